@@ -1,0 +1,54 @@
+# Two commands on a fresh machine: `make run`, `make test`. Both install what they need into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+KILLS ?= 200
+
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+install: $(STAMP)  ## make .venv with everything that runs and tests need
+
+$(STAMP): pyproject.toml constraints.txt scripts/fetch_ranks.py
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; found " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python scripts/fetch_ranks.py
+	@touch $@
+
+run: install  ## tokenize real text from this machine, verify it, say how to load it
+	$(BIN)/python examples/run_local.py
+
+test: install  ## all tests
+	$(BIN)/python -m pytest
+
+lint: install  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install  ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+generate: install  ## write crds/ and docs/job-reference.md from the models
+	$(BIN)/tokjob crd --write crds
+	$(BIN)/python -c 'from pathlib import Path; from tokenization_worker.api.reference import generate_reference; Path("docs/job-reference.md").write_text(generate_reference(), encoding="utf-8")'
+
+chaos: install  ## kill a run KILLS times at random and aimed moments, compare bytes
+	$(BIN)/python tests/worker/chaos.py --kills $(KILLS)
+
+bench: install  ## compare with the leanest loop and with peers (CORPUS=folder of .jsonl.zst)
+	$(BIN)/python benchmarks/compare.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
+
+memory: install  ## peak memory of a worker on hostile inputs (writes some 8 GB below TMPDIR)
+	$(BIN)/python benchmarks/memory.py
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+.PHONY: help install run test lint format generate chaos bench memory clean

@@ -1,0 +1,73 @@
+"""Manifests that the API tests share, as plain dictionaries."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+Manifest = dict[str, Any]
+
+MINIMAL: Manifest = {
+    "apiVersion": "tokenization.dev/v1alpha1",
+    "kind": "TokenizationJob",
+    "metadata": {"name": "fineweb-edu"},
+    "spec": {
+        "source": {"uris": ["gs://corpus/fineweb-edu/*.parquet"]},
+        "tokenizer": {"name": "cl100k_base"},
+        "output": {"uri": "gs://tokens/fineweb-edu"},
+    },
+}
+
+DEFAULTS: Manifest = {
+    "source": {"format": "Auto", "textField": "text", "idField": "id"},
+    "documents": {"maxBytes": "64Mi"},
+    "tokenizer": {"delimiter": {"position": "Before"}},
+    "output": {
+        "formats": ["Npy"],
+        "dtype": "Auto",
+        "shards": {"tokens": 100_000_000},
+        "path": "{split}/{split}_{index:06d}",
+        "splits": [{"name": "train"}],
+    },
+    "maxQuarantined": "0.1%",
+    "maxCorruptFiles": 0,
+    "rangeBytes": "256Mi",
+    "workers": {"replicas": 1, "capacity": "Any", "resources": {}},
+    "head": {"resources": {}},
+    "env": [],
+    "envFrom": [],
+    "suspend": False,
+    "backoffLimit": 3,
+    "infraRetryLimit": 10,
+    "startupDeadlineSeconds": 3600,
+    "stallTimeoutSeconds": 1800,
+}
+
+
+def with_spec(patch: Manifest, base: Manifest = MINIMAL) -> Manifest:
+    """Return `base` with the fields of `patch` merged into its spec (lists replaced, None kept)."""
+    merged = copy.deepcopy(base)
+    _merge(merged["spec"], copy.deepcopy(patch))
+    return merged
+
+
+def with_value(path: str, value: object, base: Manifest = MINIMAL) -> Manifest:
+    """Return `base` with the field at `path` (from the spec; `[]` is the first item of a list) set to `value`."""
+    merged = copy.deepcopy(base)
+    place: Any = merged["spec"]
+    *parents, last = path.split(".")
+    for part in parents:
+        name = part.removesuffix("[]")
+        place = place.setdefault(name, [{}] if part.endswith("[]") else {})
+        if part.endswith("[]"):
+            place = place[0]
+    place[last] = copy.deepcopy(value)
+    return merged
+
+
+def _merge(into: Manifest, patch: Manifest) -> None:
+    for name, value in patch.items():
+        if isinstance(value, dict) and isinstance(into.get(name), dict):
+            _merge(into[name], value)
+        else:
+            into[name] = value

@@ -1,0 +1,301 @@
+"""Identity: data fields change keys, others do not, defaults written out change nothing, and old keys stay."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec, with_value
+
+from tokenization_worker.api.data import DataSpec, DType
+from tokenization_worker.api.job import DATA_FIELDS, JobSpec, TokenizationJob
+from tokenization_worker.api.keys import (
+    FROZEN_DEFAULTS,
+    KEY_VERSION,
+    canonical_data,
+    data_key,
+    first_difference,
+    normalise_data,
+    plan_id,
+    run_key,
+)
+from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.api.walk import iter_fields
+
+FILES = [("gs://corpus/a.parquet", 10, "1"), ("gs://corpus/b.parquet", 20, "2")]
+
+
+def load(manifest: Manifest) -> TokenizationJob:
+    return TokenizationJob.from_object(manifest)
+
+
+def canonical(job: TokenizationJob) -> dict[str, object]:
+    """Canonical data with a stand-in for the tokenizer: its behaviour is its name, pattern and special tokens."""
+    data: DataSpec = resolve_data(job)
+    spec = data.tokenizer
+    behaviour = repr((spec.name, spec.pattern, spec.special_tokens))
+    return canonical_data(
+        data,
+        tokenizer_fingerprint=hashlib.sha256(behaviour.encode()).hexdigest(),
+        delimiter_id={None: 0, "<|endoftext|>": 1}[spec.delimiter_token],
+        dtype=DType.UINT32 if data.output.dtype is DType.AUTO else data.output.dtype,
+    )
+
+
+class Flip(NamedTuple):
+    """A field and a value that it does not have in `base`; what must change."""
+
+    path: str
+    value: object
+    run_key: bool
+    data_key: bool
+    base: Manifest = MINIMAL
+
+
+RANKS = with_spec(
+    {"tokenizer": {"name": None, "uri": "gs://m/a.tiktoken", "pattern": "p", "specialTokens": {"<|end|>": 5}}}
+)
+TEXT = with_spec({"source": {"format": "Text", "documentSeparator": "x"}})
+SPLITS = with_spec({"output": {"splits": [{"name": "test", "shards": 2}, {"name": "train"}]}})
+SHARES = with_spec({"output": {"splits": [{"name": "test", "share": "1%"}, {"name": "train"}]}})
+TPU = with_spec({"workers": {"tpu": {"accelerator": "tpu-v5-lite-podslice", "topology": "4x4", "chipsPerHost": 4}}})
+RESERVED = with_spec({"workers": {"capacity": "Reservation", "reservationName": "r"}})
+SECRET = {"name": "huggingface", "key": "token"}
+
+
+def data(path: str, value: object, base: Manifest = MINIMAL) -> Flip:
+    return Flip(path, value, run_key=True, data_key=True, base=base)
+
+
+def address(path: str, value: object, base: Manifest = MINIMAL) -> Flip:
+    return Flip(path, value, run_key=True, data_key=False, base=base)
+
+
+def running(path: str, value: object, base: Manifest = MINIMAL) -> Flip:
+    return Flip(path, value, run_key=False, data_key=False, base=base)
+
+
+FLIPS = [
+    address("source.uris", ["gs://corpus/other/*.parquet"]),  # the files themselves are in the dataKey
+    data("source.format", "Parquet"),
+    data("source.textField", "content"),
+    data("source.idField", "url"),
+    data("source.documentSeparator", "y", TEXT),
+    data("documents.maxBytes", "1Mi"),
+    data("tokenizer.name", "gpt2"),
+    address("tokenizer.uri", "gs://m/b.tiktoken", RANKS),  # what the file does is in the fingerprint
+    data("tokenizer.pattern", "q", RANKS),
+    data("tokenizer.specialTokens", {"<|end|>": 6}, RANKS),
+    data("tokenizer.delimiter.token", "<|endoftext|>"),
+    data("tokenizer.delimiter.position", "After"),
+    address("output.uri", "gs://tokens/other"),
+    # One format exists today, so the list itself cannot differ; its place in the keys is tested below.
+    data("output.dtype", "UInt16"),
+    data("output.shards.tokens", 1000),
+    data("output.path", "{split}_{shard:06d}"),
+    data("output.splits", [{"name": "train2"}]),
+    data("output.splits[].name", "val", SPLITS),
+    data("output.splits[].shards", 3, SPLITS),
+    data("output.splits[].share", "2%", SHARES),
+    address("rerunToken", "2"),
+    running("maxQuarantined", 5),
+    running("maxCorruptFiles", "1%"),
+    running("rangeBytes", "1Mi"),
+    running("workers.replicas", 7),
+    running("workers.minReplicas", 1),
+    running("workers.tpu.accelerator", "tpu-v6e-slice", TPU),
+    running("workers.tpu.topology", "2x4", TPU),
+    running("workers.tpu.chipsPerHost", 8, TPU),
+    running("workers.tpu.share", "HostCpu", TPU),
+    running("workers.capacity", "Spot"),
+    running("workers.reservationName", "s", RESERVED),
+    *(
+        flip
+        for block in ("workers", "head")
+        for flip in (
+            running(f"{block}.resources.requests", {"cpu": 1}),
+            running(f"{block}.resources.limits", {"cpu": 1}),
+            running(f"{block}.nodeSelector", {"a": "b"}),
+            running(f"{block}.tolerations[].key", "a"),
+            running(f"{block}.tolerations[].operator", "Exists"),
+            running(f"{block}.tolerations[].value", "a"),
+            running(f"{block}.tolerations[].effect", "NoSchedule"),
+            running(f"{block}.tolerations[].tolerationSeconds", 3),
+            running(f"{block}.priorityClassName", "a"),
+        )
+    ),
+    running("env[].name", "B", with_spec({"env": [{"name": "A"}]})),
+    running("env[].value", "1", with_spec({"env": [{"name": "A"}]})),
+    *(
+        running(
+            f"env[].valueFrom.{kind}.{field}", value, with_spec({"env": [{"name": "A", "valueFrom": {kind: SECRET}}]})
+        )
+        for kind in ("secretKeyRef", "configMapKeyRef")
+        for field, value in (("name", "b"), ("key", "b"), ("optional", True))
+    ),
+    *(
+        running(
+            f"env[].valueFrom.fieldRef.{field}",
+            "v1",
+            with_spec({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}),
+        )
+        for field in ("fieldPath", "apiVersion")
+    ),
+    *(
+        running(f"envFrom[].{field}", value, with_spec({"envFrom": [{kind: {"name": "a"}}]}))
+        for kind in ("secretRef", "configMapRef")
+        for field, value in ((f"{kind}.name", "b"), (f"{kind}.optional", True), ("prefix", "P_"))
+    ),
+    running("image", "registry.example/other:1"),
+    running("imagePullPolicy", "Always"),
+    running("imagePullSecrets[].name", "b"),
+    running("serviceAccountName", "other"),
+    running("suspend", True),
+    running("backoffLimit", 0),
+    running("infraRetryLimit", 0),
+    running("activeDeadlineSeconds", 60),
+    running("startupDeadlineSeconds", 60),
+    running("stallTimeoutSeconds", 60),
+    running("ttlSecondsAfterFinished", 60),
+]
+
+
+@pytest.mark.parametrize("flip", FLIPS, ids=lambda flip: flip.path)
+def test_only_data_fields_change_keys(flip: Flip) -> None:
+    before, after = load(flip.base), load(with_value(flip.path, flip.value, flip.base))
+    assert before != after, "the row changes nothing"
+    assert (run_key(before) != run_key(after)) is flip.run_key
+    assert (data_key(canonical(before), FILES) != data_key(canonical(after), FILES)) is flip.data_key
+    assert (first_difference(canonical(before), canonical(after)) is not None) is flip.data_key
+
+
+def test_every_field_has_a_row_in_the_table() -> None:
+    rows = {flip.path for flip in FLIPS}
+    leaves = {entry.path for entry in iter_fields(JobSpec) if entry.block is None}
+    assert leaves - rows == {"output.formats"}
+
+
+def test_data_fields_are_data_in_the_table_too() -> None:
+    for flip in FLIPS:
+        is_data = flip.path.split(".")[0] in DATA_FIELDS or flip.path == "rerunToken"
+        assert flip.run_key is is_data, flip.path
+
+
+def test_formats_are_part_of_both_keys() -> None:
+    job = load(MINIMAL)
+    assert normalise_data(job)["output.formats"] == ["Npy"]
+    assert "'formats': ['Npy']" in str(canonical(job))
+
+
+@pytest.mark.parametrize("path", sorted(DEFAULTS), ids=str)
+def test_default_written_out_changes_no_key(path: str) -> None:
+    written = load(with_spec({path: DEFAULTS[path]}))
+    assert run_key(written) == run_key(load(MINIMAL))
+    assert canonical(written) == canonical(load(MINIMAL))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"documents": {"maxBytes": "2Mi"}}, {"documents": {"maxBytes": 2 * 2**20}}),
+        ({"documents": {"maxBytes": "2Mi"}}, {"documents": {"maxBytes": "2048Ki"}}),
+        ({"source": {"uris": ["/a/b"]}}, {"source": {"uris": ["file:///a/b"]}}),
+        ({"source": {"uris": ["a/b"]}}, {"source": {"uris": [str(Path.cwd() / "a/b")]}}),
+        ({"output": {"uri": "gs://a/b"}}, {"output": {"uri": "gs://a/b/"}}),
+        (
+            {"output": {"splits": [{"name": "a", "share": "0.50%"}, {"name": "b"}]}},
+            {"output": {"splits": [{"name": "a", "share": "0.5%"}, {"name": "b", "share": None}]}},
+        ),
+        ({"tokenizer": {"delimiter": {}}}, {"tokenizer": {"delimiter": None}}),
+    ],
+    ids=["quantity", "unit", "file-scheme", "relative", "slash", "share", "empty-block"],
+)
+def test_two_ways_to_write_one_thing_have_one_key(one: Manifest, other: Manifest) -> None:
+    first, second = load(with_spec(one)), load(with_spec(other))
+    assert run_key(first) == run_key(second)
+    assert data_key(canonical(first), FILES) == data_key(canonical(second), FILES)
+
+
+def test_frozen_defaults_equal_the_defaults_of_today() -> None:
+    written = {"source.uris", "tokenizer.name", "output.uri"}
+    today = {path: value for path, value in normalise_data(load(MINIMAL)).items() if path not in written}
+    assert today == FROZEN_DEFAULTS
+
+
+def test_golden_keys() -> None:
+    assert KEY_VERSION == 1
+    job = load(MINIMAL)
+    assert run_key(job) == "a3bd735354ac81908aeabfc4f85284c86017aa5d423279e1263feb1fa0c83293"
+    everything = load(
+        with_spec(
+            {
+                "source": {"uris": ["gs://c/a", "s3://c/ü"], "format": "Text", "documentSeparator": "<|e|>"},
+                "documents": {"maxBytes": "1Mi"},
+                "output": {"uri": "gs://o/{rerunToken}", "dtype": "UInt32"}
+                | {"splits": [{"name": "test", "share": "0.5%"}, {"name": "train"}], "shards": {"tokens": 4096}},
+                "tokenizer": {"delimiter": {"token": "<|endoftext|>", "position": "After"}},
+                "rerunToken": "7",
+            }
+        )
+    )
+    assert run_key(everything) == "1e90f8ae9a56b690d6400ae8d65c4dee3c9f63ab6f257acd41383942d8ef765d"
+    known = canonical_data(resolve_data(job), tokenizer_fingerprint="f" * 64, delimiter_id=100257, dtype=DType.UINT32)
+    key = data_key(known, FILES)
+    assert key == "c8f63a938910eee7921063292419fea5b8523ae3c106e1feedd4b0de1e4f4753"
+    assert plan_id(key, b"\x00\x01") == "b958eac92762bd5a70f6b7a0bf2e4838fe1d9b8834d91d9fe1683a2feac34b9e"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        FILES[:1],
+        FILES[::-1],
+        [("gs://corpus/a.parquet", 11, "1"), FILES[1]],
+        [("gs://corpus/a.parquet", 10, "2"), FILES[1]],
+        [("gs://corpus/c.parquet", 10, "1"), FILES[1]],
+        [],
+    ],
+    ids=["fewer", "order", "size", "version", "uri", "none"],
+)
+def test_every_file_is_part_of_the_data_key(files: list[tuple[str, int, str]]) -> None:
+    known = canonical(load(MINIMAL))
+    assert data_key(known, iter(files)) != data_key(known, iter(FILES))
+
+
+def test_cut_is_part_of_the_plan_id() -> None:
+    assert len({plan_id("a", b"1"), plan_id("a", b"2"), plan_id("b", b"1")}) == 3
+
+
+def test_removing_the_token_is_another_key_than_any_token() -> None:
+    keys = {run_key(load(with_spec({"rerunToken": token}))) for token in (None, "1", "2")}
+    assert len(keys) == 3
+
+
+def test_no_delimiter_has_no_id_in_the_data() -> None:
+    job = load(with_spec({"tokenizer": {"delimiter": {"position": "None"}}}))
+    assert canonical(job)["tokenizer"] == canonical(job)["tokenizer"] | {"delimiter": {"id": None, "position": "None"}}  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        ({}, None),
+        ({"output": {"shards": {"tokens": 5}}}, "output.shards.tokens: was 100000000, is 5"),
+        ({"source": {"textField": "é"}}, 'source.textField: was "text", is "é"'),
+        ({"output": {"splits": [{"name": "val"}]}}, 'output.splits[0].name: was "train", is "val"'),
+        (
+            {"source": {"format": "Text", "documentSeparator": "x"}},
+            'source.format: was "Auto", is "Text"',
+        ),
+    ],
+    ids=["same", "number", "text", "item", "first"],
+)
+def test_first_difference_names_field_and_both_values(patch: Manifest, words: str | None) -> None:
+    assert first_difference(canonical(load(MINIMAL)), canonical(load(with_spec(patch)))) == words
+
+
+def test_first_difference_shows_what_is_absent() -> None:
+    assert first_difference({"a": None}, {"a": 1, "b": 2}) == "a: was absent, is 1"
+    assert first_difference({"a": [1, 2]}, {"a": [1]}) == "a: was [1, 2], is [1]"

@@ -1,0 +1,86 @@
+"""Tiny tokenizers of every kind, made on the spot with the libraries themselves."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
+from tokenization_worker.tokenizers.ranks import read_named
+
+SENTENCES = [
+    "the quick brown fox jumps over the lazy dog",
+    "pack my box with five dozen liquor jugs",
+    "how vexingly quick daft zebras jump, isn't it? 1234 567",
+    "<|endoftext|> is </s> as ordinary <s> as <sep> any other [text]",
+    "zażółć gęślą jaźń, съешь же ещё этих мягких булок",
+] * 20
+
+LLAMA3_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def make_spec(
+    name: str | None = None,
+    uri: Path | None = None,
+    *,
+    token: str | None = None,
+    position: str = "Before",
+    pattern: str | None = None,
+    specials: dict[str, int] | None = None,
+) -> TokenizerSpec:
+    return TokenizerSpec(
+        name=name,
+        uri=None if uri is None else str(uri),
+        pattern=pattern,
+        special_tokens=tuple(sorted((specials or {}).items())),
+        delimiter_token=token,
+        delimiter_position=DelimiterPosition(position),
+    )
+
+
+def train_byte_level(added: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    """A byte-level BPE tokenizer.json as a dict, with these added tokens (ids from 600) and top-level changes."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    native = tokenizers.Tokenizer(models.BPE())
+    native.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    native.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=600, show_progress=False, initial_alphabet=alphabet)
+    native.train_from_iterator(SENTENCES, trainer)
+    document: dict[str, Any] = json.loads(native.to_str())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    document["added_tokens"] = [flags | {"id": 600 + k} | token for k, token in enumerate(added)]
+    return document | changes
+
+
+def write_json(path: Path, document: object) -> Path:
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def train_sentencepiece(path: Path, **options: Any) -> Path:
+    """A SentencePiece model (BPE unless said otherwise)."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    settings = {"vocab_size": 300, "model_type": "bpe", "byte_fallback": True, "hard_vocab_limit": False}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=model, minloglevel=2, **settings | options
+    )
+    path.write_bytes(model.getvalue())
+    return path
+
+
+def write_ranks(path: Path, n_tokens: int) -> Path:
+    """The first `n_tokens` ranks of cl100k_base as a rank file: an encoding that nobody knows."""
+    ranks = sorted(read_named("cl100k_base").ranks.items(), key=lambda item: item[1])[:n_tokens]
+    path.write_bytes(b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks))
+    return path

@@ -1,0 +1,106 @@
+"""What happens at output.uri: which of what is there belongs to this job.
+
+index with this runKey, or a proof of it    complete already (decided before the source is listed)
+index with this dataKey, other runKey       prove it: check every shard, rebuild what is damaged
+plan with this runKey or dataKey            adopt it and go on
+plan or index of other data, foreign files  OutputConflict; nothing is touched
+anything else                               a new plan, create-only: the loser of a race adopts
+"""
+
+from __future__ import annotations
+
+from tokenization_worker import layout
+from tokenization_worker.api.keys import first_difference
+from tokenization_worker.commit import create_bytes
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.events import Warned, Watcher
+from tokenization_worker.formats import npy
+from tokenization_worker.index import Index
+from tokenization_worker.plan import Plan
+from tokenization_worker.planning import Prepared
+from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.storage.sources import SourceFile
+from tokenization_worker.tokenize import source_changed
+
+_WAYS_OUT = (
+    "write to another output.uri; or put the field back; or, if the old output is not wanted, "
+    "remove it with: tokjob clean"
+)
+
+
+def read_plan(store: Store) -> Plan | None:
+    """The plan at the output, or None."""
+    try:
+        return Plan.from_bytes(store.read(layout.PLAN), f"{store.uri}/{layout.PLAN}")
+    except NotFound:
+        return None
+
+
+def write_plan(store: Store, plan: Plan) -> Plan:
+    """Write the plan, or return the one that somebody else wrote first."""
+    if create_bytes(store, layout.PLAN, plan.to_bytes()):
+        return plan
+    found = read_plan(store)
+    if found is None:
+        return write_plan(store, plan)
+    return found
+
+
+def require_own_index(store: Store, index: Index, prepared: Prepared) -> None:
+    """Raise OutputConflict unless the committed dataset has this job's dataKey."""
+    if index["dataKey"] != prepared.data_key:
+        difference = first_difference(index["data"], prepared.canonical) or "the source files differ"
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri} holds a complete dataset of other data: {difference}",
+            next_step=_WAYS_OUT,
+        )
+
+
+def require_own_plan(store: Store, plan: Plan, prepared: Prepared, watch: Watcher) -> None:
+    """Raise OutputConflict or SourceChanged unless `plan` is this job's, for the files as they are.
+
+    Files that came after the plan was made are not part of the run; `watch` is told.
+    """
+    if plan.data_key == prepared.data_key:
+        return
+    difference = first_difference(plan.data, prepared.canonical)
+    if difference is None and plan.run_key == prepared.run_key:
+        _require_unchanged(plan, prepared.files, watch)
+        return
+    raise ChangedError(
+        "OutputConflict",
+        f"{store.uri} holds an unfinished run of other data: {difference or 'the source files differ'}",
+        next_step=_WAYS_OUT,
+    )
+
+
+def _require_unchanged(plan: Plan, files: tuple[SourceFile, ...], watch: Watcher) -> None:
+    now = {file.uri: file for file in files}
+    for was in plan.files:
+        found = now.pop(was.uri, None)
+        if found is None:
+            raise source_changed(was.uri, f"{was.size} bytes, {was.version}", "not there")
+        if found != was:
+            raise source_changed(was.uri, f"{was.size} bytes, {was.version}", f"{found.size} bytes, {found.version}")
+    if now:
+        first = next(iter(now))
+        watch(
+            Warned(
+                f"{len(now)} files came after the plan was made and are not part of this run, "
+                f"the first: {first}; a new rerunToken lists the source again"
+            )
+        )
+
+
+def refuse_foreign_files(store: Store, prepared: Prepared) -> None:
+    """Raise OutputConflict if something at the output has a name that a shard would get."""
+    template = prepared.data.output.path
+    matcher = layout.shard_matcher(template, npy.SUFFIX)
+    for entry in store.list(layout.static_prefix(template)):
+        if matcher.fullmatch(entry.path):
+            raise ChangedError(
+                "OutputConflict",
+                f"{store.uri}/{entry.path} has a name that output.path gives to shards, and there is no plan",
+                next_step="move it away, or write to another output.uri",
+            )

@@ -1,0 +1,134 @@
+"""The two CustomResourceDefinitions, generated from the models.
+
+Owns what a model cannot say: names, columns, the status subresource. The files in `crds/` are the
+output of `generate_crds`, committed; a test compares them. CEL rules come from the models, where each
+stands beside the Python predicate that the command line uses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from tokenization_worker.api.checkpoint import TokenizationCheckpoint
+from tokenization_worker.api.job import API_GROUP, API_VERSION, DATA_FIELDS, TokenizationJob
+from tokenization_worker.api.model import Block
+from tokenization_worker.api.schema import Schema, structural_schema
+
+DATA_SENTENCE = (
+    "Data: once the job is planned, it changes only together with a new rerunToken and a new output.uri (or "
+    "one that holds {rerunToken})."
+)
+RUN_SENTENCE = "How it runs: may change at any time and applies to the next attempt."
+
+_HEADER = "# Generated from the models by `tokjob crd`. Change the models, not this file.\n"
+
+JOB_COLUMNS = (
+    ("Phase", "string", ".status.phase", 0),
+    ("Progress", "string", ".status.display.progress", 0),
+    ("Rate", "string", ".status.display.rate", 0),
+    ("ETA", "string", ".status.display.eta", 0),
+    ("Workers", "string", ".status.display.workers", 0),
+    ("Attempt", "integer", ".status.attempt.number", 0),
+    ("Reason", "string", ".status.reason", 1),
+    ("Output", "string", ".status.output.uri", 1),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+CHECKPOINT_COLUMNS = (
+    ("Stage", "string", ".status.progress.stage", 0),
+    ("Completed", "integer", ".status.progress.rangesCompleted", 0),
+    ("Ranges", "integer", ".status.progress.rangesTotal", 0),
+    ("Index", "string", ".status.committed.indexUri", 1),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+
+
+def generate_crds() -> dict[str, str]:
+    """Return the YAML text of both CRDs by file name."""
+    job = _root_schema(TokenizationJob)
+    for name, field in job["properties"]["spec"]["properties"].items():
+        sentence = DATA_SENTENCE if name in DATA_FIELDS else RUN_SENTENCE
+        if name != "rerunToken":
+            field["description"] += f" {sentence}"
+    job["properties"]["status"]["properties"]["conditions"].update(
+        {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    )
+
+    checkpoint = _root_schema(TokenizationCheckpoint)
+    run = checkpoint["properties"]["spec"]["properties"]["run"]
+    # The fields were checked on the job; kept whole, so that an older CRD prunes nothing of a newer operator.
+    del run["properties"], run["required"]
+    run["x-kubernetes-preserve-unknown-fields"] = True
+
+    return {
+        f"{API_GROUP}_tokenizationjobs.yaml": _dump(
+            _definition("TokenizationJob", "tkj", ["tokenization"], JOB_COLUMNS, job)
+        ),
+        f"{API_GROUP}_tokenizationcheckpoints.yaml": _dump(
+            _definition("TokenizationCheckpoint", "tkc", [], CHECKPOINT_COLUMNS, checkpoint)
+        ),
+    }
+
+
+def _root_schema(model: type[Block]) -> Schema:
+    schema = structural_schema(model)
+    properties = schema["properties"]
+    properties["apiVersion"] = {"type": "string", "description": "The version of the API."}
+    properties["kind"] = {"type": "string", "description": "The kind of the object."}
+    properties["metadata"] = {"type": "object"}  # Kubernetes has its own schema for it
+    schema["required"] = ["spec"]
+    return schema
+
+
+def _definition(
+    kind: str,
+    short_name: str,
+    categories: list[str],
+    columns: tuple[tuple[str, str, str, int], ...],
+    schema: Schema,
+) -> dict[str, Any]:
+    plural = f"{kind.lower()}s"
+    names: dict[str, Any] = {
+        "kind": kind,
+        "listKind": f"{kind}List",
+        "plural": plural,
+        "singular": kind.lower(),
+        "shortNames": [short_name],
+    }
+    if categories:
+        names["categories"] = categories
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{API_GROUP}"},
+        "spec": {
+            "group": API_GROUP,
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": API_VERSION.split("/")[1],
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(*column) for column in columns],
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+def _column(name: str, kind: str, path: str, priority: int) -> dict[str, Any]:
+    column: dict[str, Any] = {"name": name, "type": kind, "jsonPath": path}
+    return column | {"priority": priority} if priority else column
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _dump(definition: dict[str, Any]) -> str:
+    return _HEADER + yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)

@@ -1,0 +1,101 @@
+"""The data fields of a job, resolved: frozen values that the worker uses everywhere.
+
+Invariant: two equal `DataSpec` values over the same source contents give the same bytes. Nothing here
+is optional because it was not written: defaults are filled in, quantities are integers, `{rerunToken}`
+is substituted and local paths are absolute plain paths. How a run is executed is not here (see
+`resolve.RunLimits`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+
+class SourceFormat(StrEnum):
+    """How the records of a source file are laid out."""
+
+    AUTO = "Auto"
+    JSONL = "Jsonl"
+    PARQUET = "Parquet"
+    TEXT = "Text"
+
+
+class DelimiterPosition(StrEnum):
+    """Where the delimiter of a document stands."""
+
+    BEFORE = "Before"
+    AFTER = "After"
+    NONE = "None"
+
+
+class OutputFormat(StrEnum):
+    """The file format of a shard."""
+
+    NPY = "Npy"
+
+
+class DType(StrEnum):
+    """The type of a token in a shard; Auto is the smallest unsigned one for the vocabulary."""
+
+    AUTO = "Auto"
+    UINT16 = "UInt16"
+    UINT32 = "UInt32"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSpec:
+    """Which tokenizer, and its document delimiter. Hashable and picklable; exactly one of `name`, `uri`
+    is set.
+    """
+
+    name: str | None
+    uri: str | None
+    pattern: str | None
+    special_tokens: tuple[tuple[str, int], ...]  # sorted by text
+    delimiter_token: str | None  # None: the tokenizer's own end-of-text token
+    delimiter_position: DelimiterPosition
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSpec:
+    """A split: its leading shards, its share of the documents, or (the last one) the rest."""
+
+    name: str
+    shards: int | None
+    share: Fraction | None  # of one: 0.5% is 1/200
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """Where the documents are and how to read them; `uris` keep their order."""
+
+    uris: tuple[str, ...]
+    format: SourceFormat
+    text_field: str
+    id_field: str
+    document_separator: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """Where the dataset goes and how it is laid out; `uri` has no trailing slash, `splits` is never empty."""
+
+    uri: str
+    formats: tuple[OutputFormat, ...]
+    dtype: DType
+    shard_tokens: int
+    path: str
+    splits: tuple[SplitSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSpec:
+    """Everything of a job that, with the contents of the source, fixes every output byte."""
+
+    source: SourceSpec
+    max_document_bytes: int
+    tokenizer: TokenizerSpec
+    output: OutputSpec
+    rerun_token: str | None

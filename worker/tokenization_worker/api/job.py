@@ -1,0 +1,269 @@
+"""The TokenizationJob: its metadata, its spec, and how a manifest becomes one.
+
+Owns the root of the manifest and the rules that span blocks. `DATA_FIELDS` names the fields that, with
+the contents of the source, fix every output byte; all others say how a run is executed. `resolve.py`
+turns the first into the frozen values that the worker uses.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import yaml
+from pydantic import ConfigDict, Field, StringConstraints
+
+from tokenization_worker.api.fields import Count, Flag, LimitValue, PositiveCount, Quantity, ShortText
+from tokenization_worker.api.load import load_manifest, validate_manifest
+from tokenization_worker.api.model import Block, Rule
+from tokenization_worker.api.output import RERUN_PLACEHOLDER, Output
+from tokenization_worker.api.pods import EnvFromSource, EnvVar, ImagePullSecret
+from tokenization_worker.api.source import Documents, Source
+from tokenization_worker.api.status import JobStatus
+from tokenization_worker.api.tokenizer import Tokenizer
+from tokenization_worker.api.workers import Head, Workers
+
+API_GROUP: Final = "tokenization.dev"
+API_VERSION: Final = "tokenization.dev/v1alpha1"
+DATA_FIELDS = ("source", "documents", "tokenizer", "output")
+
+_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+_NAME_WORDS = (
+    "write a name of at most 36 lower-case letters, digits and -, beginning with a letter, ending with a "
+    "letter or digit, such as fineweb-edu"
+)
+_SAFE_TOKEN = r"^[A-Za-z0-9][A-Za-z0-9._:+-]*$"
+
+_PLANNED = "has(oldSelf.status) && has(oldSelf.status.plan)"
+_SAME_DATA = " && ".join(f"self.spec.{name} == oldSelf.spec.{name}" for name in DATA_FIELDS)
+_NEW_TOKEN = (
+    "has(self.spec.rerunToken) && (!has(oldSelf.spec.rerunToken) || self.spec.rerunToken != oldSelf.spec.rerunToken)"
+)
+_NEW_PLACE = f"self.spec.output.uri != oldSelf.spec.output.uri || self.spec.output.uri.contains('{RERUN_PLACEHOLDER}')"
+
+
+class PullPolicy(StrEnum):
+    """When a node pulls the image."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+class ObjectMeta(Block):
+    """The metadata of a Kubernetes object, as far as it is read here; Kubernetes checks the rest."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: Annotated[
+        str,
+        Rule(_NAME_WORDS, cel=None, holds=lambda name: len(name) <= 36 and bool(re.fullmatch(_NAME, name))),
+    ] = Field(description="The name of the job, unique in its namespace.", examples=["fineweb-edu"])
+    namespace: str | None = None
+    uid: str | None = None
+    generation: int | None = None
+    resource_version: str | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = Field(default={})
+    annotations: dict[str, str] = Field(default={})
+
+
+class JobSpec(Block):
+    """What to tokenize and how to run it."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            'output.uri holds {rerunToken}, which is not set: add rerunToken: "1", or take {rerunToken} out '
+            "of output.uri",
+            cel=f"!self.output.uri.contains('{RERUN_PLACEHOLDER}') || has(self.rerunToken)",
+            holds=lambda s: RERUN_PLACEHOLDER not in s.output.uri or s.rerun_token is not None,
+            field="rerunToken",
+        ),
+        Rule(
+            "rerunToken becomes a part of output.uri: write letters, digits, . _ : + - only, beginning with "
+            "a letter or digit",
+            cel=f"!self.output.uri.contains('{RERUN_PLACEHOLDER}') || !has(self.rerunToken) || "
+            f"self.rerunToken.matches(r'{_SAFE_TOKEN}')",
+            holds=lambda s: (
+                RERUN_PLACEHOLDER not in s.output.uri
+                or s.rerun_token is None
+                or bool(re.fullmatch(_SAFE_TOKEN, s.rerun_token))
+            ),
+            field="rerunToken",
+        ),
+    )
+
+    source: Source = Field(description="The text: where it is and how its records are laid out.")
+    documents: Documents = Field(default=Documents(), description="Which documents are usable.")
+    tokenizer: Tokenizer = Field(description="The tokenizer: by name, or as a file.")
+    output: Output = Field(description="The dataset: where it goes and how it is laid out.")
+
+    max_quarantined: LimitValue = Field(
+        default="0.1%",
+        description=(
+            "How many documents may be unusable: a count, or a percentage of the documents read (rounded "
+            "down, judged at the end). Raising it resumes a run that failed with QuarantineExceeded."
+        ),
+        examples=[100],
+    )
+    max_corrupt_files: LimitValue = Field(
+        default=0,
+        description=(
+            "How many damaged files may be dropped whole: a count, or a percentage of the files. Raising it "
+            "resumes a run that failed with a damaged file."
+        ),
+        examples=["1%"],
+    )
+    range_bytes: Quantity = Field(
+        default="256Mi",
+        description=("The stored bytes of one range, the unit of work and of retry. It does not influence the output."),
+        examples=["64Mi"],
+    )
+    workers: Workers = Field(default=Workers(), description="The machines that tokenize. A laptop ignores it.")
+    head: Head = Field(default=Head(), description="The machine that drives the run. A laptop ignores it.")
+    env: Annotated[list[EnvVar], Field(max_length=128)] = Field(
+        default=[],
+        description="Environment variables of all Pods of the job.",
+        examples=[[{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "huggingface", "key": "token"}}}]],
+    )
+    env_from: Annotated[list[EnvFromSource], Field(max_length=32)] = Field(
+        default=[],
+        description="Secrets and ConfigMaps whose keys become environment variables.",
+        examples=[[{"secretRef": {"name": "huggingface"}}]],
+    )
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = Field(
+        default=None,
+        description=(
+            "The worker image. Default: the chart's. It is pinned when a run starts; a change applies to the"
+            " next attempt."
+        ),
+        examples=["registry.example/tokenization-worker@sha256:0123"],
+    )
+    image_pull_policy: PullPolicy | None = Field(
+        default=None,
+        description="When a node pulls the image. Default: the chart's.",
+        examples=["IfNotPresent"],
+    )
+    image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] | None = Field(
+        default=None,
+        description="The Secrets that the image is pulled with. Default: the chart's.",
+        examples=[[{"name": "registry"}]],
+    )
+    service_account_name: ShortText | None = Field(
+        default=None,
+        description=(
+            "The ServiceAccount of all Pods, which may read the source and write the output. Default: the chart's."
+        ),
+        examples=["tokenization-worker"],
+    )
+    suspend: Flag = Field(
+        default=False,
+        description=(
+            "Stop, or do not begin, and keep what is done. true from the start: plan, show files, tokens, "
+            "time and cost, and wait."
+        ),
+        examples=[True],
+    )
+    rerun_token: (
+        Annotated[
+            str,
+            StringConstraints(min_length=1, max_length=128),
+            Rule(
+                "write quoted text in one line",
+                cel=r"!self.matches(r'[\x00-\x1f\x7f]')",
+                holds=lambda token: not re.search(r"[\x00-\x1f\x7f]", token),
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description=(
+            "Any new value starts a new run: list the source again, then prove or rebuild the output. Quoted"
+            " text. Removing it starts nothing."
+        ),
+        examples=["2026-11-21"],
+    )
+    backoff_limit: Count = Field(
+        default=3,
+        description="How many application failures in a row, without progress between them, end the run.",
+        examples=[0],
+    )
+    infra_retry_limit: Count = Field(
+        default=10,
+        description="How many other failures (lost machines, deadlines, a stall) end the run.",
+        examples=[50],
+    )
+    active_deadline_seconds: PositiveCount | None = Field(
+        default=None,
+        description="The longest time that a run may take, in seconds. Absent: no limit.",
+        examples=[86400],
+    )
+    startup_deadline_seconds: PositiveCount = Field(
+        default=3600,
+        description=(
+            "How long an attempt waits for its machines, in seconds. Then it is tried again, with fewer if "
+            "workers.minReplicas allows it."
+        ),
+        examples=[7200],
+    )
+    stall_timeout_seconds: PositiveCount = Field(
+        default=1800,
+        description="An attempt without a new range for this many seconds is restarted.",
+        examples=[600],
+    )
+    ttl_seconds_after_finished: Count | None = Field(
+        default=None,
+        description=(
+            "Delete the job this many seconds after it finished; outputs stay. Absent: never. Ignored for "
+            "jobs that Argo CD, Flux or Helm manage."
+        ),
+        examples=[604800],
+    )
+
+
+class TokenizationJob(Block):
+    """A text corpus and the token shards to make from it."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        # The schema of metadata is Kubernetes' own: CEL checks a name from the root, Python at the name.
+        Rule(
+            _NAME_WORDS,
+            cel=f"self.metadata.name.size() <= 36 && self.metadata.name.matches(r'{_NAME}')",
+            holds=None,
+        ),
+        Rule(
+            "this job is planned: source, documents, tokenizer and output change only together with a new "
+            "rerunToken (quoted text) and a new output.uri, or one that holds {rerunToken}. Change all of it"
+            " in one step, or make a new job",
+            cel=f"!({_PLANNED}) || ({_SAME_DATA}) || (({_NEW_TOKEN}) && ({_NEW_PLACE}))",
+            holds=None,
+        ),
+    )
+
+    api_version: Literal["tokenization.dev/v1alpha1"]
+    kind: Literal["TokenizationJob"]
+    metadata: ObjectMeta
+    spec: JobSpec = Field(description="What to tokenize and how to run it.")
+    status: JobStatus | None = Field(default=None, description="What the operator reports; not written by users.")
+
+    @classmethod
+    def from_yaml(cls, path_or_text: str | Path) -> TokenizationJob:
+        """Read a manifest from a file, or from text that holds a line break or a colon and a space.
+
+        Raises SpecError with every mistake in the manifest, each with the path of its field.
+        """
+        return load_manifest(cls, path_or_text)
+
+    @classmethod
+    def from_object(cls, manifest: dict[str, Any], *, origin: str = "the manifest") -> TokenizationJob:
+        """Read a manifest that is already a dictionary; raises like `from_yaml`. `origin` names it in
+        messages.
+        """
+        return validate_manifest(cls, manifest, origin=origin)
+
+    def to_yaml(self) -> str:
+        """Return the manifest as it was written, without what is only a default."""
+        return yaml.safe_dump(self.to_manifest(), sort_keys=False, allow_unicode=True)

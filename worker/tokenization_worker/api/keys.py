@@ -1,0 +1,178 @@
+"""The identity of a job's output: runKey, dataKey, planId.
+
+    runKey   what the user asked for: the data fields as written, normalised, and rerunToken. Known before
+             anything is listed, so a job that was recreated ends at once.
+    dataKey  what fixes the bytes: the data fields resolved, the tokenizer by its behaviour, and every source
+             file. Decides whether an output belongs to this job.
+    planId   dataKey and the cut into ranges; in every receipt.
+
+Invariant: a key that was ever computed stays the same for the same job, in every later version. Hence
+`FROZEN_DEFAULTS` is a table of its own: a default that changes in the models changes nobody's key, and
+a field that a later version adds is absent from keys while it has the value it was born with. A change
+that cannot keep this raises `KEY_VERSION`. All keys are 64 lower-case hexadecimal characters of
+SHA-256; they stand in file names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType
+from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
+from tokenization_worker.api.quantities import parse_percentage, parse_quantity
+from tokenization_worker.api.resolve import resolve_output_uri, resolve_uri
+
+KEY_VERSION = 1
+
+FROZEN_DEFAULTS: dict[str, object] = {
+    "source.format": "Auto",
+    "source.textField": "text",
+    "source.idField": "id",
+    "documents.maxBytes": 67_108_864,
+    "tokenizer.delimiter.position": "Before",
+    "output.formats": ["Npy"],
+    "output.dtype": "Auto",
+    "output.shards.tokens": 100_000_000,
+    "output.path": "{split}/{split}_{index:06d}",
+    "output.splits": [{"name": "train"}],
+}
+_WHOLE_VALUES = ("tokenizer.specialTokens",)  # a map whose keys are not field names
+
+
+def run_key(job: TokenizationJob) -> str:
+    """Return the digest of what the user asked for."""
+    asked: dict[str, object] = {
+        path: value for path, value in normalise_data(job).items() if FROZEN_DEFAULTS.get(path) != value
+    }
+    if job.spec.rerun_token is not None:
+        asked["rerunToken"] = job.spec.rerun_token
+    return _digest("run", _canonical_json(asked))
+
+
+def normalise_data(job: TokenizationJob) -> dict[str, object]:
+    """Return the data fields by dotted path: quantities and shares as numbers, local paths absolute,
+    nulls absent.
+    """
+    dumped = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(DATA_FIELDS))
+    flat: dict[str, object] = {}
+    for name in DATA_FIELDS:
+        _flatten(name, dumped[name], flat)
+    flat["documents.maxBytes"] = parse_quantity(job.spec.documents.max_bytes)
+    flat["source.uris"] = [resolve_uri(uri) for uri in job.spec.source.uris]
+    flat["output.uri"] = resolve_output_uri(job.spec.output.uri, job.spec.rerun_token)
+    flat["output.splits"] = [
+        split.model_dump(mode="json", by_alias=True, exclude_none=True)
+        | ({"share": str(parse_percentage(split.share))} if split.share is not None else {})
+        for split in job.spec.output.splits
+    ]
+    if job.spec.tokenizer.uri is not None:
+        flat["tokenizer.uri"] = resolve_uri(job.spec.tokenizer.uri)
+    return flat
+
+
+def canonical_data(
+    data: DataSpec, *, tokenizer_fingerprint: str, delimiter_id: int | None, dtype: DType
+) -> dict[str, object]:
+    """Return every data field that shapes bytes, resolved, as the index holds it; plain JSON values.
+
+    The tokenizer is its fingerprint and the delimiter its id: a name is only a way to find them. Source
+    patterns are absent because the files themselves are part of the dataKey. `dtype` is the one
+    written, never Auto. A field that a later version adds goes in only where it has not the value it
+    was born with.
+    """
+    return {
+        "source": {
+            "format": data.source.format.value,
+            "textField": data.source.text_field,
+            "idField": data.source.id_field,
+            "documentSeparator": data.source.document_separator,
+        },
+        "documents": {"maxBytes": data.max_document_bytes},
+        "tokenizer": {
+            "fingerprint": tokenizer_fingerprint,
+            "delimiter": {
+                "id": None if data.tokenizer.delimiter_position is DelimiterPosition.NONE else delimiter_id,
+                "position": data.tokenizer.delimiter_position.value,
+            },
+        },
+        "output": {
+            "formats": [output_format.value for output_format in data.output.formats],
+            "dtype": dtype.value,
+            "shards": {"tokens": data.output.shard_tokens},
+            "path": data.output.path,
+            "splits": [
+                {
+                    "name": split.name,
+                    "shards": split.shards,
+                    "share": None if split.share is None else str(split.share),
+                }
+                for split in data.output.splits
+            ],
+        },
+    }
+
+
+def data_key(canonical: dict[str, object], files: Iterable[tuple[str, int, str]]) -> str:
+    """Return the digest of what fixes the bytes; `files` are (uri, size in bytes, version) in plan
+    order, streamed.
+    """
+    digest = _new_digest("data")
+    digest.update(_canonical_json(canonical))
+    for uri, size, version in files:
+        digest.update(b"\n" + _canonical_json([uri, size, version]))
+    return digest.hexdigest()
+
+
+def plan_id(data_key: str, cut_digest: bytes) -> str:
+    """Return the digest of a dataKey and a cut into ranges (any digest of the cut, as bytes)."""
+    return _digest("plan", _canonical_json([data_key, cut_digest.hex()]))
+
+
+def first_difference(was: Any, now: Any, path: str = "") -> str | None:
+    """Return the first field in which two canonical values differ, as `path: was X, is Y`; None if they
+    are equal.
+    """
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in [*was, *(key for key in now if key not in was)]:
+            found = first_difference(was.get(key), now.get(key), f"{path}.{key}" if path else key)
+            if found is not None:
+                return found
+        return None
+    if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        for place, (old, new) in enumerate(zip(was, now, strict=True)):
+            found = first_difference(old, new, f"{path}[{place}]")
+            if found is not None:
+                return found
+        return None
+    if was == now:
+        return None
+    return f"{path}: was {_shown(was)}, is {_shown(now)}"
+
+
+def _flatten(path: str, value: object, into: dict[str, object]) -> None:
+    if isinstance(value, dict) and path not in _WHOLE_VALUES:
+        for name, item in value.items():
+            _flatten(f"{path}.{name}", item, into)
+    else:
+        into[path] = value
+
+
+def _shown(value: object) -> str:
+    return "absent" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _canonical_json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _new_digest(kind: str) -> hashlib._Hash:
+    return hashlib.sha256(f"tokenization.dev/{kind}Key/{KEY_VERSION}\n".encode())
+
+
+def _digest(kind: str, payload: bytes) -> str:
+    digest = _new_digest(kind)
+    digest.update(payload)
+    return digest.hexdigest()

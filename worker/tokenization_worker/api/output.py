@@ -1,0 +1,248 @@
+"""The block `output`: where the dataset goes, its format, its shards and its splits.
+
+Owns fields, documentation and rules. The rules on `path` guarantee that no two shards can get one name and
+that no shard lands on a file of ours (`index.json`, `shards.jsonl.zst`, `_tokenization/`): the number is the
+only part of a name that varies within a split, and where two split names could run into it (`a1` + `1`,
+`a` + `11`) it must have a fixed width or be kept apart. Counts that outgrow a width are refused in the plan
+and at run time.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar
+
+from pydantic import Field, StringConstraints
+
+from tokenization_worker.api.data import DType, OutputFormat
+from tokenization_worker.api.fields import PositiveBigCount, PositiveCount
+from tokenization_worker.api.model import Block, Rule
+from tokenization_worker.api.quantities import parse_percentage
+
+RERUN_PLACEHOLDER = "{rerunToken}"
+OUR_NAMES = ("index.json", "shards.jsonl.zst", "_tokenization")
+
+_WRITABLE_URI = r"^(gs://[^/]|file:///)"
+_SPLIT_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
+_SHARE = r"^[0-9]{1,2}(\.[0-9]{1,12})?%$"
+_NUMBER = r"\{(index|shard)(:0([1-9]|1[0-8])d)?\}"
+_PATH = rf"^([A-Za-z0-9._=+@,/-]|\{{split\}}|{_NUMBER})+$"
+_BAD_PART = r"(^|/)(\.{0,2})(/|$)"
+_NUMBER_TOUCHES_SPLIT = r"\{split\}[0-9]*\{(index|shard)\}|\{(index|shard)\}[0-9]*\{split\}"
+
+OutputUri = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=1024),
+    Rule(
+        "write gs://bucket/path, file:///path or, on a laptop, a plain path; hf:// and s3:// are read only",
+        cel=f"!self.contains('://') || self.matches(r'{_WRITABLE_URI}')",
+        holds=lambda uri: "://" not in uri or bool(re.match(_WRITABLE_URI, uri)),
+    ),
+    Rule(
+        "output.uri is one folder and its only placeholder is {rerunToken}: leave out *, ? and other braces",
+        cel=f"!self.replace('{RERUN_PLACEHOLDER}', '').matches(r'[{{}}*?]')",
+        holds=lambda uri: not re.search(r"[{}*?]", uri.replace(RERUN_PLACEHOLDER, "")),
+    ),
+]
+
+ShardPath = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=256),
+    Rule(
+        "a path is made of letters, digits, . _ - = + @ , / and the placeholders {split}, and {index} or "
+        "{shard} with a width such as {index:06d}",
+        cel=f"self.matches(r'{_PATH}')",
+        holds=lambda path: bool(re.fullmatch(_PATH, path)),
+    ),
+    Rule(
+        "the path is relative to output.uri: no leading or trailing /, no empty part, no . or .. as a part",
+        cel=f"!self.matches(r'{_BAD_PART}')",
+        holds=lambda path: not re.search(_BAD_PART, path),
+    ),
+    Rule(
+        "the format adds its suffix: leave .npy out",
+        cel="!self.endsWith('.npy')",
+        holds=lambda path: not path.endswith(".npy"),
+    ),
+    Rule(
+        "a shard needs its number, once: write {index:06d} (within its split) or {shard:06d} (over all splits)",
+        cel="self.split('{index').size() + self.split('{shard').size() == 3",
+        holds=lambda path: path.count("{index") + path.count("{shard") == 1,
+    ),
+]
+
+SplitName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=32),
+    Rule(
+        "write at most 32 lower-case letters, digits, - and _, beginning with a letter or a digit, such as train",
+        cel=f"self.matches(r'{_SPLIT_NAME}')",
+        holds=lambda name: bool(re.fullmatch(_SPLIT_NAME, name)),
+    ),
+]
+
+Share = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=16),
+    Rule(
+        "write a percentage above 0% and below 100%, such as 0.5%",
+        cel=f"self.matches(r'{_SHARE}') && self.matches(r'[1-9]')",
+        holds=lambda share: bool(re.fullmatch(_SHARE, share)) and parse_percentage(share) > 0,
+    ),
+]
+
+
+class Shards(Block):
+    """The size of a shard."""
+
+    tokens: PositiveBigCount = Field(
+        default=100_000_000,
+        description="Every shard holds exactly this many tokens, but the last of a split.",
+        examples=[100_000_000],
+    )
+
+
+class Split(Block):
+    """A part of the dataset, such as train or test."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "a split has shards or share, not both",
+            cel="!(has(self.shards) && has(self.share))",
+            holds=lambda s: s.shards is None or s.share is None,
+        ),
+    )
+
+    name: SplitName = Field(description="The name, used in output.path and by readers.", examples=["test"])
+    shards: PositiveCount | None = Field(
+        default=None,
+        description=(
+            "The split is this many leading shards. The document that straddles the border is in both splits."
+        ),
+        examples=[350],
+    )
+    share: Share | None = Field(
+        default=None,
+        description=(
+            "The split is this share of all documents, chosen by a hash of the text: stable when the corpus "
+            "grows, and equal texts are always in one split."
+        ),
+        examples=["0.5%"],
+    )
+
+
+def _takes_rest_last(splits: list[Split]) -> bool:
+    takes = [split.shards is not None or split.share is not None for split in splits]
+    return not takes[-1] and all(takes[:-1])
+
+
+def _first_parts(output: Output) -> set[str]:
+    return {output.path.replace("{split}", split.name).split("/")[0] for split in output.splits}
+
+
+Splits = Annotated[
+    list[Split],
+    Field(min_length=1, max_length=16),
+    Rule(
+        "two splits have the same name: give each its own",
+        cel="self.all(s, self.exists_one(t, t.name == s.name))",
+        holds=lambda splits: len({split.name for split in splits}) == len(splits),
+    ),
+    Rule(
+        "every split but the last has shards or share, and the last has neither: it takes the rest",
+        cel="self.exists_one(s, !has(s.shards) && !has(s.share)) && "
+        "!has(self[self.size() - 1].shards) && !has(self[self.size() - 1].share)",
+        holds=_takes_rest_last,
+    ),
+    Rule(
+        "shards and share cannot be mixed: give all splits but the last shards, or all of them share",
+        cel="!(self.exists(s, has(s.shards)) && self.exists(s, has(s.share)))",
+        holds=lambda splits: not (any(s.shards for s in splits) and any(s.share for s in splits)),
+    ),
+    Rule(
+        "the shares add up to 100% or more, which leaves nothing for the last split: make them smaller",
+        cel=f"!self.all(s, !has(s.share) || s.share.matches(r'{_SHARE}')) || "
+        "self.map(s, has(s.share) ? double(s.share.replace('%', '')) : 0.0).sum() < 100.0",
+        holds=lambda splits: sum(parse_percentage(s.share) for s in splits if s.share) < 1,
+    ),
+]
+
+
+class Output(Block):
+    """The dataset: where it goes and how it is laid out."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "with several splits {index} begins again in each: add {split}, such as {split}/{split}_{index:06d}",
+            cel="self.splits.size() < 2 || !self.path.contains('{index') || self.path.contains('{split}')",
+            holds=lambda o: len(o.splits) < 2 or "{index" not in o.path or "{split}" in o.path,
+            field="path",
+        ),
+        Rule(
+            "{split} runs into the number, so two shards could get one name: write {split}_{index}, or a "
+            "width as in {index:06d}",
+            cel=f"self.splits.size() < 2 || !self.path.matches(r'{_NUMBER_TOUCHES_SPLIT}')",
+            holds=lambda o: len(o.splits) < 2 or not re.search(_NUMBER_TOUCHES_SPLIT, o.path),
+            field="path",
+        ),
+        Rule(
+            f"shards would collide with {', '.join(OUR_NAMES)}, which are ours: begin the path with another name",
+            cel=f"self.splits.all(s, !(self.path.replace('{{split}}', s.name).split('/')[0] in {list(OUR_NAMES)}))",
+            holds=lambda o: not _first_parts(o) & set(OUR_NAMES),
+            field="path",
+        ),
+        Rule(
+            "{shard} counts over all splits, which shares do not allow: write {split}_{index:06d}, or give "
+            "the splits leading shards",
+            cel="!self.path.contains('{shard') || self.splits.all(s, !has(s.share))",
+            holds=lambda o: "{shard" not in o.path or all(s.share is None for s in o.splits),
+            field="path",
+        ),
+        Rule(
+            "a format is listed twice: list each once",
+            cel="self.formats.all(f, self.formats.exists_one(g, g == f))",
+            holds=lambda o: len(set(o.formats)) == len(o.formats),
+            field="formats",
+        ),
+    )
+
+    uri: OutputUri = Field(
+        description=(
+            "The folder of the dataset: gs://, file:// or, on a laptop, a plain path. It may hold "
+            "{rerunToken}, which then must be set. Once the job is planned, data fields change only with a "
+            "new one and a new rerunToken."
+        ),
+        examples=["gs://tokens/fineweb-edu"],
+    )
+    formats: list[OutputFormat] = Field(
+        default=[OutputFormat.NPY],
+        min_length=1,
+        max_length=8,
+        description=("The file formats of a shard, all written from one read. Npy: a numpy array of one dimension."),
+        examples=[["Npy"]],
+    )
+    dtype: DType = Field(
+        default=DType.AUTO,
+        description=(
+            "The type of a token: UInt16 or UInt32. Auto is the smallest for the vocabulary. A token that "
+            "does not fit is an error, never cut off."
+        ),
+        examples=["UInt32"],
+    )
+    shards: Shards = Field(default=Shards(), description="The size of a shard.", examples=[{"tokens": 100_000_000}])
+    path: ShardPath = Field(
+        default="{split}/{split}_{index:06d}",
+        description=(
+            "The name of a shard below output.uri. {index} counts within the split, {shard} over all splits "
+            "(not with share); :06d is a width. The format adds its suffix."
+        ),
+        examples=["edufineweb_{split}_{shard:06d}"],
+    )
+    splits: Splits = Field(
+        default=[Split(name="train")],
+        description=(
+            "The splits, in order: every one but the last has leading shards, or every one a share; the last"
+            " takes the rest and must not stay empty."
+        ),
+        examples=[[{"name": "test", "share": "0.5%"}, {"name": "train"}]],
+    )

@@ -1,0 +1,81 @@
+"""From a manifest to the frozen values that the worker uses.
+
+Pure but for the current directory, which makes local paths absolute: like any command, `data/*.jsonl`
+means the folder that the command was started in. `~` is the home folder. Nothing is opened or listed
+here.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from tokenization_worker.api.data import DataSpec, OutputSpec, SourceSpec, SplitSpec, TokenizerSpec
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.output import RERUN_PLACEHOLDER
+from tokenization_worker.api.quantities import Limit, parse_percentage, parse_quantity
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """What a run may lose, and how large its ranges are; none of it influences the output."""
+
+    max_quarantined: Limit
+    max_corrupt_files: Limit
+    range_bytes: int
+
+
+def resolve_data(job: TokenizationJob) -> DataSpec:
+    """Return the data fields of `job` with defaults, numbers and absolute paths filled in."""
+    source, tokenizer, output = job.spec.source, job.spec.tokenizer, job.spec.output
+    return DataSpec(
+        source=SourceSpec(
+            uris=tuple(resolve_uri(uri) for uri in source.uris),
+            format=source.format,
+            text_field=source.text_field,
+            id_field=source.id_field,
+            document_separator=source.document_separator,
+        ),
+        max_document_bytes=parse_quantity(job.spec.documents.max_bytes),
+        tokenizer=TokenizerSpec(
+            name=tokenizer.name,
+            uri=None if tokenizer.uri is None else resolve_uri(tokenizer.uri),
+            pattern=tokenizer.pattern,
+            special_tokens=tuple(sorted((tokenizer.special_tokens or {}).items())),
+            delimiter_token=tokenizer.delimiter.token,
+            delimiter_position=tokenizer.delimiter.position,
+        ),
+        output=OutputSpec(
+            uri=resolve_output_uri(output.uri, job.spec.rerun_token),
+            formats=tuple(output.formats),
+            dtype=output.dtype,
+            shard_tokens=output.shards.tokens,
+            path=output.path,
+            splits=tuple(
+                SplitSpec(s.name, s.shards, None if s.share is None else parse_percentage(s.share))
+                for s in output.splits
+            ),
+        ),
+        rerun_token=job.spec.rerun_token,
+    )
+
+
+def resolve_limits(job: TokenizationJob) -> RunLimits:
+    """Return the limits of `job` as numbers."""
+    return RunLimits(
+        max_quarantined=Limit.parse(job.spec.max_quarantined),
+        max_corrupt_files=Limit.parse(job.spec.max_corrupt_files),
+        range_bytes=parse_quantity(job.spec.range_bytes),
+    )
+
+
+def resolve_uri(uri: str) -> str:
+    """Return `uri` unchanged if it names a store, else as an absolute plain path (`file://` is dropped)."""
+    if "://" in uri and not uri.startswith("file://"):
+        return uri
+    return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))  # noqa: PTH100, PTH111  "/a/*/../b" stays lexical
+
+
+def resolve_output_uri(uri: str, rerun_token: str | None) -> str:
+    """Return `output.uri` with the token filled in and without a trailing slash."""
+    return resolve_uri(uri.replace(RERUN_PLACEHOLDER, rerun_token or "")).rstrip("/") or "/"

@@ -1,0 +1,95 @@
+"""The blocks `source` and `documents`: where the text is and which of it is usable.
+
+Owns their fields, documentation and rules. Which schemes a machine can read is the storage's business:
+`hf://` and `s3://` are valid here even where the client for them is not installed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar
+
+from pydantic import Field, StringConstraints
+
+from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.api.fields import Quantity, Text
+from tokenization_worker.api.model import Block, Rule
+
+_URI = r"^((gs|s3|hf)://[^/]|file:///)"
+
+READABLE_URI = Rule(
+    "write gs://bucket/path, s3://bucket/path, hf://datasets/name/path, file:///path or, on a laptop, a plain path",
+    cel=f"!self.contains('://') || self.matches(r'{_URI}')",
+    holds=lambda uri: "://" not in uri or bool(re.match(_URI, uri)),
+)
+_DOTTED = r"^[^.]+(\.[^.]+)*$"
+DOTTED_PATH = Rule(
+    'write a field name, or a dotted path that descends, such as "doc.text"',
+    cel=f"self.matches(r'{_DOTTED}')",
+    holds=lambda path: bool(re.fullmatch(_DOTTED, path)),
+)
+
+SourceUri = Annotated[str, StringConstraints(min_length=1, max_length=2048), READABLE_URI]
+FieldPath = Annotated[str, StringConstraints(min_length=1, max_length=256), DOTTED_PATH]
+
+
+class Source(Block):
+    """The text: where it is and how its records are laid out."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "documentSeparator is for plain text only: write format: Text, or leave documentSeparator out",
+            cel="!has(self.documentSeparator) || self.format == 'Text'",
+            holds=lambda s: s.document_separator is None or s.format is SourceFormat.TEXT,
+            field="documentSeparator",
+        ),
+    )
+
+    uris: list[SourceUri] = Field(
+        min_length=1,
+        max_length=256,
+        description=(
+            "Files, folders or globs (* within a folder, ** across folders), read in this order; a file "
+            "matched twice counts once. gs://, s3:// and hf:// are read over the network, file:// and plain "
+            "paths from this machine. Compression (none, gzip, zstd) is found by content, never by suffix."
+        ),
+        examples=[["gs://corpus/fineweb-edu/*.parquet"]],
+    )
+    format: SourceFormat = Field(
+        default=SourceFormat.AUTO,
+        description=(
+            "The layout of a record: Jsonl (one JSON object a line), Parquet (one row), Text (one file, or "
+            "the pieces between documentSeparator). Auto decides per file: Parquet by content, else by "
+            "suffix, else Jsonl where the file begins with {."
+        ),
+        examples=["Jsonl"],
+    )
+    text_field: FieldPath = Field(
+        default="text",
+        description="The field or column that holds the text. A dotted path descends into objects: doc.text.",
+        examples=["content"],
+    )
+    id_field: FieldPath = Field(
+        default="id",
+        description="The field or column that holds the document's id, used where a document is shown or "
+        "quarantined. A document without one is known by file and position.",
+        examples=["meta.url"],
+    )
+    document_separator: Text | None = Field(
+        default=None,
+        description=("Ends a document within a text file; only with format: Text. Absent: one file is one document."),
+        examples=["<|endoftext|>"],
+    )
+
+
+class Documents(Block):
+    """Which documents are usable."""
+
+    max_bytes: Quantity = Field(
+        default="64Mi",
+        description=(
+            "The largest document in bytes of UTF-8 text; larger ones are quarantined as DocumentTooLarge "
+            "without being loaded whole."
+        ),
+        examples=["16Mi"],
+    )

@@ -1,0 +1,113 @@
+"""The block `tokenizer`: which tokenizer, and the delimiter between documents.
+
+Owns fields, documentation and rules. Whether a name is known and what a file holds is found out by the
+worker in the plan, before any expensive machine is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, Strict, StringConstraints
+
+from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.api.fields import ShortText
+from tokenization_worker.api.model import Block, Rule
+from tokenization_worker.api.source import SourceUri
+
+TokenId = Annotated[int, Strict(), Field(ge=0, le=2**32 - 1)]
+TokenText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+
+class Delimiter(Block):
+    """The token that separates documents."""
+
+    token: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = Field(
+        default=None,
+        description=(
+            "A special token of the tokenizer. Absent: the tokenizer's own end-of-text token where it is "
+            "known; where it is not, the plan asks for one. Text that spells it stays ordinary text."
+        ),
+        examples=["<|endoftext|>"],
+    )
+    position: DelimiterPosition = Field(
+        default=DelimiterPosition.BEFORE,
+        description="Before or After every document; None writes no delimiter, and token is not used.",
+        examples=["After"],
+    )
+
+
+class Tokenizer(Block):
+    """The tokenizer: by name, or as a file."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "write exactly one of name (such as cl100k_base) and uri (a tokenizer file)",
+            cel="has(self.name) != has(self.uri)",
+            holds=lambda t: (t.name is None) != (t.uri is None),
+        ),
+        Rule(
+            "pattern belongs to a rank file: write uri as well, or leave pattern out",
+            cel="!has(self.pattern) || has(self.uri)",
+            holds=lambda t: t.pattern is None or t.uri is not None,
+            field="pattern",
+        ),
+        Rule(
+            "specialTokens belong to a rank file: write uri as well, or leave specialTokens out",
+            cel="!has(self.specialTokens) || has(self.uri)",
+            holds=lambda t: t.special_tokens is None or t.uri is not None,
+            field="specialTokens",
+        ),
+        Rule(
+            "pattern and specialTokens go together: a rank file that is no known encoding needs both",
+            cel="has(self.pattern) == has(self.specialTokens)",
+            holds=lambda t: (t.pattern is None) == (t.special_tokens is None),
+            field="pattern",
+        ),
+        Rule(
+            "two special tokens have the same id: give each its own",
+            # Quadratic over a map of thousands, above the API server's cost limit; the plan refuses it.
+            cel=None,
+            holds=lambda t: not t.special_tokens or len(set(t.special_tokens.values())) == len(t.special_tokens),
+            field="specialTokens",
+        ),
+    )
+
+    name: ShortText | None = Field(
+        default=None,
+        description=(
+            "A tiktoken encoding (cl100k_base), a model name that stands for one (gpt-4), or bytes: 256 byte"
+            " values and a delimiter, 256. Exactly one of name and uri."
+        ),
+        examples=["cl100k_base"],
+    )
+    uri: SourceUri | None = Field(
+        default=None,
+        description=(
+            "A tokenizer file at any source URI: tokenizer.json, tiktoken ranks or a SentencePiece model, "
+            "told apart by content. Exactly one of name and uri."
+        ),
+        examples=["gs://models/llama3/tokenizer.json"],
+    )
+    pattern: Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description=(
+            "The regular expression that cuts text into pieces, for tiktoken ranks that are not a known "
+            "encoding (Llama 3's among them); together with specialTokens."
+        ),
+        examples=[r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"],
+    )
+    special_tokens: Annotated[dict[TokenText, TokenId], Field(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description=(
+            "The special tokens of tiktoken ranks that are not a known encoding, text to id; together with pattern."
+        ),
+        examples=[{"<|end_of_text|>": 128001}],
+    )
+    delimiter: Delimiter = Field(
+        default=Delimiter(),
+        description=(
+            "The token between documents. Default: the tokenizer's own end-of-text token, before every document."
+        ),
+        examples=[{"token": "<|endoftext|>", "position": "Before"}],
+    )

@@ -1,0 +1,128 @@
+"""The build task: slices of segments become one shard, its documents sidecar and its receipt.
+
+A shard is fed by runs of tokens, wherever they come from. Order of writing: sidecar, shard, receipt, so a
+receipt says that both are there. Final names are create-only; only a later epoch than the first, or the
+repair of a damaged shard, may replace what it finds.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+
+import google_crc32c
+import numpy as np
+
+from tokenization_worker import layout
+from tokenization_worker.commit import create_receipt, place, place_bytes
+from tokenization_worker.context import BuildTask
+from tokenization_worker.documents import DocumentsBuilder, ShardDocuments
+from tokenization_worker.epochs import require_current
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.formats import npy
+from tokenization_worker.receipts import ShardReceipt
+from tokenization_worker.segments import SegmentReader
+from tokenization_worker.storage.base import Entry, Store, Upload
+from tokenization_worker.storage.open import open_store
+
+_CHUNK_BYTES = 1 << 20
+"""Checksums and the write see each chunk while it is in the processor's cache."""
+
+
+def build_shard(task: BuildTask) -> ShardReceipt:
+    """Write one shard; returns the receipt that counts. Raises `SegmentLost`."""
+    started = time.monotonic()
+    context, name = task.context, task.shard.name
+    store = open_store(context.data.output.uri)
+    work = _ShardWork(task, store)
+    entry = place(store, work.path, work.write, is_same=work.is_same, allow_replace=work.allow_replace)
+    receipt = ShardReceipt(
+        plan_id=context.plan_id,
+        epoch=context.epoch,
+        split=name.split,
+        index=name.index,
+        shard=name.shard,
+        path=work.path,
+        tokens=task.shard.tokens,
+        documents=work.documents.documents,
+        bytes=entry.size,
+        crc32c=work.crc32c,
+        sha256=work.sha256.hexdigest(),
+        documents_sha256=sha256(work.documents.to_bytes()).hexdigest(),
+        version=entry.version,
+        pieces=task.shard.pieces,
+        node=socket.gethostname(),
+        pid=os.getpid(),
+        seconds=round(time.monotonic() - started, 3),
+    )
+    return create_receipt(store, layout.shard_receipt_path(context.epoch, name.split, name.index), receipt)
+
+
+class _ShardWork:
+    """Writes the shard's bytes and keeps the checksums of the last time it did."""
+
+    documents: ShardDocuments
+
+    def __init__(self, task: BuildTask, store: Store) -> None:
+        self._task = task
+        self._store = store
+        name, output = task.shard.name, task.context.data.output
+        self._documents_path = layout.documents_path(name.split, name.index)
+        self.path = layout.shard_path(output.path, npy.SUFFIX, split=name.split, index=name.index, shard=name.shard)
+
+    def write(self, upload: Upload) -> None:
+        self.crc32c = 0
+        self.sha256 = sha256()
+        builder = DocumentsBuilder()
+        self._write_chunk(upload, npy.header(self._task.shard.tokens, self._task.context.numpy_dtype))
+        for chunk in self._chunks(builder):
+            self._write_chunk(upload, chunk)
+        self.documents = builder.finish()
+        place_bytes(self._store, self._documents_path, self.documents.to_bytes(), allow_replace=self.allow_replace)
+
+    def _write_chunk(self, upload: Upload, chunk: bytes) -> None:
+        self.crc32c = google_crc32c.extend(self.crc32c, chunk)
+        self.sha256.update(chunk)
+        upload.write(chunk)
+
+    def _chunks(self, builder: DocumentsBuilder) -> Iterator[bytes]:
+        """The shard's tokens in order, little-endian; its documents go to `builder` on the way."""
+        task, context = self._task, self._task.context
+        for piece, digest, files in zip(task.shard.pieces, task.segment_digests, task.slice_files, strict=True):
+            segment = SegmentReader(
+                self._store,
+                layout.segment_path(context.epoch, piece.range_id),
+                range_id=piece.range_id,
+                digest=digest,
+                dtype=context.numpy_dtype,
+            )
+            file_of_slice = np.array(files, dtype=np.int64)
+            for block in segment.blocks(piece.stream, piece.start, piece.end):
+                builder.add(block, piece.start, piece.end, file_of_slice)
+                first = max(0, piece.start - block.token_start)
+                data = block.tokens[first : piece.end - block.token_start]
+                step = _CHUNK_BYTES // data.itemsize
+                for start in range(0, len(data), step):
+                    yield data[start : start + step].tobytes()
+
+    def is_same(self, found: Entry) -> bool:
+        """Whether the shard that is there holds the bytes that were just written."""
+        if found.crc32c is not None:
+            return found.crc32c == self.crc32c
+        digest = sha256()
+        for start in range(0, found.size, _CHUNK_BYTES):
+            digest.update(self._store.read_range(self.path, start, start + _CHUNK_BYTES))
+        return digest.digest() == self.sha256.digest()
+
+    def allow_replace(self) -> None:
+        """Return if this build may replace what it found at its shard's name."""
+        require_current(self._store, self._task.context.epoch)
+        if self._task.context.epoch == 0 and not self._task.repair:
+            raise ChangedError(
+                "OutputConflict",
+                f"{self._store.uri}/{self.path} (or its documents sidecar) holds something else than this job's shard",
+                next_step="move it away, or write to another output.uri",
+            )

@@ -1,0 +1,24 @@
+"""`tokjob crd`: the CustomResourceDefinitions."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tokenization_worker.api.crd import generate_crds
+
+
+def main(arguments: list[str]) -> int:
+    """Print the CRDs, or write them below a folder."""
+    parser = argparse.ArgumentParser(prog="tokjob crd", description="Print the CustomResourceDefinitions.")
+    parser.add_argument("--write", metavar="FOLDER", type=Path, help="write one file per kind there instead")
+    options = parser.parse_args(arguments)
+    crds = generate_crds()
+    if options.write is None:
+        print("---\n".join(crds.values()), end="")
+        return 0
+    options.write.mkdir(parents=True, exist_ok=True)
+    for name, text in crds.items():
+        (options.write / name).write_text(text, encoding="utf-8")
+        print(options.write / name)
+    return 0

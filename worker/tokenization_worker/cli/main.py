@@ -1,0 +1,101 @@
+"""`tokjob`: the command line. Parses, dispatches, and turns errors into messages and exit codes.
+
+Only this package prints. Modules of the worker are imported by the command that needs them, so that
+`tokjob --help` does not wait for numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module, metadata
+
+COMMANDS: dict[str, str] = {
+    "run": "run a job here, to its index; the same command resumes",
+    "plan": "show what a run would do: files, ranges, estimated tokens, time and room; writes nothing",
+    "validate": "check manifests without looking at source or output",
+    "status": "how far a run at an output is",
+    "verify": "prove a dataset from its bytes and its source",
+    "show": "the documents and tokens at a place in a dataset, decoded",
+    "clean": "remove an unfinished run's files from an output",
+    "crd": "print the CustomResourceDefinitions",
+}
+
+EXIT_CODES = """\
+exit codes:
+  0  done, or complete already      3  the source changed, or the output conflicts
+  1  a bug: please report it        4  data is corrupt, or too much of it is unusable
+  2  the manifest or the command    5  temporary: start the same command again
+     is wrong                       130, 143  stopped; the same command goes on
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    # One thread per process is the rule here, and numpy's thread pool would cost 30 ms of every start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
+    if not arguments or arguments[0] not in COMMANDS:
+        _refuse_unknown(parser, arguments)
+        return 0
+    command = import_module(f"tokenization_worker.cli.{arguments[0]}_command")
+    run: Callable[[list[str]], int] = command.main
+    return _guarded(run, arguments[1:])
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="tokjob",
+        usage="tokjob [--help] [--version] COMMAND ...",
+        description="Tokenize text corpora into training-ready shards: exact, resumable, proven.",
+        epilog=f"commands:\n{commands}\n\n{EXIT_CODES}\n`tokjob COMMAND --help` explains each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    parser.add_argument("-h", "--help", action="help", help="show this message")
+    parser.add_argument(
+        "--version", action="version", version=f"tokjob {metadata.version('tokenization')}", help="show the version"
+    )
+    return parser
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    if not arguments:
+        parser.print_help()
+        return
+    if arguments[0].startswith("-"):
+        parser.parse_args(arguments)
+        return
+    import difflib
+
+    near = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    parser.error(f"unknown command {arguments[0]!r}{hint} (commands: {', '.join(COMMANDS)})")
+
+
+def _guarded(run: Callable[[list[str]], int], arguments: list[str]) -> int:
+    """Run a command; every error that a user can act on becomes a message without a traceback."""
+    from tokenization_worker.errors import TokenizationError
+
+    try:
+        return run(arguments)
+    except TokenizationError as error:
+        print(f"tokjob: {error}", file=sys.stderr)
+        if error.exit_code == 1:
+            print("  this is a bug: please report it with this message and the manifest", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("tokjob: stopped; the same command goes on where this one stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  the reader of our output left; nothing to flush
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

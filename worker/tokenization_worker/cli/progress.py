@@ -1,0 +1,192 @@
+"""How a run is shown: bars on a terminal, plain lines elsewhere, JSON lines for machines.
+
+A display is a watcher of `events`; it owns standard output while the run lasts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import orjson
+
+from tokenization_worker.cli.numbers import short_bytes, short_count, short_time
+from tokenization_worker.events import Event, Finished, Planned, Progress, Resumed, Warned
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+PLAIN_INTERVAL_S = 10.0
+
+
+class Display(Protocol):
+    """Shows events until it is closed."""
+
+    def __call__(self, event: Event) -> None: ...
+    def close(self) -> None: ...
+
+
+def make_display(*, as_json: bool) -> Display:
+    """The display that fits where the output goes."""
+    if as_json:
+        return JsonDisplay()
+    return TerminalDisplay() if sys.stdout.isatty() else PlainDisplay()
+
+
+class JsonDisplay:
+    """One JSON object a line for every event; receipts of finished tasks are part of `progress`."""
+
+    def __call__(self, event: Event) -> None:
+        line = {"event": type(event).__name__.lower(), **dataclasses.asdict(event)}
+        sys.stdout.buffer.write(orjson.dumps(line) + b"\n")
+        sys.stdout.buffer.flush()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class PlainDisplay:
+    """Lines for logs: each fact once, progress every ten seconds."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._last = self._started
+        self._first: Progress | None = None
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Progress():
+                self._first = self._first or event
+                if time.monotonic() - self._last >= PLAIN_INTERVAL_S:
+                    self._last = time.monotonic()
+                    self._print(describe_progress(event, self._first, self._last - self._started))
+            case _:
+                self._print(describe(event, time.monotonic() - self._started))
+
+    def _print(self, text: str) -> None:
+        print(text, flush=True)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class TerminalDisplay:
+    """Two bars, tokenize and build, below the facts."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bars
+
+        self._started = time.monotonic()
+        self._first: Progress | None = None
+        self._console = Console(highlight=False)
+        self._bars = Bars(
+            TextColumn("{task.description:<10}"),
+            BarColumn(bar_width=23),
+            TextColumn("{task.fields[text]}"),
+            console=self._console,
+            transient=False,
+        )
+        self._tokenize: TaskID | None = None
+        self._build: TaskID | None = None
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, Progress):
+            if isinstance(event, Finished):
+                self.close()
+            self._console.print(describe(event, time.monotonic() - self._started), markup=False)
+            return
+        if self._first is None or self._tokenize is None or self._build is None:
+            self._first = event
+            self._bars.start()
+            self._tokenize = self._bars.add_task("tokenize", text="")
+            self._build = self._bars.add_task("build", text="")
+        elapsed = time.monotonic() - self._started
+        text = tokenize_text(event, self._first, elapsed)
+        self._bars.update(self._tokenize, total=max(event.bytes_total, 1), completed=event.bytes_done, text=text)
+        shards = "?" if event.shards is None else f"{event.shards:,}"
+        self._bars.update(
+            self._build,
+            total=event.shards or max(event.shards_done * 2, 1),
+            completed=event.shards_done,
+            text=f"{event.shards_done:,}/{shards} shards",
+        )
+
+    def close(self) -> None:
+        if self._first is not None:
+            self._bars.stop()
+
+
+def tokenize_text(event: Progress, first: Progress, elapsed_s: float) -> str:
+    """`68%  53.9M tokens  74M/s  312 MB/s  2 quarantined  1.2 s left`; rates are of this start's work."""
+    elapsed_s = max(elapsed_s, 1e-3)
+    share = event.bytes_done / event.bytes_total if event.bytes_total else 1.0
+    done_now = event.bytes_done - first.bytes_done
+    parts = [
+        f"{share:4.0%}",
+        f"{short_count(event.tokens)} tokens",
+        f"{short_count((event.tokens - first.tokens) / elapsed_s)}/s",
+        f"{short_bytes((event.source_bytes - first.source_bytes) / elapsed_s)}/s",
+    ]
+    if event.quarantined:
+        parts.append(f"{event.quarantined:,} quarantined")
+    if done_now > 0 and event.bytes_done < event.bytes_total:
+        parts.append(f"{short_time((event.bytes_total - event.bytes_done) * elapsed_s / done_now)} left")
+    return "  ".join(parts)
+
+
+def describe_progress(event: Progress, first: Progress, elapsed_s: float) -> str:
+    """One plain line."""
+    shards = "?" if event.shards is None else f"{event.shards:,}"
+    return f"tokenize   {tokenize_text(event, first, elapsed_s)}  build {event.shards_done:,}/{shards} shards"
+
+
+def describe(event: Event, elapsed_s: float) -> str:
+    """A fact in one line, or a few for the end."""
+    match event:
+        case Planned():
+            engine = event.engine + (" (checked against the reference)" if event.is_accelerated else "")
+            return (
+                f"plan       {event.files:,} files  {short_bytes(event.stored_bytes)} stored  "
+                f"~{short_count(event.estimated_tokens)} tokens  {event.ranges:,} ranges  {event.tokenizer}  "
+                f"engine {engine}"
+            )
+        case Resumed():
+            return (
+                f"resume     {event.ranges_done:,} of {event.ranges:,} ranges and {event.shards_done:,} shards "
+                "already done"
+            )
+        case Warned():
+            return f"warning    {event.message}"
+        case Finished():
+            return describe_end(event, elapsed_s)
+        case Progress():
+            return describe_progress(event, event, elapsed_s)
+
+
+def describe_end(event: Finished, elapsed_s: float) -> str:
+    """What there is now, and how to check it."""
+    ratio = f"{event.text_bytes / event.tokens:.2f} bytes/token" if event.tokens else "no tokens"
+    word = "complete" if event.already else "done"
+    lines = [
+        f"{word:<10} {event.documents_read:,} read = {event.documents_written:,} written + "
+        f"{event.documents_quarantined:,} quarantined   {event.tokens:,} tokens in {event.shards:,} shards  {ratio}  "
+        f"{short_time(elapsed_s)}"
+    ]
+    if event.already:
+        lines[0] += "   (nothing to do: this run was finished before)"
+    if event.files_dropped:
+        lines.append(f"           {event.files_dropped:,} damaged files dropped whole: {event.uri}/_tokenization/files")
+    if event.rebuilt:
+        lines.append(f"           {event.rebuilt:,} damaged or missing shards written again")
+    lines.append(f"           {event.uri}/index.json   check it: tokjob verify {event.uri}")
+    if event.documents_quarantined:
+        limit = "" if event.quarantine_limit is None else f", limit {event.quarantine_limit:,}"
+        lines.append(
+            f"           unusable documents: {event.uri}/_tokenization/quarantine.jsonl.zst "
+            f"({event.documents_quarantined:,}{limit})"
+        )
+    return "\n".join(lines)

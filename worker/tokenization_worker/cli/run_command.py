@@ -1,0 +1,82 @@
+"""`tokjob run`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from types import FrameType
+
+from tokenization_worker.cli.manifest import add_job_arguments, job_from_arguments, print_manifest
+from tokenization_worker.cli.progress import make_display
+from tokenization_worker.run import Options, Stopped, run_job
+
+
+def main(arguments: list[str]) -> int:
+    """Run a job here; 0 when its index is written."""
+    parser = argparse.ArgumentParser(
+        prog="tokjob run",
+        description="Run a job here, to its index. Interrupted or failed? The same command resumes; there is no "
+        "--continue.",
+        allow_abbrev=False,
+    )
+    add_job_arguments(parser)
+    how = parser.add_argument_group("how to run")
+    how.add_argument("--executor", choices=["local"], default="local", help="local: processes on this machine")
+    how.add_argument("--processes", type=_positive, help="worker processes (default: what cores and memory allow)")
+    how.add_argument(
+        "--engine",
+        choices=["auto", "reference", "fastokens"],
+        default="auto",
+        help="auto: the accelerated engine where it proved identical and pays off",
+    )
+    how.add_argument("--json", action="store_true", help="one JSON object a line instead of a display")
+    if "--continue" in arguments:
+        parser.error("there is no --continue: every start continues where the last one stopped; leave it out")
+    options = parser.parse_args(arguments)
+    job = job_from_arguments(options)
+    if options.print_manifest:
+        print(print_manifest(job), end="")
+        return 0
+    stop = _StopOnSignal()
+    display = make_display(as_json=options.json)
+    try:
+        finished = run_job(
+            job,
+            options=Options(processes=options.processes, engine=options.engine),
+            on_progress=display,
+            should_stop=stop,
+        )
+        display(finished)
+    except Stopped:
+        display.close()
+        print("tokjob: stopped; what is done is kept. The same command goes on from here", file=sys.stderr)
+        return stop.exit_code
+    finally:
+        display.close()
+    return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+class _StopOnSignal:
+    """Remembers that the user wants to stop; a second Ctrl-C ends at once."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._take)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if self.exit_code:
+            raise KeyboardInterrupt
+        self.exit_code = 128 + number
+        print("\ntokjob: stopping after the ranges under way; again to stop at once", file=sys.stderr)
+
+    def __call__(self) -> bool:
+        return self.exit_code != 0

@@ -1,0 +1,33 @@
+"""`tokjob status`: how far a run at an output is, from its ledger."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+import orjson
+
+from tokenization_worker.cli.numbers import short_bytes, short_count
+from tokenization_worker.outlook import look_at_output
+
+
+def main(arguments: list[str]) -> int:
+    """Show what is done at an output."""
+    parser = argparse.ArgumentParser(prog="tokjob status", description="How far a run at an output is.")
+    parser.add_argument("output", help="output.uri of a job")
+    parser.add_argument("--json", action="store_true", help="the numbers as JSON")
+    options = parser.parse_args(arguments)
+    state = look_at_output(options.output)
+    if options.json:
+        print(orjson.dumps(dataclasses.asdict(state)).decode())
+        return 0
+    print(f"{state.phase:<10} {state.uri}")
+    if state.ranges:
+        print(
+            f"           {state.ranges_done:,} of {state.ranges:,} ranges, {state.shards_done:,} shards, "
+            f"{short_count(state.tokens)} tokens of {short_bytes(state.source_bytes)} read, "
+            f"{state.quarantined:,} quarantined, {state.files_dropped:,} files dropped"
+        )
+        print(f"           engine {state.engine} (epoch {state.epoch})  plan {state.plan_id[:16]}")
+    print(f"           next: {state.next_step}")
+    return 0

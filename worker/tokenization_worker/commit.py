@@ -1,0 +1,121 @@
+"""Create-only: the one module that decides what a second writer may do.
+
+Every durable object is written by `create_once`. The first writer wins; whoever comes later compares what
+it would have written with what is there, by a digest of the data and never by reading the data again. Equal
+means somebody else did the same work; different means that two runs of the same job disagree, which is an
+error that stops the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, Self, TypeVar
+
+import orjson
+
+from tokenization_worker.errors import TokenizationError
+from tokenization_worker.storage.base import (
+    MARK_ABSENT,
+    Entry,
+    NotFound,
+    PreconditionFailed,
+    Store,
+    Upload,
+)
+
+
+class Disagreement(TokenizationError):
+    """Two writers of one object produced different data: the job is not deterministic here."""
+
+
+def dump_record(record: dict[str, Any]) -> bytes:
+    """Canonical JSON of a small record."""
+    return orjson.dumps(record, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+def create_bytes(store: Store, path: str, data: bytes) -> bool:
+    """Create `path` with `data`; False where something is there already."""
+    try:
+        with store.upload(path) as upload:
+            upload.write(data)
+            upload.commit()
+    except PreconditionFailed:
+        return False
+    return True
+
+
+def create_record(store: Store, path: str, record: dict[str, Any]) -> dict[str, Any]:
+    """Create a record, or return the one that is there: the first writer's word is final."""
+    while not create_bytes(store, path, dump_record(record)):
+        try:
+            found: dict[str, Any] = orjson.loads(store.read(path))
+        except NotFound:
+            continue  # removed between the two calls: try again
+        return found
+    return record
+
+
+class Receipt(Protocol):
+    """A record that says which part of it two writers must agree on."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+    @classmethod
+    def from_dict(cls, value: dict[str, Any], /) -> Self: ...
+    def disagreement(self, other: Self, /) -> str | None: ...
+
+
+R = TypeVar("R", bound=Receipt)
+
+
+def create_receipt(store: Store, path: str, receipt: R) -> R:
+    """Create a receipt, or return the one that is there; raises `Disagreement` if their data differ."""
+    found = type(receipt).from_dict(create_record(store, path, receipt.to_dict()))
+    difference = receipt.disagreement(found)
+    if difference is not None:
+        raise Disagreement(
+            "NotDeterministic",
+            f"{store.uri}/{path}: two writers of the same work differ: {difference}",
+            next_step="this is a bug or broken hardware: please report it with both records",
+        )
+    return found
+
+
+def place(
+    store: Store,
+    path: str,
+    write: Callable[[Upload], None],
+    *,
+    is_same: Callable[[Entry], bool],
+    allow_replace: Callable[[], None],
+) -> Entry:
+    """Leave at `path` what `write` writes, and return its entry.
+
+    `write` may be called again after a lost race. Something else at `path` is replaced, that version and
+    no other, if `allow_replace` returns; it raises where this writer has no right to.
+    """
+    expect = MARK_ABSENT
+    while True:
+        try:
+            with store.upload(path, expect=expect) as upload:
+                write(upload)
+                return upload.commit()
+        except PreconditionFailed:
+            found = store.stat(path)
+            if found is None:
+                expect = MARK_ABSENT
+                continue
+            if is_same(found):
+                return found
+            allow_replace()
+            expect = found.version
+
+
+def place_bytes(store: Store, path: str, data: bytes, *, allow_replace: Callable[[], None]) -> Entry:
+    """`place` for small objects."""
+    return place(
+        store,
+        path,
+        lambda upload: upload.write(data),
+        is_same=lambda found: found.size == len(data) and store.read(path) == data,
+        allow_replace=allow_replace,
+    )

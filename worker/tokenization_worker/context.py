@@ -1,0 +1,78 @@
+"""What every task of a run is told: frozen, small, and the same on every machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType
+from tokenization_worker.assembly import ShardPlan
+from tokenization_worker.readers.documents import FileSlice, ReadOptions
+from tokenization_worker.splits import Streams
+
+NUMPY_DTYPES: dict[DType, np.dtype[np.unsignedinteger]] = {
+    DType.UINT16: np.dtype("<u2"),
+    DType.UINT32: np.dtype("<u4"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """A run's fixed facts. `dtype` is resolved, `engine` is the engine of `epoch`."""
+
+    data: DataSpec
+    plan_id: str
+    epoch: int
+    engine: str
+    dtype: DType
+    sample_one_in: int
+
+    @property
+    def streams(self) -> Streams:
+        return Streams(self.data.output.splits)
+
+    @property
+    def numpy_dtype(self) -> np.dtype[np.unsignedinteger]:
+        return NUMPY_DTYPES[self.dtype]
+
+    @property
+    def delimiter_position(self) -> DelimiterPosition:
+        return self.data.tokenizer.delimiter_position
+
+    def read_options(self) -> ReadOptions:
+        source = self.data.source
+        separator = source.document_separator
+        return ReadOptions(
+            format=source.format,
+            text_field=source.text_field,
+            document_separator=None if separator is None else separator.encode(),
+            max_document_bytes=self.data.max_document_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizeTask:
+    """Tokenize one range. Files in `dropped` have a verdict already and are not read."""
+
+    context: RunContext
+    range_id: int
+    slices: tuple[FileSlice, ...]
+    stored_bytes: int
+    dropped: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BuildTask:
+    """Build one shard.
+
+    `segment_digests` and `slice_files` have one entry per piece of the shard: the digest of the segment in
+    its range's receipt, and the file of each of the range's slices. `repair`: the shard that is there is
+    damaged and may be replaced.
+    """
+
+    context: RunContext
+    shard: ShardPlan
+    segment_digests: tuple[str, ...]
+    slice_files: tuple[tuple[int, ...], ...]
+    repair: bool = False

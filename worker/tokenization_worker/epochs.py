@@ -1,0 +1,107 @@
+"""Epochs: which engine a run uses, and how that ends.
+
+Epoch 0 is written with the plan and names the engine. Whoever sees the accelerated engine differ from the
+reference on a document writes the next epoch, with the evidence, and stops; every later start works in the
+new epoch, whose engine is the reference. Receipts and segments live under their epoch, so nothing that the
+voided engine produced is ever used again. A finished run **seals** its epoch by taking the next number
+itself: a run is either voided or committed, never both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from tokenization_worker import layout
+from tokenization_worker.commit import create_record
+from tokenization_worker.context import RunContext
+from tokenization_worker.encode import EngineMismatch
+from tokenization_worker.errors import TemporaryError
+from tokenization_worker.storage.base import NotFound, Store
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The epoch to work in. `sealed`: its run is complete but for the index. `history`: all entries."""
+
+    number: int
+    engine: str
+    sealed: bool
+    history: tuple[dict[str, Any], ...]
+
+
+def start_epoch(store: Store, engine: str) -> Epoch:
+    """The current epoch, after writing epoch 0 with `engine` where there is none."""
+    create_record(store, layout.epoch_path(0), {"epoch": 0, "engine": engine})
+    return current_epoch(store)
+
+
+def current_epoch(store: Store) -> Epoch:
+    """The newest epoch that is not a seal; raises `NotFound` where there is none."""
+    history: list[dict[str, Any]] = []
+    while True:
+        try:
+            history.append(orjson.loads(store.read(layout.epoch_path(len(history)))))
+        except NotFound:
+            break
+    if not history:
+        raise NotFound(layout.epoch_path(0))
+    sealed = "sealed" in history[-1]
+    working = history[-2] if sealed else history[-1]
+    return Epoch(working["epoch"], working["engine"], sealed, tuple(history))
+
+
+def seal_epoch(store: Store, epoch: int) -> None:
+    """Make it impossible to void `epoch`; raises `TemporaryError` if that has happened already."""
+    found = create_record(store, layout.epoch_path(epoch + 1), {"epoch": epoch + 1, "sealed": epoch})
+    if found.get("sealed") != epoch:
+        raise _voided(store, epoch, found)
+
+
+def require_current(store: Store, epoch: int) -> None:
+    """Raise if a newer epoch has voided `epoch`."""
+    newest = current_epoch(store)
+    if newest.number != epoch:
+        raise _voided(store, epoch, newest.history[epoch + 1])
+
+
+def void_engine(
+    store: Store, context: RunContext, mismatch: EngineMismatch, *, uri: str, position: int, text: str
+) -> TemporaryError:
+    """Write the next epoch with the evidence; returns the error that stops this run."""
+    first = next(
+        (i for i, (a, b) in enumerate(zip(mismatch.found, mismatch.expected, strict=False)) if a != b),
+        min(len(mismatch.found), len(mismatch.expected)),
+    )
+    entry = {
+        "epoch": context.epoch + 1,
+        "engine": REFERENCE,
+        "voids": {"epoch": context.epoch, "engine": context.engine},
+        "document": {"uri": uri, "position": position, "excerpt": text[:200]},
+        "firstDifference": first,
+        "found": mismatch.found,
+        "expected": mismatch.expected,
+    }
+    found = create_record(store, layout.epoch_path(context.epoch + 1), entry)
+    return _voided(store, context.epoch, found)
+
+
+def _voided(store: Store, epoch: int, entry: dict[str, Any]) -> TemporaryError:
+    evidence = f"{store.uri}/{layout.epoch_path(epoch + 1)}"
+    if "sealed" in entry:
+        return TemporaryError(
+            "EngineVoided",
+            f"engine of epoch {epoch} differs from the reference, but the dataset is complete already: {evidence}",
+            next_step="run `tokjob verify --mode full` on the output and report the document",
+        )
+    document = entry["document"]
+    return TemporaryError(
+        "EngineVoided",
+        f"engine {entry['voids']['engine']} differs from the reference at token {entry['firstDifference']} of "
+        f"the document at {document['uri']}, position {document['position']}; evidence: {evidence}",
+        next_step="start the same command again: it tokenizes everything with the reference engine",
+    )

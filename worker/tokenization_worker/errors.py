@@ -1,0 +1,63 @@
+"""The errors a caller can act on, one class per answer.
+
+    TokenizationError          1  a bug of ours (only as the base; never raised itself)
+    ├── SpecError              2  fix the manifest or the command
+    ├── ChangedError           3  the source changed, or the output holds something else
+    ├── DataError              4  data is corrupt, or too much of it is unusable
+    └── TemporaryError         5  start again: what is done is kept
+
+The number is the exit code of the command line. `reason` is a CamelCase word that machines compare
+(it becomes a condition's reason on Kubernetes); the message is for a tired person: what, where, expected
+and found. `next_step` says what to do now.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TokenizationError(Exception):
+    """What went wrong, where, and what to do next."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, reason: str, message: str, *, next_step: str = "") -> None:
+        super().__init__(reason, message, next_step)
+        self.reason = reason
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        text = f"{self.reason}: {self.message}"
+        return f"{text}\n  next: {self.next_step}" if self.next_step else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.reason, self.message, self.next_step)
+
+
+def _rebuild(cls: type[TokenizationError], reason: str, message: str, next_step: str) -> TokenizationError:
+    return cls(reason, message, next_step=next_step)
+
+
+class SpecError(TokenizationError):
+    """The manifest or the command is wrong; a retry cannot help."""
+
+    exit_code = 2
+
+
+class ChangedError(TokenizationError):
+    """The source is not what the plan recorded, or the output belongs to another job."""
+
+    exit_code = 3
+
+
+class DataError(TokenizationError):
+    """Data is corrupt, or more of it is unusable than the job allows."""
+
+    exit_code = 4
+
+
+class TemporaryError(TokenizationError):
+    """Something outside failed; the same command goes on where this one stopped."""
+
+    exit_code = 5

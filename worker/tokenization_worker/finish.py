@@ -1,0 +1,314 @@
+"""The end of a run: check the sums, write the tables, seal the epoch, write the index, clean up.
+
+Nothing is committed before the index, and the index is written last, create-only. Every table is a pure
+function of the receipts, so it does not matter how often this is started and interrupted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from tokenization_worker import layout
+from tokenization_worker.api.keys import KEY_VERSION
+from tokenization_worker.api.quantities import Limit
+from tokenization_worker.api.resolve import RunLimits
+from tokenization_worker.commit import Disagreement, create_bytes, dump_record, place_bytes
+from tokenization_worker.context import RunContext
+from tokenization_worker.epochs import current_epoch, require_current, seal_epoch
+from tokenization_worker.errors import DataError, TemporaryError
+from tokenization_worker.index import FORMAT_VERSION, Index, read_index
+from tokenization_worker.ledger import Ledger
+from tokenization_worker.plan import Plan
+from tokenization_worker.quarantine import read_range_list
+from tokenization_worker.readers.decompress import zstd
+from tokenization_worker.readers.documents import FileOutcome
+from tokenization_worker.receipts import ShardReceipt
+from tokenization_worker.storage.base import Store
+from tokenization_worker.tokenizers.base import Tokenizer
+
+
+@dataclass(slots=True)
+class FileTotals:
+    """One file's row of files.jsonl.zst; counts are of all its slices, per stream where lists."""
+
+    outcome: str = FileOutcome.READ
+    detail: str = ""
+    documents: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    quarantined: Counter[str] = field(default_factory=Counter)
+    lines_before: list[tuple[int, int, int]] = field(default_factory=list)  # (range, slice, records before)
+
+    @property
+    def is_read(self) -> bool:
+        return self.outcome == FileOutcome.READ
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The whole run's sums; dropped files count in `dropped` only."""
+
+    written: int
+    quarantined: Counter[str]
+    tokens: int
+    dropped: Counter[str]
+
+    @property
+    def read(self) -> int:
+        return self.written + self.quarantined.total()
+
+
+def add_up_files(plan: Plan, ledger: Ledger, n_streams: int) -> list[FileTotals]:
+    """Per file, from the receipts of all its slices; needs every receipt."""
+    files = [FileTotals(documents=[0] * n_streams, tokens=[0] * n_streams) for _ in plan.files]
+    records: defaultdict[int, int] = defaultdict(int)
+    for range_id in range(plan.n_ranges):
+        for number, result in enumerate(ledger.ranges[range_id].slices):
+            totals = files[result.file]
+            totals.lines_before.append((range_id, number, records[result.file]))
+            records[result.file] += result.records
+            if not result.is_read:
+                totals.outcome, totals.detail = result.outcome, result.detail or totals.detail
+            for stream in range(n_streams):
+                totals.documents[stream] += result.docs[stream]
+                totals.tokens[stream] += result.tokens[stream]
+            totals.quarantined.update(result.quarantined)
+    return files
+
+
+def add_up(files: Iterable[FileTotals]) -> Totals:
+    """The sums over files; a dropped file has no documents."""
+    written, tokens = 0, 0
+    quarantined: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+    for totals in files:
+        if totals.is_read:
+            written += sum(totals.documents)
+            tokens += sum(totals.tokens)
+            quarantined.update(totals.quarantined)
+        else:
+            dropped[totals.outcome] += 1
+    return Totals(written, quarantined, tokens, dropped)
+
+
+def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int) -> None:
+    """Raise QuarantineExceeded or NoDocuments; judged at the end, when the number read is known."""
+    count = totals.quarantined.total()
+    where = f"{store.uri}/{layout.quarantine_prefix(epoch)}"
+    reasons = ", ".join(f"{reason} {n:,}" for reason, n in totals.quarantined.most_common(3))
+    if count > limit.allowed(totals.read):
+        raise DataError(
+            "QuarantineExceeded",
+            f"{count:,} of {totals.read:,} documents are unusable ({reasons}); maxQuarantined allows "
+            f"{limit.allowed(totals.read):,}; they are listed in {where}",
+            next_step="look at the list; mend the source or raise maxQuarantined and start again (nothing is redone)",
+        )
+    if not totals.written:
+        raise DataError(
+            "NoDocuments",
+            f"no document was written: {totals.read:,} read, {count:,} unusable"
+            + (f" ({reasons}; listed in {where})" if count else "")
+            + f", {totals.dropped.total():,} files dropped",
+            next_step="check source.uris and source.textField",
+        )
+
+
+def commit(
+    store: Store, plan: Plan, context: RunContext, ledger: Ledger, tokenizer: Tokenizer, limits: RunLimits
+) -> Index:
+    """Check everything and write the index; returns the one that is there. Needs a complete ledger."""
+    files = add_up_files(plan, ledger, context.streams.count)
+    totals = add_up(files)
+    check_limits(store, totals, limits.max_quarantined, context.epoch)
+    shards = _ordered_shards(context, ledger)
+    context.streams.require_all_filled(_shards_per_stream(context, shards))
+    _check_conservation(totals, shards)
+    _check_shards(store, shards)
+    tables = {
+        layout.SHARDS_TABLE: [_shard_row(shard) for shard in shards],
+        layout.FILES_TABLE: [_file_row(plan, i, item) for i, item in enumerate(files)],
+        layout.QUARANTINE_TABLE: list(_quarantine_rows(store, plan, context, ledger, files)),
+    }
+    for path, rows in tables.items():
+        place_bytes(
+            store,
+            path,
+            zstd.compress(_json_lines(rows)),
+            allow_replace=lambda: require_current(store, context.epoch),
+        )
+    index = _index(store, plan, context, ledger, tokenizer, totals, shards, tables)
+    seal_epoch(store, context.epoch)
+    if not create_bytes(store, layout.INDEX, dump_record(index)):
+        found = read_index(store)
+        if found is None or found["dataKey"] != plan.data_key or found["digest"] != index["digest"]:
+            raise Disagreement(
+                "NotDeterministic",
+                f"{store.uri}/{layout.INDEX} was committed meanwhile with other content",
+                next_step="please report this with both manifests",
+            )
+        return found
+    return index
+
+
+def _ordered_shards(context: RunContext, ledger: Ledger) -> list[ShardReceipt]:
+    order = {split.name: i for i, split in enumerate(context.data.output.splits)}
+    return sorted(ledger.shards.values(), key=lambda shard: (order[shard.split], shard.index))
+
+
+def _shards_per_stream(context: RunContext, shards: list[ShardReceipt]) -> list[int]:
+    if not context.streams.by_hash:
+        return [len(shards)]
+    names = Counter(shard.split for shard in shards)
+    return [names[split.name] for split in context.data.output.splits]
+
+
+def _check_conservation(totals: Totals, shards: list[ShardReceipt]) -> None:
+    in_shards = sum(shard.tokens for shard in shards)
+    if in_shards != totals.tokens:
+        raise Disagreement(
+            "NotConserved",
+            f"receipts count {totals.tokens:,} tokens in files and {in_shards:,} in shards",
+            next_step="this is a bug: please report it with the _tokenization folder",
+        )
+
+
+def _check_shards(store: Store, shards: list[ShardReceipt]) -> None:
+    """Every shard is there in the version that its receipt names: one listing, no reading."""
+    by_folder: dict[str, set[str]] = defaultdict(set)
+    for shard in shards:
+        by_folder[shard.path.rpartition("/")[0]].add(shard.path)
+    found = {}
+    for folder in by_folder:
+        prefix = f"{folder}/" if folder else ""
+        found.update({entry.path: entry for entry in store.list(prefix) if entry.path in by_folder[folder]})
+    for shard in shards:
+        entry = found.get(shard.path)
+        if entry is None or (entry.size, entry.version) != (shard.bytes, shard.version):
+            raise TemporaryError(
+                "ShardChanged",
+                f"{store.uri}/{shard.path} is not what its receipt says: "
+                + ("it is gone" if entry is None else f"was {shard.version}, is {entry.version}"),
+                next_step="start the same command again: it is written again",
+            )
+
+
+def _shard_row(shard: ShardReceipt) -> dict[str, Any]:
+    return {
+        "split": shard.split,
+        "index": shard.index,
+        "path": shard.path,
+        "tokens": shard.tokens,
+        "documents": shard.documents,
+        "bytes": shard.bytes,
+        "crc32c": f"{shard.crc32c:08x}",
+        "sha256": shard.sha256,
+        "documentsSha256": shard.documents_sha256,
+    }
+
+
+def _file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
+    source = plan.files[number]
+    row: dict[str, Any] = {"uri": source.uri, "size": source.size, "version": source.version}
+    if not totals.is_read:
+        nothing = {"read": None, "documents": None, "tokens": None, "quarantined": None}
+        return row | {"outcome": totals.outcome, "detail": totals.detail} | nothing
+    quarantined = totals.quarantined.total()
+    return row | {
+        "outcome": totals.outcome,
+        "detail": "",
+        "read": sum(totals.documents) + quarantined,
+        "documents": totals.documents,
+        "tokens": totals.tokens,
+        "quarantined": quarantined,
+    }
+
+
+def _quarantine_rows(
+    store: Store, plan: Plan, context: RunContext, ledger: Ledger, files: list[FileTotals]
+) -> Iterator[dict[str, Any]]:
+    """All unusable documents of files that were read, in source order, with line numbers."""
+    lines_before = {(r, n): before for totals in files for r, n, before in totals.lines_before}
+    for range_id in range(plan.n_ranges):
+        digest = ledger.ranges[range_id].quarantine_digest
+        for row in read_range_list(store, context.epoch, range_id, digest):
+            if files[row["file"]].is_read:
+                number = row.pop("slice")
+                row["record"] += lines_before[range_id, number] + 1
+                yield row
+
+
+def _json_lines(rows: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(orjson.dumps(row) + b"\n" for row in rows)
+
+
+def _index(
+    store: Store,
+    plan: Plan,
+    context: RunContext,
+    ledger: Ledger,
+    tokenizer: Tokenizer,
+    totals: Totals,
+    shards: list[ShardReceipt],
+    tables: dict[str, list[dict[str, Any]]],
+) -> Index:
+    content: Index = {
+        "formatVersion": FORMAT_VERSION,
+        "keyVersion": KEY_VERSION,
+        "data": plan.data,
+        "tokenizer": {
+            "name": tokenizer.name,
+            "fingerprint": tokenizer.fingerprint,
+            "vocabularySize": tokenizer.vocab_size,
+            "delimiterId": tokenizer.delimiter_id,
+        },
+        "dtype": context.dtype.value,
+        "splits": [_split_entry(split.name, shards) for split in context.data.output.splits],
+        "conservation": {
+            "read": totals.read,
+            "written": totals.written,
+            "quarantined": dict(sorted(totals.quarantined.items())),
+            "files": {
+                FileOutcome.READ.value: len(plan.files) - totals.dropped.total(),
+                **sorted_counts(totals.dropped),
+            },
+        },
+        "tokens": totals.tokens,
+    }
+    digest = sha256(dump_record(content))
+    digest.update(_json_lines(tables[layout.SHARDS_TABLE]))
+    digest.update(_json_lines(tables[layout.QUARANTINE_TABLE]))
+    receipts = ledger.ranges.values()
+    return content | {
+        "digest": digest.hexdigest(),
+        "dataKey": plan.data_key,
+        "run": {
+            "runKey": plan.run_key,
+            "planId": plan.plan_id,
+            "epoch": context.epoch,
+            "engine": context.engine,
+            "documentsCompared": sum(receipt.samples for receipt in receipts),
+            "textBytes": sum(receipt.text_bytes for receipt in receipts),
+            "libraries": tokenizer.libraries,
+            "epochs": [entry for entry in current_epoch(store).history if "voids" in entry],
+        },
+    }
+
+
+def sorted_counts(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
+def _split_entry(name: str, shards: list[ShardReceipt]) -> dict[str, Any]:
+    mine = [shard for shard in shards if shard.split == name]
+    return {
+        "name": name,
+        "documents": sum(shard.documents for shard in mine),
+        "tokens": sum(shard.tokens for shard in mine),
+        "shards": len(mine),
+        "digest": sha256(_json_lines([_shard_row(shard) for shard in mine])).hexdigest(),
+    }

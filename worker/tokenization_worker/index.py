@@ -1,0 +1,48 @@
+"""The index: the final description of a dataset. Its presence is success.
+
+`run` inside it says how this execution went (keys, engine, versions); everything else is the same for
+every execution of the same job, whatever its processes, ranges, engine or crashes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from tokenization_worker import layout
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.storage.base import NotFound, Store
+
+FORMAT_VERSION = 1
+
+Index = dict[str, Any]
+
+
+def read_index(store: Store) -> Index | None:
+    """The index at `store`, or None where nothing is committed."""
+    try:
+        data = store.read(layout.INDEX)
+    except NotFound:
+        return None
+    try:
+        index = orjson.loads(data)
+        version = index["formatVersion"]
+    except (orjson.JSONDecodeError, TypeError, KeyError) as error:
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri}/{layout.INDEX} is not an index of this project",
+            next_step="write to another output.uri",
+        ) from error
+    if version != FORMAT_VERSION:
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri}/{layout.INDEX} has format version {version}; this program reads {FORMAT_VERSION}",
+            next_step="use the version of this program that wrote it",
+        )
+    return dict(index)
+
+
+def is_proven(store: Store, index: Index, run_key: str) -> bool:
+    """Whether the run with `run_key` wrote this dataset or has proved it since."""
+    return bool(index["run"]["runKey"] == run_key) or store.stat(layout.rerun_path(run_key)) is not None

@@ -1,0 +1,81 @@
+"""Where everything lives below `output.uri`. The authority for names; docs/layout.md describes the bytes."""
+
+from __future__ import annotations
+
+import re
+
+INDEX = "index.json"
+SHARDS_TABLE = "shards.jsonl.zst"
+OWN = "_tokenization/"
+PLAN = OWN + "plan"
+EPOCHS = OWN + "epochs/"
+LEDGER = OWN + "ledger/"
+VERDICTS = OWN + "files/"
+DOCUMENTS = OWN + "documents/"
+QUARANTINE_TABLE = OWN + "quarantine.jsonl.zst"
+FILES_TABLE = OWN + "files.jsonl.zst"
+RERUNS = OWN + "reruns/"
+
+
+def epoch_path(epoch: int) -> str:
+    return f"{EPOCHS}{epoch:04d}.json"
+
+
+def range_receipt_path(epoch: int, range_id: int) -> str:
+    return f"{LEDGER}{epoch}/ranges/{range_id:08d}.json"
+
+
+def segment_path(epoch: int, range_id: int) -> str:
+    return f"{LEDGER}{epoch}/segments/{range_id:08d}"
+
+
+def segments_prefix(epoch: int) -> str:
+    return f"{LEDGER}{epoch}/segments/"
+
+
+def quarantine_prefix(epoch: int) -> str:
+    return f"{LEDGER}{epoch}/quarantine/"
+
+
+def quarantine_path(epoch: int, range_id: int, digest: str) -> str:
+    return f"{quarantine_prefix(epoch)}{range_id:08d}-{digest[:16]}.jsonl"
+
+
+def shard_receipt_path(epoch: int, split: str, index: int) -> str:
+    return f"{LEDGER}{epoch}/shards/{split}/{index:08d}.json"
+
+
+def verdict_path(file: int) -> str:
+    return f"{VERDICTS}{file:08d}.json"
+
+
+def documents_path(split: str, index: int) -> str:
+    return f"{DOCUMENTS}{split}/{index:08d}"
+
+
+def rerun_path(run_key: str) -> str:
+    return f"{RERUNS}{run_key.removeprefix('sha256:')}.json"
+
+
+def shard_path(template: str, suffix: str, *, split: str, index: int, shard: int) -> str:
+    """The shard's path: `index` counts within the split, `shard` over all splits."""
+    return template.format(split=split, index=index, shard=shard) + suffix
+
+
+def shard_matcher(template: str, suffix: str) -> re.Pattern[str]:
+    """A pattern for every path the template could ever produce."""
+    escaped = re.escape(template)
+    escaped = re.sub(r"\\{split\\}", "[^/]+", escaped)
+    escaped = re.sub(r"\\{(?:index|shard)(?::0\d+d)?\\}", r"\\d+", escaped)
+    return re.compile(escaped + re.escape(suffix))
+
+
+def static_prefix(template: str) -> str:
+    """The part of the template before its first placeholder: what a listing can be narrowed to."""
+    return template.partition("{")[0]
+
+
+def number_width(template: str) -> int | None:
+    """Digits that the template's shard number is padded to; None where it is not padded."""
+    found = re.search(r"\{(?:index|shard):0(\d+)d\}", template)
+    return int(found[1]) if found else None

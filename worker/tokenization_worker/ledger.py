@@ -1,0 +1,62 @@
+"""The ledger: all receipts of a plan, the only thing that decides what is done.
+
+Reading it is the whole of "resume": every start lists the receipts and does what is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import orjson
+
+from tokenization_worker import layout
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.plan import Plan
+from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.storage.base import Store
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is done in one epoch. `segments`: ranges whose segment is there; `verdicts`: file -> outcome."""
+
+    ranges: dict[int, RangeReceipt] = field(default_factory=dict)
+    shards: dict[tuple[str, int], ShardReceipt] = field(default_factory=dict)
+    segments: set[int] = field(default_factory=set)
+    verdicts: dict[int, str] = field(default_factory=dict)
+
+
+def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
+    """Everything recorded for `plan` in `epoch`."""
+    ledger = Ledger()
+    for entry in store.list(f"{layout.LEDGER}{epoch}/ranges/"):
+        receipt = RangeReceipt.from_dict(_load(store, entry.path, plan))
+        ledger.ranges[receipt.range_id] = receipt
+    for entry in store.list(f"{layout.LEDGER}{epoch}/shards/"):
+        shard = ShardReceipt.from_dict(_load(store, entry.path, plan))
+        ledger.shards[shard.split, shard.index] = shard
+    for entry in store.list(layout.segments_prefix(epoch)):
+        ledger.segments.add(int(entry.path.rpartition("/")[2]))
+    for entry in store.list(layout.VERDICTS):
+        verdict = orjson.loads(store.read(entry.path))
+        ledger.verdicts[verdict["file"]] = verdict["outcome"]
+    return ledger
+
+
+def _load(store: Store, path: str, plan: Plan) -> dict[str, object]:
+    record: dict[str, object] = orjson.loads(store.read(path))
+    if record["plan_id"] != plan.plan_id:
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri}/{path} belongs to plan {record['plan_id']}, expected {plan.plan_id}",
+            next_step="the ledger was mixed up by hand: write to another output.uri",
+        )
+    return record
+
+
+def remove_scratch(store: Store) -> None:
+    """Delete all segments and what dead writers left; nothing of the dataset or the ledger."""
+    for entry in list(store.list(layout.LEDGER)):
+        if "/segments/" in entry.path:
+            store.delete(entry.path)
+    store.close_scratch()

@@ -1,0 +1,137 @@
+"""The plan: ordered files with sizes and versions, cut into ranges. Frozen once written.
+
+Held as arrays, because a corpus may have a million files and ranges. A **slice** is a piece of one file; a
+**range** is a run of consecutive slices. Slices follow the order of files, so ranges do too.
+
+Bytes: magic, u64 header length, header (JSON), then the sections that the header lists: `files` (zstd JSONL
+of uri, size, version, kind), and the little-endian arrays of `Cut`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.readers.decompress import zstd
+from tokenization_worker.readers.documents import Compression, FileKind, FileSlice
+from tokenization_worker.storage.sources import SourceFile
+
+MAGIC = b"TOKPLAN1"
+_ARRAYS = {
+    "slice_file": "<i4",
+    "slice_start": "<i8",
+    "slice_end": "<i8",
+    "range_slice": "<i8",
+    "range_bytes": "<i8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The files' slices and how they are grouped into ranges.
+
+    `slice_file` i32[n_slices], `slice_start`, `slice_end` i64[n_slices] (end -1: to the end of the file),
+    `range_slice` i64[n_ranges + 1]: range r is slices [range_slice[r], range_slice[r + 1]);
+    `range_bytes` i64[n_ranges]: its stored bytes.
+    """
+
+    slice_file: NDArray[np.int32]
+    slice_start: NDArray[np.int64]
+    slice_end: NDArray[np.int64]
+    range_slice: NDArray[np.int64]
+    range_bytes: NDArray[np.int64]
+
+    def digest(self) -> bytes:
+        """Identifies the cut within a plan of the same files."""
+        digest = sha256()
+        for name, dtype in _ARRAYS.items():
+            digest.update(getattr(self, name).astype(dtype).tobytes())
+        return digest.digest()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One per output. `data` is the canonical form that `data_key` digests (without the files)."""
+
+    plan_id: str
+    data_key: str
+    run_key: str
+    data: dict[str, Any]
+    files: tuple[SourceFile, ...]
+    kinds: tuple[FileKind | None, ...]
+    cut: Cut
+
+    @property
+    def n_ranges(self) -> int:
+        return len(self.cut.range_slice) - 1
+
+    def slices(self, range_id: int) -> tuple[FileSlice, ...]:
+        """The slices of one range, in order."""
+        first, last = self.cut.range_slice[range_id : range_id + 2].tolist()
+        return tuple(self._slice(i) for i in range(first, last))
+
+    def _slice(self, i: int) -> FileSlice:
+        file = int(self.cut.slice_file[i])
+        source = self.files[file]
+        start, end = int(self.cut.slice_start[i]), int(self.cut.slice_end[i])
+        return FileSlice(file, source.uri, source.size, source.version, start, end, self.kinds[file])
+
+    def to_bytes(self) -> bytes:
+        sections = {"files": zstd.compress(b"".join(self._file_lines()))}
+        for name, dtype in _ARRAYS.items():
+            sections[name] = getattr(self.cut, name).astype(dtype).tobytes()
+        header = orjson.dumps(
+            {
+                "planId": self.plan_id,
+                "dataKey": self.data_key,
+                "runKey": self.run_key,
+                "data": self.data,
+                "sections": {name: len(data) for name, data in sections.items()},
+            }
+        )
+        return b"".join([MAGIC, len(header).to_bytes(8, "little"), header, *sections.values()])
+
+    def _file_lines(self) -> Iterator[bytes]:
+        for file, kind in zip(self.files, self.kinds, strict=True):
+            names = None if kind is None else [kind.format, kind.compression]
+            yield orjson.dumps([file.uri, file.size, file.version, names]) + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Plan:
+        """The plan written at `where`; raises `ChangedError` if these bytes are no plan of ours."""
+        if data[:8] != MAGIC:
+            raise ChangedError(
+                "OutputConflict",
+                f"{where} is not a plan that this version can read",
+                next_step="use another output.uri, or remove what is there with: tokjob clean",
+            )
+        header_end = 16 + int.from_bytes(data[8:16], "little")
+        header = orjson.loads(data[16:header_end])
+        sections: dict[str, bytes] = {}
+        position = header_end
+        for name, size in header["sections"].items():
+            sections[name] = data[position : position + size]
+            position += size
+        rows = [orjson.loads(line) for line in zstd.decompress(sections["files"]).splitlines()]
+        arrays = {name: np.frombuffer(sections[name], dtype=dtype) for name, dtype in _ARRAYS.items()}
+        return cls(
+            plan_id=header["planId"],
+            data_key=header["dataKey"],
+            run_key=header["runKey"],
+            data=header["data"],
+            files=tuple(SourceFile(uri, size, version) for uri, size, version, _ in rows),
+            kinds=tuple(None if names is None else _kind(*names) for *_, names in rows),
+            cut=Cut(**arrays),
+        )
+
+
+def _kind(source_format: str, compression: str) -> FileKind:
+    return FileKind(SourceFormat(source_format), Compression(compression))

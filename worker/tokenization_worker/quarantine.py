@@ -1,0 +1,77 @@
+"""The list of unusable documents: a range's own, and all of them at the end.
+
+A range's list is JSON lines in source order, named by its digest so that two writers of one range cannot
+overwrite each other's. Its receipt says which list counts. The final table adds line numbers, which are
+known only when every range before has counted its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from tempfile import SpooledTemporaryFile
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+from tokenization_worker import layout
+from tokenization_worker.commit import create_bytes
+from tokenization_worker.readers.documents import FileSlice, Rejected
+from tokenization_worker.storage.base import Store
+
+_IN_MEMORY_BYTES = 8 << 20
+
+
+class QuarantineList:
+    """One range's list while it grows: in memory at first, on a local disk when it is long."""
+
+    def __init__(self) -> None:
+        self._file: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._file.close()
+
+    def add(self, number: int, source: FileSlice, item: Rejected) -> None:
+        """Append one document of the range's `number`-th slice."""
+        row = {
+            "slice": number,
+            "file": source.file,
+            "uri": source.uri,
+            "position": item.position,
+            "record": item.record,
+            "reason": item.reason,
+            "detail": item.detail,
+            "excerpt": item.excerpt,
+        }
+        self._file.write(orjson.dumps(row) + b"\n")
+
+    def mark(self) -> int:
+        return self._file.tell()
+
+    def drop_from(self, mark: int) -> None:
+        """Forget what was added since `mark`: its file is dropped whole."""
+        self._file.seek(mark)
+        self._file.truncate()
+
+    def store(self, store: Store, epoch: int, range_id: int) -> str:
+        """Write the list; returns the digest that names it, "" for an empty one."""
+        if not self._file.tell():
+            return ""
+        self._file.seek(0)
+        data = self._file.read()
+        digest = sha256(data).hexdigest()[:32]
+        create_bytes(store, layout.quarantine_path(epoch, range_id, digest), data)
+        return digest
+
+
+def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Iterator[dict[str, Any]]:
+    """The rows of one range's list."""
+    if digest:
+        for line in store.read(layout.quarantine_path(epoch, range_id, digest)).splitlines():
+            yield orjson.loads(line)

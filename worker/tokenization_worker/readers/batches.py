@@ -1,0 +1,68 @@
+"""Collects accepted and refused records until there is enough for a `DocumentBatch`.
+
+Invariant: nothing added is lost or counted twice between two batches, and ordinals of refused records go
+on over them. What is accepted is decided by the format's reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenization_worker.readers.documents import DocumentBatch, Reason, Rejected
+from tokenization_worker.readers.records import excerpt
+
+BATCH_BYTES = 2 << 20
+"""Source bytes after which a batch is handed on. One record larger than this is a batch of its own."""
+
+
+@dataclass(slots=True)
+class BatchBuilder:
+    """The batch in the making; its lists are appended to directly. `positions` are int64 arrays of texts."""
+
+    texts: list[str] = field(default_factory=list)
+    positions: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    records: int = 0
+    source_bytes: int = 0
+    _records_before: int = 0
+
+    def reject(
+        self, position: int, record: int, reason: Reason, detail: str, raw: bytes | bytearray | memoryview
+    ) -> None:
+        """Note an unusable record; `record` is its ordinal within this batch."""
+        self.rejected.append(Rejected(position, self._records_before + record, reason, detail, excerpt(raw)))
+
+    @property
+    def is_full(self) -> bool:
+        return self.source_bytes >= BATCH_BYTES
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.records or self.source_bytes)
+
+    def take(self) -> DocumentBatch:
+        """Hand the batch over and begin the next one."""
+        batch = DocumentBatch(
+            texts=self.texts,
+            positions=np.concatenate(self.positions) if self.positions else np.empty(0, dtype=np.int64),
+            rejected=self.rejected,
+            records=self.records,
+            source_bytes=self.source_bytes,
+        )
+        self._records_before += self.records
+        self.texts, self.positions, self.rejected = [], [], []
+        self.records = self.source_bytes = 0
+        return batch
+
+
+def too_large(size: int, max_document_bytes: int) -> str:
+    """The detail of a refused document whose text has `size` bytes."""
+    return f"the text has {size} bytes of UTF-8, documents.maxBytes is {max_document_bytes}"
+
+
+def invalid_utf8(error: UnicodeDecodeError) -> str:
+    """The detail of a refused document whose bytes are not UTF-8."""
+    return f"byte 0x{error.object[error.start]:02x} at byte {error.start} of the text: {error.reason}"

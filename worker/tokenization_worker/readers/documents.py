@@ -1,0 +1,132 @@
+"""The values that cross the border of the readers: what to read, what came out, what was wrong.
+
+Owns the words (file kinds, slices, batches, reasons, outcomes). Invariant: every record of a slice is in
+exactly one place: `texts`, `rejected`, or only in the count `records` (a blank line). Which tokens a
+text becomes, where a rejection is written and what a dropped file costs is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenization_worker.api.data import SourceFormat
+
+
+class Compression(StrEnum):
+    """How the stored bytes of a file are packed, by its magic bytes."""
+
+    NONE = "None"
+    GZIP = "Gzip"
+    ZSTD = "Zstd"
+
+
+class FileOutcome(StrEnum):
+    """What became of a file; every outcome but Read drops it whole."""
+
+    READ = "Read"
+    CORRUPT_FILE = "CorruptFile"
+    EMPTY_FILE = "EmptyFile"
+    WRONG_ENCODING = "WrongEncoding"
+    SCHEMA_MISMATCH = "SchemaMismatch"
+
+
+class Reason(StrEnum):
+    """Why one document is quarantined."""
+
+    INVALID_JSON = "InvalidJson"
+    NOT_AN_OBJECT = "NotAnObject"
+    MISSING_TEXT = "MissingText"
+    NULL_TEXT = "NullText"
+    WRONG_TEXT_TYPE = "WrongTextType"
+    INVALID_UTF8 = "InvalidUtf8"
+    DOCUMENT_TOO_LARGE = "DocumentTooLarge"
+
+
+class DamagedFile(Exception):
+    """A file that cannot be used as a whole: none of its documents count, also not those before the damage.
+
+    `offset` is how many stored bytes had been taken in when the decoder gave up (None: not known).
+    A retry does not help; the file has to be replaced or left out.
+    """
+
+    def __init__(self, outcome: FileOutcome, offset: int | None, detail: str) -> None:
+        super().__init__(outcome, offset, detail)
+        self.outcome = outcome
+        self.offset = offset
+        self.detail = detail
+
+    def __str__(self) -> str:
+        where = "" if self.offset is None else f" (near stored byte {self.offset})"
+        return f"{self.outcome}: {self.detail}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """Format (never Auto) and compression of one file."""
+
+    format: SourceFormat
+    compression: Compression
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """The records of one file that start in [start, end).
+
+    Bounds are byte offsets for uncompressed JSONL and text, row groups for Parquet; a compressed file is
+    never cut. `end` -1 means to the end of the file. `kind` is known where a file was cut and otherwise
+    found by reading.
+    """
+
+    file: int
+    uri: str
+    size: int
+    version: str
+    start: int = 0
+    end: int = -1
+    kind: FileKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """The data fields that decide how bytes become documents; sizes are bytes of UTF-8."""
+
+    format: SourceFormat
+    text_field: str
+    document_separator: bytes | None
+    max_document_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """One record that is not a usable document.
+
+    `position` is as in `DocumentBatch`; `record` is its 0-based ordinal within the slice, blank lines
+    counted; `excerpt` is the first 200 characters of the raw record.
+    """
+
+    position: int
+    record: int
+    reason: str
+    detail: str
+    excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentBatch:
+    """Consecutive records of a slice, in file order.
+
+    `positions` is int64[len(texts)]: byte offset of the record in the decompressed file, or row number in
+    a Parquet file. `records` counts what was passed (lines with blank ones, pieces, rows), so that ordinals
+    and line numbers are sums. `source_bytes` are decompressed bytes (Parquet: bytes of text); over the
+    slices of a JSONL or text file they sum to its decompressed size.
+    """
+
+    texts: list[str]
+    positions: npt.NDArray[np.int64]
+    rejected: list[Rejected]
+    records: int
+    source_bytes: int

@@ -1,0 +1,20 @@
+"""The id of a document as people see it. Ids are shown, never stored and never part of a path."""
+
+from __future__ import annotations
+
+_INT64_MIN, _UINT64_MAX = -(1 << 63), (1 << 64) - 1
+
+
+def read_id(record: object, id_field: str, uri: str, position: int) -> str:
+    """The text or 64-bit integer at `id_field` (a dot descends), else `<uri>@<byte offset or row>`.
+
+    Never raises for what data holds: a missing, null or other value is what the fallback is for.
+    """
+    value = record
+    for name in id_field.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and _INT64_MIN <= value <= _UINT64_MAX:
+        return str(value)
+    return f"{uri}@{position}"

@@ -1,0 +1,61 @@
+"""Plain text to documents: a whole file, or pieces that each end with a separator.
+
+Whitespace is kept, line ends are not touched, and nothing is parsed: a piece is a document if it is UTF-8
+and not larger than `documents.maxBytes`. Where pieces begin and end is decided by `records`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tokenization_worker.readers.batches import BATCH_BYTES, BatchBuilder, invalid_utf8, too_large
+from tokenization_worker.readers.documents import DocumentBatch, Reason
+from tokenization_worker.readers.records import Oversized, Run
+
+
+def read_text(
+    runs: Iterator[Run | Oversized], separator: bytes | None, max_document_bytes: int
+) -> Iterator[DocumentBatch]:
+    """Documents of whole pieces in batches."""
+    batch = BatchBuilder()
+    for run in runs:
+        if run.source_bytes > BATCH_BYTES and not batch.is_empty:
+            yield batch.take()
+        if isinstance(run, Oversized):
+            detail = too_large(run.size, max_document_bytes)
+            batch.reject(run.offset, batch.records, Reason.DOCUMENT_TOO_LARGE, detail, run.head)
+            batch.records += 1
+        else:
+            _decode(run, separator, max_document_bytes, batch)
+        batch.source_bytes += run.source_bytes
+        if batch.is_full:
+            yield batch.take()
+    if not batch.is_empty:
+        yield batch.take()
+
+
+def _decode(run: Run, separator: bytes | None, max_document_bytes: int, batch: BatchBuilder) -> None:
+    data, begin, end = run.data, run.begin, run.end
+    view = memoryview(data)
+    position = run.offset
+    positions: list[int] = []
+    while begin < end:
+        stop = data.find(separator, begin, end) if separator else -1
+        if stop < 0:
+            stop = end
+        piece = view[begin:stop]
+        if piece.nbytes > max_document_bytes:
+            detail = too_large(piece.nbytes, max_document_bytes)
+            batch.reject(position, batch.records, Reason.DOCUMENT_TOO_LARGE, detail, piece)
+        else:
+            try:
+                batch.texts.append(str(piece, "utf-8"))
+                positions.append(position)
+            except UnicodeDecodeError as error:
+                batch.reject(position, batch.records, Reason.INVALID_UTF8, invalid_utf8(error), piece)
+        batch.records += 1
+        begin = stop + len(separator or b"")
+        position = run.offset + begin - run.begin
+    batch.positions.append(np.array(positions, dtype=np.int64))

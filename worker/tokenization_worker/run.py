@@ -1,0 +1,352 @@
+"""A run, from manifest to index. Read `run_job` as the table of contents.
+
+Every start does the same: look at what is there, adopt or write the plan, read the ledger, do what is
+missing, commit. There is no resume mode. Token bytes never pass through here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+
+from tokenization_worker import layout
+from tokenization_worker.adoption import (
+    read_plan,
+    refuse_foreign_files,
+    require_own_index,
+    require_own_plan,
+    write_plan,
+)
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.keys import run_key
+from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.commit import create_record
+from tokenization_worker.context import BuildTask, RunContext
+from tokenization_worker.encode import SAMPLE_ONE_IN
+from tokenization_worker.epochs import Epoch, current_epoch, start_epoch
+from tokenization_worker.errors import ChangedError, DataError, SpecError
+from tokenization_worker.events import Finished, Planned, Progress, Resumed, Watcher, ignore
+from tokenization_worker.executors.base import Done, Executor
+from tokenization_worker.executors.local import LocalExecutor, default_processes
+from tokenization_worker.finish import commit
+from tokenization_worker.index import Index, is_proven, read_index
+from tokenization_worker.ledger import Ledger, read_ledger, remove_scratch
+from tokenization_worker.plan import Plan
+from tokenization_worker.planning import (
+    Prepared,
+    make_plan_of,
+    prepare,
+    require_filled_splits,
+    require_room,
+)
+from tokenization_worker.proof import find_damaged_shards
+from tokenization_worker.readers.documents import FileOutcome
+from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.schedule import Schedule
+from tokenization_worker.segments import SegmentLost
+from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.storage.open import open_store, scheme_of
+from tokenization_worker.tokenizers.probe import EngineWanted, choose_engine, engine_by_name
+
+POLL_S = 0.2
+STOP_GRACE_S = 10.0
+"""How long running tasks may take to write their receipts after a stop; Kubernetes kills after 30 s."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop; its receipts are written and the same command goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run; none of it changes a byte. `engine`: auto, reference or fastokens."""
+
+    processes: int | None = None
+    engine: EngineWanted = "auto"
+    sample_one_in: int = SAMPLE_ONE_IN
+
+
+ExecutorFactory = Callable[[Prepared, RunContext], Executor]
+
+
+def run_job(
+    job: TokenizationJob,
+    *,
+    options: Options | None = None,
+    executor: ExecutorFactory | None = None,
+    on_progress: Watcher = ignore,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Finished:
+    """Run `job` to its index, or prove that it is there.
+
+    Raises the classes of `errors`, and `Stopped` after `should_stop` returned true. Whatever happens, what
+    is done stays done: call again with the same job.
+    """
+    options = options or Options()
+    store = open_store(resolve_data(job).output.uri)
+    index = read_index(store)
+    if index is not None and is_proven(store, index, run_key(job)):
+        remove_scratch(store)
+        return _finished(store, index, already=True)
+
+    prepared = _prepare(job, store, on_progress)
+    damaged: frozenset[tuple[str, int]] = frozenset()
+    if index is not None:
+        require_own_index(store, index, prepared)
+        damaged = find_damaged_shards(store)
+    plan, is_new = _fix_plan(store, prepared, options, on_progress)
+    epoch = _fix_epoch(store, prepared, options)
+    context = _context(prepared, plan, epoch, options)
+    ledger = read_ledger(store, plan, epoch.number)
+    on_progress(
+        Planned(
+            files=len(plan.files),
+            stored_bytes=prepared.stored_bytes,
+            ranges=plan.n_ranges,
+            estimated_tokens=prepared.estimate.tokens,
+            tokenizer=prepared.tokenizer.name,
+            engine=epoch.engine,
+            is_accelerated=engine_by_name(prepared.tokenizer, epoch.engine) is not prepared.tokenizer.reference,
+            adopted=not is_new,
+        )
+    )
+    if ledger.ranges:
+        on_progress(Resumed(len(ledger.ranges), plan.n_ranges, len(ledger.shards)))
+
+    if index is None or damaged:
+        _work(
+            store,
+            plan,
+            context,
+            ledger,
+            damaged,
+            prepared,
+            executor or _local(options),
+            on_progress,
+            should_stop,
+        )
+    if index is None:
+        index = commit(store, plan, context, ledger, prepared.tokenizer, prepared.limits)
+    if index["run"]["runKey"] != prepared.run_key:
+        create_record(store, layout.rerun_path(prepared.run_key), {"runKey": prepared.run_key})
+    remove_scratch(store)
+    return _finished(store, index, already=False, rebuilt=len(damaged), prepared=prepared)
+
+
+def _prepare(job: TokenizationJob, store: Store, watch: Watcher) -> Prepared:
+    """The plan phase; a source that cannot be listed any more is a change if a plan of this job exists."""
+    try:
+        return prepare(job, watch)
+    except SpecError as error:
+        plan = read_plan(store) if error.reason == "SourceInvalid" else None
+        if plan is None or plan.run_key != run_key(job):
+            raise
+        raise ChangedError("SourceChanged", f"since the plan was made: {error.message}") from error
+
+
+def _fix_plan(store: Store, prepared: Prepared, options: Options, watch: Watcher) -> tuple[Plan, bool]:
+    """The plan that counts: the one that is there, or a new one. Also whether it is ours."""
+    plan = read_plan(store)
+    if plan is None:
+        refuse_foreign_files(store, prepared)
+        require_room(store, prepared.estimate)
+        require_filled_splits(prepared)
+        mine = make_plan_of(prepared, options.processes or default_processes())
+        plan = write_plan(store, mine)
+        if plan is mine:
+            return plan, True
+    require_own_plan(store, plan, prepared, watch)
+    return plan, False
+
+
+def _fix_epoch(store: Store, prepared: Prepared, options: Options) -> Epoch:
+    try:
+        return current_epoch(store)
+    except NotFound:
+        choice = choose_engine(prepared.tokenizer, options.engine, prepared.estimate.source_bytes)
+        return start_epoch(store, choice.name)
+
+
+def _context(prepared: Prepared, plan: Plan, epoch: Epoch, options: Options) -> RunContext:
+    return RunContext(
+        data=prepared.data,
+        plan_id=plan.plan_id,
+        epoch=epoch.number,
+        engine=epoch.engine,
+        dtype=prepared.dtype,
+        sample_one_in=options.sample_one_in,
+    )
+
+
+def _local(options: Options) -> ExecutorFactory:
+    """Processes on this machine, forked where that is safe: with nothing but local files."""
+
+    def make(prepared: Prepared, context: RunContext) -> Executor:
+        uris = [prepared.data.output.uri, *prepared.data.source.uris]
+        is_local = all(scheme_of(uri) == "file" for uri in uris)
+        if is_local:
+            engine_by_name(prepared.tokenizer, context.engine)  # loaded here once, shared by forked workers
+        return LocalExecutor(options.processes or default_processes(), fork=is_local)
+
+    return make
+
+
+def _work(
+    store: Store,
+    plan: Plan,
+    context: RunContext,
+    ledger: Ledger,
+    damaged: frozenset[tuple[str, int]],
+    prepared: Prepared,
+    make_executor: ExecutorFactory,
+    watch: Watcher,
+    should_stop: Callable[[], bool],
+) -> None:
+    """Tokenize and build everything that is missing."""
+    schedule = Schedule(plan, context, ledger, damaged)
+    if schedule.is_finished:
+        return
+    allowed = prepared.limits.max_corrupt_files.allowed(len(plan.files))
+    _require_few_damaged(plan, schedule, allowed)
+    report = _Reporter(plan, schedule, ledger, watch)
+    executor = make_executor(prepared, context)
+    in_flight = 0
+    try:
+        report.send(None)
+        while True:
+            while in_flight < executor.slots and not should_stop():
+                task = schedule.next_task(lambda r: _find_receipt(store, context, ledger, r))
+                if task is None:
+                    break
+                executor.submit(task)
+                in_flight += 1
+            if should_stop():
+                raise Stopped
+            if not in_flight:
+                break
+            for done in executor.wait(POLL_S):
+                in_flight -= 1
+                _take(store, context, schedule, done)
+                if not isinstance(done.result, BaseException):
+                    report.send(done.result)
+            _require_few_damaged(plan, schedule, allowed)
+            for range_id in schedule.releasable():
+                store.delete(layout.segment_path(context.epoch, range_id))
+    except Stopped:
+        executor.close(grace_s=STOP_GRACE_S)
+        raise
+    finally:
+        executor.close()
+        store.close_scratch()
+
+
+def _take(store: Store, context: RunContext, schedule: Schedule, done: Done) -> None:
+    """Book a task's end, or raise its error."""
+    task, result = done.task, done.result
+    match result:
+        case RangeReceipt():
+            schedule.range_done(result)
+        case ShardReceipt() if isinstance(task, BuildTask):
+            schedule.shard_done(task.shard, result)
+        case SegmentLost() if isinstance(task, BuildTask):
+            # A concurrent run deletes segments of shards that it has built.
+            name = task.shard.name
+            try:
+                path = layout.shard_receipt_path(context.epoch, name.split, name.index)
+                schedule.shard_done(task.shard, ShardReceipt.from_dict(orjson.loads(store.read(path))))
+            except NotFound:
+                store.delete(layout.segment_path(context.epoch, result.range_id))
+                schedule.segment_lost(task.shard, result.range_id, result.detail)
+        case BaseException():
+            raise result
+
+
+def _find_receipt(store: Store, context: RunContext, ledger: Ledger, range_id: int) -> RangeReceipt | None:
+    """A concurrent run's receipt of a range that this one has not started."""
+    try:
+        data = store.read(layout.range_receipt_path(context.epoch, range_id))
+    except NotFound:
+        return None
+    return RangeReceipt.from_dict(orjson.loads(data))
+
+
+def _require_few_damaged(plan: Plan, schedule: Schedule, allowed: int) -> None:
+    dropped = schedule.dropped_files()
+    if len(dropped) <= allowed:
+        return
+    file = min(dropped)
+    detail = schedule.detail_of(file)
+    raise DataError(
+        dropped[file],
+        f"{plan.files[file].uri}: {detail} ({len(dropped)} damaged of {len(plan.files)} files; "
+        f"maxCorruptFiles allows {allowed})",
+        next_step="replace the file and start a new run, or raise maxCorruptFiles: damaged files are then "
+        "dropped whole, and the run goes on where it stopped",
+    )
+
+
+class _Reporter:
+    """Folds receipts into the numbers that a watcher sees."""
+
+    def __init__(self, plan: Plan, schedule: Schedule, ledger: Ledger, watch: Watcher) -> None:
+        self._plan = plan
+        self._schedule = schedule
+        self._ledger = ledger
+        self._watch = watch
+        self._counted: set[int] = set()
+        self._sums = Counter[str]()
+        self._total = int(plan.cut.range_bytes.sum())
+
+    def send(self, receipt: RangeReceipt | ShardReceipt | None) -> None:
+        for range_id in self._ledger.ranges.keys() - self._counted:
+            self._count(self._ledger.ranges[range_id])
+        assembly = self._schedule.assembly
+        self._watch(
+            Progress(
+                ranges_done=len(self._counted),
+                ranges=self._plan.n_ranges,
+                bytes_done=self._sums["stored"],
+                bytes_total=self._total,
+                tokens=self._sums["tokens"],
+                documents=self._sums["documents"],
+                quarantined=self._sums["quarantined"],
+                source_bytes=self._sums["source"],
+                shards_done=self._schedule.shards_done,
+                shards=sum(assembly.shard_counts) if assembly.is_complete else None,
+                receipt=receipt,
+            )
+        )
+
+    def _count(self, receipt: RangeReceipt) -> None:
+        self._counted.add(receipt.range_id)
+        self._sums["stored"] += receipt.stored_bytes
+        self._sums["source"] += receipt.source_bytes
+        for result in receipt.slices:
+            self._sums["tokens"] += sum(result.tokens)
+            self._sums["documents"] += sum(result.docs)
+            self._sums["quarantined"] += sum(result.quarantined.values())
+
+
+def _finished(
+    store: Store, index: Index, *, already: bool, rebuilt: int = 0, prepared: Prepared | None = None
+) -> Finished:
+    conservation = index["conservation"]
+    quarantined = sum(conservation["quarantined"].values())
+    limit = None if prepared is None else prepared.limits.max_quarantined.allowed(conservation["read"])
+    files = conservation["files"]
+    return Finished(
+        uri=store.uri,
+        already=already,
+        rebuilt=rebuilt,
+        documents_read=conservation["read"],
+        documents_written=conservation["written"],
+        documents_quarantined=quarantined,
+        files_dropped=sum(files.values()) - files[FileOutcome.READ],
+        tokens=index["tokens"],
+        text_bytes=index["run"]["textBytes"],
+        shards=sum(split["shards"] for split in index["splits"]),
+        quarantine_limit=limit,
+    )

@@ -1,0 +1,184 @@
+"""What to do next, and what can be forgotten. Decides; does no I/O and runs nothing.
+
+Builds outrank tokenizing, so that segments do not pile up. Ranges far above the usual size go first, so that
+one straggler does not hold all shards back; the rest go in order, because shards are built in order. A range
+is tokenized again only if its segment is gone and a shard still needs it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tokenization_worker.assembly import Assembly, ShardPlan
+from tokenization_worker.context import BuildTask, RunContext, TokenizeTask
+from tokenization_worker.errors import TemporaryError
+from tokenization_worker.ledger import Ledger
+from tokenization_worker.plan import Plan
+from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+
+OVERSIZE = 2
+"""A range this many times the median goes first."""
+
+_MAX_LOSSES = 3
+
+
+class Schedule:
+    """The state of a run's work: what is done, what is under way, what can start now."""
+
+    def __init__(self, plan: Plan, context: RunContext, ledger: Ledger, damaged: frozenset[tuple[str, int]]) -> None:
+        self._plan = plan
+        self._context = context
+        self._ledger = ledger
+        self._damaged = damaged
+        self.assembly = Assembly(plan.cut, len(plan.files), context.streams, context.data.output.shard_tokens)
+        self._to_tokenize: deque[int] = deque()
+        self._again: deque[int] = deque()
+        self._redoing: set[int] = set()
+        self._losses: dict[int, int] = {}
+        self._to_build: deque[ShardPlan] = deque()
+        self._uses: dict[int, int] = {}
+        self._unreleased: deque[int] = deque(range(plan.n_ranges))
+        self._held: set[int] = set()
+        self.shards_done = 0
+        for range_id in sorted(ledger.ranges):
+            self._plan_shards(ledger.ranges[range_id])
+        self._to_tokenize.extend(r for r in _in_order(plan) if r not in ledger.ranges)
+
+    def next_task(self, is_done_elsewhere: Callable[[int], RangeReceipt | None]) -> TokenizeTask | BuildTask | None:
+        """The most useful task that can start now.
+
+        `is_done_elsewhere` looks for a receipt that a concurrent run has written meanwhile.
+        """
+        for _ in range(len(self._to_build)):
+            shard = self._to_build.popleft()
+            lost = [p.range_id for p in shard.pieces if p.range_id not in self._ledger.segments]
+            if not lost:
+                return self._build_task(shard)
+            for range_id in lost:
+                self._redo(range_id)
+            self._to_build.append(shard)
+        if self._again:
+            return self._tokenize_task(self._again.popleft())
+        while self._to_tokenize:
+            range_id = self._to_tokenize.popleft()
+            receipt = is_done_elsewhere(range_id)
+            if receipt is None:
+                return self._tokenize_task(range_id)
+            self.range_done(receipt)
+            if self._to_build:
+                return self.next_task(is_done_elsewhere)
+        return None
+
+    @property
+    def is_finished(self) -> bool:
+        return (
+            len(self._ledger.ranges) == self._plan.n_ranges
+            and self.assembly.is_complete
+            and self.shards_done == sum(self.assembly.shard_counts)
+        )
+
+    def range_done(self, receipt: RangeReceipt) -> None:
+        """A range's segment and receipt are there."""
+        self._ledger.segments.add(receipt.range_id)
+        self._redoing.discard(receipt.range_id)
+        if receipt.range_id not in self._ledger.ranges:
+            self._ledger.ranges[receipt.range_id] = receipt
+            self._plan_shards(receipt)
+
+    def shard_done(self, shard: ShardPlan, receipt: ShardReceipt) -> None:
+        """A shard and its receipt are there."""
+        self._ledger.shards[shard.name.split, shard.name.index] = receipt
+        self.shards_done += 1
+        for range_id in {piece.range_id for piece in shard.pieces}:
+            self._uses[range_id] -= 1
+
+    def segment_lost(self, shard: ShardPlan, range_id: int, detail: str) -> None:
+        """A build found a segment missing or torn: tokenize its range again, then build again."""
+        self._losses[range_id] = self._losses.get(range_id, 0) + 1
+        if self._losses[range_id] > _MAX_LOSSES:
+            raise TemporaryError(
+                "SegmentLost",
+                f"the segment of range {range_id} was lost {_MAX_LOSSES} times: {detail}",
+                next_step="check the disk, or whether something deletes files below _tokenization/",
+            )
+        self._ledger.segments.discard(range_id)
+        self._to_build.append(shard)
+
+    def releasable(self) -> Iterator[int]:
+        """Ranges whose segment no shard needs any more, each once."""
+        first_needed = self.assembly.first_needed_range()
+        while self._unreleased and self._unreleased[0] < first_needed:
+            self._held.add(self._unreleased.popleft())
+        free = [r for r in self._held if not self._uses.get(r)]
+        for range_id in free:
+            self._held.discard(range_id)
+            if range_id in self._ledger.segments:
+                self._ledger.segments.discard(range_id)
+                yield range_id
+
+    def dropped_files(self) -> dict[int, str]:
+        """Damaged files known so far: file -> outcome."""
+        return self._ledger.verdicts
+
+    def detail_of(self, file: int) -> str:
+        """What was wrong with a damaged file, in the words of its receipt."""
+        for receipt in self._ledger.ranges.values():
+            for result in receipt.slices:
+                if result.file == file and not result.is_read:
+                    return result.detail
+        return "see its verdict"
+
+    def _plan_shards(self, receipt: RangeReceipt) -> None:
+        for result in receipt.slices:
+            if not result.is_read:
+                self._ledger.verdicts.setdefault(result.file, result.outcome)
+        for shard in self.assembly.add(receipt):
+            key = (shard.name.split, shard.name.index)
+            if key in self._ledger.shards and key not in self._damaged:
+                self.shards_done += 1
+                continue
+            self._to_build.append(shard)
+            for range_id in {piece.range_id for piece in shard.pieces}:
+                self._uses[range_id] = self._uses.get(range_id, 0) + 1
+
+    def _redo(self, range_id: int) -> None:
+        if range_id not in self._redoing:
+            self._redoing.add(range_id)
+            self._again.append(range_id)
+
+    def _tokenize_task(self, range_id: int) -> TokenizeTask:
+        known = self._ledger.ranges.get(range_id)
+        if known is None:
+            dropped = self._ledger.verdicts
+        else:  # a lost segment: what its receipt dropped, and nothing else, or its tokens would move
+            dropped = {result.file: result.outcome for result in known.slices if not result.is_read}
+        slices = self._plan.slices(range_id)
+        mine = {part.file for part in slices} & dropped.keys()
+        return TokenizeTask(
+            context=self._context,
+            range_id=range_id,
+            slices=slices,
+            stored_bytes=int(self._plan.cut.range_bytes[range_id]),
+            dropped=tuple((file, dropped[file]) for file in sorted(mine)),
+        )
+
+    def _build_task(self, shard: ShardPlan) -> BuildTask:
+        receipts = [self._ledger.ranges[piece.range_id] for piece in shard.pieces]
+        return BuildTask(
+            context=self._context,
+            shard=shard,
+            segment_digests=tuple(receipt.segment_digest for receipt in receipts),
+            slice_files=tuple(tuple(part.file for part in receipt.slices) for receipt in receipts),
+            repair=(shard.name.split, shard.name.index) in self._damaged,
+        )
+
+
+def _in_order(plan: Plan) -> list[int]:
+    sizes = plan.cut.range_bytes
+    typical = float(np.median(sizes)) if len(sizes) else 0.0
+    oversize = [r for r in np.argsort(-sizes, kind="stable").tolist() if sizes[r] > OVERSIZE * typical]
+    first = set(oversize)
+    return oversize + [r for r in range(plan.n_ranges) if r not in first]

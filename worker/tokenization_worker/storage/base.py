@@ -1,0 +1,109 @@
+"""What the rest of the code may ask of a place that holds objects.
+
+A store is a flat map from slash-separated paths to bytes below one root URI. Two rules make it safe to
+kill anything at any time:
+
+- an object appears whole or not at all: bytes go into an `Upload` and become visible at `commit()`;
+- every write names what it expects to find: nothing (create-only) or one version (replace).
+
+Clients and file descriptors stay inside the implementations (`local`, `gcs`); their exceptions are mapped
+there to the classes of `errors` and to `PreconditionFailed` and `NotFound` below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+MARK_ABSENT = ""
+"""The expected version of an object that must not exist yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object: path below the store's root, size in bytes, version, and its metadata.
+
+    `version` changes with every write of the path (a generation, or the local file's identity). Local
+    files carry no metadata; `crc32c` is None where the store keeps no checksum.
+    """
+
+    path: str
+    size: int
+    version: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    crc32c: int | None = None
+
+
+class NotFound(Exception):
+    """The object does not exist (or not in the version asked for)."""
+
+
+class PreconditionFailed(Exception):
+    """A write found something other than it expected; nothing was changed."""
+
+
+class ByteReader(Protocol):
+    """A raw seekable stream; `read(n)` may return fewer bytes and returns `b""` at the end."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+    def seek(self, offset: int, whence: int = 0, /) -> int: ...
+    def tell(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Upload(Protocol):
+    """Bytes on their way to an object; leaving the `with` block without `commit()` drops them."""
+
+    def write(self, data: bytes | memoryview, /) -> None: ...
+
+    def commit(self, metadata: Mapping[str, str] | None = None) -> Entry:
+        """Make the object visible and durable; raises `PreconditionFailed`."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+class Store(Protocol):
+    """Objects below one root URI. Paths are relative to it and never begin with a slash."""
+
+    uri: str
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """Every object whose path starts with `prefix`, in no particular order."""
+        ...
+
+    def stat(self, path: str) -> Entry | None: ...
+
+    def read(self, path: str) -> bytes:
+        """The whole object; raises `NotFound`."""
+        ...
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """Bytes [start, end), fewer where the object ends before; raises `NotFound`."""
+        ...
+
+    def upload(self, path: str, *, expect: str = MARK_ABSENT, durable: bool = True) -> Upload:
+        """Begin to write `path`; `durable=False` is for scratch that may be lost with the machine."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove the object; one that is already gone is fine."""
+        ...
+
+    def local_path(self, path: str) -> Path | None:
+        """Where the object can be memory-mapped, if it can."""
+        ...
+
+    def free_bytes(self) -> int | None:
+        """Room left, where the store has an end."""
+        ...
+
+    def close_scratch(self) -> None:
+        """Remove what unfinished writes of this process, and of dead ones, left behind."""
+        ...

@@ -1,0 +1,270 @@
+"""Objects as files below one folder.
+
+Invariant: a path holds either nothing or a complete file. Bytes go to a temporary file, are synced, and
+appear by `link` (create-only: it fails where something is) or `rename` (replace). Temporary files live in
+`_tokenization/tmp/<host>-<pid>-<random>/`, each folder guarded by a lock that the kernel drops when its
+process dies, so that whoever comes next can tell a dead writer's leftovers from a live writer's work.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound, PreconditionFailed
+
+_TMP = "_tokenization/tmp"
+
+
+@contextmanager
+def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
+    """Turn an operating-system error on `path` into the answer its reader can act on."""
+    try:
+        yield
+    except OSError as error:
+        detail = f"cannot {what} {path}: {error.strerror or error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise TemporaryError(
+                "OutputFull",
+                detail,
+                next_step="free space there and start the same command again; what is done is kept",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
+            raise SpecError("NotPermitted", detail, next_step="check the path and its owner and permissions") from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise SpecError("SpecInvalid", detail, next_step="use a shorter output.path or output.uri") from error
+        raise TemporaryError("StorageFailed", detail, next_step="start the same command again") from error
+
+
+def version_of(status: os.stat_result) -> str:
+    """Size, modification time and inode: changes with every write through this module."""
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+
+
+class LocalStore:
+    """A folder; created at the first write."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.uri = str(root)
+        self._scratch: _ScratchFolder | None = None
+
+    def __reduce__(self) -> tuple[type[LocalStore], tuple[Path]]:
+        return LocalStore, (self.root,)
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        folder = self.root / prefix.rpartition("/")[0]
+        yield from self._walk(folder, prefix)
+
+    def _walk(self, folder: Path, prefix: str) -> Iterator[Entry]:
+        with map_os_errors("list", folder):
+            try:
+                found = list(os.scandir(folder))
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        for item in found:
+            path = os.path.relpath(item.path, self.root).replace(os.sep, "/")
+            if item.is_dir(follow_symlinks=False):
+                if path == _TMP:
+                    continue
+                if path.startswith(prefix) or prefix.startswith(path + "/"):
+                    yield from self._walk(Path(item.path), prefix)
+            elif path.startswith(prefix):
+                with suppress(FileNotFoundError):
+                    status = item.stat()
+                    yield Entry(path, status.st_size, version_of(status))
+
+    def stat(self, path: str) -> Entry | None:
+        with map_os_errors("look at", self.root / path):
+            try:
+                status = (self.root / path).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return Entry(path, status.st_size, version_of(status))
+
+    def read(self, path: str) -> bytes:
+        with map_os_errors("read", self.root / path):
+            try:
+                return (self.root / path).read_bytes()
+            except FileNotFoundError as error:
+                raise NotFound(path) from error
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        with map_os_errors("read", self.root / path):
+            try:
+                with (self.root / path).open("rb", buffering=0) as file:
+                    return os.pread(file.fileno(), max(0, end - start), start)
+            except FileNotFoundError as error:
+                raise NotFound(path) from error
+
+    def upload(self, path: str, *, expect: str = MARK_ABSENT, durable: bool = True) -> LocalUpload:
+        if self._scratch is None or self._scratch.pid != os.getpid():
+            with map_os_errors("write below", self.root):
+                self._scratch = _ScratchFolder(self.root / _TMP)
+        return LocalUpload(self, self._scratch.new_file(), path, expect, durable)
+
+    def delete(self, path: str) -> None:
+        with map_os_errors("delete", self.root / path):
+            (self.root / path).unlink(missing_ok=True)
+
+    def local_path(self, path: str) -> Path | None:
+        return self.root / path
+
+    def free_bytes(self) -> int | None:
+        folder = self.root
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        with map_os_errors("look at", folder):
+            return shutil.disk_usage(folder).free
+
+    def close_scratch(self) -> None:
+        with map_os_errors("clean up", self.root / _TMP):
+            if self._scratch is not None and self._scratch.pid == os.getpid():
+                self._scratch.remove()
+            self._scratch = None
+            remove_dead_scratch(self.root / _TMP)
+
+
+class LocalUpload:
+    """A temporary file that becomes the object at `commit()`."""
+
+    def __init__(self, store: LocalStore, temporary: Path, path: str, expect: str, durable: bool) -> None:
+        self._target = store.root / path
+        self._path = path
+        self._temporary = temporary
+        self._expect = expect
+        self._durable = durable
+        with map_os_errors("write", self._target):
+            self._fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        view = memoryview(data).cast("B")
+        with map_os_errors("write", self._target):
+            while view:
+                view = view[os.write(self._fd, view) :]
+
+    def commit(self, metadata: Mapping[str, str] | None = None) -> Entry:
+        del metadata  # local files carry none; their readers open the small files
+        with map_os_errors("write", self._target):
+            if self._durable:
+                os.fsync(self._fd)
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+            if self._expect == MARK_ABSENT:
+                try:
+                    os.link(self._temporary, self._target)
+                except FileExistsError as error:
+                    raise PreconditionFailed(self._path) from error
+            else:
+                try:
+                    found = version_of(self._target.stat())
+                except FileNotFoundError as error:
+                    raise PreconditionFailed(self._path) from error
+                if found != self._expect:
+                    raise PreconditionFailed(self._path)
+                self._temporary.rename(self._target)
+            if self._durable:
+                _sync_folder(self._target.parent)
+            status = os.fstat(self._fd)
+        return Entry(self._path, status.st_size, version_of(status))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        os.close(self._fd)
+        self._temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class _ScratchFolder:
+    """This process's folder for temporary files, locked as long as the process lives."""
+
+    def __init__(self, parent: Path) -> None:
+        self.pid = os.getpid()
+        while True:
+            parent.mkdir(parents=True, exist_ok=True)
+            name = f"{socket.gethostname()}-{self.pid}-{secrets.token_hex(4)}"
+            self._lock_path = parent / f"{name}.lock"
+            try:
+                self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            except FileNotFoundError:
+                continue  # somebody removed the empty parent
+            if _lock_now(self._lock) and _is_same_file(self._lock, self._lock_path):
+                break
+            os.close(self._lock)  # somebody cleaned up between the two calls
+        self.folder = parent / name
+        self.folder.mkdir()
+        self._count = 0
+
+    def new_file(self) -> Path:
+        self._count += 1
+        return self.folder / f"{self._count:06d}"
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock_path.unlink(missing_ok=True)
+        os.close(self._lock)
+
+
+def remove_dead_scratch(parent: Path) -> None:
+    """Remove the folders whose process is gone, and `parent` itself when it is empty."""
+    for lock_path in parent.glob("*.lock"):
+        try:
+            lock = os.open(lock_path, os.O_RDWR)
+        except FileNotFoundError:
+            continue
+        try:
+            if _lock_now(lock):
+                shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
+                lock_path.unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+    with suppress(OSError):
+        parent.rmdir()
+
+
+def has_live_writers(root: Path) -> bool:
+    """Whether a process of this machine is writing below `root` right now."""
+    for lock_path in (root / _TMP).glob("*.lock"):
+        with suppress(FileNotFoundError):
+            lock = os.open(lock_path, os.O_RDWR)
+            try:
+                if not _lock_now(lock):
+                    return True
+            finally:
+                os.close(lock)
+    return False
+
+
+def _lock_now(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_same_file(fd: int, path: Path) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(fd).st_ino
+    except FileNotFoundError:
+        return False

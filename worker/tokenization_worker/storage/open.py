@@ -1,0 +1,39 @@
+"""From a URI to the store that serves it: the only place that knows which scheme means which client."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from tokenization_worker.errors import SpecError
+from tokenization_worker.storage.base import Store
+
+
+def scheme_of(uri: str) -> str:
+    """`gs`, `s3`, `hf`, ...; `file` for plain paths and `file://`."""
+    scheme, separator, _ = uri.partition("://")
+    return scheme.lower() if separator else "file"
+
+
+def plain_path(uri: str) -> Path:
+    """The absolute path that a `file://` URI or a plain path names."""
+    return Path(uri.removeprefix("file://")).expanduser().absolute()
+
+
+@cache
+def open_store(uri: str) -> Store:
+    """The store rooted at `uri` (a folder or a bucket prefix): one per process. Opening does no I/O."""
+    scheme = scheme_of(uri)
+    if scheme == "file":
+        from tokenization_worker.storage.local import LocalStore
+
+        return LocalStore(plain_path(uri))
+    if scheme == "gs":
+        from tokenization_worker.storage.gcs import GcsStore
+
+        return GcsStore(uri)
+    raise SpecError(
+        "SpecInvalid",
+        f"output.uri: cannot write to {uri!r}: scheme {scheme!r} is read-only or unknown",
+        next_step="write to a local path or to gs://bucket/prefix",
+    )

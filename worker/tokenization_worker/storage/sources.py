@@ -1,0 +1,169 @@
+"""The source: which files it has, in which order, and their bytes.
+
+Order is part of the output: patterns as given, within a pattern by the URI's UTF-8 bytes, a file matched
+twice counts once. Names that begin with `.` or `_` are skipped below folders and wildcards (markers,
+temporary files), not when they are named outright.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+from tokenization_worker.errors import SpecError
+from tokenization_worker.storage.base import ByteReader, NotFound
+from tokenization_worker.storage.open import scheme_of
+
+_WILDCARD = re.compile(r"[*]")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file as the plan saw it.
+
+    `version` is the store's content checksum where it has one, else the modification time in nanoseconds.
+    """
+
+    uri: str
+    size: int
+    version: str
+
+
+class Source(Protocol):
+    """Files of one scheme, read-only."""
+
+    def list(self, prefix: str) -> Iterator[SourceFile]:
+        """Every file whose URI starts with `prefix`, in no particular order."""
+        ...
+
+    def stat(self, uri: str) -> SourceFile | None: ...
+
+    def is_folder(self, uri: str) -> bool: ...
+
+    def open(self, uri: str) -> ByteReader:
+        """The file's raw bytes from its start; raises `NotFound`."""
+        ...
+
+
+@cache
+def _source(scheme: str) -> Source:
+    if scheme == "file":
+        from tokenization_worker.storage.local_source import LocalSource
+
+        return LocalSource()
+    if scheme == "gs":
+        from tokenization_worker.storage.gcs import GcsSource
+
+        return GcsSource()
+    raise SpecError(
+        "SourceInvalid",
+        f"source.uris: scheme {scheme!r} cannot be read by this version",
+        next_step="use plain paths, file:// or gs://",
+    )
+
+
+def open_source(uri: str) -> ByteReader:
+    """The raw bytes of one source file; raises `NotFound`."""
+    return _source(scheme_of(uri)).open(uri)
+
+
+def stat_source(uri: str) -> SourceFile | None:
+    """The file as it is now, or None where there is none."""
+    return _source(scheme_of(uri)).stat(uri)
+
+
+def read_uri(uri: str) -> bytes:
+    """A small file whole (a tokenizer, never corpus data); raises `NotFound`."""
+    stream = open_source(uri)
+    try:
+        chunks = []
+        while chunk := stream.read(1 << 20):
+            chunks.append(chunk)
+        return b"".join(chunks)
+    finally:
+        stream.close()
+
+
+def list_source(uris: tuple[str, ...]) -> list[SourceFile]:
+    """All files of the patterns in the order that fixes the output.
+
+    Raises `SpecError("SourceInvalid")` for a pattern that matches nothing.
+    """
+    seen: set[str] = set()
+    files: list[SourceFile] = []
+    for pattern in uris:
+        matched = sorted(_match(pattern), key=lambda file: file.uri.encode())
+        if not matched:
+            raise SpecError(
+                "SourceInvalid",
+                f"source.uris: {pattern!r} matches no file",
+                next_step="check the path; names beginning with '.' or '_' are skipped in folders and wildcards",
+            )
+        for file in matched:
+            if file.uri not in seen:
+                seen.add(file.uri)
+                files.append(file)
+    return files
+
+
+def _match(pattern: str) -> Iterator[SourceFile]:
+    source = _source(scheme_of(pattern))
+    wildcard = _WILDCARD.search(pattern)
+    if wildcard is None:
+        file = None if pattern.endswith("/") else source.stat(pattern)
+        if file is not None:
+            yield file
+        elif source.is_folder(pattern):
+            yield from _visible(source, pattern.rstrip("/") + "/", re.compile(".*", re.DOTALL))
+        return
+    fixed = pattern[: wildcard.start()].rpartition("/")[0] + "/"
+    yield from _visible(source, fixed, compile_glob(pattern[len(fixed) :]))
+
+
+def _visible(source: Source, folder: str, matcher: re.Pattern[str]) -> Iterator[SourceFile]:
+    for file in source.list(folder):
+        rest = file.uri[len(folder) :]
+        hidden = any(part.startswith((".", "_")) for part in rest.split("/"))
+        if rest and not hidden and matcher.fullmatch(rest):
+            yield file
+
+
+def compile_glob(glob: str) -> re.Pattern[str]:
+    """`*` matches within one path component, `**` over any number of them; all else is literal."""
+    parts = []
+    position = 0
+    while position < len(glob):
+        if glob.startswith("**/", position):
+            parts.append("(?:[^/]+/)*")
+            position += 3
+        elif glob.startswith("**", position):
+            parts.append(".*")
+            position += 2
+        elif glob[position] == "*":
+            parts.append("[^/]*")
+            position += 1
+        else:
+            parts.append(re.escape(glob[position]))
+            position += 1
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def open_unchanged(uri: str, size: int, version: str) -> ByteReader:
+    """The file's bytes, provided it is still the one that was planned; raises `NotFound` or `Changed`."""
+    found = stat_source(uri)
+    if found is None:
+        raise NotFound(uri)
+    if (found.size, found.version) != (size, version):
+        raise Changed(uri, SourceFile(uri, size, version), found)
+    return open_source(uri)
+
+
+class Changed(Exception):
+    """A source file is not what the plan recorded."""
+
+    def __init__(self, uri: str, was: SourceFile, now: SourceFile) -> None:
+        super().__init__(uri, was, now)
+        self.uri, self.was, self.now = uri, was, now

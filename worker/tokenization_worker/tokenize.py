@@ -1,0 +1,265 @@
+"""The tokenize task: one range of the source becomes one segment and one receipt.
+
+Reads records in batches, encodes them and appends blocks to the segment. Memory is bounded by a batch and
+by `documents.maxBytes`, never by the file. The task writes quarantine, segment and receipt itself, in this
+order: a receipt says that everything before it is there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import Counter
+from contextlib import suppress
+from hashlib import sha256
+from itertools import pairwise
+
+import google_crc32c
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from tokenization_worker import layout
+from tokenization_worker.commit import create_receipt, create_record
+from tokenization_worker.context import RunContext, TokenizeTask
+from tokenization_worker.encode import Encoder, EngineMismatch
+from tokenization_worker.epochs import void_engine
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.quarantine import QuarantineList
+from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, FileOutcome, FileSlice
+from tokenization_worker.readers.open import read_documents
+from tokenization_worker.receipts import RangeReceipt, SliceResult
+from tokenization_worker.segments import SegmentWriter
+from tokenization_worker.splits import stream_of
+from tokenization_worker.storage.base import ByteReader, NotFound, PreconditionFailed, Store
+from tokenization_worker.storage.open import open_store
+from tokenization_worker.storage.sources import Changed, open_unchanged
+from tokenization_worker.tokenizers.load import load_tokenizer
+from tokenization_worker.tokenizers.probe import engine_by_name
+
+BLOCK_BYTES = 1 << 20
+"""Small files are encoded together until this much has come together: an engine call costs about 50 us."""
+
+
+def tokenize_range(task: TokenizeTask) -> RangeReceipt:
+    """Tokenize one range; returns the receipt that counts, which may be another writer's."""
+    context = task.context
+    store = open_store(context.data.output.uri)
+    started = time.monotonic()
+    segment_path = layout.segment_path(context.epoch, task.range_id)
+    with store.upload(segment_path, durable=False) as upload, QuarantineList() as quarantine:
+        work = _RangeWork(task, store, SegmentWriter(upload, context.streams.count), quarantine)
+        slices = [work.tokenize(number, part) for number, part in enumerate(task.slices)]
+        work.write_pending()
+        segment_bytes, segment_digest = work.segment.finish()
+        with suppress(PreconditionFailed):  # another writer's segment: build compares it with the receipt
+            upload.commit()
+        quarantine_digest = quarantine.store(store, context.epoch, task.range_id)
+    receipt = RangeReceipt(
+        plan_id=context.plan_id,
+        epoch=context.epoch,
+        range_id=task.range_id,
+        slices=tuple(part.result() for part in slices),
+        segment_digest=segment_digest,
+        segment_bytes=segment_bytes,
+        quarantine_digest=quarantine_digest,
+        text_bytes=work.text_bytes,
+        source_bytes=work.source_bytes,
+        stored_bytes=task.stored_bytes,
+        samples=work.samples,
+        engine=context.engine,
+        node=socket.gethostname(),
+        pid=os.getpid(),
+        seconds=round(time.monotonic() - started, 3),
+    )
+    return create_receipt(store, layout.range_receipt_path(context.epoch, task.range_id), receipt)
+
+
+class _Slice:
+    """Counts and checksums of one slice while it is read, or of one that is dropped with its file."""
+
+    def __init__(
+        self,
+        number: int,
+        source: FileSlice,
+        n_streams: int,
+        outcome: str = FileOutcome.READ,
+        detail: str = "",
+    ) -> None:
+        self.number = number
+        self.source = source
+        self.outcome = outcome
+        self.detail = detail
+        self.tokens = [0] * n_streams
+        self.docs = [0] * n_streams
+        self.crc = [0] * n_streams
+        self.records = 0
+        self.quarantined: Counter[str] = Counter()
+
+    def count(self, stream: int, tokens: NDArray[np.unsignedinteger], lengths: NDArray[np.uint32]) -> None:
+        self.tokens[stream] += len(tokens)
+        self.docs[stream] += len(lengths)
+        crc = google_crc32c.extend(self.crc[stream], tokens.tobytes())
+        self.crc[stream] = google_crc32c.extend(crc, lengths.tobytes())
+
+    def result(self) -> SliceResult:
+        counts = [self.tokens, self.docs, self.crc, self.records, sorted(self.quarantined.items())]
+        return SliceResult(
+            file=self.source.file,
+            outcome=self.outcome,
+            detail=self.detail,
+            tokens=tuple(self.tokens),
+            docs=tuple(self.docs),
+            records=self.records,
+            quarantined=dict(self.quarantined),
+            digest=sha256(orjson.dumps(counts)).hexdigest()[:32],
+        )
+
+
+class _RangeWork:
+    """Reads slices and writes blocks.
+
+    Batches of small files wait in `_pending` until a block is worth writing; only files that were read to
+    their end wait there. A file larger than a block gets blocks of its own, which are taken back if it
+    turns out damaged.
+    """
+
+    def __init__(self, task: TokenizeTask, store: Store, segment: SegmentWriter, quarantine: QuarantineList) -> None:
+        context = task.context
+        self.segment = segment
+        self.text_bytes = 0
+        self.source_bytes = 0
+        self.samples = 0
+        self._context: RunContext = context
+        self._store = store
+        self._dropped = dict(task.dropped)
+        self._quarantine = quarantine
+        self._options = context.read_options()
+        self._thresholds = context.streams.thresholds()
+        self._pending: list[tuple[_Slice, DocumentBatch]] = []
+        tokenizer = load_tokenizer(context.data.tokenizer)
+        self._encoder = Encoder(
+            engine=engine_by_name(tokenizer, context.engine),
+            reference=tokenizer.reference,
+            vocab_size=tokenizer.vocab_size,
+            delimiter_id=tokenizer.delimiter_id,
+            position=context.delimiter_position,
+            dtype=context.numpy_dtype,
+            sample_one_in=context.sample_one_in,
+        )
+
+    def tokenize(self, number: int, source: FileSlice) -> _Slice:
+        """Read one slice to its end, or drop its file."""
+        n_streams = self.segment.n_streams
+        if source.file in self._dropped:
+            return _Slice(number, source, n_streams, self._dropped[source.file], "see the file's verdict")
+        part = _Slice(number, source, n_streams)
+        mark = self.segment.mark()
+        quarantine_mark = self._quarantine.mark()
+        batches: list[DocumentBatch] = []
+        size = 0
+        try:
+            for batch in read_documents(source, self._options, lambda _: _open(source)):
+                part.records += batch.records
+                self.source_bytes += batch.source_bytes
+                for item in batch.rejected:
+                    part.quarantined[item.reason] += 1
+                    self._quarantine.add(number, source, item)
+                if batch.texts:
+                    batches.append(batch)
+                    size += batch.source_bytes
+                if size >= BLOCK_BYTES:
+                    if self._pending:
+                        self.write_pending()
+                        mark = self.segment.mark()
+                    self._write([(part, batch) for batch in batches])
+                    batches, size = [], 0
+        except DamagedFile as damage:
+            self.segment.drop_from(mark)
+            self._quarantine.drop_from(quarantine_mark)
+            return _Slice(number, source, n_streams, *self._record_verdict(source, damage))
+        self._pending.extend((part, batch) for batch in batches)
+        if sum(batch.source_bytes for _, batch in self._pending) >= BLOCK_BYTES or self.segment.mark() > mark:
+            self.write_pending()
+        return part
+
+    def _record_verdict(self, source: FileSlice, damage: DamagedFile) -> tuple[str, str]:
+        """Write down that the file is damaged; the first writer's verdict is the one that counts."""
+        verdict = {
+            "file": source.file,
+            "uri": source.uri,
+            "outcome": damage.outcome,
+            "offset": damage.offset,
+            "detail": damage.detail,
+        }
+        found = create_record(self._store, layout.verdict_path(source.file), verdict)
+        return found["outcome"], found["detail"]
+
+    def write_pending(self) -> None:
+        if self._pending:
+            self._write(self._pending)
+            self._pending = []
+
+    def _write(self, batches: list[tuple[_Slice, DocumentBatch]]) -> None:
+        """Encode batches of whole documents and append them to the segment, a block per stream."""
+        texts = [text for _, batch in batches for text in batch.texts]
+        positions = np.concatenate([batch.positions for _, batch in batches])
+        owners = [part for part, batch in batches for _ in batch.texts]
+        if not self._context.streams.by_hash:
+            self._write_block(0, texts, positions, owners)
+        else:
+            streams = np.array([stream_of(text.encode(), self._thresholds) for text in texts])
+            for stream in range(self.segment.n_streams):
+                chosen = np.flatnonzero(streams == stream).tolist()
+                if chosen:
+                    self._write_block(
+                        stream, [texts[i] for i in chosen], positions[chosen], [owners[i] for i in chosen]
+                    )
+        # After the engine has asked for the UTF-8 form, CPython keeps it, and encode() is a plain copy.
+        self.text_bytes += sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+
+    def _write_block(self, stream: int, texts: list[str], positions: NDArray[np.int64], owners: list[_Slice]) -> None:
+        files = np.array([part.source.file for part in owners], dtype=np.int64)
+        try:
+            tokens, lengths, samples = self._encoder.encode(texts, positions, files)
+        except EngineMismatch as mismatch:
+            raise void_engine(
+                self._store,
+                self._context,
+                mismatch,
+                uri=owners[mismatch.document].source.uri,
+                position=int(positions[mismatch.document]),
+                text=texts[mismatch.document],
+            ) from mismatch
+        self.samples += samples
+        slices = np.array([part.number for part in owners], dtype=np.uint32)
+        first_docs = np.flatnonzero(np.diff(slices, prepend=np.uint32(0xFFFFFFFF))).tolist()
+        token_ends = np.cumsum(lengths, dtype=np.int64)
+        for first, end in pairwise([*first_docs, len(slices)]):
+            token_start = int(token_ends[first - 1]) if first else 0
+            owners[first].count(stream, tokens[token_start : int(token_ends[end - 1])], lengths[first:end])
+        self.segment.append(stream, tokens, lengths, positions, slices)
+
+
+def _open(source: FileSlice) -> ByteReader:
+    """The file's bytes, provided that it is still the file that was planned."""
+    try:
+        return open_unchanged(source.uri, source.size, source.version)
+    except NotFound as error:
+        raise source_changed(source.uri, f"{source.size} bytes, {source.version}", "it is gone") from error
+    except Changed as error:
+        was, now = error.was, error.now
+        raise source_changed(
+            source.uri, f"{was.size} bytes, {was.version}", f"{now.size} bytes, {now.version}"
+        ) from error
+
+
+def source_changed(uri: str, was: str, now: str) -> ChangedError:
+    """The error for a file that is not what the plan recorded."""
+    return ChangedError(
+        "SourceChanged",
+        f"{uri} changed since the plan was made: was {was}; is {now}",
+        next_step="put the planned file back, or start a new run: another output.uri, "
+        "or a new rerunToken where output.uri holds {rerunToken}",
+    )

@@ -1,0 +1,1 @@
+"""Tokenizers: loading, the engines that encode, and the proof that they agree."""

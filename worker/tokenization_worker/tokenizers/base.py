@@ -1,0 +1,104 @@
+"""What the rest of the code sees of a tokenizer, whatever its kind.
+
+Invariant: `reference` defines the tokens; any other engine of the same tokenizer gives the same ones or is not
+used (`probe` and the sampling at run time see to that). Ids come from text only: no engine ever yields the id
+of a special token, however the text spells it (`delimiter.check_specials`). Writing the delimiter between
+documents, and looking for it in what an engine returned, is the caller's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenization_worker.errors import SpecError
+
+IdArray = npt.NDArray[np.uint32]
+EndArray = npt.NDArray[np.int64]
+
+
+class Encoded(NamedTuple):
+    """The tokens of several texts, one after the other."""
+
+    ids: IdArray  # uint32[n_tokens]; may be read-only
+    ends: EndArray  # int64[n_docs]: text k is ids[ends[k - 1] : ends[k]]; cumulative
+
+
+class Engine(Protocol):
+    """Turns texts into ids. Pure, and single-threaded; memory grows with the batch (1 to 4 MB is best)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """The ids of each text; an empty text has none. Texts are valid Unicode (no lone surrogates)."""
+        ...
+
+
+class Tokenizer:
+    """A loaded tokenizer: identity, delimiter, and the engines that encode with it.
+
+    Not picklable on purpose: send the `TokenizerSpec` and load it there, or fork after loading (no threads are
+    started). `vocab_size` is above every id, specials and delimiter included. `libraries` are the versions of
+    what encodes; they are recorded with a dataset and do not enter `fingerprint`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        vocab_size: int,
+        special_tokens: Mapping[str, int],
+        delimiter_id: int | None,
+        fingerprint: str,
+        libraries: Mapping[str, str],
+        reference: Engine,
+        decode: Callable[[Sequence[int]], str],
+        accelerate: Callable[[], Engine | None] | None = None,
+    ) -> None:
+        self.name = name
+        self.vocab_size = vocab_size
+        self.special_tokens = dict(special_tokens)
+        self.delimiter_id = delimiter_id
+        self.fingerprint = fingerprint
+        self.libraries = dict(libraries)
+        self.reference = reference
+        self._decode = decode
+        self._accelerate = accelerate
+        self._accelerated: Engine | None = None
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.name!r}, vocab_size={self.vocab_size}, fingerprint={self.fingerprint[:12]})"
+
+    def accelerated(self) -> Engine | None:
+        """The faster engine, built on the first call and kept; None where there is none for this tokenizer.
+
+        It has passed no identity check yet: `probe.choose_engine` decides whether it may be used.
+        """
+        if self._accelerate is not None:
+            self._accelerated = self._accelerate()
+            self._accelerate = None
+        return self._accelerated
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text to look at: bytes that are no UTF-8, and ids that are no token, become U+FFFD."""
+        return self._decode(ids)
+
+
+def join_encoded(parts: Sequence[IdArray]) -> Encoded:
+    """One `Encoded` from the ids of each text."""
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    ids = np.concatenate(parts) if parts else np.empty(0, np.uint32)
+    return Encoded(ids, ends)
+
+
+def require_extra(package: str, extra: str, what: str) -> SpecError:
+    """The error for an optional package that is not installed."""
+    return SpecError(
+        "TokenizerUnavailable",
+        f"{what} needs the package {package}, which is not installed",
+        next_step=f"pip install 'tokenization[{extra}]'",
+    )

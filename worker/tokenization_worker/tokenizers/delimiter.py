@@ -1,0 +1,140 @@
+"""Special tokens: which one separates documents, and that none of them ever comes from text.
+
+Invariant: after `check_specials` a text that spells a special token is ordinary text for that engine. Whether a
+whole batch contains the delimiter is looked at again by the caller at run time.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
+from tokenization_worker.errors import SpecError
+from tokenization_worker.tokenizers.base import Engine
+
+END_OF_TEXT = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<|eos|>",
+    "[EOS]",
+    "<|end▁of▁sentence|>",
+    "<｜end▁of▁sentence｜>",
+    "<EOD>",
+    "<|EOT|>",
+)
+"""Names that mean the end of a document in tokenizers in use."""
+
+END_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>")
+"""Names that mean the end of a chat turn: taken only where no document end is known."""
+
+
+def resolve_delimiter(
+    spec: TokenizerSpec, name: str, specials: Mapping[str, int], own: str | None = None
+) -> int | None:
+    """The delimiter's id; None where no delimiter is written.
+
+    `own` is the tokenizer's end-of-text token where its kind defines one; else the well-known names decide.
+    Raises SpecError (DelimiterUnknown, DelimiterRequired): a retry cannot help.
+    """
+    if spec.delimiter_position is DelimiterPosition.NONE:
+        return None
+    token = spec.delimiter_token
+    if token is None:
+        return specials[own if own is not None else find_end_of_text(name, specials)]
+    if token not in specials:
+        near = difflib.get_close_matches(token, specials, n=4, cutoff=0.4) or list(specials)[:4]
+        known = f"it has {quote_list(near)}" if near else "it has none"
+        raise SpecError(
+            "DelimiterUnknown",
+            f"tokenizer.delimiter.token: {token!r} is no special token of {name}; {known}"
+            + (f" ({len(specials)} in all)" if len(specials) > len(near) else ""),
+            next_step="write one of them, or leave token out for the tokenizer's own end of text",
+        )
+    return specials[token]
+
+
+def find_end_of_text(name: str, specials: Mapping[str, int]) -> str:
+    """The one special token whose name says that it ends a document; SpecError where none or several do."""
+    candidates: list[str] = []
+    for names in (END_OF_TEXT, END_OF_TURN):
+        candidates = [token for token in names if token in specials]
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates:
+            break
+    if candidates:
+        detail = f"several could be meant: {quote_list(candidates)}"
+    elif specials:
+        detail = f"none of its special tokens is a known end of text: {quote_list(list(specials)[:6])}"
+    else:
+        detail = "it has no special tokens"
+    raise SpecError(
+        "DelimiterRequired",
+        f"tokenizer.delimiter.token: {name} does not say which token ends a document; {detail}",
+        next_step="set tokenizer.delimiter.token, or tokenizer.delimiter.position: None for no delimiter",
+    )
+
+
+def forbid_ids(specials: Mapping[str, int], delimiter_id: int | None, unknown_id: int | None = None) -> set[int]:
+    """The ids that text must never yield: every special's, and the delimiter's.
+
+    The id for text that the vocabulary lacks is an honest answer to text, and so allowed, unless it is
+    the delimiter.
+    """
+    forbidden = {token for token in specials.values() if token != unknown_id}
+    return forbidden if delimiter_id is None else forbidden | {delimiter_id}
+
+
+def check_specials(engine: Engine, specials: Mapping[str, int], forbidden: set[int]) -> None:
+    """Refuse an engine that turns the text of a special token into a special id.
+
+    Each special's text is encoded alone, beside letters, blanks, digits and itself. Raises SpecError
+    (TokenizerUnsafe).
+    """
+    found = find_special(engine, specials, forbidden)
+    if found is not None:
+        text, token = found
+        raise SpecError(
+            "TokenizerUnsafe",
+            f"the text {text!r} becomes the special token {token} with {engine.name}: a document could forge "
+            "the end of a document",
+            next_step="use the tokenizer's original file (SentencePiece *.model, tiktoken ranks), "
+            "or another tokenizer.delimiter.token",
+        )
+
+
+def keep_if_safe(engine: Engine | None, specials: Mapping[str, int], forbidden: set[int]) -> Engine | None:
+    """The engine, unless it turns the text of a special token into a special id."""
+    return engine if engine is not None and find_special(engine, specials, forbidden) is None else None
+
+
+def find_special(engine: Engine, specials: Mapping[str, int], forbidden: set[int]) -> tuple[str, int] | None:
+    """The first text that yields a forbidden id, and that id."""
+    texts = [form for token in specials for form in special_contexts(token)]
+    ids, ends = engine.encode(texts)
+    hits = np.flatnonzero(np.isin(ids, np.fromiter(forbidden, np.uint32, len(forbidden))))
+    if not len(hits):
+        return None
+    return texts[int(np.searchsorted(ends, hits[0], side="right"))], int(ids[hits[0]])
+
+
+def special_contexts(token: str) -> tuple[str, ...]:
+    """The places in which a special token's text is tried."""
+    return (
+        token,
+        f"a{token}b",
+        f" {token} ",
+        f"{token}{token}",
+        f"\n{token}\n{token[:-1]}",
+        f"1 {token.strip()}.",
+    )
+
+
+def quote_list(words: Sequence[str]) -> str:
+    """Words in quotes, for a message."""
+    return ", ".join(repr(word) for word in words)

@@ -1,0 +1,134 @@
+"""Tokenizers that a tokenizer.json of Hugging Face defines, through the `tokenizers` library.
+
+The file describes how a model is fed; a corpus wants the tokens of the text alone. So what adds or removes
+tokens is taken out (post-processor, truncation, padding), special tokens are not looked for in text, and the
+delimiter's token is made a special one where the file does not say so. Everything else stays as the file has
+it: added tokens that are not special are vocabulary, and match.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.metadata import version
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from tokenization_worker.api.data import TokenizerSpec
+from tokenization_worker.errors import SpecError
+from tokenization_worker.tokenizers import fast_engine
+from tokenization_worker.tokenizers.base import Encoded, Tokenizer, join_encoded, require_extra
+from tokenization_worker.tokenizers.delimiter import (
+    check_specials,
+    forbid_ids,
+    keep_if_safe,
+    resolve_delimiter,
+)
+from tokenization_worker.tokenizers.fingerprint import fingerprint_json
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_TEXT_ALONE = {"post_processor": None, "truncation": None, "padding": None}
+
+
+class HuggingFaceEngine:
+    """The reference for a tokenizer.json: `tokenizers`, with special tokens as ordinary text.
+
+    One text at a time: its result takes about 60 times the text while it is converted (measured 2026-11,
+    tokenizers 0.23; speed 3 MB/s, in a batch not more with one thread).
+    """
+
+    name = "tokenizers"
+
+    def __init__(self, native: tokenizers.Tokenizer) -> None:
+        self._native = native
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        return join_encoded([self._encode_one(text) for text in texts])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text to look at; specials show as their text."""
+        return self._native.decode([int(token) for token in ids], skip_special_tokens=False)
+
+    def _encode_one(self, text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        (encoding,) = self._native.encode_batch_fast([text], add_special_tokens=False)
+        return np.array(encoding.ids, np.uint32)
+
+
+def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
+    """The tokenizer of the file; SpecError (TokenizerInvalid, TokenizerUnsafe), where a retry cannot help."""
+    library = _import_library(uri)
+    document = _parse(uri, data)
+    name = uri.rpartition("/")[2]
+    added: list[dict[str, Any]] = document.get("added_tokens") or []
+    delimiter_id = resolve_delimiter(spec, name, {token["content"]: token["id"] for token in added})
+    added = [token | {"special": True} if token["id"] == delimiter_id else token for token in added]
+    specials = {token["content"]: token["id"] for token in added if token.get("special")}
+    prepared = orjson.dumps({**document, **_TEXT_ALONE, "added_tokens": added})
+    try:
+        native = library.Tokenizer.from_str(prepared.decode())
+    except Exception as error:
+        raise _invalid(uri, f"tokenizers refuses it: {error}", "check the file, or upgrade tokenizers") from error
+    native.encode_special_tokens = True
+    reference = HuggingFaceEngine(native)
+    forbidden = forbid_ids(specials, delimiter_id, _find_unknown(document["model"], native))
+    check_specials(reference, specials, forbidden)
+    return Tokenizer(
+        name=name,
+        vocab_size=max(native.get_vocab(with_added_tokens=True).values(), default=0) + 1,
+        special_tokens=specials,
+        delimiter_id=delimiter_id,
+        fingerprint=fingerprint_json(document, reference),
+        libraries={package: version(package) for package in ("fastokens", "tokenizers")},
+        reference=reference,
+        decode=reference.decode,
+        accelerate=lambda: keep_if_safe(fast_engine.build_for_json(prepared, reference), specials, forbidden),
+    )
+
+
+def _import_library(uri: str) -> ModuleType:
+    """`tokenizers` without its thread pool: a job runs one process for each core, and forks."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise require_extra("tokenizers", "hf", f"tokenizer.uri: {uri} is a tokenizer.json, which") from error
+    return tokenizers
+
+
+def _parse(uri: str, data: bytes) -> dict[str, Any]:
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise _invalid(uri, f"it is not valid JSON: {error}", "check that the file is whole") from error
+    if not isinstance(document.get("model"), dict):
+        found = ", ".join(sorted(document)[:6]) or "nothing"
+        raise _invalid(
+            uri,
+            f"a tokenizer.json has a field model; found {found}",
+            "give tokenizer.json itself (not tokenizer_config.json, vocab.json or config.json)",
+        )
+    if document["model"].get("dropout"):
+        raise SpecError(
+            "TokenizerUnsafe",
+            f"tokenizer.uri: {uri}: its model has dropout {document['model']['dropout']}: the same text would "
+            "not always give the same tokens",
+            next_step="set model.dropout to null in a copy of the file",
+        )
+    return dict(document)
+
+
+def _find_unknown(model: dict[str, Any], native: tokenizers.Tokenizer) -> int | None:
+    """The id that stands for text the vocabulary lacks."""
+    if isinstance(model.get("unk_id"), int):
+        return int(model["unk_id"])
+    unknown = model.get("unk_token")
+    return native.token_to_id(unknown) if isinstance(unknown, str) else None
+
+
+def _invalid(uri: str, message: str, next_step: str) -> SpecError:
+    return SpecError("TokenizerInvalid", f"tokenizer.uri: {uri}: {message}", next_step=next_step)
