@@ -5,9 +5,9 @@
 
 tiktoken downloads its rank files when an encoding is first used; images, tests and machines without open
 internet get them here instead. Two small packages carry byte-identical copies of four of the six files; the
-other two (r50k_base, p50k_base) follow from GPT-2's: the same tokens, and p50k's 24 runs of spaces after them.
-Every file is written only if its SHA-256 is the one that tiktoken publishes in its own source. Files that
-are there already, or in TIKTOKEN_CACHE_DIR, are used, and then nothing is downloaded.
+other two (r50k_base, p50k_base) follow from GPT-2's: the same tokens, and p50k's 24 runs of spaces after
+them. Every file is written only if its SHA-256 is the one that tiktoken publishes in its own source. Files
+that are there already, or in TIKTOKEN_CACHE_DIR, are used, and then nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -191,9 +191,7 @@ def write_whole(path: Path, data: bytes) -> None:
         Path(file.name).chmod(0o644)
         Path(file.name).replace(path)
     except OSError as error:
-        raise FetchError(
-            f"{path}: cannot be written: {error.strerror}; give another folder as DEST"
-        ) from error
+        raise FetchError(f"{path}: cannot be written: {error.strerror}; give another folder as DEST") from error
 
 
 if __name__ == "__main__":

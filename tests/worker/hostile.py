@@ -234,7 +234,7 @@ def _parquet() -> list[Hostile]:
         Hostile("Parquet truncated", "truncated.parquet", whole[: len(whole) * 6 // 10], corrupt),
         Hostile("Parquet magic only", "magic.parquet", b"PAR1PAR1", corrupt),
         Hostile("Parquet garbage after the end", "garbage.parquet", whole + b"garbage after the end", corrupt),
-        Hostile("Parquet wrong page checksum", "checksum.parquet", flip(plain, plain.find(b"brown")), corrupt),
+        Hostile("Parquet wrong page checksum", "checksum.parquet", flip(plain, plain.find(b"Document 7")), corrupt),
         Hostile("Parquet footer flipped", "footer.parquet", flip(whole, len(whole) - 6), corrupt),
         Hostile("Parquet no text column", "column.parquet", parquet(strings, "content"), mismatch),
         Hostile("Parquet text is a number", "number.parquet", parquet(pa.array(range(20))), mismatch),

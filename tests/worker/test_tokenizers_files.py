@@ -46,7 +46,7 @@ def test_content_decides_whatever_the_suffix(tmp_path: Path, suffix: str) -> Non
         (b"<html>not found</html>", "<html>"),
         (b'{"a": 1}', "has a field model; found a"),
         (b'{"model": ', "not valid JSON"),
-        (b'{"model": {"type": "Nonsense"}}', "tokenizers refuses it"),
+        (b'{"model": {"type": "Nonsense"}, "added_tokens": [{"id": 0, "content": "</s>"}]}', "tokenizers refuses it"),
     ],
     ids=["empty", "lfs pointer", "zip", "html", "other json", "cut json", "unknown model"],
 )
@@ -67,8 +67,13 @@ def test_a_cut_sentencepiece_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="TokenizerUnavailable: tokenizer.uri: .*there is no such file"):
+    with pytest.raises(SpecError, match=r"TokenizerUnavailable: tokenizer.uri: .*there is no such file"):
         load_tokenizer(make_spec(uri=tmp_path / "nothing.json"))
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="TokenizerUnavailable: .*cannot be read"):
+        load_tokenizer(make_spec(uri=tmp_path))
 
 
 # ---- tokenizer.json
@@ -106,7 +111,13 @@ def test_only_the_tokens_of_the_text_come_out(tmp_path: Path) -> None:
 def test_dropout_is_refused(tmp_path: Path) -> None:
     document = train_byte_level([END])
     document["model"]["dropout"] = 0.1
-    with pytest.raises(SpecError, match="TokenizerUnsafe: .*dropout 0.1"):
+    with pytest.raises(SpecError, match=r"TokenizerUnsafe: .*dropout 0.1"):
+        load_tokenizer(make_spec(uri=write_json(tmp_path / "t.json", document)))
+
+
+def test_added_tokens_whose_ids_the_library_would_change_are_refused(tmp_path: Path) -> None:
+    document = train_byte_level([END | {"id": 700}])
+    with pytest.raises(SpecError, match=r"<\|endoftext\|>.* id 700 .* 600"):
         load_tokenizer(make_spec(uri=write_json(tmp_path / "t.json", document)))
 
 

@@ -56,6 +56,8 @@ def train_byte_level(added: list[dict[str, Any]], **changes: Any) -> dict[str, A
     trainer = trainers.BpeTrainer(vocab_size=600, show_progress=False, initial_alphabet=alphabet)
     native.train_from_iterator(SENTENCES, trainer)
     document: dict[str, Any] = json.loads(native.to_str())
+    vocabulary = document["model"]["vocab"]
+    vocabulary |= {f"<unused {k}>": k for k in range(len(vocabulary), 600)}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     document["added_tokens"] = [flags | {"id": 600 + k} | token for k, token in enumerate(added)]
     return document | changes
@@ -71,7 +73,7 @@ def train_sentencepiece(path: Path, **options: Any) -> Path:
     import sentencepiece
 
     model = io.BytesIO()
-    settings = {"vocab_size": 300, "model_type": "bpe", "byte_fallback": True, "hard_vocab_limit": False}
+    settings = {"vocab_size": 400, "model_type": "bpe", "byte_fallback": True, "hard_vocab_limit": False}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES), model_writer=model, minloglevel=2, **settings | options
     )

@@ -45,14 +45,19 @@ def create_bytes(store: Store, path: str, data: bytes) -> bool:
 
 
 def create_record(store: Store, path: str, record: dict[str, Any]) -> dict[str, Any]:
-    """Create a record, or return the one that is there: the first writer's word is final."""
-    while not create_bytes(store, path, dump_record(record)):
+    """Create a record, or return the one that is there: the first writer's word is final.
+
+    Either way the result is what a reader of the file would get: plain JSON values.
+    """
+    data = dump_record(record)
+    while not create_bytes(store, path, data):
         try:
-            found: dict[str, Any] = orjson.loads(store.read(path))
+            data = store.read(path)
         except NotFound:
             continue  # removed between the two calls: try again
-        return found
-    return record
+        break
+    found: dict[str, Any] = orjson.loads(data)
+    return found
 
 
 class Receipt(Protocol):

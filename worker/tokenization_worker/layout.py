@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tokenization_worker.errors import SpecError
+
 INDEX = "index.json"
 SHARDS_TABLE = "shards.jsonl.zst"
 OWN = "_tokenization/"
@@ -58,8 +60,23 @@ def rerun_path(run_key: str) -> str:
 
 
 def shard_path(template: str, suffix: str, *, split: str, index: int, shard: int) -> str:
-    """The shard's path: `index` counts within the split, `shard` over all splits."""
+    """The shard's path: `index` counts within the split, `shard` over all splits.
+
+    Raises `SpecError` for a number that does not fit the template's width: names would no longer sort.
+    """
+    require_number_fits(template, shard if "{shard" in template else index)
     return template.format(split=split, index=index, shard=shard) + suffix
+
+
+def require_number_fits(template: str, number: int) -> None:
+    """Raise `SpecError` if a shard number has more digits than the template gives it."""
+    width = number_width(template)
+    if width is not None and len(str(number)) > width:
+        raise SpecError(
+            "SpecInvalid",
+            f"output.path: {template} has {width} digits for shard {number:,}",
+            next_step=f"give it {len(str(number)) + 1} digits, or ask for larger shards (shards.tokens)",
+        )
 
 
 def shard_matcher(template: str, suffix: str) -> re.Pattern[str]:

@@ -19,6 +19,10 @@ from tokenization_worker.storage.sources import SourceFile
 SMALLEST_AUTOMATIC_RANGE = 1 << 20
 """Below this a range's fixed costs (segment, receipt, one task) are more than its work."""
 
+RANGES_PER_SLOT = 16
+"""What one slot should find to do at least: the last ranges of a run keep one process busy while the others
+wait, on average for half a range."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inside:
@@ -33,10 +37,10 @@ class Inside:
 
 
 def choose_range_bytes(wanted: int, total_bytes: int, slots: int | None) -> int:
-    """`wanted`, or less where that would leave fewer than four ranges per slot (None: a cluster)."""
+    """`wanted`, or less where that would leave a slot too few ranges (None: a cluster, which has many)."""
     if slots is None:
         return wanted
-    return min(wanted, max(total_bytes // (4 * slots), SMALLEST_AUTOMATIC_RANGE))
+    return min(wanted, max(total_bytes // (RANGES_PER_SLOT * slots), SMALLEST_AUTOMATIC_RANGE))
 
 
 def cut_files(

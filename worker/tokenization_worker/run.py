@@ -39,7 +39,7 @@ from tokenization_worker.planning import (
     Prepared,
     make_plan_of,
     prepare,
-    require_filled_splits,
+    require_shards,
     require_room,
 )
 from tokenization_worker.proof import find_damaged_shards
@@ -153,7 +153,7 @@ def _fix_plan(store: Store, prepared: Prepared, options: Options, watch: Watcher
     if plan is None:
         refuse_foreign_files(store, prepared)
         require_room(store, prepared.estimate)
-        require_filled_splits(prepared)
+        require_shards(prepared)
         mine = make_plan_of(prepared, options.processes or default_processes())
         plan = write_plan(store, mine)
         if plan is mine:

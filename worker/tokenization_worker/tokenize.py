@@ -164,7 +164,7 @@ class _RangeWork:
                 part.records += batch.records
                 self.source_bytes += batch.source_bytes
                 for item in batch.rejected:
-                    part.quarantined[item.reason] += 1
+                    part.quarantined[str(item.reason)] += 1
                     self._quarantine.add(number, source, item)
                 if batch.texts:
                     batches.append(batch)

@@ -58,9 +58,9 @@ class BatchBuilder:
         return batch
 
 
-def too_large(size: int, max_document_bytes: int) -> str:
+def too_large(size: int, max_document_bytes: int, bound: str = "") -> str:
     """The detail of a refused document whose text has `size` bytes."""
-    return f"the text has {size} bytes of UTF-8, documents.maxBytes is {max_document_bytes}"
+    return f"the text has {bound}{size} bytes of UTF-8, documents.maxBytes is {max_document_bytes}"
 
 
 def invalid_utf8(error: UnicodeDecodeError) -> str:

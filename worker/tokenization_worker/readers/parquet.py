@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,9 +26,12 @@ _BUFFER_BYTES = 1 << 20
 """Stored bytes of a column chunk asked for at a time."""
 
 _BATCH_TEXT_BYTES = 1 << 20
-_BATCH_ROWS = 256
+_BATCH_ROWS = 1024
 """Rows decoded at once: as many as make `_BATCH_TEXT_BYTES` on average, never more than `_BATCH_ROWS`,
 because the average says little where a few documents are large."""
+
+_DICTIONARY_BATCH_BYTES = 64 << 20
+"""The same for a column of dictionary type, of which pyarrow copies the whole dictionary into every batch."""
 
 
 class RowGroup(NamedTuple):
@@ -226,38 +230,68 @@ def _mismatch(what: str, schema: Any) -> DamagedFile:
 def _text_columns(file: Any, group: int, path: tuple[str, ...], max_rows: int = _BATCH_ROWS) -> Iterator[Any]:
     """The text of a row group, a few rows at a time, as `pyarrow.LargeBinaryArray`."""
     pa = _pyarrow()
-    rows = min(max_rows, _rows_at_once(file.metadata.row_group(group), ".".join(path)))
+    type_: Any = file.schema_arrow.field(path[0]).type
+    for name in path[1:]:
+        type_ = type_.field(name).type
+    if pa.types.is_dictionary(type_):
+        rows = _rows_at_once(file.metadata.row_group(group), path, _DICTIONARY_BATCH_BYTES)
+    else:
+        rows = min(max_rows, _rows_at_once(file.metadata.row_group(group), path, _BATCH_TEXT_BYTES))
     for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=[".".join(path)], use_threads=False):
         column = batch.column(batch.schema.get_field_index(path[0]))
         if len(path) > 1:
             column = pa.compute.struct_field(column, list(path[1:]))
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        yield column.cast(pa.large_binary())
+        if not pa.types.is_dictionary(column.type):
+            yield column.cast(pa.large_binary())
+            continue
+        for begin in range(0, len(column), max_rows):
+            yield column.slice(begin, max_rows).dictionary_decode().cast(pa.large_binary())
 
 
-def _rows_at_once(group: Any, column_path: str) -> int:
+def _rows_at_once(group: Any, path: tuple[str, ...], batch_bytes: int) -> int:
     columns = [group.column(index) for index in range(group.num_columns)]
-    text_bytes: int = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == column_path)
+    text_bytes: int = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == ".".join(path))
     rows: int = group.num_rows
-    return max(1, min(_BATCH_ROWS, _BATCH_TEXT_BYTES * rows // max(1, text_bytes)))
+    return max(1, batch_bytes * rows // max(1, text_bytes))
 
 
 def _add_rows(column: Any, row: int, max_document_bytes: int, batch: BatchBuilder) -> None:
     """Add the rows of a `LargeBinaryArray`; `row` is the row number of its first one."""
-    if not len(column):
+    n_rows = len(column)
+    if not n_rows:
         return
     _, offsets, values = column.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int64)[column.offset : column.offset + len(column) + 1].tolist()
-    data = memoryview(values or b"").cast("B")
-    valid = column.is_valid().to_pylist() if column.null_count else None
+    ends = np.frombuffer(offsets, dtype=np.int64)[column.offset : column.offset + n_rows + 1]
+    if not _add_all(column, row, bool(np.diff(ends).max() <= max_document_bytes), batch):
+        data = memoryview(values or b"").cast("B")
+        valid = column.is_valid().to_pylist()
+        _add_each(data, ends.tolist(), valid, row, max_document_bytes, batch)
+    batch.records += n_rows
+    batch.source_bytes += int(ends[-1] - ends[0])
+
+
+def _add_all(column: Any, row: int, all_fit: bool, batch: BatchBuilder) -> bool:
+    """Add all rows if every one of them is a document; otherwise change nothing."""
+    if column.null_count or not all_fit:
+        return False
+    pa = _pyarrow()
+    try:
+        texts = column.view(pa.large_string()).to_numpy(zero_copy_only=False).tolist()
+    except (UnicodeDecodeError, pa.ArrowException):
+        return False
+    batch.texts += texts
+    batch.positions.append(np.arange(row, row + len(texts), dtype=np.int64))
+    return True
+
+
+def _add_each(
+    data: memoryview, ends: list[int], valid: list[bool], row: int, max_document_bytes: int, batch: BatchBuilder
+) -> None:
     positions: list[int] = []
-    begin = ends[0]
-    for index, end in enumerate(ends[1:]):
+    for index, (begin, end) in enumerate(pairwise(ends)):
         value = data[begin:end]
         position, record = row + index, batch.records + index
-        begin = end
-        if valid is not None and not valid[index]:
+        if not valid[index]:
             batch.reject(position, record, Reason.NULL_TEXT, "the text is null", b"")
         elif value.nbytes > max_document_bytes:
             detail = too_large(value.nbytes, max_document_bytes)
@@ -269,5 +303,3 @@ def _add_rows(column: Any, row: int, max_document_bytes: int, batch: BatchBuilde
             except UnicodeDecodeError as error:
                 batch.reject(position, record, Reason.INVALID_UTF8, invalid_utf8(error), value)
     batch.positions.append(np.array(positions, dtype=np.int64))
-    batch.records += len(column)
-    batch.source_bytes += ends[-1] - ends[0]

@@ -219,11 +219,11 @@ class _OpenRecord:
 
     def take(self, separator_size: int) -> Run | Oversized:
         """The finished record, whose last `separator_size` bytes are its separator; starts over."""
+        bom = len(UTF8_BOM) if self._offset == 0 and self._head.startswith(UTF8_BOM) else 0
         if self.size > self._max_bytes:
-            size = self.size - separator_size
-            result: Run | Oversized = Oversized(self._offset, size, self._head, self.size)
+            end = self.size - separator_size
+            result: Run | Oversized = Oversized(self._offset, end - bom, self._head[bom:end], self.size)
         else:
-            bom = len(UTF8_BOM) if self._offset == 0 and self._head.startswith(UTF8_BOM) else 0
             result = Run(self._join(), bom, self.size, self._offset, self.size)
         self._clear()
         return result
@@ -237,7 +237,9 @@ class _OpenRecord:
             whole[at : at + len(data)] = data
             at += len(data)
         self._plain.clear()
-        for size, packed in self._packed:
+        self._packed.reverse()
+        while self._packed:
+            size, packed = self._packed.pop()
             whole[at : at + size] = zstd.decompress(packed)
             at += size
         return whole

@@ -25,6 +25,10 @@ from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound, Preco
 
 _TMP = "_tokenization/tmp"
 
+_FLUSH_BYTES = 16 << 20
+"""Bytes of a shard after which their way to the disk is begun (Linux does that on DONTNEED), so that the final
+fsync of 400 MB waits 5 ms rather than 105 ms (2026-11-21, virtio disk of 3 GB/s)."""
+
 
 @contextmanager
 def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
@@ -144,6 +148,8 @@ class LocalUpload:
         self._temporary = temporary
         self._expect = expect
         self._durable = durable
+        self._size = 0
+        self._flushing = 0
         with map_os_errors("write", self._target):
             self._fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 
@@ -151,7 +157,12 @@ class LocalUpload:
         view = memoryview(data).cast("B")
         with map_os_errors("write", self._target):
             while view:
-                view = view[os.write(self._fd, view) :]
+                written = os.write(self._fd, view)
+                view = view[written:]
+                self._size += written
+            if self._durable and self._size - self._flushing >= _FLUSH_BYTES and hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(self._fd, self._flushing, self._size - self._flushing, os.POSIX_FADV_DONTNEED)
+                self._flushing = self._size
 
     def commit(self, metadata: Mapping[str, str] | None = None) -> Entry:
         del metadata  # local files carry none; their readers open the small files

@@ -1,9 +1,9 @@
 """What the rest of the code sees of a tokenizer, whatever its kind.
 
-Invariant: `reference` defines the tokens; any other engine of the same tokenizer gives the same ones or is not
-used (`probe` and the sampling at run time see to that). Ids come from text only: no engine ever yields the id
-of a special token, however the text spells it (`delimiter.check_specials`). Writing the delimiter between
-documents, and looking for it in what an engine returned, is the caller's part.
+Invariant: `reference` defines the tokens; any other engine of the same tokenizer gives the same ones or is
+not used (`probe` and the sampling at run time see to that). Ids come from text only: no engine ever yields
+the id of a special token, however the text spells it (`delimiter.check_specials`). Writing the delimiter
+between documents, and looking for it in what an engine returned, is the caller's part.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Engine(Protocol):
 class Tokenizer:
     """A loaded tokenizer: identity, delimiter, and the engines that encode with it.
 
-    Not picklable on purpose: send the `TokenizerSpec` and load it there, or fork after loading (no threads are
-    started). `vocab_size` is above every id, specials and delimiter included. `libraries` are the versions of
-    what encodes; they are recorded with a dataset and do not enter `fingerprint`.
+    Not picklable on purpose: send the `TokenizerSpec` and load it there, or fork after loading (no threads
+    are started). `vocab_size` is above every id, specials and delimiter included. `libraries` are the
+    versions of what encodes; they are recorded with a dataset and do not enter `fingerprint`.
     """
 
     def __init__(
@@ -93,6 +93,11 @@ def join_encoded(parts: Sequence[IdArray]) -> Encoded:
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     ids = np.concatenate(parts) if parts else np.empty(0, np.uint32)
     return Encoded(ids, ends)
+
+
+def shorten_uri(uri: str) -> str:
+    """A file's name with its folder's, to tell one tokenizer.json from another."""
+    return "/".join(uri.rsplit("/", 2)[-2:])
 
 
 def require_extra(package: str, extra: str, what: str) -> SpecError:

@@ -1,7 +1,7 @@
 """Special tokens: which one separates documents, and that none of them ever comes from text.
 
-Invariant: after `check_specials` a text that spells a special token is ordinary text for that engine. Whether a
-whole batch contains the delimiter is looked at again by the caller at run time.
+Invariant: after `check_specials` a text that spells a special token is ordinary text for that engine.
+Whether a whole batch contains the delimiter is looked at again by the caller at run time.
 """
 
 from __future__ import annotations

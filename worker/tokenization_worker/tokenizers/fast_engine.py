@@ -1,11 +1,11 @@
 """The accelerated engine: fastokens, for tiktoken encodings and for tokenizer.json.
 
-Owns how fastokens must be constructed to give the reference's tokens, and which text is known to be risky and goes
-to the reference instead. That it does give them is for `probe` to show; nothing here is trusted.
+Owns how fastokens must be constructed to give the reference's tokens, and which text is known to be risky
+and goes to the reference instead. That it does give them is for `probe` to show; nothing here is trusted.
 
-How it is constructed decides its speed (measured 2026-11, fastokens 0.3.5, one thread, English): its presets and
-the pre-tokenizers that it recognises in a tokenizer.json reach 220 MB/s (word cache warm: 420), any other pattern
-goes through a general regex engine at 50 to 60.
+How it is constructed decides its speed (measured 2026-11, fastokens 0.3.5, one thread, English): its
+presets and the pre-tokenizers that it recognises in a tokenizer.json reach 220 MB/s (word cache warm: 420),
+any other pattern goes through a general regex engine at 50 to 60.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from tokenization_worker.tokenizers.base import Encoded, Engine
 from tokenization_worker.tokenizers.ranks import RankTable
 
 _LONG_S = "\u017f"
-"""U+017F is an "s" where case is ignored: in o200k, "'\u017f" is a contraction for tiktoken and not for fastokens."""
+"""U+017F is an "s" where case is ignored: with o200k, "'\u017f" is a contraction for tiktoken and not for fastokens
+(it shows before another apostrophe: "a'\u017f's").
+"""
 
 _GPT2_PATTERNS = (
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
@@ -141,8 +143,8 @@ def make_tokenizer_json(ranks: Mapping[bytes, int], pattern: str) -> bytes:
 def derive_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
     """The merge that makes each token, in rank order: its two parts under BPE with the lower ranks only.
 
-    A token that lower ranks do not reduce to two parts has none: only a piece that equals it yields it. Measured
-    2026-11: 0.27 s for gpt2's 50,000 merges, so the result is not worth keeping on disk.
+    A token that lower ranks do not reduce to two parts has none: only a piece that equals it yields it.
+    Measured 2026-11: 0.27 s for gpt2's 50,000 merges, so the result is not worth keeping on disk.
     """
     merges = []
     get = ranks.get

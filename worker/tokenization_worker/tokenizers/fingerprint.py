@@ -1,8 +1,9 @@
 """What a tokenizer does, as one SHA-256: two tokenizers with the same fingerprint give the same tokens.
 
-Hashed are the things that decide (ranks or model, pattern, normalizer, special tokens) and, as a witness that
-they were understood the same way, the reference's tokens of a fixed text. Not hashed: names, file formats that
-hold the same ranks, library versions. The byte stream is part of every dataset's identity: it must never change.
+Hashed are the things that decide (ranks or model, pattern, normalizer, special tokens) and, as a witness
+that they were understood the same way, the reference's tokens of a fixed text. Not hashed: names, file
+formats that hold the same ranks, library versions. The byte stream is part of every dataset's identity: it
+must never change.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from tokenization_worker.tokenizers.base import Engine
 PROBE_TEXT = (
     "The quick brown fox doesn't jump over 13 lazy dogs; they'll SLEEP  until 07:45.\r\n\n"
     "\tdef f(x):\n        return x ** 2  # ½ of «it»\n"
-    "Zażółć gęślą jaźń. Съешь же ещё этих мягких булок. Ὦ ξεῖν’. 他们为什么不说中文？ 日本語のテスト。 한국어 "
-    "العربية עברית हिन्दी ไทย 👩‍👩‍👧‍👦🇪🇺 e\u0301 \u00a0\u2003\u200b\u017f'\u017f A\u030a"
+    "Zażółć gęślą jaźń. Съешь же ещё этих мягких булок. Ὦ ξεῖν’. 他们为什么不说中文？ 日本語のテスト。 "
+    "한국어 العربية עברית हिन्दी ไทย \U0001f469\u200d\U0001f467 \U0001f1ea\U0001f1fa "
+    "e\u0301 \u00a0\u2003\u200b\u017f'\u017f A\u030a"
     "<|endoftext|></s><s>[SEP]   \n \n"
 )
 """Contractions, digits, runs of blanks, scripts, joiners, combining marks, spelled special tokens."""

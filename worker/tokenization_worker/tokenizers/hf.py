@@ -20,7 +20,7 @@ import orjson
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.tokenizers import fast_engine
-from tokenization_worker.tokenizers.base import Encoded, Tokenizer, join_encoded, require_extra
+from tokenization_worker.tokenizers.base import Encoded, Tokenizer, join_encoded, require_extra, shorten_uri
 from tokenization_worker.tokenizers.delimiter import (
     check_specials,
     forbid_ids,
@@ -63,7 +63,7 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
     """The tokenizer of the file; SpecError (TokenizerInvalid, TokenizerUnsafe), where a retry cannot help."""
     library = _import_library(uri)
     document = _parse(uri, data)
-    name = uri.rpartition("/")[2]
+    name = shorten_uri(uri)
     added: list[dict[str, Any]] = document.get("added_tokens") or []
     delimiter_id = resolve_delimiter(spec, name, {token["content"]: token["id"] for token in added})
     added = [token | {"special": True} if token["id"] == delimiter_id else token for token in added]
@@ -73,6 +73,7 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
         native = library.Tokenizer.from_str(prepared.decode())
     except Exception as error:
         raise _invalid(uri, f"tokenizers refuses it: {error}", "check the file, or upgrade tokenizers") from error
+    _check_ids(uri, added, native)
     native.encode_special_tokens = True
     reference = HuggingFaceEngine(native)
     forbidden = forbid_ids(specials, delimiter_id, _find_unknown(document["model"], native))
@@ -120,6 +121,19 @@ def _parse(uri: str, data: bytes) -> dict[str, Any]:
             next_step="set model.dropout to null in a copy of the file",
         )
     return dict(document)
+
+
+def _check_ids(uri: str, added: list[dict[str, Any]], native: tokenizers.Tokenizer) -> None:
+    """Refuse a file whose added tokens get other ids than it says: the library numbers them on its own."""
+    for token in added:
+        found = native.token_to_id(token["content"])
+        if found != token["id"]:
+            raise _invalid(
+                uri,
+                f"added token {token['content']!r} has id {token['id']} in the file, and tokenizers gives it {found}: "
+                "ids of added tokens must follow the vocabulary without a gap",
+                "save the tokenizer again with the library that made it",
+            )
 
 
 def _find_unknown(model: dict[str, Any], native: tokenizers.Tokenizer) -> int | None:

@@ -18,8 +18,9 @@ def load_tokenizer(spec: TokenizerSpec) -> Tokenizer:
     """The tokenizer of a job, checked: no text becomes a special token, and the delimiter is known.
 
     A second call with an equal spec returns the same object, also in a forked child. Raises SpecError
-    (TokenizerUnavailable, TokenizerInvalid, TokenizerUnsafe, DelimiterUnknown, DelimiterRequired), where a retry cannot
-    help, and TemporaryError (TokenizerUnavailable) where a file of a right name could not be downloaded.
+    (TokenizerUnavailable, TokenizerInvalid, TokenizerUnsafe, DelimiterUnknown, DelimiterRequired), where a
+    retry cannot help, and TemporaryError (TokenizerUnavailable) where a file of a right name could not be
+    downloaded.
     """
     if spec.uri is not None:
         return _load_file(spec, spec.uri)
@@ -124,4 +125,10 @@ def _read(uri: str) -> bytes:
             "TokenizerUnavailable",
             f"tokenizer.uri: {uri}: there is no such file",
             next_step="check the path; for a tokenizer of tiktoken use tokenizer: {name: ...} instead",
+        ) from error
+    except OSError as error:
+        raise SpecError(
+            "TokenizerUnavailable",
+            f"tokenizer.uri: {uri} cannot be read: {error.strerror or error}",
+            next_step="give one readable file, not a folder",
         ) from error

@@ -1,9 +1,9 @@
 """Which engine a run uses: the accelerated one only after it gave the reference's tokens on every probe text.
 
-The verdict is kept for each host below `$XDG_CACHE_HOME/tokenization/engines` (else `~/.cache`), under a digest of all that
-it depends on: fingerprint, versions of both libraries, machine, version of the probe. A damaged entry counts as
-none, a folder that cannot be written costs a probe in each run. The probe cannot see every text; comparing a
-sample of the documents at run time (see `sample`) is the caller's part.
+The verdict is kept for each host below `$XDG_CACHE_HOME/tokenization/engines` (else `~/.cache`), under a
+digest of all that it depends on: fingerprint, versions of both libraries, machine, version of the probe. A
+damaged entry counts as none, a folder that cannot be written costs a probe in each run. The probe cannot
+see every text; comparing a sample of the documents at run time (see `sample`) is the caller's part.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import orjson
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.tokenizers.base import Engine, Tokenizer
+from tokenization_worker.tokenizers.host_files import write_whole
 from tokenization_worker.tokenizers.probe_texts import make_texts
 
 PROBE_VERSION = 1
@@ -30,12 +30,16 @@ PROBE_VERSION = 1
 _BATCH_CHARACTERS = 1_000_000
 
 _WORTH_BUILDING_BYTES = {"tiktoken": 12_000_000, "tokenizers": 2_000_000}
-"""By reference, bytes of text from which building a checked engine pays. Measured 2026-11, two processes that inherit
-it: 0.4 s (cl100k) to 1.1 s (o200k) to build, against 2 x 15 MB/s of tiktoken and 2 x 3 MB/s of tokenizers."""
+"""By reference, bytes of text from which building a checked engine pays. Measured 2026-11, two processes
+that inherit it: 0.4 s (cl100k) to 1.1 s (o200k) to build, against 2 x 15 MB/s of tiktoken and 2 x 3 MB/s of
+tokenizers.
+"""
 
 _WORTH_PROBING_BYTES = {"tiktoken": 48_000_000, "tokenizers": 32_000_000}
-"""The same where the probe comes on top, once for each host: 4 s against tiktoken, 11 to 21 s against tokenizers.
-For tiktoken less than it takes to win the time back at once: the next run on this host has the verdict."""
+"""The same where the probe comes on top, once for each host: 4 s against tiktoken, 11 to 21 s against
+tokenizers. For tiktoken less than it takes to win the time back at once: the next run on this host has the
+verdict.
+"""
 
 EngineWanted = Literal["auto", "reference", "fastokens"]
 
@@ -61,8 +65,8 @@ class EngineChoice:
 def choose_engine(tokenizer: Tokenizer, wanted: EngineWanted, text_bytes: int) -> EngineChoice:
     """The engine for a job of `text_bytes` of text (UTF-8, an estimate is fine).
 
-    May run the probe (some seconds, once for each host). Raises SpecError (EngineUnavailable, EngineDiffers) where the
-    accelerated engine is asked for by name and cannot be used.
+    May run the probe (some seconds, once for each host). Raises SpecError (EngineUnavailable,
+    EngineDiffers) where the accelerated engine is asked for by name and cannot be used.
     """
     reference = tokenizer.reference.name
     if wanted == "reference":
@@ -185,10 +189,7 @@ def _write_verdict(tokenizer: Tokenizer, verdict: Verdict) -> None:
         return
     document = {"tokenizer": tokenizer.name, **_verdict_key(tokenizer), "verdict": asdict(verdict)}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-        Path(file.name).replace(path)
+        write_whole(path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
     except OSError:
         return  # a cache: without it the next run probes again
 
@@ -206,6 +207,7 @@ def _verdict_path(tokenizer: Tokenizer) -> Path | None:
 def _verdict_key(tokenizer: Tokenizer) -> dict[str, object]:
     return {
         "fingerprint": tokenizer.fingerprint,
+        "specials": sorted(tokenizer.special_tokens),
         "reference": tokenizer.reference.name,
         "libraries": tokenizer.libraries,
         "machine": platform.machine(),

@@ -1,9 +1,10 @@
 """The texts on which two engines must agree before the faster one may be used.
 
-Chosen so that a wrong decision becomes visible in the tokens: where a character's class (letter, digit, blank,
-other) is taken differently, a piece boundary moves, and that shows only if tokens span the boundary. So each
-code point stands where its class decides about its neighbours: after two blanks and before digits, and
-between letters and before a contraction. Deterministic; about 35 million characters; generated, never held.
+Chosen so that a wrong decision becomes visible in the tokens: where a character's class (letter, digit,
+blank, other) is taken differently, a piece boundary moves, and that shows only if tokens span the boundary.
+So each code point stands where its class decides about its neighbours: after two blanks and before digits,
+and between letters and before a contraction. Deterministic; about 35 million characters; generated, never
+held.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ from itertools import chain, product
 from tokenization_worker.tokenizers.delimiter import special_contexts
 
 _BLANKS = (" ", "\n", "\r", "\t", "\u00a0", "\u3000", "\u2028", "\x0b", "\x85", "\x1c")
-_SUFFIXES = ("s", "t", "re", "ve", "m", "ll", "d", "S", "T", "RE", "Ve", "M", "lL", "D", "\u017f", "x", "1", "'s")
+_SUFFIXES = (
+    *("s", "t", "re", "ve", "m", "ll", "d", "S", "T", "RE", "Ve", "M", "lL", "D", "x", "1", "'s"),
+    *(
+        "\u017f",
+        "\u017fe",
+        "\u212a",
+        "\u00df",
+        "\ufb05",
+        "\ufb06",
+        "\u1e97",
+    ),  # letters and ligatures that fold to s, k, st, t
+)
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz ABCDE'",
     "aA1 \n\t\r'’.,!/-\u017f\u212a",
@@ -55,7 +67,7 @@ def _special_texts(special_tokens: Iterable[str]) -> Iterator[str]:
 
 def _contractions() -> Iterator[str]:
     for before, quote, suffix, after in product(
-        ("", "a", "A", " ", "1", "\n", "!", "é", "漢"), "'’ʼ", _SUFFIXES, ("", "a", "Z", " b", "1", "\n")
+        ("", "a", "A", " ", "1", "\n", "!", "é", "漢"), "'’ʼ", _SUFFIXES, ("", "a", "Z", " b", "1", "\n", "'s", "'M b")
     ):
         yield f"{before}{quote}{suffix}{after}"
 

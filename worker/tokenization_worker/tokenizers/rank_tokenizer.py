@@ -1,6 +1,7 @@
 """Tokenizers of tiktoken's kind: an encoding by name, or a `*.tiktoken` file.
 
-Owns how a rank table becomes a `Tokenizer`; where the table comes from is `ranks`' part, encoding the engines'.
+Owns how a rank table becomes a `Tokenizer`; where the table comes from is `ranks`' part, encoding the
+engines'.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from importlib.metadata import version
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.tokenizers import fast_engine
-from tokenization_worker.tokenizers.base import Tokenizer
+from tokenization_worker.tokenizers.base import Tokenizer, shorten_uri
 from tokenization_worker.tokenizers.delimiter import (
     check_specials,
     forbid_ids,
@@ -30,7 +31,8 @@ def load_named(spec: TokenizerSpec, name: str) -> Tokenizer:
 
 
 def load_rank_file(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
-    """The ranks in `data`: a known encoding's by their SHA-256, else with the pattern and specials of the spec.
+    """The ranks in `data`: a known encoding's by their SHA-256, else with the pattern and specials of the
+    spec.
 
     Raises SpecError (TokenizerInvalid): a retry cannot help.
     """
@@ -40,8 +42,9 @@ def load_rank_file(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
     if known is None:
         raise SpecError(
             "TokenizerInvalid",
-            f"tokenizer.uri: {uri} holds the ranks of no known encoding ({', '.join(KNOWN_FILES.values())}); such a file "
-            "says neither how text is cut into pieces nor which special tokens there are (Llama 3's is one)",
+            f"tokenizer.uri: {uri} holds the ranks of no known encoding ({', '.join(KNOWN_FILES.values())}); "
+            "such a file says neither how text is cut into pieces nor which special tokens there are "
+            "(Llama 3's is one)",
             next_step="set tokenizer.pattern and tokenizer.specialTokens {text: id} as the model's own code has them, "
             "or give the model's tokenizer.json, which holds both",
         )
@@ -69,7 +72,7 @@ def _read_custom(spec: TokenizerSpec, pattern: str, uri: str, data: bytes) -> Ra
             f"give special tokens ids of their own (ranks go up to {max(used)})",
         )
     return RankTable(
-        name=uri.rpartition("/")[2],
+        name=shorten_uri(uri),
         pattern=pattern,
         ranks=ranks,
         special_tokens=specials,

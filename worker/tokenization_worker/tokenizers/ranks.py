@@ -1,7 +1,7 @@
 """tiktoken encodings: what a name stands for, and where its rank files come from.
 
-Invariant: a rank file is used only if its SHA-256 is the one that tiktoken publishes; tiktoken itself stays the
-authority for pattern, special tokens and parsing. Looked for, in this order: TIKTOKEN_CACHE_DIR (or
+Invariant: a rank file is used only if its SHA-256 is the one that tiktoken publishes; tiktoken itself stays
+the authority for pattern, special tokens and parsing. Looked for, in this order: TIKTOKEN_CACHE_DIR (or
 DATA_GYM_CACHE_DIR) where set; the share folder of this installation, which `scripts/fetch_ranks.py` fills;
 the folder into which tiktoken downloads; last, a download into that folder.
 """
@@ -27,6 +27,7 @@ from typing import Any
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.tokenizers.delimiter import quote_list
+from tokenization_worker.tokenizers.host_files import write_whole
 
 _HOST = "https://openaipublic.blob.core.windows.net/"
 _TIMEOUT_S = 5.0  # to connect to each address, and for each read: no network is noticed within about 10 s
@@ -103,8 +104,8 @@ class RankTable:
 def read_named(name: str) -> RankTable:
     """The encoding that `name` (an encoding or a model) stands for.
 
-    Raises SpecError (TokenizerUnavailable) for an unknown name or an unusable file, TemporaryError where the name is
-    right and the network is not.
+    Raises SpecError (TokenizerUnavailable) for an unknown name or an unusable file, TemporaryError where
+    the name is right and the network is not.
     """
     encoding = resolve_name(name)
     folder = locate_files(encoding)
@@ -265,10 +266,7 @@ def _download(encoding: str, file: RankFile, folder: Path) -> None:
             "look for a proxy that answers in its place",
         )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as temporary:
-            temporary.write(data)
-        Path(temporary.name).replace(folder / file.cache_name)
+        write_whole(folder / file.cache_name, data)
     except OSError as error:
         raise _unavailable(
             f"{folder}: cannot be written: {error.strerror}", "set TIKTOKEN_CACHE_DIR to a folder that can"

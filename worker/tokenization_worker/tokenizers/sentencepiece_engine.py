@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import SpecError
-from tokenization_worker.tokenizers.base import Encoded, Tokenizer, join_encoded, require_extra
+from tokenization_worker.tokenizers.base import Encoded, Tokenizer, join_encoded, require_extra, shorten_uri
 from tokenization_worker.tokenizers.delimiter import check_specials, forbid_ids, resolve_delimiter
 from tokenization_worker.tokenizers.fingerprint import fingerprint_model
 
@@ -70,7 +70,7 @@ def load_sentencepiece(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
             f"tokenizer.uri: {uri}: sentencepiece refuses the model: {error}",
             next_step="check that the file is whole",
         ) from error
-    name = uri.rpartition("/")[2]
+    name = shorten_uri(uri)
     size = processor.get_piece_size()
     specials = {processor.id_to_piece(i): i for i in range(size) if processor.is_control(i)}
     end = processor.eos_id()

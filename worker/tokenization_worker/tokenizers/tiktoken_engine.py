@@ -1,9 +1,10 @@
 """The reference engine for tiktoken encodings: tiktoken itself, made total.
 
-tiktoken panics (a BaseException) on about a million blanks in a row: its regex engine keeps one backtracking
-state for each. In a text with such a run, the pieces that touch the run come from the `regex` package with the
-encoding's own pattern, and everything else goes through tiktoken as usual. So the package's own Unicode
-tables, which are newer than tiktoken's, decide nothing but how a run of blanks is cut.
+tiktoken panics (a BaseException) on about a million blanks in a row: its regex engine keeps one
+backtracking state for each. In a text with such a run, the pieces that touch the run come from the `regex`
+package with the encoding's own pattern, and everything else goes through tiktoken as usual. So the
+package's own Unicode tables, which are newer than tiktoken's, decide nothing but how a run of blanks is
+cut.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     import tiktoken
 
 _BLOCK = 50_000
-"""Characters; a run of twice as many blanks fills at least one aligned block. Measured 2026-11, tiktoken 0.14: the
-panic comes between 700,000 and 1,000,000 blanks with gpt2, cl100k and o200k; a pattern of one's own may need more
-states for each blank."""
+"""Characters; a run of twice as many blanks fills at least one aligned block. Measured 2026-11, tiktoken
+0.14: the panic comes between 700,000 and 1,000,000 blanks with gpt2, cl100k and o200k; a pattern of one's
+own may need more states for each blank.
+"""
 
 Span = tuple[int, int]
 

@@ -1,0 +1,272 @@
+"""What a dataset says about itself, in the form that the checks ask for. Claims, not facts: each is checked.
+
+Reads the index and the three tables with code of its own. A **stream** is the run of tokens that documents
+are written into one after the other: the only one of a dataset whose splits are leading shards, or one of
+each split whose documents were chosen by hash.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from tokenization_worker import layout
+from tokenization_worker.api.data import DelimiterPosition, SourceFormat, TokenizerSpec
+from tokenization_worker.index import Index
+from tokenization_worker.readers.documents import FileOutcome
+from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.verify.report import Fault, Finding
+
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
+
+NPY_SUFFIX = ".npy"
+_DTYPES = {"UInt16": np.dtype("<u2"), "UInt32": np.dtype("<u4")}
+
+Rows = list[dict[str, Any]]
+
+
+class Unreadable(Exception):
+    """The index or a table cannot be used; `finding` says which and why."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+@dataclass(frozen=True, slots=True)
+class ShardClaim:
+    """A row of the shards table, and where the shard begins in its stream."""
+
+    stream: int
+    start: int
+    split: str
+    index: int
+    path: str
+    tokens: int
+    documents: int
+    bytes: int
+    crc32c: str
+    sha256: str
+    documents_sha256: str
+
+    @property
+    def end(self) -> int:
+        return self.start + self.tokens
+
+    @property
+    def sidecar_path(self) -> str:
+        return layout.documents_path(self.split, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class FileClaim:
+    """A row of the files table; `documents`, `tokens` and `starts` (its first token) have an entry a stream.
+
+    A dropped file has zeros: it claims the empty place between its neighbours.
+    """
+
+    number: int
+    uri: str
+    size: int
+    version: str
+    outcome: str
+    documents: tuple[int, ...]
+    tokens: tuple[int, ...]
+    starts: tuple[int, ...]
+    quarantined: int
+
+    @property
+    def is_read(self) -> bool:
+        return self.outcome == FileOutcome.READ
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """How the bytes of a source file become documents."""
+
+    format: SourceFormat
+    text_field: str
+    separator: bytes | None
+    max_document_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitClaim:
+    """A split of the manifest: its number of leading shards, or its share, or (the last one) neither."""
+
+    name: str
+    shards: int | None
+    share: Fraction | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything about the dataset but its files; small enough to be sent to every process."""
+
+    uri: str
+    rules: SourceRules
+    tokenizer: TokenizerSpec
+    fingerprint: str
+    vocab_size: int
+    delimiter_id: int | None
+    delimiter_position: DelimiterPosition
+    dtype: np.dtype[np.unsignedinteger]
+    shard_tokens: int
+    path_template: str
+    splits: tuple[SplitClaim, ...]
+    streams: tuple[tuple[ShardClaim, ...], ...]
+
+    @property
+    def thresholds(self) -> tuple[int, ...]:
+        """Upper ends, floor(cumulative share * 2**64), of all streams but the last."""
+        total = Fraction(0)
+        ends = []
+        for split in self.splits[:-1]:
+            total += split.share or 0
+            ends.append(int(total * 2**64))
+        return tuple(ends) if len(self.streams) > 1 else ()
+
+    @property
+    def n_shards(self) -> int:
+        return sum(len(shards) for shards in self.streams)
+
+
+def stream_of(text: str, thresholds: tuple[int, ...]) -> int:
+    """The stream that a document belongs to: by the hash of its text, whatever the dataset says."""
+    if not thresholds:
+        return 0
+    number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+    return bisect_right(thresholds, number)
+
+
+def read_table(store: Store, path: str) -> Rows:
+    """The rows of a `.jsonl.zst` table; raises `Unreadable`."""
+    try:
+        data = zstd.decompress(store.read(path))
+        return [dict(orjson.loads(line)) for line in data.splitlines()]
+    except NotFound as error:
+        raise Unreadable(Finding(Fault.TABLE_MISSING, "a table", "nothing", path)) from error
+    except (zstd.ZstdError, ValueError, TypeError) as error:
+        raise Unreadable(Finding(Fault.TABLE_CORRUPT, "zstd around JSON lines", str(error), path)) from error
+
+
+def read_facts(store: Store, index: Index, shard_rows: Rows) -> Facts:
+    """What index and shards table say; raises `Unreadable` where something is missing in them."""
+    try:
+        return _facts(store.uri, index, shard_rows)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        path = f"{layout.INDEX}, {layout.SHARDS_TABLE}"
+        problem = f"{type(error).__name__}: {error}"
+        raise Unreadable(Finding(Fault.TABLE_CORRUPT, "all fields", problem, path)) from error
+
+
+def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
+    """The files table's rows with their places in the streams; raises `Unreadable`."""
+    files: list[FileClaim] = []
+    nothing = (0,) * len(facts.streams)
+    starts = nothing
+    try:
+        for number, row in enumerate(rows):
+            outcome = str(FileOutcome(row["outcome"]))
+            is_read = outcome == FileOutcome.READ
+            documents = _counts(row["documents"], len(nothing)) if is_read else nothing
+            tokens = _counts(row["tokens"], len(nothing)) if is_read else nothing
+            quarantined = int(row["quarantined"]) if is_read else 0
+            place = (str(row["uri"]), int(row["size"]), str(row["version"]))
+            files.append(FileClaim(number, *place, outcome, documents, tokens, starts, quarantined))
+            starts = tuple(start + count for start, count in zip(starts, tokens, strict=True))
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"row {number + 1}: {type(error).__name__}: {error}"
+        raise Unreadable(Finding(Fault.TABLE_CORRUPT, "all fields", problem, layout.FILES_TABLE)) from error
+    return files
+
+
+def _counts(value: Any, n_streams: int) -> tuple[int, ...]:
+    counts = tuple(int(count) for count in value)
+    if len(counts) != n_streams or min(counts) < 0:
+        raise ValueError(f"expected {n_streams} counts, found {value}")
+    return counts
+
+
+def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
+    data, tokenizer = index["data"], index["tokenizer"]
+    source, output = data["source"], data["output"]
+    delimiter = data["tokenizer"]["delimiter"]
+    separator = source["documentSeparator"]
+    splits = tuple(
+        SplitClaim(item["name"], item["shards"], None if item["share"] is None else Fraction(item["share"]))
+        for item in output["splits"]
+    )
+    return Facts(
+        uri=uri,
+        rules=SourceRules(
+            format=SourceFormat(source["format"]),
+            text_field=source["textField"],
+            separator=None if separator is None else separator.encode(),
+            max_document_bytes=data["documents"]["maxBytes"],
+        ),
+        tokenizer=_tokenizer_spec(index["run"]["tokenizer"], delimiter["position"]),
+        fingerprint=tokenizer["fingerprint"],
+        vocab_size=tokenizer["vocabularySize"],
+        delimiter_id=delimiter["id"],
+        delimiter_position=DelimiterPosition(delimiter["position"]),
+        dtype=_DTYPES[index["dtype"]],
+        shard_tokens=output["shards"]["tokens"],
+        path_template=output["path"],
+        splits=splits,
+        streams=_streams(splits, shard_rows),
+    )
+
+
+def _tokenizer_spec(recorded: Mapping[str, Any], position: str) -> TokenizerSpec:
+    return TokenizerSpec(
+        name=recorded["name"],
+        uri=recorded["uri"],
+        pattern=recorded["pattern"],
+        special_tokens=tuple(sorted(recorded["specialTokens"].items())),
+        delimiter_token=recorded["delimiterToken"],
+        delimiter_position=DelimiterPosition(position),
+    )
+
+
+def _streams(splits: tuple[SplitClaim, ...], rows: Rows) -> tuple[tuple[ShardClaim, ...], ...]:
+    """The shards of each stream in the order of splits and numbers within them."""
+    order = {split.name: number for number, split in enumerate(splits)}
+    by_hash = len(splits) > 1 and splits[0].share is not None
+    streams: list[list[ShardClaim]] = [[] for _ in splits] if by_hash else [[]]
+    for row in sorted(rows, key=lambda row: (order[row["split"]], row["index"])):
+        stream = order[row["split"]] if by_hash else 0
+        shards = streams[stream]
+        shards.append(
+            ShardClaim(
+                stream=stream,
+                start=shards[-1].end if shards else 0,
+                split=row["split"],
+                index=row["index"],
+                path=row["path"],
+                tokens=row["tokens"],
+                documents=row["documents"],
+                bytes=row["bytes"],
+                crc32c=row["crc32c"],
+                sha256=row["sha256"],
+                documents_sha256=row["documentsSha256"],
+            )
+        )
+    return tuple(tuple(shards) for shards in streams)
+
+
+def shard_ends(shards: tuple[ShardClaim, ...]) -> NDArray[np.int64]:
+    """Where each shard of a stream ends, i64[n_shards]."""
+    return np.array([shard.end for shard in shards], dtype=np.int64)

@@ -1,0 +1,118 @@
+"""What verification says: findings, counts, and how far it is. Values only.
+
+A finding names the dataset's side (a shard, and the token within it, or a table) and the source's side (the
+file, and the byte offset or row in it), so that a person can look at both. `expected` is what the source, or
+the stronger record, demands; `found` is what the dataset holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class VerifyMode(StrEnum):
+    """How much is looked at; each mode does everything that the ones before it do. `driver.verify` has the costs."""
+
+    CHECKSUMS = "checksums"
+    SAMPLE = "sample"
+    FULL = "full"
+
+
+class Fault(StrEnum):
+    """What is wrong."""
+
+    TABLE_MISSING = "TableMissing"
+    TABLE_CORRUPT = "TableCorrupt"
+    TABLES_DISAGREE = "TablesDisagree"
+    DIGEST_DIFFERS = "DigestDiffers"
+    UNEXPECTED_FILE = "UnexpectedFile"
+    SHARD_MISSING = "ShardMissing"
+    SHARD_SIZE = "ShardSize"
+    SHARD_HEADER = "ShardHeader"
+    SHARD_CHECKSUM = "ShardChecksum"
+    TOKEN_OUT_OF_RANGE = "TokenOutOfRange"
+    SIDECAR_MISSING = "SidecarMissing"
+    SIDECAR_CORRUPT = "SidecarCorrupt"
+    SIDECAR_WRONG = "SidecarWrong"
+    FILE_OUTCOME = "FileOutcome"
+    FILE_COUNTS = "FileCounts"
+    QUARANTINE_DIFFERS = "QuarantineDiffers"
+    DOCUMENT_LOST = "DocumentLost"
+    DOCUMENT_DOUBLED = "DocumentDoubled"
+    DOCUMENTS_SWAPPED = "DocumentsSwapped"
+    TOKENS_DIFFER = "TokensDiffer"
+    TOKENS_ADDED = "TokensAdded"
+    NOT_ALIGNED = "NotAligned"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    `path` is a shard, sidecar or table below the dataset's URI, `token` a token's number within that shard.
+    `uri` and `position` are the place in the source: byte offset in the decompressed file, row of a Parquet
+    file. For faults of a whole shard that is where the shard's first document comes from.
+    """
+
+    fault: Fault
+    expected: str
+    found: str
+    path: str | None = None
+    token: int | None = None
+    uri: str | None = None
+    position: int | None = None
+
+    def __str__(self) -> str:
+        shard = self.path if self.token is None else f"{self.path} token {self.token:,}"
+        source = self.uri if self.position is None else f"{self.uri} @ {self.position:,}"
+        where = "; ".join(place for place in (shard, source) if place)
+        return f"{self.fault}: {where}: expected {self.expected}, found {self.found}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """The outcome. Without findings everything that `mode` looks at is right.
+
+    `files`, `documents` and `quarantined` were recounted from the source (0 in mode checksums);
+    `documents_compared` were encoded again, `tokens_compared` compared with them. `stopped` says that the
+    dataset's own tables cannot be read, so that nothing behind them was looked at. `digest` identifies the
+    dataset's content as it is, whatever the index says; None where a part is missing.
+    """
+
+    uri: str
+    mode: VerifyMode
+    findings: tuple[Finding, ...]
+    shards: int
+    shard_bytes: int
+    tokens: int
+    files: int
+    source_bytes: int
+    documents: int
+    quarantined: int
+    documents_compared: int
+    tokens_compared: int
+    digest: str | None
+    stopped: bool
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.findings
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProgress:
+    """After every step: stored bytes read and to read, of shards and of source files, and findings so far."""
+
+    phase: str
+    done_bytes: int
+    total_bytes: int
+    findings: int
+
+
+Watcher = Callable[[VerifyProgress], None]
+
+
+def ignore(progress: VerifyProgress) -> None:
+    """A watcher that looks away."""

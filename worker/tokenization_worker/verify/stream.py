@@ -1,0 +1,140 @@
+"""A stream's tokens and document borders, read back from shards and sidecars.
+
+Positions count tokens of the stream from 0, over all its shards. The borders between shards come from the
+shards table; that they are where the files have them is checked by `shards`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.verify.facts import Facts, ShardClaim, shard_ends
+
+HEADER_BYTES = 128
+MISSING = -1
+"""Stands for a token that the shard should have and has not."""
+
+_SIDECAR_MAGIC = b"TOKDOCS1"
+
+Tokens = NDArray[np.int64]
+
+
+class BadSidecar(Exception):
+    """The sidecar is missing or its bytes are none; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A documents sidecar as it is stored; `lengths` i64[n]."""
+
+    lengths: NDArray[np.int64]
+    documents: int
+    first_file: int
+    first_position: int
+    skipped: int
+    continues: bool
+
+
+def parse_sidecar(data: bytes) -> Sidecar:
+    """The content of a sidecar's bytes; raises `BadSidecar`."""
+    if data[:8] != _SIDECAR_MAGIC:
+        raise BadSidecar(f"begins with {data[:8]!r}, expected {_SIDECAR_MAGIC!r}")
+    try:
+        header_end = 12 + int.from_bytes(data[8:12], "little")
+        header = orjson.loads(data[12:header_end])
+        lengths = np.frombuffer(data, dtype="<u4", offset=header_end + -header_end % 8)
+        sidecar = Sidecar(
+            lengths.astype(np.int64),
+            int(header["documents"]),
+            int(header["firstFile"]),
+            int(header["firstPosition"]),
+            int(header["skipped"]),
+            bool(header["continues"]),
+        )
+        entries = int(header["entries"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadSidecar(f"{type(error).__name__}: {error}") from error
+    if entries != len(lengths):
+        raise BadSidecar(f"{len(lengths)} lengths, its header says {entries}")
+    return sidecar
+
+
+class Stream:
+    """Reads one stream; keeps the last sidecar in memory."""
+
+    def __init__(self, store: Store, facts: Facts, number: int) -> None:
+        self._store = store
+        self._dtype = facts.dtype
+        self.shards = facts.streams[number]
+        self._ends = shard_ends(self.shards)
+        self.sidecar = lru_cache(maxsize=2)(self._read_sidecar)
+
+    def shards_of(self, start: int, end: int) -> Iterator[ShardClaim]:
+        """The shards that hold tokens of [start, end)."""
+        first = int(np.searchsorted(self._ends, start, side="right"))
+        for shard in self.shards[first:]:
+            if shard.start >= end:
+                return
+            yield shard
+
+    def place(self, position: int) -> tuple[str | None, int | None]:
+        """The shard that holds the token, and its number there; past the end: the end of the last shard."""
+        if not self.shards:
+            return None, None
+        number = int(np.searchsorted(self._ends, position, side="right"))
+        shard = self.shards[min(number, len(self.shards) - 1)]
+        return shard.path, position - shard.start
+
+    def tokens(self, start: int, end: int) -> Tokens:
+        """Tokens [start, end), `MISSING` where a shard has none; fewer only past the stream's end."""
+        parts = [
+            self._shard_tokens(shard, max(start, shard.start) - shard.start, min(end, shard.end) - shard.start)
+            for shard in self.shards_of(start, end)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _shard_tokens(self, shard: ShardClaim, start: int, end: int) -> Tokens:
+        size = self._dtype.itemsize
+        try:
+            data = self._store.read_range(shard.path, HEADER_BYTES + start * size, HEADER_BYTES + end * size)
+        except NotFound:
+            data = b""
+        tokens = np.full(end - start, MISSING, dtype=np.int64)
+        there = np.frombuffer(data, dtype=self._dtype, count=len(data) // size)
+        tokens[: len(there)] = there
+        return tokens
+
+    def _read_sidecar(self, shard: ShardClaim) -> Sidecar:
+        try:
+            return parse_sidecar(self._store.read(shard.sidecar_path))
+        except NotFound as error:
+            raise BadSidecar("it is missing") from error
+
+    def documents(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """[first token, last token + 1) of every document in [start, end), by the sidecars.
+
+        Raises `BadSidecar` also where no document begins at `start`.
+        """
+        first: int | None = None
+        for shard in self.shards_of(start, end):
+            sidecar = self.sidecar(shard)
+            starts = shard.start + np.cumsum(sidecar.lengths) - sidecar.lengths
+            if sidecar.skipped:
+                starts = starts[1:]
+            for begin in starts[(starts >= start) & (starts < end)].tolist():
+                if first is not None:
+                    yield first, begin
+                elif begin != start:
+                    raise BadSidecar(f"no document begins at token {start - shard.start:,} of {shard.path}")
+                first = begin
+        if first is not None:
+            yield first, end
+        elif start < end:
+            raise BadSidecar(f"no document begins at token {start:,} of the stream")
