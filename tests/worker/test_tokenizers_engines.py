@@ -95,7 +95,7 @@ def test_a_contraction_with_a_long_s_comes_out_as_the_reference_has_it(name: str
     tokenizer = load(name)
     accelerated = tokenizer.accelerated()
     assert accelerated is not None
-    texts = ["plain", "it'ſ", "", "ALL'ſ well 'ſ", "ſ", "plain again", "wa'ſ 'ſ'ſ", "Ke'ſ'Se 'ſ'm", "tail"]
+    texts = ["plain", "it'ſ", "", "ALL'ſ well 'ſ", "ſ", "plain again", "wa'ſ 'ſ'ſ", "a'ſ'So I'ſ T'ſ'ms", "tail"]
     assert split(accelerated.encode(texts)) == split(tokenizer.reference.encode(texts))
 
 

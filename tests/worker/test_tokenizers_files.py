@@ -72,7 +72,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="TokenizerUnavailable: .*cannot be read"):
+    with pytest.raises(SpecError, match=r"TokenizerUnavailable: .*cannot be read"):
         load_tokenizer(make_spec(uri=tmp_path))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from tokenization_worker import layout
+from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
 from tokenization_worker.api.quantities import Limit
 from tokenization_worker.api.resolve import RunLimits
@@ -22,6 +23,7 @@ from tokenization_worker.commit import Disagreement, create_bytes, dump_record, 
 from tokenization_worker.context import RunContext
 from tokenization_worker.epochs import current_epoch, require_current, seal_epoch
 from tokenization_worker.errors import DataError, TemporaryError
+from tokenization_worker.formats import npy
 from tokenization_worker.index import FORMAT_VERSION, Index, read_index
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
@@ -129,6 +131,8 @@ def commit(
     context.streams.require_all_filled(_shards_per_stream(context, shards))
     _check_conservation(totals, shards)
     _check_shards(store, shards)
+    if context.epoch:
+        _remove_voided_shards(store, context, shards)
     tables = {
         layout.SHARDS_TABLE: [_shard_row(shard) for shard in shards],
         layout.FILES_TABLE: [_file_row(plan, i, item) for i, item in enumerate(files)],
@@ -195,6 +199,17 @@ def _check_shards(store: Store, shards: list[ShardReceipt]) -> None:
                 + ("it is gone" if entry is None else f"was {shard.version}, is {entry.version}"),
                 next_step="start the same command again: it is written again",
             )
+
+
+def _remove_voided_shards(store: Store, context: RunContext, shards: list[ShardReceipt]) -> None:
+    """Delete what a voided engine left at names that the dataset does not have: it may have made more shards."""
+    template = context.data.output.path
+    ours = {shard.path for shard in shards} | {layout.documents_path(shard.split, shard.index) for shard in shards}
+    matcher = layout.shard_matcher(template, npy.SUFFIX)
+    for prefix, is_shard in ((layout.static_prefix(template), True), (layout.DOCUMENTS, False)):
+        for entry in list(store.list(prefix)):
+            if entry.path not in ours and (not is_shard or matcher.fullmatch(entry.path)):
+                store.delete(entry.path)
 
 
 def _shard_row(shard: ShardReceipt) -> dict[str, Any]:
@@ -279,7 +294,9 @@ def _index(
         },
         "tokens": totals.tokens,
     }
-    digest = sha256(dump_record(content))
+    # A name is only a way to find a tokenizer: the dataset is the same under another one.
+    anonymous = {key: value for key, value in content["tokenizer"].items() if key != "name"}
+    digest = sha256(dump_record(content | {"tokenizer": anonymous}))
     digest.update(_json_lines(tables[layout.SHARDS_TABLE]))
     digest.update(_json_lines(tables[layout.QUARANTINE_TABLE]))
     receipts = ledger.ranges.values()
@@ -294,8 +311,20 @@ def _index(
             "documentsCompared": sum(receipt.samples for receipt in receipts),
             "textBytes": sum(receipt.text_bytes for receipt in receipts),
             "libraries": tokenizer.libraries,
+            "tokenizer": _tokenizer_source(context.data.tokenizer),
             "epochs": [entry for entry in current_epoch(store).history if "voids" in entry],
         },
+    }
+
+
+def _tokenizer_source(spec: TokenizerSpec) -> dict[str, Any]:
+    """Where the tokenizer came from, so that a reader of the dataset can load it again."""
+    return {
+        "name": spec.name,
+        "uri": spec.uri,
+        "pattern": spec.pattern,
+        "specialTokens": dict(spec.special_tokens),
+        "delimiterToken": spec.delimiter_token,
     }
 
 

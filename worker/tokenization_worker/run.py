@@ -6,11 +6,8 @@ missing, commit. There is no resume mode. Token bytes never pass through here.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import orjson
 
 from tokenization_worker import layout
 from tokenization_worker.adoption import (
@@ -24,40 +21,30 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.commit import create_record
-from tokenization_worker.context import BuildTask, RunContext
+from tokenization_worker.context import RunContext
 from tokenization_worker.encode import SAMPLE_ONE_IN
-from tokenization_worker.epochs import Epoch, current_epoch, start_epoch
-from tokenization_worker.errors import ChangedError, DataError, SpecError
-from tokenization_worker.events import Finished, Planned, Progress, Resumed, Watcher, ignore
-from tokenization_worker.executors.base import Done, Executor
+from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, start_epoch
+from tokenization_worker.errors import ChangedError, SpecError
+from tokenization_worker.events import Finished, Planned, Resumed, Watcher, ignore
+from tokenization_worker.executors.base import Executor
 from tokenization_worker.executors.local import LocalExecutor, default_processes
 from tokenization_worker.finish import commit
 from tokenization_worker.index import Index, is_proven, read_index
-from tokenization_worker.ledger import Ledger, read_ledger, remove_scratch
+from tokenization_worker.ledger import read_ledger, remove_scratch
 from tokenization_worker.plan import Plan
 from tokenization_worker.planning import (
     Prepared,
     make_plan_of,
     prepare,
-    require_shards,
     require_room,
+    require_shards,
 )
 from tokenization_worker.proof import find_damaged_shards
 from tokenization_worker.readers.documents import FileOutcome
-from tokenization_worker.receipts import RangeReceipt, ShardReceipt
-from tokenization_worker.schedule import Schedule
-from tokenization_worker.segments import SegmentLost
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store, scheme_of
 from tokenization_worker.tokenizers.probe import EngineWanted, choose_engine, engine_by_name
-
-POLL_S = 0.2
-STOP_GRACE_S = 10.0
-"""How long running tasks may take to write their receipts after a stop; Kubernetes kills after 30 s."""
-
-
-class Stopped(Exception):
-    """The run was asked to stop; its receipts are written and the same command goes on."""
+from tokenization_worker.work import Work, do_missing_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +69,7 @@ def run_job(
 ) -> Finished:
     """Run `job` to its index, or prove that it is there.
 
-    Raises the classes of `errors`, and `Stopped` after `should_stop` returned true. Whatever happens, what
+    Raises the classes of `errors`, and `work.Stopped` after `should_stop` returned true. Whatever happens, what
     is done stays done: call again with the same job.
     """
     options = options or Options()
@@ -109,7 +96,7 @@ def run_job(
             estimated_tokens=prepared.estimate.tokens,
             tokenizer=prepared.tokenizer.name,
             engine=epoch.engine,
-            is_accelerated=engine_by_name(prepared.tokenizer, epoch.engine) is not prepared.tokenizer.reference,
+            is_accelerated=epoch.engine not in (REFERENCE, prepared.tokenizer.reference.name),
             adopted=not is_new,
         )
     )
@@ -117,17 +104,9 @@ def run_job(
         on_progress(Resumed(len(ledger.ranges), plan.n_ranges, len(ledger.shards)))
 
     if index is None or damaged:
-        _work(
-            store,
-            plan,
-            context,
-            ledger,
-            damaged,
-            prepared,
-            executor or _local(options),
-            on_progress,
-            should_stop,
-        )
+        work = Work(store, plan, context, ledger, prepared.limits, damaged)
+        start = executor or _local(options)
+        do_missing_work(work, lambda: start(prepared, context), on_progress, should_stop)
     if index is None:
         index = commit(store, plan, context, ledger, prepared.tokenizer, prepared.limits)
     if index["run"]["runKey"] != prepared.run_key:
@@ -192,142 +171,6 @@ def _local(options: Options) -> ExecutorFactory:
         return LocalExecutor(options.processes or default_processes(), fork=is_local)
 
     return make
-
-
-def _work(
-    store: Store,
-    plan: Plan,
-    context: RunContext,
-    ledger: Ledger,
-    damaged: frozenset[tuple[str, int]],
-    prepared: Prepared,
-    make_executor: ExecutorFactory,
-    watch: Watcher,
-    should_stop: Callable[[], bool],
-) -> None:
-    """Tokenize and build everything that is missing."""
-    schedule = Schedule(plan, context, ledger, damaged)
-    if schedule.is_finished:
-        return
-    allowed = prepared.limits.max_corrupt_files.allowed(len(plan.files))
-    _require_few_damaged(plan, schedule, allowed)
-    report = _Reporter(plan, schedule, ledger, watch)
-    executor = make_executor(prepared, context)
-    in_flight = 0
-    try:
-        report.send(None)
-        while True:
-            while in_flight < executor.slots and not should_stop():
-                task = schedule.next_task(lambda r: _find_receipt(store, context, ledger, r))
-                if task is None:
-                    break
-                executor.submit(task)
-                in_flight += 1
-            if should_stop():
-                raise Stopped
-            if not in_flight:
-                break
-            for done in executor.wait(POLL_S):
-                in_flight -= 1
-                _take(store, context, schedule, done)
-                if not isinstance(done.result, BaseException):
-                    report.send(done.result)
-            _require_few_damaged(plan, schedule, allowed)
-            for range_id in schedule.releasable():
-                store.delete(layout.segment_path(context.epoch, range_id))
-    except Stopped:
-        executor.close(grace_s=STOP_GRACE_S)
-        raise
-    finally:
-        executor.close()
-        store.close_scratch()
-
-
-def _take(store: Store, context: RunContext, schedule: Schedule, done: Done) -> None:
-    """Book a task's end, or raise its error."""
-    task, result = done.task, done.result
-    match result:
-        case RangeReceipt():
-            schedule.range_done(result)
-        case ShardReceipt() if isinstance(task, BuildTask):
-            schedule.shard_done(task.shard, result)
-        case SegmentLost() if isinstance(task, BuildTask):
-            # A concurrent run deletes segments of shards that it has built.
-            name = task.shard.name
-            try:
-                path = layout.shard_receipt_path(context.epoch, name.split, name.index)
-                schedule.shard_done(task.shard, ShardReceipt.from_dict(orjson.loads(store.read(path))))
-            except NotFound:
-                store.delete(layout.segment_path(context.epoch, result.range_id))
-                schedule.segment_lost(task.shard, result.range_id, result.detail)
-        case BaseException():
-            raise result
-
-
-def _find_receipt(store: Store, context: RunContext, ledger: Ledger, range_id: int) -> RangeReceipt | None:
-    """A concurrent run's receipt of a range that this one has not started."""
-    try:
-        data = store.read(layout.range_receipt_path(context.epoch, range_id))
-    except NotFound:
-        return None
-    return RangeReceipt.from_dict(orjson.loads(data))
-
-
-def _require_few_damaged(plan: Plan, schedule: Schedule, allowed: int) -> None:
-    dropped = schedule.dropped_files()
-    if len(dropped) <= allowed:
-        return
-    file = min(dropped)
-    detail = schedule.detail_of(file)
-    raise DataError(
-        dropped[file],
-        f"{plan.files[file].uri}: {detail} ({len(dropped)} damaged of {len(plan.files)} files; "
-        f"maxCorruptFiles allows {allowed})",
-        next_step="replace the file and start a new run, or raise maxCorruptFiles: damaged files are then "
-        "dropped whole, and the run goes on where it stopped",
-    )
-
-
-class _Reporter:
-    """Folds receipts into the numbers that a watcher sees."""
-
-    def __init__(self, plan: Plan, schedule: Schedule, ledger: Ledger, watch: Watcher) -> None:
-        self._plan = plan
-        self._schedule = schedule
-        self._ledger = ledger
-        self._watch = watch
-        self._counted: set[int] = set()
-        self._sums = Counter[str]()
-        self._total = int(plan.cut.range_bytes.sum())
-
-    def send(self, receipt: RangeReceipt | ShardReceipt | None) -> None:
-        for range_id in self._ledger.ranges.keys() - self._counted:
-            self._count(self._ledger.ranges[range_id])
-        assembly = self._schedule.assembly
-        self._watch(
-            Progress(
-                ranges_done=len(self._counted),
-                ranges=self._plan.n_ranges,
-                bytes_done=self._sums["stored"],
-                bytes_total=self._total,
-                tokens=self._sums["tokens"],
-                documents=self._sums["documents"],
-                quarantined=self._sums["quarantined"],
-                source_bytes=self._sums["source"],
-                shards_done=self._schedule.shards_done,
-                shards=sum(assembly.shard_counts) if assembly.is_complete else None,
-                receipt=receipt,
-            )
-        )
-
-    def _count(self, receipt: RangeReceipt) -> None:
-        self._counted.add(receipt.range_id)
-        self._sums["stored"] += receipt.stored_bytes
-        self._sums["source"] += receipt.source_bytes
-        for result in receipt.slices:
-            self._sums["tokens"] += sum(result.tokens)
-            self._sums["documents"] += sum(result.docs)
-            self._sums["quarantined"] += sum(result.quarantined.values())
 
 
 def _finished(

@@ -9,7 +9,8 @@ from types import FrameType
 
 from tokenization_worker.cli.manifest import add_job_arguments, job_from_arguments, print_manifest
 from tokenization_worker.cli.progress import make_display
-from tokenization_worker.run import Options, Stopped, run_job
+from tokenization_worker.run import Options, run_job
+from tokenization_worker.work import Stopped
 
 
 def main(arguments: list[str]) -> int:

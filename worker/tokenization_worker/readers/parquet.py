@@ -26,7 +26,7 @@ _BUFFER_BYTES = 1 << 20
 """Stored bytes of a column chunk asked for at a time."""
 
 _BATCH_TEXT_BYTES = 1 << 20
-_BATCH_ROWS = 1024
+_BATCH_ROWS = 512
 """Rows decoded at once: as many as make `_BATCH_TEXT_BYTES` on average, never more than `_BATCH_ROWS`,
 because the average says little where a few documents are large."""
 
@@ -184,7 +184,7 @@ def _open_parquet(stream: ByteReader, size: int) -> Iterator[Any]:
             arrow_extensions_enabled=False,
         ) as file:
             yield file
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
         if source.error is not None:
             raise source.error from None
         if isinstance(error, MemoryError):  # says more about this machine than about the file

@@ -23,7 +23,7 @@ from tokenization_worker.tokenizers.ranks import RankTable
 
 _LONG_S = "\u017f"
 """U+017F is an "s" where case is ignored: with o200k, "'\u017f" is a contraction for tiktoken and not for fastokens
-(it shows before another apostrophe: "a'\u017f's").
+(it shows before another apostrophe, as in "a'\u017f'So", and after " I").
 """
 
 _GPT2_PATTERNS = (

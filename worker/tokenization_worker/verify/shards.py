@@ -29,7 +29,6 @@ class SidecarEnds:
     documents: int
     first_file: int
     first_position: int
-    first_length: int
     last_length: int
     entries: int
     skipped: int
@@ -174,7 +173,6 @@ def _ends(sidecar: Sidecar | None) -> SidecarEnds | None:
         documents=sidecar.documents,
         first_file=sidecar.first_file,
         first_position=sidecar.first_position,
-        first_length=int(sidecar.lengths[0]),
         last_length=int(sidecar.lengths[-1]),
         entries=len(sidecar.lengths),
         skipped=sidecar.skipped,

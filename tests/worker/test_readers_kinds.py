@@ -1,0 +1,111 @@
+"""Which kind a file is: magic bytes, then suffix, then its first character."""
+
+from __future__ import annotations
+
+import gzip
+import io
+
+import pytest
+
+from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.errors import SpecError
+from tokenization_worker.readers.decompress import zstd
+from tokenization_worker.readers.documents import Compression, DamagedFile, FileKind, FileOutcome
+from tokenization_worker.readers.kinds import detect_kind, kind_of_source
+
+AUTO, JSONL, PARQUET, TEXT = SourceFormat.AUTO, SourceFormat.JSONL, SourceFormat.PARQUET, SourceFormat.TEXT
+NONE, GZIP, ZSTD = Compression.NONE, Compression.GZIP, Compression.ZSTD
+LINE = b'{"text": "x"}\n'
+BIG = b"".join(b'{"text": "%d"}\n' % n for n in range(100_000))
+
+KINDS = {
+    "suffix jsonl": (b"anything", "a.jsonl", AUTO, JSONL, NONE),
+    "suffix ndjson": (b"anything", "a.NDJSON", AUTO, JSONL, NONE),
+    "suffix json": (b"[]", "a.json", AUTO, JSONL, NONE),
+    "suffix txt": (LINE, "a.txt", AUTO, TEXT, NONE),
+    "suffix md": (b"# x", "gs://b/a.md", AUTO, TEXT, NONE),
+    "suffix below gz": (gzip.compress(b"x"), "a.txt.gz", AUTO, TEXT, GZIP),
+    "suffix below zst": (zstd.compress(b"x"), "a.jsonl.zst", AUTO, JSONL, ZSTD),
+    "suffix below zstd": (zstd.compress(LINE), "a.md.zstd", AUTO, TEXT, ZSTD),
+    "suffix below gz of a plain file": (b"x", "a.txt.gz", AUTO, TEXT, NONE),
+    "brace": (LINE, "part-0", AUTO, JSONL, NONE),
+    "blanks and brace": (b" \r\n\t" + LINE, "part-0", AUTO, JSONL, NONE),
+    "mark and brace": (b"\xef\xbb\xbf" + LINE, "part-0", AUTO, JSONL, NONE),
+    "brace inside gzip": (gzip.compress(LINE), "part-0.gz", AUTO, JSONL, GZIP),
+    "brace inside the head of zstd": (zstd.compress(BIG)[:2000], "part-0", AUTO, JSONL, ZSTD),
+    "brace inside the head of gzip": (gzip.compress(BIG)[:2000], "part-0", AUTO, JSONL, GZIP),
+    "Parquet magic wins over suffix": (b"PAR1...", "a.jsonl", AUTO, PARQUET, NONE),
+    "Parquet suffix with JSON lines": (LINE, "a.parquet", AUTO, JSONL, NONE),
+    "format wins over magic": (b"PAR1...", "a.txt", TEXT, TEXT, NONE),
+    "format wins over suffix": (LINE, "a.jsonl", TEXT, TEXT, NONE),
+    "format with compression": (gzip.compress(LINE), "a", TEXT, TEXT, GZIP),
+    "format Parquet": (b"????", "a", PARQUET, PARQUET, NONE),
+    "nothing": (b"", "part-0", AUTO, JSONL, NONE),
+    "nothing in text": (b"", "a.txt", AUTO, TEXT, NONE),
+    "nothing inside gzip": (gzip.compress(b""), "part-0.gz", AUTO, JSONL, GZIP),
+    "skippable frames of all numbers": (b"\x5f\x2a\x4d\x18" + bytes(4), "a.txt", AUTO, TEXT, ZSTD),
+    "not a skippable frame": (b"\x60\x2a\x4d\x18" + bytes(4), "a.txt", AUTO, TEXT, NONE),
+}
+
+
+@pytest.mark.parametrize(("head", "uri", "asked", "format", "compression"), KINDS.values(), ids=KINDS.keys())
+def test_kind_is_found(
+    head: bytes, uri: str, asked: SourceFormat, format: SourceFormat, compression: Compression
+) -> None:
+    assert detect_kind(head, uri, asked) == FileKind(format, compression)
+
+
+DAMAGED = {
+    "empty gz": (b"", "a.jsonl.gz", AUTO, FileOutcome.EMPTY_FILE, "failed upload"),
+    "empty Parquet by suffix": (b"", "a.parquet", JSONL, FileOutcome.EMPTY_FILE, ".parquet"),
+    "empty Parquet by format": (b"", "a", PARQUET, FileOutcome.EMPTY_FILE, "Parquet"),
+    "Parquet suffix only": (b"xxxx", "a.parquet", AUTO, FileOutcome.CORRUPT_FILE, "PAR1"),
+    "gzip for Parquet": (gzip.compress(LINE), "a", PARQUET, FileOutcome.CORRUPT_FILE, "a gzip file"),
+    "UTF-16": (b"\xff\xfe{\x00", "a b.jsonl", AUTO, FileOutcome.WRONG_ENCODING, "cat 'a b.jsonl' | iconv -f UTF-16"),
+    "UTF-32": (b"\xff\xfe\0\0", "a.txt", TEXT, FileOutcome.WRONG_ENCODING, "cat a.txt | iconv -f UTF-32"),
+    "UTF-16 packed": (
+        gzip.compress(b"\xfe\xff"),
+        "d/a.txt.gz",
+        AUTO,
+        FileOutcome.WRONG_ENCODING,
+        "zcat a.txt.gz | iconv -f UTF-16 -t UTF-8 > utf8-a.txt",
+    ),
+}
+
+
+@pytest.mark.parametrize(("head", "uri", "asked", "outcome", "detail"), DAMAGED.values(), ids=DAMAGED.keys())
+def test_damage_that_the_first_bytes_show_is_named(
+    head: bytes, uri: str, asked: SourceFormat, outcome: FileOutcome, detail: str
+) -> None:
+    with pytest.raises(DamagedFile) as raised:
+        detect_kind(head, uri, asked)
+    assert raised.value.outcome is outcome
+    assert detail in raised.value.detail
+    assert kind_of_source(uri, len(head), asked, lambda _: io.BytesIO(head)) is None
+
+
+@pytest.mark.parametrize(
+    ("head", "uri", "next_step"),
+    [
+        (b"Once upon a time", "part-0", "source.format"),
+        (b"[1, 2]", "part-0.dat", "source.format"),
+        (zstd.compress(b"Once"), "part-0.zst", "source.format"),
+        (gzip.compress(b"PAR1..."), "a.parquet.gz", "decompress"),
+    ],
+    ids=["text", "array", "packed text", "packed Parquet"],
+)
+def test_a_format_that_cannot_be_told_or_read_is_an_error_of_the_job(head: bytes, uri: str, next_step: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        detect_kind(head, uri, AUTO)
+    assert raised.value.reason == "SourceInvalid"
+    assert uri in raised.value.message
+    assert next_step in raised.value.next_step
+
+
+def test_the_plan_looks_at_the_head_of_a_file_only() -> None:
+    class Watched(io.BytesIO):
+        pass
+
+    stream = Watched(BIG)
+    assert kind_of_source("a", len(BIG), AUTO, lambda _: stream) == FileKind(JSONL, NONE)
+    assert stream.closed

@@ -1,0 +1,88 @@
+"""The dataset's digest: one SHA-256 over its content, recomputed from the bytes that are there.
+
+Equal for equal datasets, whatever run wrote them; it is what "same bytes" means. Defined as SHA-256 over
+
+1. the index as canonical JSON (keys sorted, one LF after it) without `digest`, `dataKey`, `run` and the
+   tokenizer's `name`, its sums recomputed;
+2. the rows of the shards table, each as JSON with one LF, in the order of splits and shards; sizes and
+   checksums of shards and sidecars recomputed, so that their contents are part of it;
+3. the rows of the quarantine table in the same form.
+
+Compressed tables count by their rows: libraries compress differently. The writer computes the same for
+`digest` in the index, with code of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from tokenization_worker.index import Index
+from tokenization_worker.verify.facts import Facts, FileClaim, Rows
+from tokenization_worker.verify.shards import ShardCheck
+
+
+def compute_digest(
+    facts: Facts, index: Index, files: list[FileClaim], checks: list[ShardCheck], quarantine_rows: Rows
+) -> str | None:
+    """The digest of what is there; None where a shard or a sidecar is missing or cannot be read.
+
+    `checks`: all shards, in the order of splits and shards.
+    """
+    rows = [_row(check) for check in checks]
+    shard_rows = [row for row in rows if row is not None]
+    if len(shard_rows) < len(rows):
+        return None
+    written = sum(sum(file.documents) for file in files)
+    dropped = Counter(file.outcome for file in files if not file.is_read)
+    content = {key: value for key, value in index.items() if key not in ("digest", "dataKey", "run")} | {
+        "tokenizer": {key: value for key, value in index["tokenizer"].items() if key != "name"},
+        "splits": [_split(split.name, shard_rows) for split in facts.splits],
+        "conservation": {
+            "read": written + len(quarantine_rows),
+            "written": written,
+            "quarantined": Counter(str(row.get("reason")) for row in quarantine_rows),
+            "files": {"Read": len(files) - dropped.total(), **dropped},
+        },
+        "tokens": sum(row["tokens"] for row in shard_rows),
+    }
+    digest = sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
+    for row in (*shard_rows, *quarantine_rows):
+        digest.update(orjson.dumps(row) + b"\n")
+    return digest.hexdigest()
+
+
+def split_digest(rows: Rows) -> str:
+    """The digest of a split in the index: SHA-256 of its rows in the shards table."""
+    return sha256(b"".join(orjson.dumps(row) + b"\n" for row in rows)).hexdigest()
+
+
+def _split(name: str, shard_rows: Rows) -> dict[str, Any]:
+    mine = [row for row in shard_rows if row["split"] == name]
+    return {
+        "name": name,
+        "documents": sum(row["documents"] for row in mine),
+        "tokens": sum(row["tokens"] for row in mine),
+        "shards": len(mine),
+        "digest": split_digest(mine),
+    }
+
+
+def _row(check: ShardCheck) -> dict[str, Any] | None:
+    """The shard's row in the shards table, as its bytes have it."""
+    if check.tokens is None or check.ends is None:
+        return None
+    return {
+        "split": check.claim.split,
+        "index": check.claim.index,
+        "path": check.claim.path,
+        "tokens": check.tokens,
+        "documents": check.ends.documents,
+        "bytes": check.size,
+        "crc32c": check.crc32c,
+        "sha256": check.sha256,
+        "documentsSha256": check.documents_sha256,
+    }

@@ -1,0 +1,147 @@
+"""The index and the tables against each other: names, counts, sums and keys. Pure, but for one look at the plan.
+
+Invariant proved here and used by the comparison with the source: the places that files claim in a stream
+follow each other without gap or overlap and fill exactly the tokens that the shards table claims. Whether
+shards hold those tokens, and whether the files give them, is left to `shards` and `files`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import orjson
+
+from tokenization_worker import layout
+from tokenization_worker.api.keys import data_key
+from tokenization_worker.index import Index
+from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.verify.facts import NPY_SUFFIX, Facts, FileClaim, Rows, zstd
+from tokenization_worker.verify.report import Fault, Finding
+
+_PLAN_MAGIC = b"TOKPLAN1"
+
+
+def check_tables(
+    facts: Facts, index: Index, files: list[FileClaim], file_rows: Rows, quarantine_rows: Rows
+) -> list[Finding]:
+    """Everything that can be known without opening a shard or a source file."""
+    return [
+        *_check_shard_names(facts),
+        *_check_places(facts, files),
+        *_check_files(files, file_rows, quarantine_rows),
+        *_check_index(facts, index, files, quarantine_rows),
+    ]
+
+
+def _differ(path: str, what: str, expected: object, found: object) -> Iterator[Finding]:
+    if expected != found:
+        yield Finding(Fault.TABLES_DISAGREE, f"{what}: {expected}", str(found), path)
+
+
+def _check_shard_names(facts: Facts) -> Iterator[Finding]:
+    """Every stream's shards have the names and sizes that the manifest gives them; the last may be short."""
+    path = layout.SHARDS_TABLE
+    for number, shards in enumerate(facts.streams):
+        for count, shard in enumerate(shards):
+            split, index = _name(facts, number, count)
+            name = layout.shard_path(facts.path_template, NPY_SUFFIX, split=split, index=index, shard=count)
+            yield from _differ(path, f"shard {count} of stream {number}", name, shard.path)
+            yield from _differ(path, f"place of {shard.path}", (split, index), (shard.split, shard.index))
+            is_last = count == len(shards) - 1
+            if shard.tokens != facts.shard_tokens and not (is_last and 0 < shard.tokens < facts.shard_tokens):
+                yield from _differ(path, f"tokens of {shard.path}", facts.shard_tokens, shard.tokens)
+
+
+def _name(facts: Facts, stream: int, count: int) -> tuple[str, int]:
+    """Split, and number within it, of the `count`-th shard of a stream."""
+    if len(facts.streams) > 1:
+        return facts.splits[stream].name, count
+    for split in facts.splits[:-1]:
+        if count < (split.shards or 0):
+            return split.name, count
+        count -= split.shards or 0
+    return facts.splits[-1].name, count
+
+
+def _check_places(facts: Facts, files: list[FileClaim]) -> Iterator[Finding]:
+    """The files' tokens fill their streams exactly; their places follow from the sums before them."""
+    for stream, shards in enumerate(facts.streams):
+        in_shards = sum(shard.tokens for shard in shards)
+        in_files = sum(file.tokens[stream] for file in files)
+        yield from _differ(layout.FILES_TABLE, f"tokens of all files in stream {stream}", in_shards, in_files)
+        begun = sum(shard.documents for shard in shards)
+        written = sum(file.documents[stream] for file in files)
+        if facts.delimiter_id is not None or begun > written:  # without delimiters, empty documents have no tokens
+            yield from _differ(layout.FILES_TABLE, f"documents of all files in stream {stream}", begun, written)
+
+
+def _check_files(files: list[FileClaim], rows: Rows, quarantine_rows: Rows) -> Iterator[Finding]:
+    """read = written + quarantined for every file, and the quarantine table has as many of it."""
+    listed = Counter(row.get("uri") for row in quarantine_rows)
+    for file, row in zip(files, rows, strict=True):
+        read = sum(file.documents) + file.quarantined if file.is_read else None
+        yield from _differ(layout.FILES_TABLE, f"documents read of {file.uri}", read, row.get("read"))
+        what = f"unusable documents of {file.uri}"
+        yield from _differ(layout.QUARANTINE_TABLE, what, file.quarantined, listed.pop(file.uri, 0))
+    for uri, count in listed.items():
+        yield from _differ(layout.QUARANTINE_TABLE, f"unusable documents of {uri}, which is no source file", 0, count)
+
+
+def _check_index(facts: Facts, index: Index, files: list[FileClaim], quarantine_rows: Rows) -> Iterator[Finding]:
+    path = layout.INDEX
+    written = sum(sum(file.documents) for file in files)
+    tokens = sum(shard.tokens for shards in facts.streams for shard in shards)
+    yield from _differ(path, "tokens", tokens, index.get("tokens"))
+    conservation = {
+        "read": written + len(quarantine_rows),
+        "written": written,
+        "quarantined": dict(sorted(Counter(str(row.get("reason")) for row in quarantine_rows).items())),
+        "files": {"Read": sum(file.is_read for file in files), **_dropped(files)},
+    }
+    yield from _differ(path, "conservation", conservation, index.get("conservation"))
+    key = data_key(index["data"], ((file.uri, file.size, file.version) for file in files))
+    yield from _differ(path, "dataKey of its fields and files", key, index.get("dataKey"))
+    yield from _differ(path, "dtype", index["data"]["output"]["dtype"], index["dtype"])
+    delimiter = index["data"]["tokenizer"]["delimiter"]["id"]
+    yield from _differ(path, "delimiter id", delimiter, index["tokenizer"].get("delimiterId"))
+    yield from _differ(path, "tokenizer", index["data"]["tokenizer"]["fingerprint"], facts.fingerprint)
+
+
+def _dropped(files: list[FileClaim]) -> dict[str, int]:
+    return dict(sorted(Counter(file.outcome for file in files if not file.is_read).items()))
+
+
+def check_plan(store: Store, files: list[FileClaim]) -> list[Finding]:
+    """The files table lists the files that were planned, all of them, in that order.
+
+    The plan is no part of the dataset: one that has been removed, or that has another format, is no finding.
+    """
+    try:
+        data = store.read(layout.PLAN)
+    except NotFound:
+        return []
+    if data[:8] != _PLAN_MAGIC:
+        return []
+    header_end = 16 + int.from_bytes(data[8:16], "little")
+    try:
+        size = orjson.loads(data[16:header_end])["sections"]["files"]  # the first section
+        planned = [orjson.loads(line)[:3] for line in zstd.decompress(data[header_end:][:size]).splitlines()]
+    except (ValueError, KeyError, TypeError, zstd.ZstdError) as error:
+        return [Finding(Fault.TABLE_CORRUPT, "a plan", str(error), layout.PLAN)]
+    listed = [[file.uri, file.size, file.version] for file in files]
+    for number, (was, now) in enumerate(zip(planned, listed, strict=False)):
+        if was != now:
+            return list(_differ(layout.FILES_TABLE, f"file {number + 1} as planned", was, now))
+    return list(_differ(layout.FILES_TABLE, "number of files as planned", len(planned), len(listed)))
+
+
+def check_names(store: Store, facts: Facts) -> list[Finding]:
+    """No file but the shards has a name that `output.path` gives to shards: a training job would read it."""
+    known = {shard.path for shards in facts.streams for shard in shards}
+    matcher = layout.shard_matcher(facts.path_template, NPY_SUFFIX)
+    return [
+        Finding(Fault.UNEXPECTED_FILE, "no file of a shard's name but the dataset's", "one more", entry.path)
+        for entry in store.list(layout.static_prefix(facts.path_template))
+        if entry.path not in known and matcher.fullmatch(entry.path)
+    ]

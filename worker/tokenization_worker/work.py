@@ -1,0 +1,189 @@
+"""The work of a run: hand out tasks, take receipts, until every shard is built.
+
+`schedule` decides, the executor runs, this loop carries values between them. It stops for a signal, for an
+error of a task, and as soon as more files turn out damaged than the job allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+
+from tokenization_worker import layout
+from tokenization_worker.api.resolve import RunLimits
+from tokenization_worker.context import BuildTask, RunContext
+from tokenization_worker.errors import DataError
+from tokenization_worker.events import Progress, Watcher
+from tokenization_worker.executors.base import Done, Executor
+from tokenization_worker.ledger import Ledger
+from tokenization_worker.plan import Plan
+from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.schedule import Schedule
+from tokenization_worker.segments import SegmentLost
+from tokenization_worker.storage.base import NotFound, Store
+
+POLL_S = 0.2
+STOP_GRACE_S = 10.0
+"""How long running tasks may take to write their receipts after a stop; Kubernetes kills after 30 s."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop; its receipts are written and the same command goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a start found: the plan, what is done of it, and which finished shards are damaged."""
+
+    store: Store
+    plan: Plan
+    context: RunContext
+    ledger: Ledger
+    limits: RunLimits
+    damaged: frozenset[tuple[str, int]]
+
+
+def do_missing_work(
+    work: Work, start_executor: Callable[[], Executor], watch: Watcher, should_stop: Callable[[], bool]
+) -> None:
+    """Tokenize and build everything that is missing; the ledger is complete afterwards."""
+    schedule = Schedule(work.plan, work.context, work.ledger, work.damaged)
+    _require_few_damaged(work, schedule)
+    if schedule.is_finished:
+        return
+    report = _Reporter(work.plan, schedule, work.ledger, watch)
+    executor = start_executor()
+    try:
+        report.send(None)
+        _hand_out(work, schedule, executor, report, should_stop)
+    except Stopped:
+        executor.close(grace_s=STOP_GRACE_S)
+        raise
+    finally:
+        executor.close()
+        work.store.close_scratch()
+
+
+def _hand_out(
+    work: Work, schedule: Schedule, executor: Executor, report: _Reporter, should_stop: Callable[[], bool]
+) -> None:
+    """Keep every slot busy until nothing is left to do."""
+    in_flight = 0
+    while not should_stop():
+        while in_flight < executor.slots:
+            task = schedule.next_task(lambda range_id: _find_receipt(work, range_id))
+            if task is None:
+                break
+            executor.submit(task)
+            in_flight += 1
+        if not in_flight:
+            return
+        for done in executor.wait(POLL_S):
+            in_flight -= 1
+            report.send(_take(work, schedule, done))
+        _require_few_damaged(work, schedule)
+        for range_id in schedule.releasable():
+            work.store.delete(layout.segment_path(work.context.epoch, range_id))
+    raise Stopped
+
+
+def _take(work: Work, schedule: Schedule, done: Done) -> RangeReceipt | ShardReceipt | None:
+    """Book a task's end and return its receipt (None for a build that must wait), or raise its error."""
+    match done.result:
+        case RangeReceipt() as receipt:
+            schedule.range_done(receipt)
+            return receipt
+        case ShardReceipt() as receipt if isinstance(done.task, BuildTask):
+            schedule.shard_done(done.task.shard, receipt)
+            return receipt
+        case SegmentLost() as loss if isinstance(done.task, BuildTask):
+            return _take_loss(work, schedule, done.task, loss)
+        case BaseException() as error:
+            raise error
+        case result:
+            raise AssertionError(f"{type(done.task).__name__} returned {type(result).__name__}")
+
+
+def _take_loss(work: Work, schedule: Schedule, task: BuildTask, loss: SegmentLost) -> ShardReceipt | None:
+    """A concurrent run deletes segments of shards that it has built; otherwise the range is done again."""
+    name = task.shard.name
+    try:
+        data = work.store.read(layout.shard_receipt_path(work.context.epoch, name.split, name.index))
+    except NotFound:
+        work.store.delete(layout.segment_path(work.context.epoch, loss.range_id))
+        schedule.segment_lost(task.shard, loss.range_id, loss.detail)
+        return None
+    receipt = ShardReceipt.from_dict(orjson.loads(data))
+    schedule.shard_done(task.shard, receipt)
+    return receipt
+
+
+def _find_receipt(work: Work, range_id: int) -> RangeReceipt | None:
+    """A concurrent run's receipt of a range that this one has not started."""
+    try:
+        data = work.store.read(layout.range_receipt_path(work.context.epoch, range_id))
+    except NotFound:
+        return None
+    return RangeReceipt.from_dict(orjson.loads(data))
+
+
+def _require_few_damaged(work: Work, schedule: Schedule) -> None:
+    """Raise the first damaged file's error if there are more than the job allows."""
+    dropped = schedule.dropped_files()
+    n_files = len(work.plan.files)
+    allowed = work.limits.max_corrupt_files.allowed(n_files)
+    if len(dropped) <= allowed:
+        return
+    file = min(dropped)
+    raise DataError(
+        dropped[file],
+        f"{work.plan.files[file].uri}: {schedule.detail_of(file)} ({len(dropped)} damaged of {n_files} files; "
+        f"maxCorruptFiles allows {allowed})",
+        next_step="replace the file and start a new run, or raise maxCorruptFiles: damaged files are then "
+        "dropped whole, and the run goes on where it stopped",
+    )
+
+
+class _Reporter:
+    """Folds receipts into the numbers that a watcher sees."""
+
+    def __init__(self, plan: Plan, schedule: Schedule, ledger: Ledger, watch: Watcher) -> None:
+        self._plan = plan
+        self._schedule = schedule
+        self._ledger = ledger
+        self._watch = watch
+        self._counted: set[int] = set()
+        self._sums = Counter[str]()
+        self._total = int(plan.cut.range_bytes.sum())
+
+    def send(self, receipt: RangeReceipt | ShardReceipt | None) -> None:
+        for range_id in self._ledger.ranges.keys() - self._counted:
+            self._count(self._ledger.ranges[range_id])
+        assembly = self._schedule.assembly
+        self._watch(
+            Progress(
+                ranges_done=len(self._counted),
+                ranges=self._plan.n_ranges,
+                bytes_done=self._sums["stored"],
+                bytes_total=self._total,
+                tokens=self._sums["tokens"],
+                documents=self._sums["documents"],
+                quarantined=self._sums["quarantined"],
+                source_bytes=self._sums["source"],
+                shards_done=self._schedule.shards_done,
+                shards=sum(assembly.shard_counts) if assembly.is_complete else None,
+                receipt=receipt,
+            )
+        )
+
+    def _count(self, receipt: RangeReceipt) -> None:
+        self._counted.add(receipt.range_id)
+        self._sums["stored"] += receipt.stored_bytes
+        self._sums["source"] += receipt.source_bytes
+        for result in receipt.slices:
+            self._sums["tokens"] += sum(result.tokens)
+            self._sums["documents"] += sum(result.docs)
+            self._sums["quarantined"] += sum(result.quarantined.values())
