@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -83,7 +84,7 @@ def test_a_null_parent_is_a_null_text() -> None:
 @pytest.mark.parametrize("cuts", [[0, -1], [0, 1, -1], [0, 2, 3, 5, -1], [0, 7, -1], [0, 9, -1]], ids=str)
 def test_slices_of_row_groups_hold_the_rows_of_the_whole_file(cuts: list[int]) -> None:
     content = parquet(pa.array([text if n % 6 else None for n, text in enumerate(TEXTS)]), row_group_size=3)
-    parts = [read(content, start=start, end=end) for start, end in zip(cuts[:-1], cuts[1:], strict=True)]
+    parts = [read(content, start=start, end=end) for start, end in pairwise(cuts)]
     assert [item for part in parts for item in part[0]] == read(content)[0]
     assert [item[0] for part in parts for item in part[1]] == [0, 6, 12, 18]
     assert sum(part[2] for part in parts) == 20

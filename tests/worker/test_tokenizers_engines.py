@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -234,13 +233,16 @@ def test_decode_shows_text_specials_and_broken_ids(name: str) -> None:
 
 
 def test_about_one_document_in_so_many_is_sampled() -> None:
-    rng = random.Random(7)
-    documents = ["".join(rng.choices("abcdefgh ", k=rng.randrange(1, 600))) for _ in range(20_000)]
+    positions = np.cumsum(np.random.default_rng(7).integers(1, 600, 20_000))
+    files = np.arange(20_000) // 5_000
     for one_in in (2, 10, 64):
-        share = sum(is_sampled(document, one_in) for document in documents) / len(documents)
-        assert share == pytest.approx(1 / one_in, rel=0.2)
-    assert all(is_sampled(document, 1) for document in documents[:100])
+        assert is_sampled(positions, files, one_in).mean() == pytest.approx(1 / one_in, rel=0.2)
+    assert is_sampled(positions, files, 1).all()
 
 
-def test_documents_that_differ_only_in_length_are_sampled_apart() -> None:
-    assert 10 < sum(is_sampled("x" * n, 8) for n in range(300, 600)) < 90
+def test_the_same_documents_are_sampled_whatever_the_batches() -> None:
+    positions, files = np.arange(1_000) * 37, np.full(1_000, 3)
+    together = is_sampled(positions, files, 16)
+    apart = np.concatenate([is_sampled(positions[i : i + 7], files[i : i + 7], 16) for i in range(0, 1_000, 7)])
+    assert (together == apart).all()
+    assert not (together == is_sampled(positions, files + 1, 16)).all()

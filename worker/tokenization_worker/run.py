@@ -22,7 +22,6 @@ from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.commit import create_record
 from tokenization_worker.context import RunContext
-from tokenization_worker.encode import SAMPLE_ONE_IN
 from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, start_epoch
 from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.events import Finished, Planned, Resumed, Watcher, ignore
@@ -44,6 +43,7 @@ from tokenization_worker.readers.documents import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store, scheme_of
 from tokenization_worker.tokenizers.probe import EngineWanted, choose_engine, engine_by_name
+from tokenization_worker.tokenizers.sample import SAMPLE_ONE_IN
 from tokenization_worker.work import Work, do_missing_work
 
 

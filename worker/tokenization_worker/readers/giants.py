@@ -31,7 +31,8 @@ def smallest_text_bytes(
         begin, end = match.span()
         if end - begin <= max_document_bytes:
             continue
-        smallest = end - begin - 2 - 5 * data.count(b"\\", begin, end)  # \u0041 is 6 bytes of line, 1 of text
+        # Of text, a short escape is 1 byte of 2, and \u0041 is 1 of 6.
+        smallest = end - begin - 2 - data.count(b"\\", begin, end) - 4 * data.count(b"\\u", begin, end)
         if smallest > max_document_bytes:
             mark = f"{_MARK} {len(sizes)}"
             while mark.encode() in data:

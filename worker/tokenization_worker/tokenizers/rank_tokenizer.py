@@ -1,6 +1,6 @@
 """Tokenizers of tiktoken's kind: an encoding by name, or a `*.tiktoken` file.
 
-Owns how a rank table becomes a `Tokenizer`; where the table comes from is `ranks`' part, encoding the
+Owns how a rank table becomes a `Tokenizer`; where the table comes from is the part of `ranks`, encoding the
 engines'.
 """
 
@@ -21,7 +21,8 @@ from tokenization_worker.tokenizers.delimiter import (
     resolve_delimiter,
 )
 from tokenization_worker.tokenizers.fingerprint import fingerprint_ranks
-from tokenization_worker.tokenizers.ranks import KNOWN_FILES, RankTable, parse_ranks, read_known, read_named
+from tokenization_worker.tokenizers.rank_files import KNOWN_FILES
+from tokenization_worker.tokenizers.ranks import RankTable, parse_ranks, read_known, read_named
 from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine
 
 

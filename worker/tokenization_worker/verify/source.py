@@ -94,7 +94,8 @@ class SeekableStream(io.RawIOBase):
 def read_records(stream: ByteReader, uri: str, rules: SourceRules, start: int = 0) -> Iterator[Record]:
     """All records of a file in order; raises `Damaged`, also after records that look fine.
 
-    `start`: the position of the first record wanted, which must be one (numbers then count from it).
+    `start`: the position of the first record wanted; what lies before it is read (of a Parquet file: left out)
+    but not judged.
     """
     raw = SeekableStream(stream)
     stored = io.BufferedReader(raw, _BLOCK_BYTES)
@@ -118,13 +119,8 @@ def read_records(stream: ByteReader, uri: str, rules: SourceRules, start: int = 
             raise Damaged(FileOutcome.WRONG_ENCODING, f"byte order mark {mark.hex(' ')}")
     separator = b"\n" if format is SourceFormat.JSONL else rules.separator
     longest = _longest_line(rules) if format is SourceFormat.JSONL else rules.max_document_bytes
-    if start and not is_packed:
-        content.seek(start)
-        pieces = _split(_blocks(content, b""), separator, longest, start)
-    else:
-        pieces = _split(_blocks(content, head), separator, longest, 0)
     judge = _judge_line if format is SourceFormat.JSONL else _judge_piece
-    for number, (position, piece) in enumerate(pieces, 1):
+    for number, (position, piece) in enumerate(_split(_blocks(content, head), separator, longest), 1):
         if position >= start:
             record = judge(position, number, piece, rules)
             if record is not None:
@@ -182,12 +178,10 @@ def detect_format(head: bytes, uri: str, rules: SourceRules) -> SourceFormat:
     raise SpecError("SourceInvalid", f"cannot tell the format of {uri}", next_step="set source.format")
 
 
-def _split(
-    blocks: Iterator[bytes], separator: bytes | None, longest: int, start: int
-) -> Iterator[tuple[int, bytes | None]]:
+def _split(blocks: Iterator[bytes], separator: bytes | None, longest: int) -> Iterator[tuple[int, bytes | None]]:
     """(offset, content) of every piece, without separator and byte order mark; None: longer than `longest`."""
     buffer = bytearray()  # the bytes of the open piece that are kept; its last ones are never dropped
-    position = start  # of the open piece
+    position = 0  # of the open piece
     dropped = 0  # bytes of the open piece that are no longer in the buffer
     size = len(separator) if separator else 0
     for block in blocks:

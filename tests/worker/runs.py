@@ -1,0 +1,135 @@
+"""Running jobs from tests: in this process, or by the command line, and looking at what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tokenization_worker.api.job import TokenizationJob
+
+TOKJOB = Path(sys.executable).parent / "tokjob"
+
+JAXFORMER: dict[str, Any] = {
+    "tokenizer": {"name": "gpt-4"},
+    "output": {
+        "dtype": "UInt32",
+        "path": "{split}/{split}_{index:04d}",
+        "splits": [{"name": "test", "shards": 3}, {"name": "train"}],
+    },
+}
+NANOGPT: dict[str, Any] = {
+    "tokenizer": {"name": "gpt2"},
+    "output": {
+        "dtype": "UInt16",
+        "path": "edufineweb_{split}_{shard:06d}",
+        "splits": [{"name": "val", "shards": 1}, {"name": "train"}],
+    },
+}
+
+
+def make_job(source: Path, output: Path, /, *layers: dict[str, Any], **fields: Any) -> TokenizationJob:
+    """A job from `source` to `output`; `layers` and `fields` are blocks of spec, later ones on top."""
+    spec: dict[str, Any] = {
+        "source": {"uris": [str(source)]},
+        "tokenizer": {"name": "gpt2"},
+        "output": {"uri": str(output)},
+    }
+    for layer in (*layers, fields):
+        for name, value in layer.items():
+            if isinstance(value, dict):
+                spec.setdefault(name, {}).update(value)
+            else:
+                spec[name] = value
+    return TokenizationJob.from_object(
+        {
+            "apiVersion": "tokenization.dev/v1alpha1",
+            "kind": "TokenizationJob",
+            "metadata": {"name": "test"},
+            "spec": spec,
+        }
+    )
+
+
+def command(job: TokenizationJob, folder: Path, *options: str) -> list[str]:
+    """The command line that runs `job`, whose manifest is written into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = folder / "job.yaml"
+    manifest.write_text(job.to_yaml(), encoding="utf-8")
+    return [str(TOKJOB), "run", str(manifest), *options]
+
+
+def start(arguments: Sequence[str], log: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """Start a command in a process group of its own; standard output and errors go to `log`.*."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.with_suffix(".out").open("wb") as out, log.with_suffix(".err").open("wb") as err:
+        return subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+
+
+def kill_group(process: subprocess.Popen[bytes], number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process and all that it started; one that is gone already is fine."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def read_events(log: Path) -> list[dict[str, Any]]:
+    """The events of a `--json` run so far; a line that a kill has cut is left out."""
+    lines = log.with_suffix(".out").read_bytes().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+
+def files_below(folder: Path) -> set[str]:
+    """Paths of all files, relative to `folder`."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+def shard_files(output: Path) -> set[str]:
+    """Paths of all shard files of a dataset (or of an oracle's folder)."""
+    return {path for path in files_below(output) if path.endswith(".npy")}
+
+
+def difference(output: Path, expected: Path) -> str | None:
+    """The first way in which the shard files differ, in words; None where every byte is equal."""
+    mine, theirs = shard_files(output), shard_files(expected)
+    if mine != theirs:
+        return f"only in one of {output} and {expected}: {sorted(mine ^ theirs)[:10]}"
+    for path in sorted(mine):
+        a, b = (output / path).read_bytes(), (expected / path).read_bytes()
+        if a != b:
+            at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+            return f"{path} of {output}: {len(a)} bytes, expected {len(b)}; first difference at byte {at}"
+    return None
+
+
+def read_index(output: Path) -> dict[str, Any]:
+    index: dict[str, Any] = json.loads((output / "index.json").read_bytes())
+    return index
+
+
+_EXPECTED = re.compile(
+    r"index\.json|shards\.jsonl\.zst|[^_].*\.npy"
+    r"|_tokenization/(plan|quarantine\.jsonl\.zst|files\.jsonl\.zst|epochs/\d{4}\.json|files/\d{8}\.json"
+    r"|documents/\w+/\d{8}|ledger/\d+/(ranges/\d{8}\.json|shards/\w+/\d{8}\.json|quarantine/\d{8}-[0-9a-f]{16}\.jsonl))"
+)
+
+
+def leftovers(output: Path) -> list[str]:
+    """Everything in a finished output that has no business there: scratch, temporary files, unknown names."""
+    found = [path for path in files_below(output) if not _EXPECTED.fullmatch(path)]
+    if (output / "_tokenization" / "tmp").exists():
+        found.append("_tokenization/tmp/")
+    return sorted(found)

@@ -1,0 +1,204 @@
+"""One file's documents against their stream, token by token.
+
+The comparison owns the tokens [start, end) that the file claims. It accepts them only if the file's documents,
+delimiters included, are exactly these tokens, one after the other; a claim that is too short or too long is
+found at the file's end. With claims that tile the stream (`tables`) this proves that the shards are the
+concatenation of the documents. Memory: some MiB of text at a time, or the longest document.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenization_worker.verify.explain import LOOK_AHEAD, explain
+from tokenization_worker.verify.facts import FileClaim, ShardClaim
+from tokenization_worker.verify.report import Fault, Finding
+from tokenization_worker.verify.stream import MISSING, BadSidecar, Stream, Tokens
+
+_WINDOW_TOKENS = 1 << 20
+"""How far behind a fault the tokens are searched for the next document."""
+
+_REMEMBERED = 64
+_SHOWN = 8
+
+
+class Expected(NamedTuple):
+    """A document as it must stand in its stream; `position` is its place in the file."""
+
+    position: int
+    tokens: Tokens
+
+
+class StreamComparer:
+    """Takes the documents of one file and stream in order; collects findings."""
+
+    def __init__(self, stream: Stream, claim: FileClaim, number: int) -> None:
+        self.findings: list[Finding] = []
+        self.documents = 0
+        self.tokens_compared = 0
+        self._stream = stream
+        self._uri = claim.uri
+        self._file = claim.number
+        self._at = claim.starts[number]
+        self._end = claim.starts[number] + claim.tokens[number]
+        self._pending: deque[Expected] = deque()
+        self._before: deque[Expected] = deque(maxlen=_REMEMBERED)
+        self._is_lost = False
+
+    def add(self, documents: list[Expected]) -> None:
+        """Compare some more documents."""
+        self.documents += len(documents)
+        self._pending.extend(documents)
+        self._compare(is_end=False)
+
+    def finish(self) -> None:
+        """There are no more documents."""
+        self._compare(is_end=True)
+        if not self._is_lost and self._at < self._end:
+            self._report_added(self._stream.tokens(self._at, self._end))
+
+    def _compare(self, *, is_end: bool) -> None:
+        while self._pending and not self._is_lost:
+            self._take_equal()
+            if not self._pending or (len(self._pending) <= LOOK_AHEAD and not is_end):
+                return
+            self._take_different(is_end)
+        if self._is_lost:
+            self._pending.clear()
+
+    def _take_equal(self) -> None:
+        """Pass over the pending documents that stand where they should."""
+        expected = np.concatenate([document.tokens for document in self._pending])
+        found = self._stream.tokens(self._at, min(self._at + len(expected), self._end))
+        differ = np.flatnonzero(expected[: len(found)] != found)
+        equal = int(differ[0]) if len(differ) else len(found)
+        start = self._at
+        passed: list[Expected] = []
+        while self._pending and self._at - start + len(self._pending[0].tokens) <= equal:
+            passed.append(self._pending.popleft())
+            self._at += len(passed[-1].tokens)
+        self._before.extend(passed)
+        self.tokens_compared += self._at - start
+        self._check_sidecars(start, passed)
+
+    def _take_different(self, is_end: bool) -> None:
+        """Report what stands in the place of the first pending document, and go on behind it."""
+        expected = [document.tokens for document in self._pending]
+        size = sum(map(len, expected)) + _WINDOW_TOKENS
+        found = self._stream.tokens(self._at, min(self._at + size, self._end))
+        history = explain(expected, found, is_end=is_end and self._at + len(found) == self._end)
+        if history is None:
+            self._is_lost = True
+            self._report_replaced(1, found[: len(expected[0])])
+            self._report(Fault.NOT_ALIGNED, 0, self._pending[0], "the file's documents in order", "other tokens")
+            return
+        if history.swapped:
+            other = self._pending[history.swapped].position
+            place = f"the document at {self._pending[0].position:,}, then the one at {other:,}"
+            self._report(Fault.DOCUMENTS_SWAPPED, 0, self._pending[0], place, "them in each other's place")
+        elif not history.documents:
+            self._report_added(found[: history.tokens])
+        elif not history.tokens:
+            for document in list(self._pending)[: history.documents]:
+                self._report(Fault.DOCUMENT_LOST, 0, document, f"its {len(document.tokens):,} tokens", "none of them")
+        else:
+            self._report_replaced(history.documents, found[: history.tokens])
+        for _ in range(history.documents):
+            self._before.append(self._pending.popleft())
+        self._at += history.tokens
+
+    def _report_added(self, found: Tokens) -> None:
+        """Tokens that belong to none of the documents expected here."""
+        for document in (*self._pending, *reversed(self._before)):
+            if len(found) and np.array_equal(document.tokens, found):
+                what = f"one time the {len(found):,} tokens of the document"
+                self._report(Fault.DOCUMENT_DOUBLED, 0, document, what, "them once more")
+                return
+        around = self._pending[0] if self._pending else self._before[-1] if self._before else None
+        what = f"{len(found):,} tokens that are no document of the file: {_shown(found)}"
+        expected = "the next document" if self._pending else "the end of the file's tokens"
+        self._report(Fault.TOKENS_ADDED, 0, around, expected, what)
+
+    def _report_replaced(self, documents: int, found: Tokens) -> None:
+        """Other tokens in the place of some documents: where the first differs."""
+        replaced = list(self._pending)[:documents]
+        expected = np.concatenate([document.tokens for document in replaced])
+        both = min(len(expected), len(found))
+        differ = np.flatnonzero(expected[:both] != found[:both])
+        first = int(differ[0]) if len(differ) else both
+        begins = np.cumsum([0, *(len(document.tokens) for document in replaced[:-1])])
+        document = replaced[max(0, int(np.searchsorted(begins, first, side="right")) - 1)]
+        sizes = (len(expected), len(found))
+        size_words = ("", "") if sizes[0] == sizes[1] else tuple(f" ({size:,} tokens in all)" for size in sizes)
+        what = f"token {first:,} on: {_shown(expected[first:])}{size_words[0]}"
+        self._report(Fault.TOKENS_DIFFER, first, document, what, _shown(found[first:]) + size_words[1])
+
+    def _report(self, fault: Fault, offset: int, document: Expected | None, expected: str, found: str) -> None:
+        path, token = self._stream.place(self._at + offset)
+        position = None if document is None else document.position
+        self.findings.append(Finding(fault, expected, found, path, token, self._uri, position))
+
+    def _check_sidecars(self, start: int, documents: list[Expected]) -> None:
+        """The sidecars say where these documents, which stand at `start`, begin and end."""
+        lengths = np.array([len(document.tokens) for document in documents], dtype=np.int64)
+        ends = start + np.cumsum(lengths)
+        positions = np.array([document.position for document in documents], dtype=np.int64)[lengths > 0]
+        ends, begins = ends[lengths > 0], (ends - lengths)[lengths > 0]
+        for shard in self._stream.shards_of(start, self._at):
+            problem = self._sidecar_problem(shard, begins, ends, positions)
+            if problem is not None:
+                first = int(np.searchsorted(ends, shard.start, side="right"))
+                self.findings.append(
+                    Finding(
+                        Fault.SIDECAR_WRONG,
+                        *problem,
+                        shard.sidecar_path,
+                        max(0, int(begins[first]) - shard.start),
+                        self._uri,
+                        int(positions[first]),
+                    )
+                )
+
+    def _sidecar_problem(
+        self, shard: ShardClaim, begins: Tokens, ends: Tokens, positions: Tokens
+    ) -> tuple[str, str] | None:
+        """(expected, found) where the shard's sidecar disagrees with documents [begins, ends)."""
+        try:
+            sidecar = self._stream.sidecar(shard)
+        except BadSidecar:
+            return None  # reported with the shard
+        low, high = max(int(begins[0]), shard.start), min(int(ends[-1]), shard.end)
+        wanted = ends[(ends > low) & (ends <= high)]
+        last = int(np.searchsorted(ends, shard.end, side="left"))  # the document that holds the shard's last token
+        if high == shard.end and int(ends[last]) > shard.end:
+            wanted = np.append(wanted, shard.end)
+        entry_ends = shard.start + np.cumsum(sidecar.lengths)
+        listed = entry_ends[(entry_ends > low) & (entry_ends <= high)]
+        if not np.array_equal(wanted, listed):
+            at = np.setxor1d(wanted, listed)
+            token = int(at[0]) - shard.start if len(at) else 0
+            return (
+                f"{len(wanted):,} documents to end in it",
+                f"{len(listed):,}, the first difference at token {token:,}",
+            )
+        if low == shard.start:
+            first = int(np.searchsorted(ends, shard.start, side="right"))
+            place = (self._file, int(positions[first]), shard.start - int(begins[first]))
+            recorded = (sidecar.first_file, sidecar.first_position, sidecar.skipped)
+            if place != recorded:
+                return f"file, position and skipped tokens of its first document {place}", f"{recorded}"
+        if high == shard.end and sidecar.continues != (int(ends[last]) > shard.end):
+            return f"continues: {int(ends[last]) > shard.end}", f"{sidecar.continues}"
+        return None
+
+
+def _shown(tokens: Tokens) -> str:
+    """A few ids, for a message."""
+    ids = tokens[:_SHOWN].tolist()
+    if not ids:
+        return "nothing"
+    words = ["(missing)" if token == MISSING else str(token) for token in ids]
+    return "[" + ", ".join(words) + (", ...]" if len(tokens) > _SHOWN else "]")
