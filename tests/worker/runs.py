@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -66,24 +67,58 @@ def command(job: TokenizationJob, folder: Path, *options: str) -> list[str]:
     return [str(TOKJOB), "run", str(manifest), *options]
 
 
-def start(arguments: Sequence[str], log: Path, **environment: str) -> subprocess.Popen[bytes]:
-    """Start a command in a process group of its own; standard output and errors go to `log`.*."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.with_suffix(".out").open("wb") as out, log.with_suffix(".err").open("wb") as err:
-        return subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-            env={**os.environ, **environment},
-        )
+class Running:
+    """A command in a process group of its own; standard output and errors go to `log`.out and `log`.err.
 
+    All processes of the group hold the writing end of a pipe, so that its end says that every one is gone.
+    """
 
-def kill_group(process: subprocess.Popen[bytes], number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process and all that it started; one that is gone already is fine."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+    def __init__(self, arguments: Sequence[str], log: Path, **environment: str) -> None:
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._alive, held = os.pipe()
+        with log.with_suffix(".out").open("wb") as out, log.with_suffix(".err").open("wb") as err:
+            self.process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                pass_fds=(held,),
+                env={**os.environ, **environment},
+            )
+        os.close(held)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def errors(self) -> str:
+        return self.log.with_suffix(".err").read_text(encoding="utf-8")
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the whole group; one that is gone already is fine."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def kill(self) -> int:
+        """SIGKILL the group, wait until every process of it is gone, and return the first one's exit code."""
+        self.signal(signal.SIGKILL)
+        return self.wait()
+
+    def wait(self, timeout_s: float = 120) -> int:
+        """Wait until every process of the group is gone; the exit code of the first one."""
+        code = self.process.wait(timeout_s)
+        ready, _, _ = select.select([self._alive], [], [], timeout_s)
+        if not ready:
+            raise TimeoutError(f"a worker of {self.process.args!r} outlived it")
+        os.close(self._alive)
+        return code
+
+    def events(self) -> list[dict[str, Any]]:
+        """What a `--json` run has told so far."""
+        return read_events(self.log)
 
 
 def read_events(log: Path) -> list[dict[str, Any]]:

@@ -107,13 +107,14 @@ def pad_to_multiple(name: str, texts: list[str], shard_tokens: int) -> list[str]
 
 def straddling(name: str, shard_tokens: int) -> list[str]:
     """Documents of less than a shard, so placed that the border after the last leading shard lies inside one."""
-    leading = 3 if name == "cl100k_base" else 1
+    border = (3 if name == "cl100k_base" else 1) * shard_tokens
     texts = [text for text in take_documents(200_000, odd=False) if 1_200 < len(text) < 2_400]
-    ends = np.cumsum([len(oracle.delimited(name, [text])) for text in texts])
-    starts = np.append(0, ends[:-1])
-    border = leading * shard_tokens
-    assert ((starts + 50 < border) & (border < ends - 50) & (ends - starts < shard_tokens)).any()
-    return texts
+    while True:
+        ends = np.cumsum([len(oracle.delimited(name, [text])) for text in texts])
+        starts = np.append(0, ends[:-1])
+        if ((starts + 50 < border) & (border < ends - 50) & (ends - starts < shard_tokens)).any():
+            return texts
+        del texts[0]
 
 
 HARD_TEXTS: dict[str, Callable[[str], list[str]]] = {

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from tokenization_worker import layout
-from tokenization_worker.errors import ChangedError
+from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.storage.base import NotFound, Store
 
 FORMAT_VERSION = 1
@@ -41,6 +41,22 @@ def read_index(store: Store) -> Index | None:
             next_step="use the version of this program that wrote it",
         )
     return dict(index)
+
+
+def require_index(store: Store) -> Index:
+    """The index at `store`; raises `SpecError("NotADataset")`, saying what is there instead."""
+    index = read_index(store)
+    if index is not None:
+        return index
+    if store.stat(layout.PLAN) is not None:
+        done = sum("/ranges/" in entry.path for entry in store.list(layout.LEDGER))
+        there = f"an unfinished run: a plan and the receipts of {done:,} ranges"
+        next_step = "start its job again, which goes on where it stopped; tokjob status shows how far it is"
+    elif any(True for _ in store.list()):
+        there, next_step = "files, but none of ours", "give the output.uri of a finished job"
+    else:
+        there, next_step = "nothing", "check the path: it must be the output.uri of a finished job"
+    raise SpecError("NotADataset", f"{store.uri} has no {layout.INDEX}: there is {there}", next_step=next_step)
 
 
 def is_proven(store: Store, index: Index, run_key: str) -> bool:

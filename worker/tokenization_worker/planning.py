@@ -182,12 +182,13 @@ def _estimate(
         first = number * step
         last = first + step if number + 1 < len(samples) else len(files)
         scale = sum(file.size for file in files[first:last]) / head.stored_bytes
+        texts, share = _shorten(head.texts, SAMPLE_BYTES)
         started = time.perf_counter()
-        ids = tokenizer.reference.encode(head.texts).ids if head.texts else ()
-        seconds += (time.perf_counter() - started) * scale
-        tokens += (len(ids) + (len(head.texts) if tokenizer.delimiter_id is not None else 0)) * scale
+        ids = tokenizer.reference.encode(texts).ids if texts else ()
+        seconds += (time.perf_counter() - started) * scale / share
+        tokens += (len(ids) / share + (len(head.texts) if tokenizer.delimiter_id is not None else 0)) * scale
         source_bytes += head.source_bytes * scale
-        text_bytes += sum(len(text.encode()) for text in head.texts) * scale
+        text_bytes += sum(len(text.encode()) for text in texts) * scale / share
     return Estimate(
         tokens=round(tokens),
         source_bytes=round(source_bytes),
@@ -196,6 +197,18 @@ def _estimate(
         bytes_per_token=text_bytes / tokens if tokens else 0.0,
         sampled_bytes=sum(head.source_bytes for _, head in samples),
     )
+
+
+def _shorten(texts: list[str], most: int) -> tuple[list[str], float]:
+    """The first `most` characters of the texts, and what share of all characters that is."""
+    kept, room = [], most
+    for text in texts:
+        kept.append(text[:room])
+        room -= len(kept[-1])
+        if room <= 0:
+            break
+    total = sum(map(len, texts))
+    return kept, sum(map(len, kept)) / total if total else 1.0
 
 
 def make_plan_of(prepared: Prepared, slots: int | None) -> Plan:

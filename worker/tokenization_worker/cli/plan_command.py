@@ -44,7 +44,7 @@ def _lines(outlook: Outlook) -> list[str]:
         f"source     {outlook.files:,} files  {short_bytes(outlook.stored_bytes)} stored  "
         f"~{short_bytes(outlook.source_bytes)} decompressed",
         f"tokens     ~{short_count(outlook.tokens)} with {outlook.tokenizer} "
-        f"(~{outlook.bytes_per_token:.2f} bytes of text/token, from {short_bytes(outlook.sampled_bytes)} of the source)",
+        f"(~{outlook.bytes_per_token:.2f} bytes of text/token, from a sample of {short_bytes(outlook.sampled_bytes)})",
         f"ranges     {outlook.ranges:,} of up to {short_bytes(outlook.largest_range)}",
         f"output     {outlook.output}  ~{outlook.shards:,} shards  {outlook.dtype}  "
         f"{short_bytes(outlook.shard_bytes)}, as much again for a while{free}",

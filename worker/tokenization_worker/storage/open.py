@@ -29,7 +29,7 @@ def open_store(uri: str) -> Store:
 
         return LocalStore(plain_path(uri))
     if scheme == "gs":
-        from tokenization_worker.storage.gcs import GcsStore
+        from tokenization_worker.storage.gcs_store import GcsStore
 
         return GcsStore(uri)
     raise SpecError(

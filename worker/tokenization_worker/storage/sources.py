@@ -55,7 +55,7 @@ def _source(scheme: str) -> Source:
 
         return LocalSource()
     if scheme == "gs":
-        from tokenization_worker.storage.gcs import GcsSource
+        from tokenization_worker.storage.gcs_source import GcsSource
 
         return GcsSource()
     raise SpecError(

@@ -24,6 +24,9 @@ _WINDOW_TOKENS = 1 << 20
 _REMEMBERED = 64
 _SHOWN = 8
 
+MOST_FINDINGS = 20
+"""Of one file and stream; then the rest of it is left alone: where nothing is right, looking for what is takes long."""
+
 
 class Expected(NamedTuple):
     """A document as it must stand in its stream; `position` is its place in the file."""
@@ -47,6 +50,7 @@ class StreamComparer:
         self._pending: deque[Expected] = deque()
         self._before: deque[Expected] = deque(maxlen=_REMEMBERED)
         self._is_lost = False
+        self._wrong_sidecars: set[str] = set()
 
     def add(self, documents: list[Expected]) -> None:
         """Compare some more documents."""
@@ -58,7 +62,8 @@ class StreamComparer:
         """There are no more documents."""
         self._compare(is_end=True)
         if not self._is_lost and self._at < self._end:
-            self._report_added(self._stream.tokens(self._at, self._end))
+            end = min(self._end, self._at + _WINDOW_TOKENS)
+            self._report_added(self._stream.tokens(self._at, end), self._end - self._at)
 
     def _compare(self, *, is_end: bool) -> None:
         while self._pending and not self._is_lost:
@@ -86,6 +91,11 @@ class StreamComparer:
 
     def _take_different(self, is_end: bool) -> None:
         """Report what stands in the place of the first pending document, and go on behind it."""
+        if len(self.findings) >= MOST_FINDINGS:
+            self._is_lost = True
+            what = f"more than {MOST_FINDINGS} differences; the rest of the file was not compared"
+            self._report(Fault.NOT_ALIGNED, 0, self._pending[0], "the file's documents", what)
+            return
         expected = [document.tokens for document in self._pending]
         size = sum(map(len, expected)) + _WINDOW_TOKENS
         found = self._stream.tokens(self._at, min(self._at + size, self._end))
@@ -100,7 +110,7 @@ class StreamComparer:
             place = f"the document at {self._pending[0].position:,}, then the one at {other:,}"
             self._report(Fault.DOCUMENTS_SWAPPED, 0, self._pending[0], place, "them in each other's place")
         elif not history.documents:
-            self._report_added(found[: history.tokens])
+            self._report_added(found[: history.tokens], history.tokens)
         elif not history.tokens:
             for document in list(self._pending)[: history.documents]:
                 self._report(Fault.DOCUMENT_LOST, 0, document, f"its {len(document.tokens):,} tokens", "none of them")
@@ -110,15 +120,15 @@ class StreamComparer:
             self._before.append(self._pending.popleft())
         self._at += history.tokens
 
-    def _report_added(self, found: Tokens) -> None:
-        """Tokens that belong to none of the documents expected here."""
+    def _report_added(self, found: Tokens, size: int) -> None:
+        """`size` tokens that belong to none of the documents expected here; `found` are the first of them."""
         for document in (*self._pending, *reversed(self._before)):
-            if len(found) and np.array_equal(document.tokens, found):
-                what = f"one time the {len(found):,} tokens of the document"
+            if np.array_equal(document.tokens, found):
+                what = f"one time the {size:,} tokens of the document"
                 self._report(Fault.DOCUMENT_DOUBLED, 0, document, what, "them once more")
                 return
         around = self._pending[0] if self._pending else self._before[-1] if self._before else None
-        what = f"{len(found):,} tokens that are no document of the file: {_shown(found)}"
+        what = f"{size:,} tokens that are no document of the file: {_shown(found)}"
         expected = "the next document" if self._pending else "the end of the file's tokens"
         self._report(Fault.TOKENS_ADDED, 0, around, expected, what)
 
@@ -143,13 +153,16 @@ class StreamComparer:
 
     def _check_sidecars(self, start: int, documents: list[Expected]) -> None:
         """The sidecars say where these documents, which stand at `start`, begin and end."""
+        if start == self._at:
+            return
         lengths = np.array([len(document.tokens) for document in documents], dtype=np.int64)
         ends = start + np.cumsum(lengths)
         positions = np.array([document.position for document in documents], dtype=np.int64)[lengths > 0]
         ends, begins = ends[lengths > 0], (ends - lengths)[lengths > 0]
         for shard in self._stream.shards_of(start, self._at):
             problem = self._sidecar_problem(shard, begins, ends, positions)
-            if problem is not None:
+            if problem is not None and shard.sidecar_path not in self._wrong_sidecars:
+                self._wrong_sidecars.add(shard.sidecar_path)
                 first = int(np.searchsorted(ends, shard.start, side="right"))
                 self.findings.append(
                     Finding(

@@ -40,7 +40,7 @@ def compute_digest(
     dropped = Counter(file.outcome for file in files if not file.is_read)
     content = {key: value for key, value in index.items() if key not in ("digest", "dataKey", "run")} | {
         "tokenizer": {key: value for key, value in index["tokenizer"].items() if key != "name"},
-        "splits": [_split(split.name, shard_rows) for split in facts.splits],
+        "splits": split_entries(facts, shard_rows),
         "conservation": {
             "read": written + len(quarantine_rows),
             "written": written,
@@ -55,20 +55,21 @@ def compute_digest(
     return digest.hexdigest()
 
 
-def split_digest(rows: Rows) -> str:
-    """The digest of a split in the index: SHA-256 of its rows in the shards table."""
-    return sha256(b"".join(orjson.dumps(row) + b"\n" for row in rows)).hexdigest()
-
-
-def _split(name: str, shard_rows: Rows) -> dict[str, Any]:
-    mine = [row for row in shard_rows if row["split"] == name]
-    return {
-        "name": name,
-        "documents": sum(row["documents"] for row in mine),
-        "tokens": sum(row["tokens"] for row in mine),
-        "shards": len(mine),
-        "digest": split_digest(mine),
-    }
+def split_entries(facts: Facts, shard_rows: Rows) -> list[dict[str, Any]]:
+    """The index's entry of every split: the sums over its rows of the shards table, and their SHA-256."""
+    entries = []
+    for split in facts.splits:
+        mine = [row for row in shard_rows if row["split"] == split.name]
+        entries.append(
+            {
+                "name": split.name,
+                "documents": sum(row["documents"] for row in mine),
+                "tokens": sum(row["tokens"] for row in mine),
+                "shards": len(mine),
+                "digest": sha256(b"".join(orjson.dumps(row) + b"\n" for row in mine)).hexdigest(),
+            }
+        )
+    return entries
 
 
 def _row(check: ShardCheck) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -32,9 +33,12 @@ else:
     from backports import zstd as zstd
 
 NPY_SUFFIX = ".npy"
-_DTYPES = {"UInt16": np.dtype("<u2"), "UInt32": np.dtype("<u4")}
+_DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"UInt16": np.dtype("<u2"), "UInt32": np.dtype("<u4")}
 
 Rows = list[dict[str, Any]]
+
+Refused = tuple[int, int, str]
+"""Position, line or row, and reason of an unusable document."""
 
 
 class Unreadable(Exception):
@@ -191,6 +195,18 @@ def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
         problem = f"row {number + 1}: {type(error).__name__}: {error}"
         raise Unreadable(Finding(Fault.TABLE_CORRUPT, "all fields", problem, layout.FILES_TABLE)) from error
     return files
+
+
+def read_refused(rows: Rows) -> dict[str, tuple[Refused, ...]]:
+    """The quarantine table's rows by file; raises `Unreadable`."""
+    refused: defaultdict[str, list[Refused]] = defaultdict(list)
+    try:
+        for row in rows:
+            refused[str(row["uri"])].append((int(row["position"]), int(row["record"]), str(row["reason"])))
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise Unreadable(Finding(Fault.TABLE_CORRUPT, "all fields", problem, layout.QUARANTINE_TABLE)) from error
+    return {uri: tuple(items) for uri, items in refused.items()}
 
 
 def _counts(value: Any, n_streams: int) -> tuple[int, ...]:

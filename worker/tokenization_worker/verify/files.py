@@ -20,17 +20,12 @@ from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.sources import Changed, open_unchanged
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verify.compare import Expected, StreamComparer
-from tokenization_worker.verify.facts import Facts, FileClaim, stream_of
+from tokenization_worker.verify.facts import Facts, FileClaim, Refused, stream_of
 from tokenization_worker.verify.report import Fault, Finding
 from tokenization_worker.verify.source import Damaged, Record, read_records
 from tokenization_worker.verify.stream import BadSidecar, Stream, Tokens
 
 _BATCH_BYTES = 1 << 20
-_MOST_FINDINGS = 20
-"""Of one file; what comes after is counted only."""
-
-Refused = tuple[int, int, str]
-"""Position, line or row, reason of an unusable document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +210,6 @@ def _compare_all(facts: Facts, task: FileTask) -> FileCheck:
             comparer.finish()
         findings.extend(counts.findings())
     found = [finding for comparer in comparers for finding in comparer.findings]
-    if len(found) > _MOST_FINDINGS:
-        left = f"{len(found):,} differences, of which {_MOST_FINDINGS} are listed"
-        more = Finding(Fault.NOT_ALIGNED, "the file's documents", left, uri=task.claim.uri)
-        found = [*found[:_MOST_FINDINGS], more]
     documents = sum(counts.documents)
     compared = sum(comparer.tokens_compared for comparer in comparers)
     return FileCheck((*found, *findings), documents, len(counts.refused), documents, compared)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import BufferedReader
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.documents import FileOutcome, Reason
@@ -18,7 +17,7 @@ _ROWS = 16
 """Rows held at once: 16 of the largest documents allowed are 1 GiB."""
 
 
-def read_rows(stored: BufferedReader, raw: SeekableStream, rules: SourceRules, start: int) -> Iterator[Record]:
+def read_rows(stored: BinaryIO, raw: SeekableStream, rules: SourceRules, start: int) -> Iterator[Record]:
     """The rows from `start` on; raises `Damaged`. An error of the store passes through unchanged."""
     pa = _import_pyarrow()
     try:
@@ -58,7 +57,7 @@ def _import_pyarrow() -> Any:
 
 
 def _require_text(pa: Any, schema: Any, names: list[str]) -> None:
-    type_ = None
+    type_: Any = None
     fields = schema
     for name in names:
         index = fields.get_field_index(name) if fields is not None else -1

@@ -139,9 +139,9 @@ def _tokens_of_header(facts: Facts, head: bytes) -> int | None:
     """The number of tokens by the .npy header; None if it is not the header of a shard of this dataset."""
     buffer = BytesIO(head)
     try:
-        if np.lib.format.read_magic(buffer) != (1, 0):  # type: ignore[arg-type]
+        if np.lib.format.read_magic(buffer) != (1, 0):
             return None
-        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(buffer)  # type: ignore[arg-type]
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(buffer)
     except ValueError:
         return None
     is_ours = len(shape) == 1 and not fortran_order and dtype == facts.dtype and buffer.tell() == HEADER_BYTES
@@ -185,7 +185,7 @@ def check_neighbours(checks: list[ShardCheck]) -> list[Finding]:
 
     `checks`: all shards of one stream in order.
     """
-    findings = []
+    findings: list[Finding] = []
     behind = 0  # tokens, in earlier shards, of the document that goes on
     for check, following in pairwise([*checks, None]):
         assert check is not None

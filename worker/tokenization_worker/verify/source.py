@@ -98,7 +98,7 @@ def read_records(stream: ByteReader, uri: str, rules: SourceRules, start: int = 
     but not judged.
     """
     raw = SeekableStream(stream)
-    stored = io.BufferedReader(raw, _BLOCK_BYTES)
+    stored = cast(BinaryIO, io.BufferedReader(raw, _BLOCK_BYTES))
     magic = stored.read(4)
     stored.seek(0)
     if not magic and (uri.endswith(_NEVER_EMPTY) or rules.format is SourceFormat.PARQUET):
@@ -127,13 +127,13 @@ def read_records(stream: ByteReader, uri: str, rules: SourceRules, start: int = 
                 yield record
 
 
-def _decompressed(stored: io.BufferedReader, magic: bytes) -> tuple[BinaryIO, bool]:
+def _decompressed(stored: BinaryIO, magic: bytes) -> tuple[BinaryIO, bool]:
     """The content of a file, and whether it was compressed; by its first bytes, whatever its name is."""
     if magic[:2] == b"\x1f\x8b":
         return cast(BinaryIO, gzip.GzipFile(fileobj=stored, mode="rb")), True
     is_skippable = magic[1:] == b"\x2a\x4d\x18" and 0x50 <= magic[0] <= 0x5F
     if magic == b"\x28\xb5\x2f\xfd" or is_skippable:
-        windows = {zstd.DecompressionParameter.window_log_max: 31}
+        windows: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 31}
         return cast(BinaryIO, zstd.ZstdFile(stored, options=windows)), True
     return stored, False
 

@@ -1,0 +1,276 @@
+"""Plants faults into a finished dataset so well that only the source can tell.
+
+A `Planter` knows every document of a dataset as a correct run writes it. A fault changes that list; `write` then
+makes everything anew that is derived from it: shards, sidecars, receipts, tables, counts, checksums, digests and
+the index. Without a fault it writes back what was there, byte for byte, which a test holds it to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import orjson
+
+from tokenization_worker import layout
+from tokenization_worker.api.data import DelimiterPosition, SourceFormat, SplitSpec
+from tokenization_worker.api.keys import data_key
+from tokenization_worker.documents import ShardDocuments
+from tokenization_worker.formats import npy
+from tokenization_worker.plan import Plan
+from tokenization_worker.readers.decompress import zstd
+from tokenization_worker.readers.documents import DamagedFile, FileSlice, ReadOptions
+from tokenization_worker.readers.open import read_documents
+from tokenization_worker.splits import Streams, stream_of
+from tokenization_worker.storage.local import version_of
+from tokenization_worker.storage.sources import open_source
+from tokenization_worker.tokenizers.load import load_tokenizer
+from tokenization_worker.verify.facts import Facts, read_facts, read_table
+from tokenization_worker.storage.open import open_store
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document in its stream; `place` is what a finding must name."""
+
+    file: int
+    uri: str
+    position: int
+    stream: int
+    tokens: tuple[int, ...]
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.uri, self.position
+
+
+class Planter:
+    """A dataset below `output`, open for forgery. `documents`: all that are written, in source order."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.index: Row = orjson.loads((output / layout.INDEX).read_bytes())
+        self.files = self._read_table(layout.FILES_TABLE)
+        self.quarantine = self._read_table(layout.QUARANTINE_TABLE)
+        store = open_store(str(output))
+        self.facts: Facts = read_facts(store, self.index, read_table(store, layout.SHARDS_TABLE))
+        self._streams = Streams(
+            tuple(SplitSpec(split.name, split.shards, split.share) for split in self.facts.splits)
+        )
+        self.documents = [
+            document for number, row in enumerate(self.files) for document in self._documents_of(number, row["uri"])
+        ]
+
+    def _read_table(self, path: str) -> list[Row]:
+        return [orjson.loads(line) for line in zstd.decompress((self.output / path).read_bytes()).splitlines()]
+
+    def _documents_of(self, number: int, uri: str) -> list[Document]:
+        rules, facts = self.facts.rules, self.facts
+        options = ReadOptions(rules.format, rules.text_field, rules.separator, rules.max_document_bytes)
+        engine = load_tokenizer(facts.tokenizer).reference
+        delimiter = [] if facts.delimiter_id is None else [facts.delimiter_id]
+        thresholds = self._streams.thresholds() if self._streams.by_hash else []
+        documents = []
+        try:
+            for batch in read_documents(FileSlice(number, uri, Path(uri).stat().st_size, ""), options, open_source):
+                for text, position in zip(batch.texts, batch.positions.tolist(), strict=True):
+                    ids = engine.encode([text]).ids.tolist()
+                    before = facts.delimiter_position is DelimiterPosition.BEFORE
+                    tokens = delimiter + ids if before else ids + delimiter
+                    stream = stream_of(text.encode(), thresholds)
+                    documents.append(Document(number, uri, position, stream, tuple(tokens)))
+        except DamagedFile:
+            return []
+        return documents
+
+    def in_stream(self, stream: int) -> list[Document]:
+        return [document for document in self.documents if document.stream == stream]
+
+    def start_of(self, document: Document) -> tuple[str, int]:
+        """The shard that holds the document's first token, and which of its tokens that is."""
+        start = 0
+        for other in self.in_stream(document.stream):
+            if other is document:
+                number, token = divmod(start, self.facts.shard_tokens)
+                return self._shard_path(document.stream, number), token
+            start += len(other.tokens)
+        raise ValueError(f"{document} is not in its stream")
+
+    def _shard_path(self, stream: int, number: int) -> str:
+        name = self._streams.name_shard(stream, number)
+        return layout.shard_path(
+            self.facts.path_template, npy.SUFFIX, split=name.split, index=name.index, shard=name.shard
+        )
+
+    def write(self) -> None:
+        """Make the dataset anew from `documents`, `files` and `quarantine`."""
+        shard_rows: list[Row] = []
+        for row in self._read_table(layout.SHARDS_TABLE):
+            (self.output / row["path"]).unlink()
+            (self.output / layout.documents_path(row["split"], row["index"])).unlink()
+        for stream in range(self._streams.count):
+            shard_rows += self._write_stream(stream)
+        self._count_files()
+        self._write_receipts(shard_rows)
+        self._write_table(layout.SHARDS_TABLE, shard_rows)
+        self._write_table(layout.FILES_TABLE, self.files)
+        self._write_table(layout.QUARANTINE_TABLE, self.quarantine)
+        self._write_index(shard_rows)
+
+    def _write_stream(self, stream: int) -> list[Row]:
+        documents = [document for document in self.in_stream(stream) if document.tokens]
+        tokens = np.array([token for document in documents for token in document.tokens], dtype=self.facts.dtype)
+        ends = np.cumsum([len(document.tokens) for document in documents])
+        rows = []
+        for number, start in enumerate(range(0, len(tokens), self.facts.shard_tokens)):
+            name = self._streams.name_shard(stream, number)
+            part = tokens[start : start + self.facts.shard_tokens]
+            end = start + len(part)
+            path = self._shard_path(stream, number)
+            data = npy.header(len(part), self.facts.dtype) + part.tobytes()
+            (self.output / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.output / path).write_bytes(data)
+            first = int(np.searchsorted(ends, start, side="right"))
+            last = int(np.searchsorted(ends, end, side="left"))
+            borders = [start, *ends[first:last].tolist(), end]
+            skipped = start - (int(ends[first - 1]) if first else 0)
+            sidecar = ShardDocuments(
+                lengths=np.diff(borders).astype(np.uint32),
+                documents=len(borders) - 1 - (skipped > 0),
+                first_file=documents[first].file,
+                first_position=documents[first].position,
+                skipped=skipped,
+                continues=int(ends[last]) > end,
+            ).to_bytes()
+            sidecar_path = self.output / layout.documents_path(name.split, name.index)
+            sidecar_path.write_bytes(sidecar)
+            rows.append(
+                {
+                    "split": name.split,
+                    "index": name.index,
+                    "path": path,
+                    "tokens": len(part),
+                    "documents": len(borders) - 1 - (skipped > 0),
+                    "bytes": len(data),
+                    "crc32c": f"{google_crc32c.value(data):08x}",
+                    "sha256": sha256(data).hexdigest(),
+                    "documentsSha256": sha256(sidecar).hexdigest(),
+                }
+            )
+        return rows
+
+    def _count_files(self) -> None:
+        for number, row in enumerate(self.files):
+            if row["outcome"] != "Read":
+                row.update(read=None, documents=None, tokens=None, quarantined=None)
+                continue
+            mine = [document for document in self.documents if document.file == number]
+            streams = range(self._streams.count)
+            row["documents"] = [sum(document.stream == stream for document in mine) for stream in streams]
+            row["tokens"] = [
+                sum(len(document.tokens) for document in mine if document.stream == stream) for stream in streams
+            ]
+            row["quarantined"] = sum(item["uri"] == row["uri"] for item in self.quarantine)
+            row["read"] = len(mine) + row["quarantined"]
+
+    def _write_receipts(self, shard_rows: list[Row]) -> None:
+        """Ranges: what each slice gave. Shards: what was written."""
+        plan = Plan.from_bytes((self.output / layout.PLAN).read_bytes(), "plan")
+        for range_id in range(plan.n_ranges):
+            path = self.output / layout.range_receipt_path(0, range_id)
+            receipt = orjson.loads(path.read_bytes())
+            for item, piece in zip(receipt["slices"], plan.slices(range_id), strict=True):
+                mine = [d for d in self.documents if d.file == piece.file and _is_inside(d.position, piece)]
+                streams = [[d for d in mine if d.stream == stream] for stream in range(self._streams.count)]
+                item["docs"] = [len(documents) for documents in streams]
+                item["tokens"] = [sum(len(d.tokens) for d in documents) for documents in streams]
+                crc = [_slice_crc(documents, self.facts.dtype) for documents in streams]
+                quarantined = sorted(item["quarantined"].items())
+                counts = [item["tokens"], item["docs"], crc, item["records"], quarantined]
+                item["digest"] = sha256(orjson.dumps(counts)).hexdigest()[:32]
+            _write_record(path, receipt)
+        kept = set()
+        for row in shard_rows:
+            path = self.output / layout.shard_receipt_path(0, row["split"], row["index"])
+            receipt = orjson.loads(path.read_bytes()) if path.exists() else {}
+            receipt.update(
+                split=row["split"],
+                index=row["index"],
+                path=row["path"],
+                tokens=row["tokens"],
+                documents=row["documents"],
+                bytes=row["bytes"],
+                crc32c=int(row["crc32c"], 16),
+                sha256=row["sha256"],
+                documents_sha256=row["documentsSha256"],
+                version=version_of((self.output / row["path"]).stat()),
+            )
+            _write_record(path, receipt)
+            kept.add(path)
+        for path in (self.output / layout.LEDGER / "0/shards").rglob("*.json"):
+            if path not in kept:
+                path.unlink()
+
+    def _write_table(self, path: str, rows: Sequence[Row]) -> None:
+        (self.output / path).write_bytes(zstd.compress(_json_lines(rows)))
+
+    def _write_index(self, shard_rows: list[Row]) -> None:
+        written = len(self.documents)
+        reasons = [row["reason"] for row in self.quarantine]
+        outcomes = [row["outcome"] for row in self.files]
+        content = {key: value for key, value in self.index.items() if key not in ("digest", "dataKey", "run")}
+        content["tokens"] = sum(row["tokens"] for row in shard_rows)
+        content["conservation"] = {
+            "read": written + len(reasons),
+            "written": written,
+            "quarantined": {reason: reasons.count(reason) for reason in sorted(set(reasons))},
+            "files": {"Read": outcomes.count("Read")}
+            | {outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes) - {"Read"})},
+        }
+        content["splits"] = []
+        for split in self.facts.splits:
+            mine = [row for row in shard_rows if row["split"] == split.name]
+            sums = {name: sum(row[name] for row in mine) for name in ("documents", "tokens")}
+            digest = sha256(_json_lines(mine)).hexdigest()
+            content["splits"].append({"name": split.name, **sums, "shards": len(mine), "digest": digest})
+        nameless = {key: value for key, value in content["tokenizer"].items() if key != "name"}
+        digest = sha256(_canonical(content | {"tokenizer": nameless}))
+        digest.update(_json_lines(shard_rows) + _json_lines(self.quarantine))
+        files = [(row["uri"], row["size"], row["version"]) for row in self.files]
+        identity = {"digest": digest.hexdigest(), "dataKey": data_key(self.index["data"], files)}
+        (self.output / layout.INDEX).write_bytes(_canonical(content | identity | {"run": self.index["run"]}))
+
+
+def _is_inside(position: int, piece: FileSlice) -> bool:
+    if piece.kind is not None and piece.kind.format is SourceFormat.PARQUET:
+        return True  # these corpora cut no Parquet file
+    return piece.start <= position and (piece.end < 0 or position < piece.end)
+
+
+def _slice_crc(documents: list[Document], dtype: np.dtype[np.unsignedinteger]) -> int:
+    if not documents:
+        return 0
+    tokens = np.array([token for document in documents for token in document.tokens], dtype=dtype)
+    lengths = np.array([len(document.tokens) for document in documents], dtype=np.uint32)
+    return google_crc32c.extend(google_crc32c.value(tokens.tobytes()), lengths.tobytes())
+
+
+def _write_record(path: Path, record: Row) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_canonical(record))
+
+
+def _canonical(value: Row) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+def _json_lines(rows: Sequence[Row]) -> bytes:
+    return b"".join(orjson.dumps(row) + b"\n" for row in rows)

@@ -1,0 +1,196 @@
+"""The Google Cloud Storage client and what its errors mean: one client a process, one mapping for all callers.
+
+Importing this module costs 0.2 s (the client library): `open` and `sources` do so only for `gs://`. What is
+retried: reads, and writes that name the generation they expect; the library's back-off, 120 s in all.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import google_crc32c
+import urllib3.exceptions
+from google.api_core import exceptions
+from google.api_core.retry import Retry
+from google.auth import exceptions as auth_exceptions
+from google.cloud.storage import Client
+from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+from google.cloud.storage.retry import DEFAULT_RETRY
+
+from tokenization_worker.errors import SpecError, TemporaryError
+
+Blob: TypeAlias = Any
+"""The library's handle of an object. It has no type annotations, so `Any` is what there is to say."""
+
+RETRY: Retry = DEFAULT_RETRY
+"""For calls that may be repeated: 429, 5xx, broken connections and time-outs, for 120 s."""
+
+http_error: Callable[[int, str], exceptions.GoogleAPICallError] = exceptions.from_http_status
+"""The library's exception for a status code and the service's words."""
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_PRINCIPAL = re.compile(r"([^\s\"':]+@[^\s\"']+) does not have")
+
+
+class Access(NamedTuple):
+    """What a call was about to do, for the message if it may not: an IAM permission and a role that has it."""
+
+    verb: str
+    permission: str
+    reason: str
+    role: str
+
+
+WRITE = Access("write", "storage.objects.create", "OutputNotWritable", "roles/storage.objectUser")
+DELETE = Access("delete", "storage.objects.delete", "OutputNotWritable", "roles/storage.objectUser")
+READ = Access("read", "storage.objects.get", "OutputNotWritable", "roles/storage.objectUser")
+LIST = Access("list", "storage.objects.list", "OutputNotWritable", "roles/storage.objectUser")
+READ_SOURCE = Access("read", "storage.objects.get", "SourceNotReadable", "roles/storage.objectViewer")
+LIST_SOURCE = Access("list", "storage.objects.list", "SourceNotReadable", "roles/storage.objectViewer")
+
+
+def gcs_client() -> Any:
+    """This process's client; a forked child gets its own, since connections cannot be shared."""
+    return _client_of(os.getpid(), os.environ.get("STORAGE_EMULATOR_HOST"))
+
+
+@cache
+def _client_of(pid: int, emulator: str | None) -> Any:
+    del pid, emulator  # the client reads the variable itself, and takes no credentials when it is set
+    make_client: Callable[..., Any] = Client
+    return make_client(project=None)
+
+
+def split_gcs_uri(uri: str) -> tuple[str, str]:
+    """Bucket and object name (or prefix, maybe empty) of a `gs://` URI; raises `SpecError`."""
+    bucket, _, name = uri.partition("://")[2].partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise SpecError(
+            "SpecInvalid",
+            f"{uri!r}: {bucket!r} is not the name of a bucket",
+            next_step="write gs://bucket/path; wildcards may follow the bucket, not stand in it",
+        )
+    return bucket, name
+
+
+def crc32c_number(text: str | None) -> int | None:
+    """The checksum as a number; the service writes it as base64 of 4 big-endian bytes."""
+    return None if not text else int.from_bytes(base64.b64decode(text), "big")
+
+
+def crc32c_text(number: int) -> str:
+    """The checksum as the service writes it."""
+    return base64.b64encode(number.to_bytes(4, "big")).decode()
+
+
+def download_whole(blob: Blob, uri: str, retry: Retry) -> bytes:
+    """The object's stored bytes, checked against its CRC32C (and so its size); a missing one raises as `blob` does."""
+    data: bytes = blob.download_as_bytes(raw_download=True, checksum="crc32c", retry=retry)
+    if crc32c_number(blob.crc32c) != google_crc32c.value(data):
+        raise TemporaryError(
+            "StorageFailed",
+            f"{uri}: {len(data)} bytes came with the wrong checksum, or with none: expected {blob.crc32c}",
+            next_step="start the same command again",
+        )
+    return data
+
+
+def download_range(blob: Blob, uri: str, start: int, end: int, retry: Retry) -> bytes:
+    """Stored bytes [start, end), fewer where the object ends before; `end` is greater than `start`."""
+    try:
+        data: bytes = blob.download_as_bytes(start=start, end=end - 1, raw_download=True, checksum=None, retry=retry)
+    except exceptions.RequestRangeNotSatisfiable:
+        return b""
+    if len(data) > end - start:
+        raise TemporaryError(
+            "StorageFailed",
+            f"{uri}: asked for bytes [{start}, {end}), got {len(data)} bytes",
+            next_step="start the same command again",
+        )
+    return data
+
+
+@contextmanager
+def map_gcs_errors(access: Access, uri: str) -> Iterator[None]:
+    """Turn the client's errors into the answer their reader can act on.
+
+    A missing object is the caller's to catch (`exceptions.NotFound`); here a 404 means the bucket.
+    """
+    try:
+        yield
+    except exceptions.RetryError as error:
+        raise _failed(access, uri, error.cause or error) from error
+    except (exceptions.Unauthorized, exceptions.Forbidden) as error:
+        raise _not_permitted(access, uri, error) from error
+    except exceptions.NotFound as error:
+        raise _no_bucket(access, uri) from error
+    except (auth_exceptions.DefaultCredentialsError, auth_exceptions.RefreshError) as error:
+        if error.retryable:
+            raise _failed(access, uri, error) from error
+        raise _no_credentials(access, uri, error) from error
+    except (
+        exceptions.GoogleAPIError,
+        auth_exceptions.GoogleAuthError,
+        DataCorruption,
+        InvalidResponse,
+        urllib3.exceptions.HTTPError,
+        OSError,  # requests' errors are such
+    ) as error:
+        raise _failed(access, uri, error) from error
+
+
+def is_missing_bucket(error: exceptions.NotFound) -> bool:
+    """Whether a 404 for an object is about its bucket."""
+    return "bucket does not exist" in str(error).lower()
+
+
+def _failed(access: Access, uri: str, error: BaseException) -> TemporaryError:
+    return TemporaryError(
+        "StorageFailed",
+        f"cannot {access.verb} {uri}: {_words(error)}",
+        next_step="start the same command again; what is done is kept",
+    )
+
+
+def _no_bucket(access: Access, uri: str) -> SpecError:
+    bucket = split_gcs_uri(uri)[0]
+    return SpecError(
+        access.reason,
+        f"cannot {access.verb} {uri}: bucket {bucket!r} does not exist",
+        next_step=f"correct the URI, or create it: gcloud storage buckets create gs://{bucket}",
+    )
+
+
+def _no_credentials(access: Access, uri: str, error: Exception) -> SpecError:
+    return SpecError(
+        access.reason,
+        f"cannot {access.verb} {uri}: no valid credentials: {_words(error)}",
+        next_step="gcloud auth application-default login; in a cluster: a service account bound to a Google one",
+    )
+
+
+def _not_permitted(access: Access, uri: str, error: exceptions.GoogleAPICallError) -> SpecError:
+    if isinstance(error, exceptions.Unauthorized):
+        return _no_credentials(access, uri, error)
+    found = _PRINCIPAL.search(str(error))
+    principal = found[1] if found else None
+    kind = "serviceAccount" if principal is None or principal.endswith(".gserviceaccount.com") else "user"
+    return SpecError(
+        access.reason,
+        f"cannot {access.verb} {uri}: {principal or 'this account'} lacks {access.permission}: {_words(error)}",
+        next_step=f"gcloud storage buckets add-iam-policy-binding gs://{split_gcs_uri(uri)[0]} "
+        f"--member={kind}:{principal or 'ACCOUNT'} --role={access.role}",
+    )
+
+
+def _words(error: BaseException) -> str:
+    """The service's own words, without the URL of the request (an upload's is a secret)."""
+    message: Any = getattr(error, "message", None)
+    text = message if isinstance(message, str) else str(error)
+    return re.sub(r"https?://\S+", "", text).strip()[:500] or type(error).__name__

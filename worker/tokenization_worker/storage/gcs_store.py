@@ -1,0 +1,108 @@
+"""Objects below a prefix of a Google Cloud Storage bucket.
+
+Invariant: an object is written over nothing, or over the one generation its writer names, and the service
+decides which writer that is (`if_generation_match`). A version is a generation as text. Uploads are in
+`gcs_upload`, the client and its errors in `gcs_client`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from google.api_core import exceptions
+from google.api_core.retry import Retry
+
+from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound
+from tokenization_worker.storage.gcs_client import (
+    LIST,
+    READ,
+    RETRY,
+    Blob,
+    download_range,
+    download_whole,
+    gcs_client,
+    is_missing_bucket,
+    map_gcs_errors,
+    split_gcs_uri,
+)
+from tokenization_worker.storage.gcs_upload import GcsUpload, delete_generation, entry_of
+
+_FIELDS = "items(name,size,generation,crc32c,metadata),nextPageToken"
+
+
+class GcsStore:
+    """A bucket prefix. Holds no client, so it may be pickled and used after a fork."""
+
+    def __init__(self, uri: str, *, retry: Retry = RETRY) -> None:
+        self.uri = uri.rstrip("/")
+        self.retry = retry
+        self._bucket, prefix = split_gcs_uri(self.uri)
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    def blob(self, path: str) -> Blob:
+        """The client's handle of an object, as yet without properties."""
+        return gcs_client().bucket(self._bucket).blob(self._prefix + path)
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        with map_gcs_errors(LIST, f"{self.uri}/{prefix}"):
+            found = gcs_client().list_blobs(
+                self._bucket, prefix=self._prefix + prefix, fields=_FIELDS, retry=self.retry
+            )
+            for blob in found:
+                if not blob.name.endswith("/"):  # such objects stand for folders
+                    yield entry_of(blob.name[len(self._prefix) :], blob)
+
+    def stat(self, path: str) -> Entry | None:
+        with map_gcs_errors(READ, f"{self.uri}/{path}"):
+            blob = self.blob(path)
+            try:
+                blob.reload(retry=self.retry)
+            except exceptions.NotFound as error:
+                if is_missing_bucket(error):
+                    raise
+                return None
+            return entry_of(path, blob)
+
+    def read(self, path: str) -> bytes:
+        uri = f"{self.uri}/{path}"
+        with map_gcs_errors(READ, uri):
+            try:
+                return download_whole(self.blob(path), uri, self.retry)
+            except exceptions.NotFound as error:
+                if is_missing_bucket(error):
+                    raise
+                raise NotFound(path) from error
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        if start >= end:
+            if self.stat(path) is None:
+                raise NotFound(path)
+            return b""
+        uri = f"{self.uri}/{path}"
+        with map_gcs_errors(READ, uri):
+            try:
+                return download_range(self.blob(path), uri, start, end, self.retry)
+            except exceptions.NotFound as error:
+                if is_missing_bucket(error):
+                    raise
+                raise NotFound(path) from error
+
+    def upload(self, path: str, *, expect: str = MARK_ABSENT, durable: bool = True) -> GcsUpload:
+        del durable  # everything that is committed here is
+        return GcsUpload(self, path, expect)
+
+    def delete(self, path: str) -> None:
+        found = self.stat(path)  # a delete that names its generation may be repeated
+        if found is not None:
+            delete_generation(self.blob(path), f"{self.uri}/{path}", found.version, self.retry)
+
+    def local_path(self, path: str) -> Path | None:
+        del path
+        return None
+
+    def free_bytes(self) -> int | None:
+        return None
+
+    def close_scratch(self) -> None:
+        """Nothing to do: what was not committed is not there."""
