@@ -87,7 +87,9 @@ def work(engine: Any, files: list[Path], waiting: int, output: Path, delimiter: 
             target = os.open(output / f"{index:06d}.bin", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             for texts in read_texts(files[index]):
                 ids, offsets = engine.encode_batch_flat(texts)
-                tokens = delimit(np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")[1:].tolist(), delimiter, dtype)
+                tokens = delimit(
+                    np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")[1:].tolist(), delimiter, dtype
+                )
                 write_all(target, tokens)
             durable.append(syncer.submit(sync, target))
         for done in durable:

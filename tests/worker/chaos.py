@@ -120,10 +120,14 @@ class Output:
     def has_seal(self) -> bool:
         return (self.folder / OWN / "epochs" / "0001.json").exists()
 
+    def writers(self) -> set[str]:
+        """Folders of temporary files, one a process, dead or alive."""
+        return {name for name in _names(self.folder / OWN / "tmp") if not name.endswith(".lock")}
+
     def temporary(self) -> list[Temporary]:
         """Temporary files of all writers, dead or alive."""
         found = []
-        for writer in _names(self.folder / OWN / "tmp"):
+        for writer in self.writers():
             folder = self.folder / OWN / "tmp" / writer
             for name in _names(folder):
                 try:
@@ -143,6 +147,11 @@ class Temporary:
     size: int
     is_placed: bool
     head: bytes
+
+    @property
+    def writer(self) -> str:
+        """The folder of the process that writes it."""
+        return self.name.partition("/")[0]
 
     @property
     def is_shard(self) -> bool:
@@ -239,7 +248,6 @@ class Chaos:
         self._corpus = make_corpus(folder / "source", size)
         self._expected = folder / "expected"
         self._output = Output(folder / "out")
-        self._dead_writers: set[str] = set()
         # Half of the kills are aimed, in turn; a miss counts as a kill, but its aim comes again.
         self._wanted = [AIMED[number // 2 % len(AIMED)] if number % 2 else Aim.RANDOM for number in range(kills)]
         self._chance.shuffle(self._wanted)
@@ -303,10 +311,16 @@ class Chaos:
     def _one_start(self, how: How, log: Path) -> tuple[int, int]:
         """One start, killed or not: exit code (-9: killed), and the number of ranges that were under way."""
         output = self._output
-        receipts, shards, orphans = output.receipts(), output.shard_receipts(), output.segments() - output.receipts()
-        aim = self._wanted.pop() if self._wanted and not output.has_index() else None
+        receipts, shards, dead = output.receipts(), output.shard_receipts(), output.writers()
+        orphans = output.segments() - receipts
+        aim, watch = None, None
         running = self._start(how, output.folder, log)
-        watch = Watch(aim, output, self._chance, self._duration_s) if aim is not None else None
+        if output.has_index():  # complete already: killed while it cleans up, or not at all
+            if self._chance.random() < 0.5:
+                watch = Watch(Aim.RANDOM, output, self._chance, 0.5)
+        elif self._wanted:
+            aim = self._wanted.pop()
+            watch = Watch(aim, output, self._chance, self._duration_s)
         deadline = time.monotonic() + TIMEOUT_S
         while not running.has_ended and not (watch is not None and watch.is_now()):
             time.sleep(POLL_S)
@@ -332,10 +346,13 @@ class Chaos:
         )
         if code != -9:
             return code, 0
+        if told and (stale := dead & output.writers()):
+            raise ChaosFailure(f"{log}: temporary files of dead writers pile up: {sorted(stale)}")
+        left = [file for file in output.temporary() if file.writer not in dead]
         new_orphans = output.segments() - output.receipts() - orphans
-        lost = self._count_ranges_under_way(log, new_orphans, how.processes)
+        lost = self._count_ranges_under_way(log, left, new_orphans, how.processes)
         known = receipts | {f"{r['range_id']:08d}" for r in told if "range_id" in r}
-        self._book_kill(aim or Aim.RANDOM, self._where_it_landed(new_orphans, known), how)
+        self._book_kill(aim or Aim.RANDOM, self._where_it_landed(left, new_orphans, known), how)
         return code, lost
 
     def _check_no_work_done_again(
@@ -351,19 +368,20 @@ class Chaos:
         if len(after - before - set(told)) > processes:
             raise ChaosFailure(f"{log}: {len(after - before - set(told))} receipts that nobody was told of")
 
-    def _count_ranges_under_way(self, log: Path, new_orphans: set[str], processes: int) -> int:
-        """Ranges that this start had begun and not finished: their work is lost."""
-        unfinished = [file for file in self._output.temporary() if file.is_segment and not file.is_placed]
-        # What earlier kills left may still be there; a writer's folder is named after its process.
-        writers = {file.name.partition("/")[0] for file in unfinished} - self._dead_writers
-        self._dead_writers |= writers
+    def _count_ranges_under_way(self, log: Path, left: list[Temporary], new_orphans: set[str], processes: int) -> int:
+        """Ranges that this start had begun and not finished, from the files that it left: their work is lost."""
+        writers = {file.writer for file in left if file.is_segment and not file.is_placed}
         under_way = len(writers) + len(new_orphans)
         if under_way > processes:
             raise ChaosFailure(f"{log}: {under_way} ranges were under way in {processes} processes")
         return under_way
 
-    def _where_it_landed(self, new_orphans: set[str], known: set[str]) -> set[Aim]:
-        """What the disk says about the moment of the last kill; `known`: receipts that the driver knew of."""
+    def _where_it_landed(self, left: list[Temporary], new_orphans: set[str], known: set[str]) -> set[Aim]:
+        """What the disk says about the moment of the last kill.
+
+        `left`, `new_orphans`: temporary files and segments without receipt of this start; `known`: receipts that
+        the driver knew of.
+        """
         output = self._output
         landed: set[Aim] = set()
         if output.has_index():
@@ -374,7 +392,7 @@ class Chaos:
             landed.add(Aim.SEGMENT)
         if output.receipts() - known:
             landed.add(Aim.RECEIPT)
-        if any(file.is_shard and not file.is_placed for file in output.temporary()):
+        if any(file.is_shard and not file.is_placed for file in left):
             landed.add(Aim.SHARD)
         return landed
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import orjson
+import pyarrow.parquet as pq
 
 from tokenization_worker import layout
 from tokenization_worker.api.data import DelimiterPosition, SourceFormat, SplitSpec
@@ -29,10 +29,10 @@ from tokenization_worker.readers.documents import DamagedFile, FileSlice, ReadOp
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.splits import Streams, stream_of
 from tokenization_worker.storage.local import version_of
+from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.sources import open_source
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verify.facts import Facts, read_facts, read_table
-from tokenization_worker.storage.open import open_store
 
 Row = dict[str, Any]
 
@@ -62,9 +62,7 @@ class Planter:
         self.quarantine = self._read_table(layout.QUARANTINE_TABLE)
         store = open_store(str(output))
         self.facts: Facts = read_facts(store, self.index, read_table(store, layout.SHARDS_TABLE))
-        self._streams = Streams(
-            tuple(SplitSpec(split.name, split.shards, split.share) for split in self.facts.splits)
-        )
+        self._streams = Streams(tuple(SplitSpec(split.name, split.shards, split.share) for split in self.facts.splits))
         self.documents = [
             document for number, row in enumerate(self.files) for document in self._documents_of(number, row["uri"])
         ]
@@ -251,7 +249,9 @@ class Planter:
 
 def _is_inside(position: int, piece: FileSlice) -> bool:
     if piece.kind is not None and piece.kind.format is SourceFormat.PARQUET:
-        return True  # these corpora cut no Parquet file
+        metadata = pq.ParquetFile(piece.uri).metadata
+        ends = np.cumsum([0, *(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))])
+        return bool(ends[piece.start] <= position < ends[piece.end])
     return piece.start <= position and (piece.end < 0 or position < piece.end)
 
 

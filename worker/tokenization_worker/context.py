@@ -53,13 +53,15 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class TokenizeTask:
-    """Tokenize one range. Files in `dropped` have a verdict already and are not read."""
+    """Tokenize one range. Files in `dropped` (file, outcome, detail) have a verdict already and are not
+    read.
+    """
 
     context: RunContext
     range_id: int
     slices: tuple[FileSlice, ...]
     stored_bytes: int
-    dropped: tuple[tuple[int, str], ...] = ()
+    dropped: tuple[tuple[int, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

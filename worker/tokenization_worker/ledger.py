@@ -18,12 +18,15 @@ from tokenization_worker.storage.base import Store
 
 @dataclass(slots=True)
 class Ledger:
-    """What is done in one epoch. `segments`: ranges whose segment is there; `verdicts`: file -> outcome."""
+    """What is done in one epoch.
+
+    `segments`: ranges whose segment is there. `verdicts`: of damaged files, file -> (outcome, detail).
+    """
 
     ranges: dict[int, RangeReceipt] = field(default_factory=dict)
     shards: dict[tuple[str, int], ShardReceipt] = field(default_factory=dict)
     segments: set[int] = field(default_factory=set)
-    verdicts: dict[int, str] = field(default_factory=dict)
+    verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
 
 
 def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
@@ -39,7 +42,7 @@ def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
         ledger.segments.add(int(entry.path.rpartition("/")[2]))
     for entry in store.list(layout.VERDICTS):
         verdict = orjson.loads(store.read(entry.path))
-        ledger.verdicts[verdict["file"]] = verdict["outcome"]
+        ledger.verdicts[verdict["file"]] = (verdict["outcome"], verdict["detail"])
     return ledger
 
 

@@ -133,7 +133,7 @@ class OutputState:
 
 def look_at_output(uri: str) -> OutputState:
     """The state of an output, from its index, plan and ledger."""
-    store = open_store(_absolute(uri))
+    store = open_store(absolute_uri(uri))
     plan = read_plan(store)
     index = read_index(store)
     if plan is None:
@@ -174,7 +174,7 @@ def clean_output(uri: str, *, dry_run: bool) -> list[Entry]:
     Raises `ChangedError` for a committed dataset or an output that a process of this machine writes to, and
     `SpecError` where there is nothing of ours.
     """
-    store = open_store(_absolute(uri))
+    store = open_store(absolute_uri(uri))
     if read_index(store) is not None:
         raise ChangedError(
             "DatasetCommitted",
@@ -206,5 +206,6 @@ def _is_live(store: Store) -> bool:
     return root is not None and has_live_writers(root)
 
 
-def _absolute(uri: str) -> str:
+def absolute_uri(uri: str) -> str:
+    """`uri` as jobs resolve it: local paths absolute, no slash at the end."""
     return str(plain_path(uri)) if scheme_of(uri) == "file" else uri.rstrip("/")

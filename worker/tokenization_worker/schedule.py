@@ -119,22 +119,14 @@ class Schedule:
                 self._ledger.segments.discard(range_id)
                 yield range_id
 
-    def dropped_files(self) -> dict[int, str]:
-        """Damaged files known so far: file -> outcome."""
+    def dropped_files(self) -> dict[int, tuple[str, str]]:
+        """Damaged files known so far: file -> (outcome, detail)."""
         return self._ledger.verdicts
-
-    def detail_of(self, file: int) -> str:
-        """What was wrong with a damaged file, in the words of its receipt."""
-        for receipt in self._ledger.ranges.values():
-            for result in receipt.slices:
-                if result.file == file and not result.is_read:
-                    return result.detail
-        return "see its verdict"
 
     def _plan_shards(self, receipt: RangeReceipt) -> None:
         for result in receipt.slices:
             if not result.is_read:
-                self._ledger.verdicts.setdefault(result.file, result.outcome)
+                self._ledger.verdicts.setdefault(result.file, (result.outcome, result.detail))
         for shard in self.assembly.add(receipt):
             key = (shard.name.split, shard.name.index)
             if key in self._ledger.shards and key not in self._damaged:
@@ -154,7 +146,7 @@ class Schedule:
         if known is None:
             dropped = self._ledger.verdicts
         else:  # a lost segment: what its receipt dropped, and nothing else, or its tokens would move
-            dropped = {result.file: result.outcome for result in known.slices if not result.is_read}
+            dropped = {result.file: (result.outcome, result.detail) for result in known.slices if not result.is_read}
         slices = self._plan.slices(range_id)
         mine = {part.file for part in slices} & dropped.keys()
         return TokenizeTask(
@@ -162,7 +154,7 @@ class Schedule:
             range_id=range_id,
             slices=slices,
             stored_bytes=int(self._plan.cut.range_bytes[range_id]),
-            dropped=tuple((file, dropped[file]) for file in sorted(mine)),
+            dropped=tuple((file, *dropped[file]) for file in sorted(mine)),
         )
 
     def _build_task(self, shard: ShardPlan) -> BuildTask:

@@ -133,7 +133,7 @@ class _RangeWork:
         self.samples = 0
         self._context: RunContext = context
         self._store = store
-        self._dropped = dict(task.dropped)
+        self._dropped = {file: (outcome, detail) for file, outcome, detail in task.dropped}
         self._quarantine = quarantine
         self._options = context.read_options()
         self._thresholds = context.streams.thresholds()
@@ -153,7 +153,7 @@ class _RangeWork:
         """Read one slice to its end, or drop its file."""
         n_streams = self.segment.n_streams
         if source.file in self._dropped:
-            return _Slice(number, source, n_streams, self._dropped[source.file], "see the file's verdict")
+            return _Slice(number, source, n_streams, *self._dropped[source.file])
         part = _Slice(number, source, n_streams)
         mark = self.segment.mark()
         quarantine_mark = self._quarantine.mark()

@@ -55,6 +55,7 @@ def do_missing_work(
     if schedule.is_finished:
         return
     report = _Reporter(work.plan, schedule, work.ledger, watch)
+    work.store.close_scratch()  # what killed starts left unfinished must not pile up over many of them
     executor = start_executor()
     try:
         report.send(None)
@@ -138,9 +139,10 @@ def _require_few_damaged(work: Work, schedule: Schedule) -> None:
     if len(dropped) <= allowed:
         return
     file = min(dropped)
+    outcome, detail = dropped[file]
     raise DataError(
-        dropped[file],
-        f"{work.plan.files[file].uri}: {schedule.detail_of(file)} ({len(dropped)} damaged of {n_files} files; "
+        outcome,
+        f"{work.plan.files[file].uri}: {detail} ({len(dropped)} damaged of {n_files} files; "
         f"maxCorruptFiles allows {allowed})",
         next_step="replace the file and start a new run, or raise maxCorruptFiles: damaged files are then "
         "dropped whole, and the run goes on where it stopped",

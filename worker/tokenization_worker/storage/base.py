@@ -60,7 +60,11 @@ class Upload(Protocol):
     def write(self, data: bytes | memoryview, /) -> None: ...
 
     def commit(self, metadata: Mapping[str, str] | None = None) -> Entry:
-        """Make the object visible and durable; raises `PreconditionFailed`."""
+        """Make the object visible and durable; raises `PreconditionFailed`.
+
+        A store that cannot tell its own repeated request from another writer's may take an object with the
+        very same bytes for this write's own, and return its entry.
+        """
         ...
 
     def __enter__(self) -> Self: ...

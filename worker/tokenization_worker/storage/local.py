@@ -14,9 +14,12 @@ import os
 import secrets
 import shutil
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from stat import S_ISREG
 from types import TracebackType
 from typing import Self
 
@@ -43,8 +46,10 @@ def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
                 detail,
                 next_step="free space there and start the same command again; what is done is kept",
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
-            raise SpecError("NotPermitted", detail, next_step="check the path and its owner and permissions") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+            raise SpecError(
+                "OutputNotWritable", detail, next_step="check the path and its owner and permissions"
+            ) from error
         if error.errno == errno.ENAMETOOLONG:
             raise SpecError("SpecInvalid", detail, next_step="use a shorter output.path or output.uri") from error
         raise TemporaryError("StorageFailed", detail, next_step="start the same command again") from error
@@ -62,6 +67,7 @@ class LocalStore:
         self.root = root
         self.uri = str(root)
         self._scratch: _ScratchFolder | None = None
+        self._making_scratch = threading.Lock()
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[Path]]:
         return LocalStore, (self.root,)
@@ -83,10 +89,8 @@ class LocalStore:
                     continue
                 if path.startswith(prefix) or prefix.startswith(path + "/"):
                     yield from self._walk(Path(item.path), prefix)
-            elif path.startswith(prefix):
-                with suppress(FileNotFoundError):
-                    status = item.stat()
-                    yield Entry(path, status.st_size, version_of(status))
+            elif path.startswith(prefix) and (entry := self.stat(path)) is not None:
+                yield entry
 
     def stat(self, path: str) -> Entry | None:
         with map_os_errors("look at", self.root / path):
@@ -94,13 +98,13 @@ class LocalStore:
                 status = (self.root / path).stat()
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return Entry(path, status.st_size, version_of(status))
+        return Entry(path, status.st_size, version_of(status)) if S_ISREG(status.st_mode) else None
 
     def read(self, path: str) -> bytes:
         with map_os_errors("read", self.root / path):
             try:
                 return (self.root / path).read_bytes()
-            except FileNotFoundError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 raise NotFound(path) from error
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
@@ -108,33 +112,41 @@ class LocalStore:
             try:
                 with (self.root / path).open("rb", buffering=0) as file:
                     return os.pread(file.fileno(), max(0, end - start), start)
-            except FileNotFoundError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 raise NotFound(path) from error
 
     def upload(self, path: str, *, expect: str = MARK_ABSENT, durable: bool = True) -> LocalUpload:
-        if self._scratch is None or self._scratch.pid != os.getpid():
-            with map_os_errors("write below", self.root):
+        return LocalUpload(self, self._own_scratch().new_file(), path, expect, durable)
+
+    def _own_scratch(self) -> _ScratchFolder:
+        with self._making_scratch, map_os_errors("write below", self.root):
+            if self._scratch is not None and self._scratch.pid != os.getpid():
+                self._scratch.let_go()
+                self._scratch = None
+            if self._scratch is None:
                 self._scratch = _ScratchFolder(self.root / _TMP)
-        return LocalUpload(self, self._scratch.new_file(), path, expect, durable)
+            return self._scratch
 
     def delete(self, path: str) -> None:
-        with map_os_errors("delete", self.root / path):
-            (self.root / path).unlink(missing_ok=True)
+        with map_os_errors("delete", self.root / path), suppress(FileNotFoundError, NotADirectoryError):
+            (self.root / path).unlink()
 
     def local_path(self, path: str) -> Path | None:
         return self.root / path
 
     def free_bytes(self) -> int | None:
         folder = self.root
-        while not folder.exists() and folder != folder.parent:
-            folder = folder.parent
         with map_os_errors("look at", folder):
+            while not folder.exists() and folder != folder.parent:
+                folder = folder.parent
             return shutil.disk_usage(folder).free
 
     def close_scratch(self) -> None:
         with map_os_errors("clean up", self.root / _TMP):
             if self._scratch is not None and self._scratch.pid == os.getpid():
                 self._scratch.remove()
+            elif self._scratch is not None:
+                self._scratch.let_go()
             self._scratch = None
             remove_dead_scratch(self.root / _TMP)
 
@@ -176,13 +188,14 @@ class LocalUpload:
                 except FileExistsError as error:
                     raise PreconditionFailed(self._path) from error
             else:
-                try:
-                    found = version_of(self._target.stat())
-                except FileNotFoundError as error:
-                    raise PreconditionFailed(self._path) from error
-                if found != self._expect:
-                    raise PreconditionFailed(self._path)
-                self._temporary.rename(self._target)
+                with _locked_folder(self._target.parent):
+                    try:
+                        found = version_of(self._target.stat())
+                    except FileNotFoundError as error:
+                        raise PreconditionFailed(self._path) from error
+                    if found != self._expect:
+                        raise PreconditionFailed(self._path)
+                    self._temporary.rename(self._target)
             if self._durable:
                 _sync_folder(self._target.parent)
             status = os.fstat(self._fd)
@@ -196,6 +209,17 @@ class LocalUpload:
     ) -> None:
         os.close(self._fd)
         self._temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked_folder(folder: Path) -> Iterator[None]:
+    """Keep other replacing writers out of `folder`, between the look at a version and the rename over it."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -224,11 +248,14 @@ class _ScratchFolder:
             os.close(self._lock)  # somebody cleaned up between the two calls
         self.folder = parent / name
         self.folder.mkdir()
-        self._count = 0
+        self._numbers = count(1)
 
     def new_file(self) -> Path:
-        self._count += 1
-        return self.folder / f"{self._count:06d}"
+        return self.folder / f"{next(self._numbers):06d}"
+
+    def let_go(self) -> None:
+        """In a forked child: drop its share of the parent's lock, or the parent would seem to outlive itself."""
+        os.close(self._lock)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

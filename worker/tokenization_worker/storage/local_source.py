@@ -10,7 +10,6 @@ from typing import cast
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.storage.base import ByteReader, NotFound
-from tokenization_worker.storage.local import map_os_errors
 from tokenization_worker.storage.open import plain_path
 from tokenization_worker.storage.sources import SourceFile
 
@@ -23,32 +22,52 @@ class LocalSource:
         for parent, folders, names in os.walk(folder, onerror=_refuse):
             folders[:] = [name for name in folders if not name.startswith((".", "_"))]
             for name in names:
-                file = self.stat(f"{parent}/{name}")
+                _require_utf8(Path(parent, name))
+                file = self.stat(str(Path(parent, name)))
                 if file is not None:
                     yield file
 
     def stat(self, uri: str) -> SourceFile | None:
         path = plain_path(uri)
-        with map_os_errors("look at", path):
-            try:
-                status = path.stat()
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        if not S_ISREG(status.st_mode):
+        try:
+            status = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        return SourceFile(str(path), status.st_size, f"mtime:{status.st_mtime_ns}")
+        except OSError as error:
+            raise _not_readable(path, error) from error
+        return _file_of(path, status) if S_ISREG(status.st_mode) else None
 
     def is_folder(self, uri: str) -> bool:
-        return plain_path(uri).is_dir()
-
-    def open(self, uri: str) -> ByteReader:
         path = plain_path(uri)
         try:
-            return cast(ByteReader, path.open("rb", buffering=0))
-        except FileNotFoundError as error:
-            raise NotFound(uri) from error
-        except PermissionError as error:
+            return path.is_dir()
+        except OSError as error:
             raise _not_readable(path, error) from error
+
+    def open(self, uri: str) -> tuple[SourceFile, ByteReader]:
+        path = plain_path(uri)
+        try:
+            stream = path.open("rb", buffering=0)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotFound(uri) from error
+        except OSError as error:
+            raise _not_readable(path, error) from error
+        return _file_of(path, os.fstat(stream.fileno())), cast(ByteReader, stream)
+
+
+def _file_of(path: Path, status: os.stat_result) -> SourceFile:
+    return SourceFile(str(path), status.st_size, f"mtime:{status.st_mtime_ns}")
+
+
+def _require_utf8(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise SpecError(
+            "SourceInvalid",
+            f"{os.fsencode(path)!r}: the name is not UTF-8, and the order of files is that of their UTF-8 names",
+            next_step="rename the file",
+        ) from error
 
 
 def _refuse(error: OSError) -> None:

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Protocol
 
 from tokenization_worker.errors import SpecError
-from tokenization_worker.storage.base import ByteReader, NotFound
+from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.open import scheme_of
 
 _WILDCARD = re.compile(r"[*]")
@@ -43,8 +43,8 @@ class Source(Protocol):
 
     def is_folder(self, uri: str) -> bool: ...
 
-    def open(self, uri: str) -> ByteReader:
-        """The file's raw bytes from its start; raises `NotFound`."""
+    def open(self, uri: str) -> tuple[SourceFile, ByteReader]:
+        """The file's raw bytes from its start, and which file they are of; raises `NotFound`."""
         ...
 
 
@@ -67,12 +67,7 @@ def _source(scheme: str) -> Source:
 
 def open_source(uri: str) -> ByteReader:
     """The raw bytes of one source file; raises `NotFound`."""
-    return _source(scheme_of(uri)).open(uri)
-
-
-def stat_source(uri: str) -> SourceFile | None:
-    """The file as it is now, or None where there is none."""
-    return _source(scheme_of(uri)).stat(uri)
+    return _source(scheme_of(uri)).open(uri)[1]
 
 
 def read_uri(uri: str) -> bytes:
@@ -153,12 +148,11 @@ def compile_glob(glob: str) -> re.Pattern[str]:
 
 def open_unchanged(uri: str, size: int, version: str) -> ByteReader:
     """The file's bytes, provided it is still the one that was planned; raises `NotFound` or `Changed`."""
-    found = stat_source(uri)
-    if found is None:
-        raise NotFound(uri)
+    found, stream = _source(scheme_of(uri)).open(uri)
     if (found.size, found.version) != (size, version):
+        stream.close()
         raise Changed(uri, SourceFile(uri, size, version), found)
-    return open_source(uri)
+    return stream
 
 
 class Changed(Exception):

@@ -112,8 +112,8 @@ def _dropped(files: list[FileClaim]) -> dict[str, int]:
     return dict(sorted(Counter(file.outcome for file in files if not file.is_read).items()))
 
 
-def check_plan(store: Store, files: list[FileClaim]) -> list[Finding]:
-    """The files table lists the files that were planned, all of them, in that order.
+def check_plan(store: Store, index: Index, files: list[FileClaim]) -> list[Finding]:
+    """The dataset has the data fields and the files that were planned, all of them, in that order.
 
     The plan is no part of the dataset: one that has been removed, or that has another format, is no finding.
     """
@@ -125,10 +125,13 @@ def check_plan(store: Store, files: list[FileClaim]) -> list[Finding]:
         return []
     header_end = 16 + int.from_bytes(data[8:16], "little")
     try:
-        size = orjson.loads(data[16:header_end])["sections"]["files"]  # the first section
+        header = orjson.loads(data[16:header_end])
+        fields, size = header["data"], header["sections"]["files"]  # the first section
         planned = [orjson.loads(line)[:3] for line in zstd.decompress(data[header_end:][:size]).splitlines()]
     except (ValueError, KeyError, TypeError, zstd.ZstdError) as error:
         return [Finding(Fault.TABLE_CORRUPT, "a plan", str(error), layout.PLAN)]
+    if fields != index["data"]:
+        return list(_differ(layout.INDEX, "data fields as planned", fields, index["data"]))
     listed = [[file.uri, file.size, file.version] for file in files]
     for number, (was, now) in enumerate(zip(planned, listed, strict=False)):
         if was != now:

@@ -45,7 +45,7 @@ from tokenization_worker.verify.workers import default_processes, run_all
 SAMPLE_ONE_IN = 100
 
 _TASK_BYTES = 32 << 20
-"""Stored bytes of small files that one task checks."""
+"""Stored bytes of small files that one task checks, at most."""
 
 
 def verify(
@@ -76,7 +76,7 @@ def verify(
         return _report(dataset, mode, dataset.findings, [], [], None)
     facts, findings = dataset.facts, list(dataset.findings)
     findings += check_tables(facts, dataset.index, dataset.files, dataset.file_rows, dataset.refused_rows)
-    findings += check_plan(dataset.store, dataset.files)
+    findings += check_plan(dataset.store, dataset.index, dataset.files)
     findings += check_names(dataset.store, facts)
     if mode is not VerifyMode.CHECKSUMS:
         _require_tokenizer(facts)
@@ -211,7 +211,7 @@ def _check_whole(dataset: _Dataset, facts: Facts, shards: list[ShardCheck], dige
 
 def _check_source(dataset: _Dataset, facts: Facts, one_in: int, processes: int, watch: _Progress) -> list[FileCheck]:
     """All source files, in the order of the files table."""
-    tasks = list(_tasks(dataset, one_in))
+    tasks = list(_tasks(dataset, one_in, processes))
     may_fork = all(scheme_of(place) == "file" for place in (dataset.store.uri, *_uris(dataset, facts)))
     checks: dict[int, list[FileCheck]] = {}
     for number, done in run_all(check_files, facts, tasks, processes=processes, may_fork=may_fork):
@@ -227,14 +227,15 @@ def _uris(dataset: _Dataset, facts: Facts) -> Iterator[str]:
         yield file.uri
 
 
-def _tasks(dataset: _Dataset, one_in: int) -> Iterator[tuple[FileTask, ...]]:
-    """Files in order, small ones together."""
+def _tasks(dataset: _Dataset, one_in: int, processes: int) -> Iterator[tuple[FileTask, ...]]:
+    """Files in order, small ones together, but so that every process gets some."""
+    most = min(_TASK_BYTES, sum(claim.size for claim in dataset.files) // (8 * processes))
     group: list[FileTask] = []
     size = 0
     for claim in dataset.files:
         group.append(FileTask(claim, dataset.refused.get(claim.uri, ()), one_in))
         size += claim.size
-        if size >= _TASK_BYTES:
+        if size >= most:
             yield tuple(group)
             group, size = [], 0
     if group:
