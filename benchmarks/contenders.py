@@ -7,7 +7,6 @@ more than one engine thread a process, and everybody's final bytes are durable w
 from __future__ import annotations
 
 import hashlib
-import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,8 @@ import orjson
 from corpus import Corpus
 
 from tokenization_worker.tokenizers.fast_engine import make_tokenizer_json
-from tokenization_worker.tokenizers.ranks import locate_files, read_named
+from tokenization_worker.tokenizers.rank_files import locate_files
+from tokenization_worker.tokenizers.ranks import read_named
 
 HERE = Path(__file__).parent
 END_OF_TEXT = "<|endoftext|>"
@@ -32,6 +32,7 @@ ONE_THREAD = {
 PRESETS = ("cl100k_base", "o200k_base")
 
 Tokens = np.ndarray[Any, np.dtype[Any]]
+Command = list[str | Path]
 
 
 class Digest(NamedTuple):
@@ -60,7 +61,7 @@ class Contender:
     title: str
     corpus: Corpus
     processes: int
-    command: Callable[[Path], list[str | Path]]
+    command: Callable[[Path], Command]
     read_tokens: Callable[[Path], Iterable[Tokens]]
     environment: Mapping[str, str] = field(default_factory=dict)
     is_peer: bool = False
@@ -70,7 +71,7 @@ class Contender:
         n_tokens = 0
         for tokens in self.read_tokens(output):
             n_tokens += len(tokens)
-            sha256.update(memoryview(tokens).cast("B"))
+            sha256.update(tokens.data.cast("B"))
         return Digest(n_tokens, sha256.hexdigest())
 
 
@@ -95,7 +96,16 @@ def prepare_encoding(name: str, folder: Path) -> Encoding:
 def make_tokjob(name: str, title: str, encoding: Encoding, corpus: Corpus, processes: int) -> Contender:
     """`tokjob run`, complete: from its start to its index."""
     tokjob = Path(sys.executable).with_name("tokjob")
-    command = [tokjob, "run", "--source", corpus.folder, "--tokenizer", encoding.name, "--processes", str(processes)]
+    command: Command = [
+        tokjob,
+        "run",
+        "--source",
+        corpus.folder,
+        "--tokenizer",
+        encoding.name,
+        "--processes",
+        str(processes),
+    ]
     return Contender(
         name,
         title,
@@ -107,7 +117,7 @@ def make_tokjob(name: str, title: str, encoding: Encoding, corpus: Corpus, proce
 
 
 def make_leanest(name: str, title: str, encoding: Encoding, corpus: Corpus, processes: int) -> Contender:
-    command = [sys.executable, HERE / "leanest.py", "--engine", encoding.engine_file]
+    command: Command = [sys.executable, HERE / "leanest.py", "--engine", encoding.engine_file]
     command += ["--delimiter", str(encoding.delimiter), "--dtype", encoding.dtype.name, "--processes", str(processes)]
     return Contender(
         name,
@@ -120,7 +130,7 @@ def make_leanest(name: str, title: str, encoding: Encoding, corpus: Corpus, proc
 
 
 def make_nanogpt(name: str, title: str, encoding: Encoding, corpus: Corpus, processes: int) -> Contender:
-    command = [sys.executable, HERE / "nanogpt_way.py", "--encoding", encoding.name]
+    command: Command = [sys.executable, HERE / "nanogpt_way.py", "--encoding", encoding.name]
     command += ["--dtype", encoding.dtype.name, "--processes", str(processes)]
     folder = encoding.rank_folder
     return Contender(
@@ -137,7 +147,7 @@ def make_nanogpt(name: str, title: str, encoding: Encoding, corpus: Corpus, proc
 def make_datatrove(
     name: str, title: str, encoding: Encoding, corpus: Corpus, processes: int, python: Path, tokenizer: Path
 ) -> Contender:
-    command = [python, HERE / "datatrove_way.py", "--tokenizer", tokenizer, "--eos", END_OF_TEXT]
+    command: Command = [python, HERE / "datatrove_way.py", "--tokenizer", tokenizer, "--eos", END_OF_TEXT]
     command += ["--workers", str(processes), "--source", corpus.folder]
 
     def read_tokens(output: Path) -> Iterator[Tokens]:
@@ -152,7 +162,7 @@ def make_datatrove(
 def move_delimiter(files: Iterable[Tokens], encoding: Encoding) -> Iterator[Tokens]:
     """Documents with the delimiter after each, as a stream with the delimiter before each."""
     last = np.array([encoding.delimiter], encoding.dtype)
-    for tokens in itertools.chain(files, [np.empty(0, encoding.dtype)]):
+    for tokens in files:
         yield last
         yield tokens[:-1]
         last = tokens[-1:]

@@ -150,7 +150,7 @@ def delimit(ids: np.ndarray[Any, Any], ends: list[int], delimiter: int, dtype: n
 
 
 def write_all(target: int, tokens: np.ndarray[Any, Any]) -> None:
-    left = memoryview(tokens).cast("B")
+    left = tokens.data.cast("B")
     while left:
         left = left[os.write(target, left) :]
 

@@ -53,8 +53,9 @@ def _has_datatrove(python: Path) -> bool:
 
 def read_versions(python: Path) -> str:
     """`datatrove 0.10.1 with tokenizers 0.23.3`."""
-    show = "from importlib.metadata import version as v; print('datatrove', v('datatrove'), 'with tokenizers', v('tokenizers'))"
-    return subprocess.run([python, "-c", show], capture_output=True, text=True, check=True).stdout.strip()
+    show = "from importlib.metadata import version as v; print(v('datatrove'), 'with tokenizers', v('tokenizers'))"
+    done = subprocess.run([python, "-c", show], capture_output=True, text=True, check=True)
+    return f"datatrove {done.stdout.strip()}"
 
 
 def write_hf_tokenizer(encoding: str, path: Path) -> str:

@@ -43,6 +43,9 @@ class Aim(StrEnum):
     INDEX = "between index and clean-up"
 
 
+EARLY = "elsewhere: before any task was under way"
+WORKING = "elsewhere: while tasks were under way"
+
 AIMED = (Aim.SEGMENT, Aim.RECEIPT, Aim.SHARD, Aim.INDEX, Aim.SEAL)
 
 
@@ -177,17 +180,20 @@ class Watch:
     def __init__(self, aim: Aim, output: Output, chance: random.Random, duration_s: float) -> None:
         self._aim = aim
         self._output = output
-        self._at = time.monotonic() + chance.uniform(0.1, duration_s)
+        # About the first third of a run is start-up: worth a few kills, not a third of them.
+        first = 0.0 if chance.random() < 0.2 else duration_s / 3
+        self._at = time.monotonic() + chance.uniform(first, duration_s)
         self._skip = chance.choice([0, 0, 0, 1, 2, 3, 5, 8, 13]) if aim is not Aim.SHARD else chance.randrange(3)
         self._shard_bytes = chance.randrange(SHARD_TOKENS * 3)
         self._known = self._look()
+        self._was_sealed = output.has_seal()
 
     def is_now(self) -> bool:
         match self._aim:
             case Aim.RANDOM:
                 return time.monotonic() >= self._at
             case Aim.SEAL:
-                return self._output.has_seal()
+                return self._output.has_seal() and not self._was_sealed
             case Aim.INDEX:
                 return self._output.has_index()
         found = self._look()
@@ -220,21 +226,20 @@ class Summary:
     stopped_by_limits: int = 0
     aimed: Counter[Aim] = field(default_factory=Counter)
     hit: Counter[Aim] = field(default_factory=Counter)
-    landed: Counter[Aim] = field(default_factory=Counter)
+    landed: Counter[str] = field(default_factory=Counter)
     ranges: int = 0
     lost_ranges: int = 0
 
     def lines(self) -> list[str]:
         found = [
-            f"{self.kills} kills in {self.starts} starts of {self.datasets} datasets, each equal to an uninterrupted "
-            f"run's; {self.stopped_by_limits} more starts ended at a limit",
+            f"{self.kills} kills in {self.starts} starts of {self.datasets} datasets, each dataset equal to an "
+            f"uninterrupted run's; {self.stopped_by_limits} more starts ended at a limit",
             f"{self.lost_ranges} ranges were under way at a kill and done twice, of {self.ranges} ranges in all",
-            f"{'':<50} aimed   hit   any kill that landed there",
+            f"{'aimed':>7} {'hit':>5}  any kill that landed there",
+            f"{self.aimed[Aim.RANDOM]:>7} {'':>5} {'':>5} {Aim.RANDOM}",
         ]
-        for aim in Aim:
-            hit = f"{self.hit[aim]:>5}" if aim in AIMED else "     "
-            landed = f"{self.landed[aim]:>5}" if aim in AIMED else ""
-            found.append(f"{aim:<50} {self.aimed[aim]:>5} {hit}   {landed}".rstrip())
+        found += [f"{self.aimed[aim]:>7} {self.hit[aim]:>5} {self.landed[aim]:>5} {aim}" for aim in AIMED]
+        found += [f"{'':>7} {'':>5} {self.landed[place]:>5} {place}" for place in (EARLY, WORKING)]
         return found
 
 
@@ -352,7 +357,10 @@ class Chaos:
         new_orphans = output.segments() - output.receipts() - orphans
         lost = self._count_ranges_under_way(log, left, new_orphans, how.processes)
         known = receipts | {f"{r['range_id']:08d}" for r in told if "range_id" in r}
-        self._book_kill(aim or Aim.RANDOM, self._where_it_landed(left, new_orphans, known), how)
+        landed: set[str] = set(self._where_it_landed(left, new_orphans, known))
+        if not landed:
+            landed = {WORKING if told or left else EARLY}
+        self._book_kill(aim or Aim.RANDOM, landed, how)
         return code, lost
 
     def _check_no_work_done_again(
@@ -396,7 +404,7 @@ class Chaos:
             landed.add(Aim.SHARD)
         return landed
 
-    def _book_kill(self, aim: Aim, landed: set[Aim], how: How) -> None:
+    def _book_kill(self, aim: Aim, landed: set[str], how: How) -> None:
         summary = self.summary
         summary.kills += 1
         summary.aimed[aim] += 1
@@ -405,7 +413,7 @@ class Chaos:
             summary.hit[aim] += 1
         elif aim is not Aim.RANDOM:
             self._wanted.insert(self._chance.randrange(len(self._wanted) + 1), aim)
-        where = ", ".join(sorted(landed)) or "elsewhere"
+        where = ", ".join(sorted(landed))
         self._say(f"  kill {summary.kills:>3}  {how.processes} processes  {aim}: landed {where}")
 
     def _compare(self) -> None:

@@ -62,7 +62,7 @@ class FakeGcs:
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    damage: Callable[[bytes], bytes] = staticmethod(lambda data: data)
+    damage: Callable[[bytes], bytes] = field(default=lambda data: data)
     generation: int = 1000
     url: str = ""
 

@@ -22,10 +22,7 @@ from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.sources import SourceFile
 from tokenization_worker.tokenize import source_changed
 
-_WAYS_OUT = (
-    "write to another output.uri; or put the field back; or, if the old output is not wanted, "
-    "remove it with: tokjob clean"
-)
+_PUT_BACK = "write to another output.uri; or put the field back; or, if the old output is not wanted, "
 
 
 def read_plan(store: Store) -> Plan | None:
@@ -53,7 +50,7 @@ def require_own_index(store: Store, index: Index, prepared: Prepared) -> None:
         raise ChangedError(
             "OutputConflict",
             f"{store.uri} holds a complete dataset of other data: {difference}",
-            next_step=_WAYS_OUT,
+            next_step=f"{_PUT_BACK}remove the folder yourself (tokjob clean never removes a complete dataset)",
         )
 
 
@@ -71,7 +68,7 @@ def require_own_plan(store: Store, plan: Plan, prepared: Prepared, watch: Watche
     raise ChangedError(
         "OutputConflict",
         f"{store.uri} holds an unfinished run of other data: {difference or 'the source files differ'}",
-        next_step=_WAYS_OUT,
+        next_step=f"{_PUT_BACK}remove it with: tokjob clean {store.uri}",
     )
 
 

@@ -111,7 +111,7 @@ class Plan:
             raise ChangedError(
                 "OutputConflict",
                 f"{where} is not a plan that this version can read",
-                next_step="use another output.uri, or remove what is there with: tokjob clean",
+                next_step="write to another output.uri, or move what is there away",
             )
         header_end = 16 + int.from_bytes(data[8:16], "little")
         header = orjson.loads(data[16:header_end])

@@ -17,7 +17,8 @@ from tokenization_worker.api.resolve import RunLimits, resolve_data, resolve_lim
 from tokenization_worker.context import NUMPY_DTYPES
 from tokenization_worker.errors import DataError, SpecError, TemporaryError
 from tokenization_worker.events import Warned, Watcher, ignore
-from tokenization_worker.layout import require_number_fits
+from tokenization_worker.formats import npy
+from tokenization_worker.layout import INDEX, SHARDS_TABLE, require_number_fits, shard_path
 from tokenization_worker.plan import Plan
 from tokenization_worker.ranges import Inside, choose_range_bytes, cut_files
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome, ReadOptions
@@ -28,7 +29,7 @@ from tokenization_worker.readers.parquet import parquet_row_groups
 from tokenization_worker.readers.records import can_cut
 from tokenization_worker.splits import Streams
 from tokenization_worker.storage.base import Store
-from tokenization_worker.storage.sources import SourceFile, list_source, open_source
+from tokenization_worker.storage.sources import SourceFile, list_source, open_source, selects
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
 
@@ -111,12 +112,23 @@ def resolve_dtype(wanted: DType, vocab_size: int) -> DType:
 
 
 def _refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> None:
-    inside = data.output.uri.rstrip("/") + "/"
+    """Raise where source and output overlap: the next start would find the output's files in the source."""
+    output = data.output
+    inside = output.uri.rstrip("/") + "/"
+    first_shard = shard_path(output.path, npy.SUFFIX, split=output.splits[0].name, index=0, shard=0)
+    for pattern in data.source.uris:
+        for path in (first_shard, SHARDS_TABLE, INDEX):
+            if selects(pattern, inside + path):
+                raise SpecError(
+                    "SpecInvalid",
+                    f"output.uri: {output.uri} lies in the source: {pattern} would match {inside}{path}",
+                    next_step="write outside of the source, or below a name that begins with '_', or narrow source.uris",
+                )
     for file in files:
         if file.uri.startswith(inside):
             raise SpecError(
                 "SpecInvalid",
-                f"output.uri: {data.output.uri} holds a source file: {file.uri}",
+                f"output.uri: {output.uri} holds a source file: {file.uri}",
                 next_step="write outside of the source, or narrow source.uris",
             )
 
@@ -262,10 +274,11 @@ def require_room(store: Store, estimate: Estimate) -> None:
     free = store.free_bytes()
     needed = 2 * estimate.shard_bytes
     if free is not None and needed > free:
+        unit, size = ("GB", 1e9) if needed >= 1e9 else ("MB", 1e6)
         raise TemporaryError(
             "OutputFull",
-            f"{store.uri}: this run needs about {needed / 1e9:.1f} GB (shards "
-            f"{estimate.shard_bytes / 1e9:.1f} GB and as much for a while); {free / 1e9:.1f} GB are free",
+            f"{store.uri}: this run needs about {needed / size:.1f} {unit} (shards "
+            f"{estimate.shard_bytes / size:.1f} {unit} and as much for a while); {free / size:.1f} {unit} are free",
             next_step="free space there, or write to another output.uri",
         )
 

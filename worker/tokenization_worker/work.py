@@ -15,7 +15,7 @@ import orjson
 from tokenization_worker import layout
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.context import BuildTask, RunContext
-from tokenization_worker.errors import DataError
+from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Progress, Watcher
 from tokenization_worker.executors.base import Done, Executor
 from tokenization_worker.ledger import Ledger
@@ -62,6 +62,10 @@ def do_missing_work(
         _hand_out(work, schedule, executor, report, should_stop)
     except Stopped:
         executor.close(grace_s=STOP_GRACE_S)
+        raise
+    except TemporaryError as error:
+        if error.reason == "WorkerDied" and should_stop():  # the signal went to the whole process group
+            raise Stopped from error
         raise
     finally:
         executor.close()

@@ -60,15 +60,7 @@ def parse_yaml(text: str, *, origin: str) -> dict[str, Any]:
     """Return the one mapping that `text` holds; SpecError with line and column where it is no YAML, or
     not one mapping.
     """
-    try:
-        documents = [item for item in yaml.load_all(text, _Loader) if item is not None]  # a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        words = ", ".join(part for part in (error.context, error.problem) if part)
-        raise SpecError("SpecInvalid", f"{origin}: {place}not YAML: {words}", next_step=_NEXT_STEP) from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise SpecError("SpecInvalid", f"{origin}: not YAML: {error}", next_step=_NEXT_STEP) from error
+    documents = [item for item in _load(text, origin, _NEXT_STEP) if item is not None]
     if len(documents) != 1:
         raise SpecError(
             "SpecInvalid",
@@ -83,6 +75,25 @@ def parse_yaml(text: str, *, origin: str) -> dict[str, Any]:
             next_step=_NEXT_STEP,
         )
     return documents[0]
+
+
+def parse_value(text: str, *, origin: str) -> Any:
+    """Return the value that `text` would be after a field's name in a manifest; SpecError where it is no YAML."""
+    next_step = "write the value as in a manifest, and quote it for the shell; a list is [a, b]"
+    values = _load(text, origin, next_step)
+    return values[0] if values else None
+
+
+def _load(text: str, origin: str, next_step: str) -> list[Any]:
+    try:
+        return list(yaml.load_all(text, _Loader))  # a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        words = ", ".join(part for part in (error.context, error.problem) if part)
+        raise SpecError("SpecInvalid", f"{origin}: {place}not YAML: {words}", next_step=next_step) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise SpecError("SpecInvalid", f"{origin}: not YAML: {error}", next_step=next_step) from error
 
 
 def validate_manifest(model: type[B], manifest: dict[str, Any], *, origin: str) -> B:

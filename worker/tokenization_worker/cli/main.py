@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
@@ -41,9 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         _refuse_unknown(parser, arguments)
         return 0
-    command = import_module(f"tokenization_worker.cli.{arguments[0]}_command")
-    run: Callable[[list[str]], int] = command.main
-    return _guarded(run, arguments[1:])
+    return _guarded(lambda: _run(arguments[0], arguments[1:]))
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    run: Callable[[list[str]], int] = import_module(f"tokenization_worker.cli.{command}_command").main
+    return run(arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,12 +83,12 @@ def _refuse_unknown(parser: argparse.ArgumentParser, arguments: list[str]) -> No
     parser.error(f"unknown command {arguments[0]!r}{hint} (commands: {', '.join(COMMANDS)})")
 
 
-def _guarded(run: Callable[[list[str]], int], arguments: list[str]) -> int:
+def _guarded(run: Callable[[], int]) -> int:
     """Run a command; every error that a user can act on becomes a message without a traceback."""
     from tokenization_worker.errors import TokenizationError
 
     try:
-        return run(arguments)
+        return run()
     except TokenizationError as error:
         print(f"tokjob: {error}", file=sys.stderr)
         if error.exit_code == 1:
@@ -94,7 +99,11 @@ def _guarded(run: Callable[[list[str]], int], arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  the reader of our output left; nothing to flush
-        return 0
+        return 128 + signal.SIGPIPE  # as for any command in a pipe; the work is not done
+    except Exception:  # noqa: BLE001  the last resort: whatever comes here is a bug
+        traceback.print_exc()
+        print("tokjob: this is a bug: please report it with the lines above and the manifest", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

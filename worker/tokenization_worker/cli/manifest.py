@@ -8,21 +8,41 @@ scripts. A flag outranks the file.
 from __future__ import annotations
 
 import argparse
-import json
+import difflib
+import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
 from tokenization_worker.api.job import JobSpec, TokenizationJob
-from tokenization_worker.api.load import parse_yaml, validate_manifest
-from tokenization_worker.api.walk import iter_fields
+from tokenization_worker.api.load import parse_value, parse_yaml, validate_manifest
+from tokenization_worker.api.walk import is_list_type, iter_fields, strip_annotation
 from tokenization_worker.errors import SpecError
 
 SHORT = {"--source": "source.uris", "--tokenizer": "tokenizer.name", "--output": "output.uri"}
 _FIELD_PREFIX = "field:"
+
+
+class JobParser(argparse.ArgumentParser):
+    """A parser for commands that take a job. Usage is one line, and an unknown flag is told the nearest one."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        usage = f"{prog} [MANIFEST] [--FIELD VALUE ...] [OPTIONS]"
+        super().__init__(prog, usage, description, allow_abbrev=False)
+        add_job_arguments(self)
+
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (-[^\s=]*)", message)
+        if unknown is not None:
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            near = difflib.get_close_matches(unknown[1], flags, n=1)
+            message = f"unknown flag {unknown[1]}" + (f"; did you mean {near[0]}?" if near else "")
+        print(f"{self.format_usage()}{self.prog}: error: {message}", file=sys.stderr)
+        self.exit(2, f"  next: {self.prog} --help shows every flag\n")
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +54,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     short.add_argument("--output", metavar="URI", help="where the dataset goes")
     short.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set any field of spec")
     short.add_argument("--print-manifest", action="store_true", help="print the manifest this stands for, and stop")
-    fields = parser.add_argument_group("fields of the manifest (values are YAML)")
+    fields = parser.add_argument_group("fields of the manifest (lists and numbers as in YAML)")
     for path, summary in _flags():
         fields.add_argument(f"--{path}", dest=_FIELD_PREFIX + path, metavar="VALUE", help=summary.replace("%", "%%"))
 
@@ -42,7 +62,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
 def _flags() -> Iterator[tuple[str, str]]:
     """(path, first sentence) of every field of spec that holds a value; items of lists have no flag."""
     for field in iter_fields(JobSpec):
-        if not field.in_list and (field.block is None or field.info.annotation is list):
+        if not field.in_list and (field.block is None or is_list_type(field.info.annotation)):
             yield field.path, (field.info.description or "").split(". ")[0].rstrip(".")
 
 
@@ -78,24 +98,31 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
         changes["tokenizer.uri"] = changes.pop("tokenizer.name")
     for name, value in vars(arguments).items():
         if name.startswith(_FIELD_PREFIX) and value is not None:
-            changes[name.removeprefix(_FIELD_PREFIX)] = _value(name.removeprefix(_FIELD_PREFIX), value)
+            path = name.removeprefix(_FIELD_PREFIX)
+            changes[path] = _value(path, value, f"--{path} {value}")
     for assignment in arguments.set:
         path, equals, value = assignment.partition("=")
         if not equals:
-            raise SpecError("SpecInvalid", f"--set {assignment}: expected FIELD=VALUE, such as rangeBytes=64Mi")
+            raise SpecError(
+                "SpecInvalid",
+                f"--set {assignment}: expected FIELD=VALUE, such as rangeBytes=64Mi",
+                next_step="write = between the field's path and its value",
+            )
         path = path.strip().removeprefix("spec.")
-        changes[path] = _value(path, value)
+        changes[path] = _value(path, value, f"--set {assignment}")
     return changes
 
 
-def _value(path: str, text: str) -> Any:
-    """A flag's value: YAML, so that lists and numbers can be given; a token stays text."""
-    if path == "rerunToken":
+def _value(path: str, text: str, origin: str) -> Any:
+    """A flag's value: text where the field holds text (`{split}` is no mapping there), else YAML; null is absent."""
+    if path in _text_fields() and text != "null":
         return text
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SpecError("SpecInvalid", f"--{path} {json.dumps(text)}: not a YAML value: {error}") from error
+    return parse_value(text, origin=origin)
+
+
+@cache
+def _text_fields() -> frozenset[str]:
+    return frozenset(field.path for field in iter_fields(JobSpec) if strip_annotation(field.info.annotation) is str)
 
 
 def _merged(arguments: argparse.Namespace, changes: dict[str, Any]) -> dict[str, Any]:

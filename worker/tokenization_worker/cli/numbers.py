@@ -1,6 +1,15 @@
-"""Numbers as a person reads them."""
+"""Numbers as a person reads and writes them."""
 
 from __future__ import annotations
+
+import argparse
+
+
+def read_count(text: str) -> int:
+    """A flag's whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number, at least 1")
+    return int(text)
 
 
 def short_count(value: float) -> str:

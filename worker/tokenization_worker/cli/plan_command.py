@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 
 import orjson
 
-from tokenization_worker.cli.manifest import add_job_arguments, job_from_arguments, print_manifest
-from tokenization_worker.cli.numbers import short_bytes, short_count, short_time
+from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
+from tokenization_worker.cli.numbers import read_count, short_bytes, short_count, short_time
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.outlook import Outlook, look_ahead
 
 
 def main(arguments: list[str]) -> int:
     """Show the plan; writes nothing."""
-    parser = argparse.ArgumentParser(
-        prog="tokjob plan",
-        description="Show what a run would do: files, bytes, ranges, estimated tokens (from a sample of the source), "
+    parser = JobParser(
+        "tokjob plan",
+        "Show what a run would do: files, bytes, ranges, estimated tokens (from a sample of the source), "
         "time and room. Writes nothing but a probe at the output, which it deletes.",
-        allow_abbrev=False,
     )
-    add_job_arguments(parser)
-    parser.add_argument("--processes", type=int, help="worker processes to plan for")
+    parser.add_argument("--processes", type=read_count, help="worker processes to plan for")
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")
     options = parser.parse_args(arguments)
     job = job_from_arguments(options)

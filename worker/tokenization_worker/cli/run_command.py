@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 from types import FrameType
 
-from tokenization_worker.cli.manifest import add_job_arguments, job_from_arguments, print_manifest
+from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
+from tokenization_worker.cli.numbers import read_count
 from tokenization_worker.cli.progress import make_display
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.work import Stopped
@@ -15,16 +15,13 @@ from tokenization_worker.work import Stopped
 
 def main(arguments: list[str]) -> int:
     """Run a job here; 0 when its index is written."""
-    parser = argparse.ArgumentParser(
-        prog="tokjob run",
-        description="Run a job here, to its index. Interrupted or failed? The same command resumes; there is no "
-        "--continue.",
-        allow_abbrev=False,
+    parser = JobParser(
+        "tokjob run",
+        "Run a job here, to its index. Interrupted or failed? The same command resumes; there is no --continue.",
     )
-    add_job_arguments(parser)
     how = parser.add_argument_group("how to run")
     how.add_argument("--executor", choices=["local"], default="local", help="local: processes on this machine")
-    how.add_argument("--processes", type=_positive, help="worker processes (default: what cores and memory allow)")
+    how.add_argument("--processes", type=read_count, help="worker processes (default: what cores and memory allow)")
     how.add_argument(
         "--engine",
         choices=["auto", "reference", "fastokens"],
@@ -56,13 +53,6 @@ def main(arguments: list[str]) -> int:
     finally:
         display.close()
     return 0
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("at least 1")
-    return number
 
 
 class _StopOnSignal:

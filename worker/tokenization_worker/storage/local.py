@@ -139,7 +139,8 @@ class LocalStore:
         with map_os_errors("look at", folder):
             while not folder.exists() and folder != folder.parent:
                 folder = folder.parent
-            return shutil.disk_usage(folder).free
+            usage = shutil.disk_usage(folder)
+        return usage.free if usage.total else None  # /proc and the like have no size
 
     def close_scratch(self) -> None:
         with map_os_errors("clean up", self.root / _TMP):

@@ -106,24 +106,37 @@ def list_source(uris: tuple[str, ...]) -> list[SourceFile]:
 
 def _match(pattern: str) -> Iterator[SourceFile]:
     source = _source(scheme_of(pattern))
-    wildcard = _WILDCARD.search(pattern)
-    if wildcard is None:
+    if _WILDCARD.search(pattern) is None:
         file = None if pattern.endswith("/") else source.stat(pattern)
         if file is not None:
             yield file
-        elif source.is_folder(pattern):
-            yield from _visible(source, pattern.rstrip("/") + "/", re.compile(".*", re.DOTALL))
-        return
-    fixed = pattern[: wildcard.start()].rpartition("/")[0] + "/"
-    yield from _visible(source, fixed, compile_glob(pattern[len(fixed) :]))
-
-
-def _visible(source: Source, folder: str, matcher: re.Pattern[str]) -> Iterator[SourceFile]:
+            return
+        if not source.is_folder(pattern):
+            return
+    folder, matcher = _split_pattern(pattern)
     for file in source.list(folder):
-        rest = file.uri[len(folder) :]
-        hidden = any(part.startswith((".", "_")) for part in rest.split("/"))
-        if rest and not hidden and matcher.fullmatch(rest):
+        if _is_visible(file.uri[len(folder) :], matcher):
             yield file
+
+
+def selects(pattern: str, uri: str) -> bool:
+    """Whether a file at `uri` would be a file of the source; a pattern without wildcards counts as a folder."""
+    folder, matcher = _split_pattern(pattern)
+    return uri.startswith(folder) and _is_visible(uri[len(folder) :], matcher)
+
+
+def _split_pattern(pattern: str) -> tuple[str, re.Pattern[str]]:
+    """The folder that holds all that a pattern matches, and what the rest of their URIs must match."""
+    wildcard = _WILDCARD.search(pattern)
+    if wildcard is None:
+        return pattern.rstrip("/") + "/", re.compile(".*", re.DOTALL)
+    folder = pattern[: wildcard.start()].rpartition("/")[0] + "/"
+    return folder, compile_glob(pattern[len(folder) :])
+
+
+def _is_visible(rest: str, matcher: re.Pattern[str]) -> bool:
+    hidden = any(part.startswith((".", "_")) for part in rest.split("/"))
+    return bool(rest) and not hidden and matcher.fullmatch(rest) is not None
 
 
 def compile_glob(glob: str) -> re.Pattern[str]:

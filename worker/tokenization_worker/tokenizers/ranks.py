@@ -98,7 +98,7 @@ def resolve_name(name: str) -> str:
     except KeyError:
         pass
     known = ["bytes", *encodings, *tiktoken.model.MODEL_TO_ENCODING]
-    near = difflib.get_close_matches(name.lower(), known, n=4, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), dict.fromkeys(known), n=4, cutoff=0.5)
     wanted = f"did you mean {quote_list(near)}?" if near else f"known encodings: {', '.join(['bytes', *encodings])}"
     raise SpecError(
         "TokenizerUnavailable",

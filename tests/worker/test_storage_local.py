@@ -1,0 +1,202 @@
+"""Local folders as a store: the contract, scratch of the dead and the living, and errors of the disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from storage_contract import StoreContract, paths, put, race
+
+from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.local import LocalStore, has_live_writers
+from tokenization_worker.storage.open import open_store
+
+WRITER = """
+import os, sys
+from pathlib import Path
+from tokenization_worker.storage.local import LocalStore
+
+store = LocalStore(Path(sys.argv[1]))
+with store.upload("half") as upload:
+    upload.write(b"half of it")
+    print("writing", flush=True)
+    sys.stdin.readline()
+    upload.commit()
+store.close_scratch()
+"""
+
+FORKING_WRITER = """
+import os, sys
+from pathlib import Path
+from tokenization_worker.storage.local import LocalStore
+
+store = LocalStore(Path(sys.argv[1]))
+upload = store.upload("parent")
+ready, tell = os.pipe()
+if os.fork() == 0:
+    with store.upload("child") as own:
+        own.write(b"x")
+        os.write(tell, b"!")
+        sys.stdin.readline()
+        own.commit()
+    print("committed", flush=True)
+    os._exit(0)
+os.read(ready, 1)
+print("writing", flush=True)
+os.wait()
+"""
+
+
+class TestLocalStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return open_store(str(tmp_path / "deep" / "out"))
+
+
+def scratch_folders(root: Path) -> list[Path]:
+    return [path for path in (root / "_tokenization" / "tmp").glob("*") if path.is_dir()]
+
+
+@contextmanager
+def writing_process(root: Path, program: str = WRITER) -> Iterator[subprocess.Popen[str]]:
+    """A process in the middle of an upload."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_scratch_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
+    with writing_process(tmp_path) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert len(scratch_folders(tmp_path)) == 1
+    store = LocalStore(tmp_path)
+    assert paths(store) == []
+    assert not has_live_writers(tmp_path)
+    store.close_scratch()
+    assert not (tmp_path / "_tokenization" / "tmp").exists()
+
+
+def test_scratch_of_a_live_process_is_kept_and_its_upload_succeeds(tmp_path: Path) -> None:
+    with writing_process(tmp_path) as process:
+        LocalStore(tmp_path).close_scratch()
+        assert has_live_writers(tmp_path)
+        assert len(scratch_folders(tmp_path)) == 1
+        process.communicate("go on\n", timeout=20)
+        assert process.returncode == 0
+    assert LocalStore(tmp_path).read("half") == b"half of it"
+    assert not (tmp_path / "_tokenization" / "tmp").exists()
+
+
+def test_a_forked_child_does_not_keep_its_killed_parents_scratch_alive(tmp_path: Path) -> None:
+    with writing_process(tmp_path, FORKING_WRITER) as process:
+        assert len(scratch_folders(tmp_path)) == 2
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        LocalStore(tmp_path).close_scratch()
+        assert len(scratch_folders(tmp_path)) == 1
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "committed\n"
+    assert LocalStore(tmp_path).read("child") == b"x"
+
+
+def test_threads_of_one_process_share_one_scratch_folder(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    assert race([lambda n=n: put(store, f"{n}", b"x") for n in range(16)]) == 16  # type: ignore[misc]
+    assert len(scratch_folders(tmp_path)) == 1
+    store.close_scratch()
+    assert scratch_folders(tmp_path) == []
+
+
+def test_local_path_is_where_the_object_is(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    put(store, "a/b", b"x")
+    path = store.local_path("a/b")
+    assert path is not None and path.read_bytes() == b"x"
+
+
+def test_free_bytes_are_known_before_the_folder_exists(tmp_path: Path) -> None:
+    free = LocalStore(tmp_path / "not" / "yet").free_bytes()
+    assert free is not None and free > 0
+    assert not (tmp_path / "not").exists()
+
+
+def test_links_to_folders_are_not_objects(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").write_bytes(b"x")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "link").symlink_to(tmp_path / "elsewhere")
+    assert paths(LocalStore(tmp_path / "out")) == []
+
+
+@contextmanager
+def mounted_tmpfs(folder: Path, options: str) -> Iterator[Path]:
+    """A file system of its own, small or read-only, which binds root too; skips where mounting is not allowed."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_says_so_and_leaves_the_committed_whole(tmp_path: Path) -> None:
+    with mounted_tmpfs(tmp_path / "small", "size=1m") as folder:
+        store = LocalStore(folder)
+        put(store, "first", b"x" * 400_000)
+        with pytest.raises(TemporaryError, match="No space left") as raised, store.upload("second") as upload:
+            for _ in range(8):
+                upload.write(b"y" * 200_000)
+            upload.commit()
+        assert raised.value.reason == "OutputFull"
+        assert str(folder / "second") in raised.value.message
+        assert paths(store) == ["first"]
+        assert store.read("first") == b"x" * 400_000
+        put(store, "third", b"z" * 400_000)  # the room is free again
+
+
+def test_a_read_only_file_system_is_named(tmp_path: Path) -> None:
+    with mounted_tmpfs(tmp_path / "fixed", "ro,size=1m") as folder:
+        with pytest.raises(SpecError, match="Read-only file system") as raised:
+            put(LocalStore(folder / "out"), "a", b"x")
+        assert raised.value.reason == "OutputNotWritable"
+        assert str(folder / "out") in raised.value.message
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permission bits do not bind root")
+def test_a_folder_without_write_permission_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(SpecError, match="Permission denied") as raised:
+            put(LocalStore(tmp_path), "a", b"x")
+    finally:
+        tmp_path.chmod(0o700)
+    assert raised.value.reason == "OutputNotWritable"
+
+
+@pytest.mark.parametrize(
+    ("root", "path"), [("file", "a"), ("file/below", "a"), (".", "file/a")], ids=["root", "above-root", "in-path"]
+)
+def test_a_file_where_a_folder_must_be_is_named(tmp_path: Path, root: str, path: str) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(SpecError) as raised:
+        put(LocalStore(tmp_path / root), path, b"x")
+    assert raised.value.reason == "OutputNotWritable"
+    assert (tmp_path / "file").read_bytes() == b"x"
