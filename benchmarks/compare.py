@@ -24,6 +24,7 @@ from contenders import (
     ONE_THREAD,
     Contender,
     Digest,
+    Encoding,
     make_datatrove,
     make_leanest,
     make_nanogpt,
@@ -85,6 +86,8 @@ def parse_arguments() -> argparse.Namespace:
     options.tokenizers = options.tokenizers.split(",")
     options.hf_tokenizer = dict(pair.partition("=")[::2] for pair in options.hf_tokenizer)
     options.work_dir = (options.work_dir or Path(tempfile.gettempdir(), "tokenization-bench")).resolve()
+    if options.runs < 1 or options.processes < 1:
+        parser.error("--runs and --processes: at least 1")
     if unknown := set(options.only) - set(NAMES):
         parser.error(f"--only: {', '.join(sorted(unknown))}: not of {', '.join(NAMES)}")
     if unknown := options.hf_tokenizer.keys() - set(options.tokenizers):
@@ -94,6 +97,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def compare(options: argparse.Namespace, folder: Path) -> str:
     """The report on all tokenizers. Raises `CommandFailed`: a run failed, or its tokens differ."""
+    load = os.getloadavg()[0]
     whole, part = prepare_corpora(options, folder)
     has_part = part is not whole
     python, absent = find_datatrove(options)
@@ -101,14 +105,17 @@ def compare(options: argparse.Namespace, folder: Path) -> str:
         heading("Speed" + (f" on {options.english}" if options.english else "")),
         f"- whole corpus: {whole.describe()}",
         f"- part for slow contenders: {part.describe() if has_part else 'none, they read the whole corpus'}",
-        f"- one run of each, then {options.runs} that count, in turns; load of the machine before: "
-        f"{os.getloadavg()[0]:.2f}; MB is 10^6 bytes of text",
+        f"- one run of each, then {options.runs} that count, in turns; load of the machine before all: {load:.2f}; "
+        "one engine thread a process; MB is 10^6 bytes of text",
     ]
     if python is not None:
         lines.append(f"- peer: {read_versions(python)}")
     for name in options.tokenizers:
         bench = Bench(folder)
-        contenders = make_contenders(options, folder, name, whole, part, python)
+        encoding = prepare_encoding(name, folder)
+        contenders = make_contenders(options, folder, encoding, whole, part, python)
+        for corpus in {id(contender.corpus): contender.corpus for contender in contenders}.values():
+            bench.learn_tokens(corpus, encoding, options.processes)
         records, refused = measure(bench, contenders, options.runs)
         ratios = choose_ratios(options.processes, nanogpt_bar=9.0 if options.english else 6.0)
         lines += ["", f"### {name}", "", report_times(records, whole), "", report_ratios(records, ratios), ""]
@@ -127,12 +134,11 @@ def prepare_corpora(options: argparse.Namespace, folder: Path) -> tuple[Corpus, 
     files = measure_folder(source, options.english.split(",") if options.english else [])
     whole = link_repeated(files, folder / "whole", options.min_bytes)
     note(f"corpus     {whole.describe()}")
-    if options.slow_bytes >= whole.text_bytes:
-        return whole, whole
     if options.slow_bytes < whole.distinct_bytes:
-        files = choose_evenly(files, options.slow_bytes)
-        return whole, link_repeated(files, folder / "part", 1)
-    return whole, link_repeated(files, folder / "part", options.slow_bytes)
+        part = link_repeated(choose_evenly(files, options.slow_bytes), folder / "part", 1)
+    else:
+        part = link_repeated(files, folder / "part", options.slow_bytes)
+    return whole, part if len(part.files) < len(whole.files) else whole
 
 
 def find_datatrove(options: argparse.Namespace) -> tuple[Path | None, list[str]]:
@@ -147,10 +153,9 @@ def find_datatrove(options: argparse.Namespace) -> tuple[Path | None, list[str]]
 
 
 def make_contenders(
-    options: argparse.Namespace, folder: Path, name: str, whole: Corpus, part: Corpus, python: Path | None
+    options: argparse.Namespace, folder: Path, encoding: Encoding, whole: Corpus, part: Corpus, python: Path | None
 ) -> list[Contender]:
     """Those that were asked for, but none twice."""
-    encoding = prepare_encoding(name, folder)
     processes = options.processes
     made = [
         make_leanest("leanest", "leanest loop", encoding, whole, processes),
@@ -165,11 +170,11 @@ def make_contenders(
         made.append(make_tokjob("tokjob-part", "tokjob run", encoding, part, processes))
     made.append(make_nanogpt("nanogpt", "nanoGPT's way", encoding, part, processes))
     if python is not None:
-        tokenizer = folder / f"{name}.hf.json"
-        if name in options.hf_tokenizer:
-            shutil.copyfile(options.hf_tokenizer[name], tokenizer)
+        tokenizer = folder / f"{encoding.name}.hf.json"
+        if encoding.name in options.hf_tokenizer:
+            shutil.copyfile(options.hf_tokenizer[encoding.name], tokenizer)
         else:
-            write_hf_tokenizer(name, tokenizer)
+            write_hf_tokenizer(encoding.name, tokenizer)
         made.append(make_datatrove("datatrove", "datatrove", encoding, part, processes, python, tokenizer))
     return [contender for contender in made if contender.name in options.only]
 
@@ -198,11 +203,19 @@ def measure(bench: Bench, contenders: Sequence[Contender], runs: int) -> tuple[l
 
 
 class Bench:
-    """Runs contenders below one folder, for one tokenizer; the first to read a corpus says what its tokens are."""
+    """Runs contenders below one folder, for one tokenizer, and holds them to the tokens of the leanest loop."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._expected: dict[Path, tuple[str, Digest]] = {}
+        self._expected: dict[Path, Digest] = {}
+
+    def learn_tokens(self, corpus: Corpus, encoding: Encoding, processes: int) -> None:
+        """Have the leanest loop say what the tokens of `corpus` are; this run is not timed."""
+        contender = make_leanest("oracle", "", encoding, corpus, processes)
+        output = self._folder / "output"
+        run_command(contender.command(output), log=self._folder / "oracle.log", environment=ONE_THREAD)
+        self._expected[corpus.folder] = contender.digest(output)
+        shutil.rmtree(output)
 
     def run(self, record: Record) -> Cost:
         """One run from start to end, its tokens compared; raises `CommandFailed`, also if they differ."""
@@ -222,17 +235,17 @@ class Bench:
         return cost
 
     def _compare(self, contender: Contender, found: Digest) -> None:
-        first, expected = self._expected.setdefault(contender.corpus.folder, (contender.name, found))
+        expected = self._expected[contender.corpus.folder]
         if found != expected:
             raise CommandFailed(
-                f"tokens of {contender.name} differ from those of {first}: found {found.tokens:,} "
+                f"tokens of {contender.name} differ from those of the leanest loop: found {found.tokens:,} "
                 f"(SHA-256 {found.sha256[:16]}), expected {expected.tokens:,} ({expected.sha256[:16]})"
             )
 
     def describe_tokens(self) -> str:
         """Number and digest of the tokens of each corpus that was read."""
-        tokens = [(folder.name, digest) for folder, (_, digest) in self._expected.items()]
-        return "; ".join(f"{name} {digest.tokens:,}, SHA-256 `{digest.sha256}`" for name, digest in tokens)
+        tokens = self._expected.items()
+        return "; ".join(f"{folder.name} {digest.tokens:,}, SHA-256 `{digest.sha256}`" for folder, digest in tokens)
 
 
 if __name__ == "__main__":

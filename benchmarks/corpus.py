@@ -81,6 +81,8 @@ def parse_size(text: str) -> int:
 
 def measure_folder(folder: Path, globs: Sequence[str]) -> list[CorpusFile]:
     """The .jsonl.zst files of `folder` whose names match one of `globs`, with their counts."""
+    if not folder.is_dir():
+        raise SystemExit(f"{folder}: there is no such folder")
     paths = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
     chosen = [path for path in paths if not globs or any(fnmatchcase(path.name, glob) for glob in globs)]
     if not chosen:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 LOG_TAIL_LINES = 25
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+Command = Sequence[str | Path]
 
 
 class Cost(NamedTuple):
-    """`seconds` on the clock; `cpu_seconds` of the process and of all descendants that it waited for."""
+    """`seconds` on the clock. The rest covers the process and all descendants that it waited for: `cpu_seconds` is
+    their sum, `peak_rss_bytes` the largest of them."""
 
     seconds: float
     cpu_seconds: float
+    peak_rss_bytes: int
 
 
 class CommandFailed(Exception):
@@ -25,13 +31,13 @@ class CommandFailed(Exception):
 
 
 def run_command(
-    command: Sequence[str | Path],
+    command: Command,
     *,
     log: Path,
     environment: Mapping[str, str] | None = None,
     watch: Callable[[int], None] | None = None,
 ) -> Cost:
-    """Run `command` to its end, in a process group of its own; `watch` gets its pid while it runs.
+    """Run `command` to its end, in a session of its own; `watch` gets its pid, which is the session's number.
 
     Raises `CommandFailed` unless it exits with 0.
     """
@@ -59,4 +65,4 @@ def run_command(
     if process.returncode != 0:
         said = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         raise CommandFailed(f"exit code {process.returncode}: {' '.join(words)[:500]}\n" + "\n".join(said))
-    return Cost(seconds, usage.ru_utime + usage.ru_stime)
+    return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * _MAXRSS_UNIT)

@@ -3,10 +3,10 @@
 
     python examples/build_corpus.py [FOLDER] [--megabytes N]      default: out/corpus, 24
 
-Documentation (help topics, docstrings, the names of Unicode's characters) becomes one Parquet file, sources
-become several JSONL files with zstd; every record has `id`, `text` and `kind`. Text is taken in a fixed
-order until there is enough of it, so one Python always builds the same bytes; where the library is too
-small (some distributions leave its tests out), the packages installed beside it fill up. No module is
+Documentation (help topics, docstrings, the names of Unicode's characters) becomes one Parquet file (JSONL where
+pyarrow is missing), sources become several JSONL files with zstd; every record has `id`, `text` and `kind`. Text
+is taken in a fixed order until there is enough of it, so one Python always builds the same bytes; where the library
+is too small (some distributions leave its tests out), the packages installed beside it fill up. No module is
 imported to read its docstrings and nothing is downloaded. The folder appears complete or not at all.
 """
 
@@ -22,6 +22,7 @@ import tokenize
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +59,10 @@ def build_corpus(folder: Path, megabytes: float = 24.0) -> int:
     wanted = round(megabytes * 1e6)
     documentation = list(take(read_documentation(), round(wanted * DOCUMENTATION_SHARE)))
     text_bytes = sum(size_of(document) for document in documentation)
-    write_parquet(unfinished / "documentation.parquet", documentation)
+    if find_spec("pyarrow"):
+        write_parquet(unfinished / "documentation.parquet", documentation)
+    else:
+        write_jsonl(unfinished / "documentation.jsonl.zst", documentation)
     for number, documents in enumerate(chunks(take(read_sources(), wanted - text_bytes), FILE_BYTES)):
         write_jsonl(unfinished / f"sources-{number:05d}.jsonl.zst", documents)
         text_bytes += sum(size_of(document) for document in documents)

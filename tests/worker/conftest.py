@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import runs
 from corpus import Corpus, mixed_corpus, one_large_file, tiny_files
 
 
@@ -26,3 +28,9 @@ def large_file(corpora: Path) -> Corpus:
 @pytest.fixture(scope="session")
 def tiny(corpora: Path) -> Corpus:
     return tiny_files(corpora / "tiny")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_outlives_its_test() -> Iterator[None]:
+    yield
+    runs.kill_all()

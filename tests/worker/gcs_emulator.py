@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import subprocess
+import threading
 import urllib.request
 from collections.abc import Iterator
 from itertools import count
@@ -31,16 +32,24 @@ def gcs_host() -> Iterator[str]:
     process = subprocess.Popen(
         [*command, "-port", str(port), "-external-url", host], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
-    assert process.stderr is not None
+    listening = threading.Event()
+
+    def read_log() -> None:  # to its end, or the emulator stops when the pipe is full
+        assert process.stderr is not None
+        with process.stderr as log:
+            for line in log:
+                if b"server started" in line:
+                    listening.set()
+
+    reader = threading.Thread(target=read_log)
+    reader.start()
     try:
-        for line in process.stderr:  # it says when it listens
-            if b"server started" in line:
-                break
+        assert listening.wait(20), "the emulator did not start"
         yield host
     finally:
         process.kill()
         process.wait()
-        process.stderr.close()
+        reader.join()
 
 
 @pytest.fixture

@@ -7,9 +7,11 @@ finished session answers a repeated request as it did before. Faults are planted
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import re
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +27,8 @@ import google_crc32c
 class Fault:
     """What the next matching request gets. `done`: the work is done all the same, only its answer is lost.
 
-    `status` 0 breaks the connection; `keep` makes the service keep only so many bytes of a chunk.
+    `status` 0 breaks the connection; `keep` makes the service keep only so many bytes of a chunk; `meanwhile` is
+    what somebody else does just before the request, which is then served as usual.
     """
 
     method: str
@@ -34,6 +37,7 @@ class Fault:
     text: str = ""
     done: bool = False
     keep: int | None = None
+    meanwhile: Callable[[], object] | None = None
 
 
 @dataclass
@@ -64,6 +68,8 @@ class FakeGcs:
     lock: threading.Lock = field(default_factory=threading.Lock)
     damage: Callable[[bytes], bytes] = field(default=lambda data: data)
     generation: int = 1000
+    has_failed: bool = False
+    gives_checksums: bool = True
     url: str = ""
 
     def put(self, name: str, data: bytes, expect: int | None = None, metadata: dict[str, str] | None = None) -> bool:
@@ -88,6 +94,11 @@ class FakeGcs:
         }
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is its own business."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     fake: FakeGcs
@@ -104,12 +115,16 @@ class _Handler(BaseHTTPRequestHandler):
             matches = [f for f in fake.faults if f.method == self.command and f.path in self.path]
             fault = matches[0] if matches else None
             if fault is not None:
+                fake.has_failed |= self.command == "GET"
                 fake.faults.remove(fault)
                 if fault.keep is not None:
                     body = body[: fault.keep]
-            if fault is None or fault.done or fault.keep is not None:
+                if fault.meanwhile is not None:
+                    fault.meanwhile()
+            is_answered = fault is None or fault.keep is not None or fault.meanwhile is not None
+            if is_answered or (fault is not None and fault.done):
                 status, headers, answer = self._do(unquote(parts.path), query, body)
-            if fault is not None and fault.keep is None:
+            if fault is not None and not is_answered:
                 if fault.status == 0:
                     self.close_connection = True
                     self.connection.close()
@@ -152,8 +167,9 @@ class _Handler(BaseHTTPRequestHandler):
             return 204, {}, b""
         if query.get("alt") != "media":
             return _json(200, self.fake.properties(name))
-        hash_header = f"crc32c={self.fake.properties(name)['crc32c']}"
-        headers = {"x-goog-hash": hash_header, "x-goog-generation": str(found.generation)}
+        headers = {"x-goog-generation": str(found.generation)}
+        if self.fake.gives_checksums:
+            headers["x-goog-hash"] = f"crc32c={self.fake.properties(name)['crc32c']}"
         wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
         if wanted is None:
             return 200, headers, self.fake.damage(found.data)
@@ -204,7 +220,7 @@ def serve_fake_gcs() -> Iterator[FakeGcs]:
     """A running service on a free port, until the end of the block."""
     fake = FakeGcs()
     handler = type("Handler", (_Handler,), {"fake": fake})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", 0), handler)
     fake.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -214,3 +230,7 @@ def serve_fake_gcs() -> Iterator[FakeGcs]:
         server.shutdown()
         server.server_close()
         thread.join()
+        if fake.has_failed:  # the client library leaves the connection of a failed download to the collector
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                gc.collect()

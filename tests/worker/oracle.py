@@ -76,7 +76,7 @@ def write_one_split(
     name: str,
     dtype: type[np.unsignedinteger],
     shard_tokens: int,
-    position: str,
+    position: str = "Before",
 ) -> None:
     """The default layout: `train/train_000000.npy` and so on."""
     for index, shard in enumerate(cut(delimited(name, documents, position), shard_tokens)):

@@ -67,6 +67,15 @@ def command(job: TokenizationJob, folder: Path, *options: str) -> list[str]:
     return [str(TOKJOB), "run", str(manifest), *options]
 
 
+_RUNNING: set[Running] = set()
+
+
+def kill_all() -> None:
+    """Kill whatever is still running; a test that failed may have left something asleep."""
+    for running in list(_RUNNING):
+        running.kill()
+
+
 class Running:
     """A command in a process group of its own; standard output and errors go to `log`.out and `log`.err.
 
@@ -88,6 +97,7 @@ class Running:
                 env={**os.environ, **environment},
             )
         os.close(held)
+        _RUNNING.add(self)
 
     @property
     def has_ended(self) -> bool:
@@ -110,9 +120,12 @@ class Running:
     def wait(self, timeout_s: float = 120) -> int:
         """Wait until every process of the group is gone; the exit code of the first one."""
         code = self.process.wait(timeout_s)
+        if self not in _RUNNING:
+            return code
         ready, _, _ = select.select([self._alive], [], [], timeout_s)
         if not ready:
             raise TimeoutError(f"a worker of {self.process.args!r} outlived it")
+        _RUNNING.discard(self)
         os.close(self._alive)
         return code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -93,6 +94,22 @@ def test_one_of_two_killed_in_the_middle_leaves_the_other_unharmed(
     # What the killed run left is removed by whoever comes last; at the latest by the next start.
     again = start(mixed, output, tmp_path / "again", processes=1, range_bytes="64Ki", engine="reference")
     assert again.wait() == 0, again.errors
+    require_equal(output, alone)
+
+
+@pytest.mark.parametrize("receipts", [0, 1, 5, 12])
+def test_a_run_that_slept_while_another_finished_ends_well(
+    receipts: int, mixed: Corpus, alone: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    sleeper = start(mixed, output, tmp_path / "a", processes=2, range_bytes="64Ki", engine="reference")
+    wait_for_receipts(output, receipts, sleeper)
+    sleeper.signal(signal.SIGSTOP)
+    other = start(mixed, output, tmp_path / "b", processes=2, range_bytes="64Ki", engine="reference")
+    assert other.wait() == 0, other.errors
+    assert difference(output, alone) is None
+    sleeper.signal(signal.SIGCONT)
+    assert sleeper.wait() == 0, sleeper.errors
     require_equal(output, alone)
 
 

@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 from corpus import CorpusWriter, take_documents
+from gcs_emulator import gcs_bucket, gcs_host, gcs_uri  # noqa: F401  fixtures
 from plant import Document, Planter
-from runs import make_job
+from runs import files_below, make_job
 
+from tokenization_worker.commit import create_bytes
 from tokenization_worker.dataset import open_dataset
 from tokenization_worker.errors import DataError, SpecError
-from tokenization_worker.run import Options, Stopped, run_job
+from tokenization_worker.run import Options, run_job
 from tokenization_worker.show import show_documents
+from tokenization_worker.storage.open import open_store
+from tokenization_worker.verify.verify import dataset_digest, verify
+from tokenization_worker.work import Stopped
 
 SHARD_TOKENS = 700
 
@@ -141,7 +146,6 @@ def documents_of(output: Path, split: str) -> list[tuple[int, Document]]:
 def test_every_token_is_located_in_its_document(output: Path) -> None:
     dataset = open_dataset(output)
     for name, split in dataset.items():
-        recorded = 0
         for start, document in documents_of(output, name):
             if start >= len(split):
                 break
@@ -151,8 +155,8 @@ def test_every_token_is_located_in_its_document(output: Path) -> None:
                 assert place.shard == token // SHARD_TOKENS
                 assert place.path == split.shards[place.shard].path
                 assert place.position in (None, document.position)
-                recorded += place.position is not None
-        assert recorded >= len(split.shards)
+        for shard in split.shards:  # whose first document is recorded with its place
+            assert dataset.locate(name, shard.start - split.start).position is not None
 
 
 def test_documents_are_shown_with_text_place_and_id(output: Path) -> None:
@@ -223,13 +227,13 @@ def test_a_place_that_is_not_there_is_refused(first_output: Path, split: str, to
 def test_a_prefix_without_index_is_no_dataset(tmp_path: Path) -> None:
     corpus = _jsonl(tmp_path / "source").finish()
     job = make_job(corpus.folder, tmp_path / "out", tokenizer={"name": "bytes"})
-    with pytest.raises(SpecError, match="NotADataset: .*there is nothing"):
+    with pytest.raises(SpecError, match=r"NotADataset: .*there is nothing"):
         open_dataset(tmp_path / "out")
     with pytest.raises(Stopped):
         run_job(job, options=Options(processes=1), should_stop=lambda: True)
-    with pytest.raises(SpecError, match="NotADataset: .*there is an unfinished run"):
+    with pytest.raises(SpecError, match=r"NotADataset: .*there is an unfinished run"):
         open_dataset(tmp_path / "out")
-    with pytest.raises(SpecError, match="NotADataset: .*none of ours"):
+    with pytest.raises(SpecError, match=r"NotADataset: .*none of ours"):
         open_dataset(corpus.folder)
 
 
@@ -243,3 +247,19 @@ def test_a_damaged_shard_is_named(datasets: dict[str, Path], tmp_path: Path) -> 
             split.shards[number].open()
         with pytest.raises(DataError, match=split.shards[number].path):
             split.tokens(number * SHARD_TOKENS, number * SHARD_TOKENS + 5)
+
+
+def test_a_dataset_in_a_bucket_is_read_shown_and_proved(tmp_path: Path, gcs_uri: str) -> None:  # noqa: F811
+    corpus = _jsonl(tmp_path / "source").finish()
+    fields: dict[str, Any] = {"tokenizer": {"name": "bytes"}, "output": {"shards": {"tokens": SHARD_TOKENS}}}
+    run_job(make_job(corpus.folder, tmp_path / "out", **fields), options=Options(processes=1))
+    store = open_store(gcs_uri)
+    for path in files_below(tmp_path / "out"):
+        create_bytes(store, path, (tmp_path / "out" / path).read_bytes())
+    here, there = open_dataset(tmp_path / "out")["train"], open_dataset(gcs_uri)["train"]
+    assert np.array_equal(here.tokens(0, len(here)), there.tokens(0, len(there)))
+    assert np.array_equal(here.shards[1].open(), there.shards[1].open())
+    assert show_documents(gcs_uri, "train", 1000)[0].id == show_documents(str(tmp_path / "out"), "train", 1000)[0].id
+    report = verify(gcs_uri, mode="full", processes=1)
+    assert not report.findings
+    assert report.digest == dataset_digest(str(tmp_path / "out"), processes=1)

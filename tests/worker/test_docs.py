@@ -1,10 +1,12 @@
-"""The documentation is complete: every reason, command, flag and field has its place, and every link leads somewhere."""
+"""The documentation is complete: every reason, command, flag and field has its place, and links lead somewhere."""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from runs import TOKJOB
+
 import tokenization_worker
 from tokenization_worker.cli.main import COMMANDS
 from tokenization_worker.errors import TokenizationError
@@ -25,8 +29,8 @@ DOCS = CHECKOUT / "docs"
 PAGES = sorted([CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 SOURCES = sorted(Path(tokenization_worker.__file__).parent.rglob("*.py"))
 
-REASONS_FROM_VARIABLES = {"work.py": "dropped[file]", "planning.py": "FileOutcome.SCHEMA_MISMATCH.value"}
-"""Where an error's reason is a file's outcome; everywhere else it must be written out."""
+VARIABLE_REASONS = {"dropped[file]", "outcome", "FileOutcome.SCHEMA_MISMATCH.value", "access.reason"}
+"""Where a reason is a file's outcome, or that of an `Access`; everywhere else it must be written out."""
 
 
 @cache
@@ -49,19 +53,21 @@ def calls(source: Path, names: set[str]) -> Iterator[ast.Call]:
                 yield node
 
 
+@cache
 def raised_reasons() -> dict[str, str]:
-    """Every reason that the worker writes out -> a module that does; reasons that are no constant are checked."""
+    """Every reason that the worker writes out -> a module that does."""
     import_module("tokenization_worker.commit")  # defines an error class of its own
     names = set(error_classes())
     found: dict[str, str] = {}
     for source in SOURCES:
-        for call in calls(source, names):
-            reason = call.args[0]
+        reasons = [call.args[0] for call in calls(source, names)]
+        reasons += [call.args[2] for call in calls(source, {"Access"})]
+        for reason in reasons:
             if isinstance(reason, ast.Constant):
                 found[str(reason.value)] = source.name
             else:
-                assert ast.unparse(reason) == REASONS_FROM_VARIABLES.get(source.name), (
-                    f"{source}:{call.lineno}: write the reason as a constant, so that it can be documented"
+                assert ast.unparse(reason) in VARIABLE_REASONS, (
+                    f"{source}:{reason.lineno}: write the reason as a constant, so that it can be documented"
                 )
     return found
 
@@ -127,6 +133,22 @@ def parser_of(command: str, monkeypatch: pytest.MonkeyPatch) -> argparse.Argumen
     return caught[0]
 
 
+def printed_commands() -> Iterator[tuple[str, str]]:
+    """(page, command) for every `tokjob` command in a code block, up to a comment, a pipe or the next command."""
+    for page in PAGES:
+        for block in re.findall(r"^ *```\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            for line in re.findall(r"^ *(?:\$ )?(tokjob [a-z].*)", block.replace("\\\n", " "), re.MULTILINE):
+                yield page.name, re.split(r" [&|#>]|;", line)[0].strip()
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(printed_commands())))
+def test_every_printed_command_can_be_parsed(page: str, line: str) -> None:
+    _, command, *arguments = shlex.split(line)
+    with pytest.MonkeyPatch.context() as patch:
+        parser = parser_of(command, patch)
+    parser.parse_args(arguments)
+
+
 def test_every_field_flag_is_in_the_job_reference() -> None:
     from tokenization_worker.cli.manifest import _flags
 
@@ -180,3 +202,17 @@ def test_manifests_in_the_documentation_are_valid(page: Path) -> None:
     for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         if block.startswith("apiVersion"):
             TokenizationJob.from_yaml(block)
+
+
+def test_the_python_api_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    lines = [json.dumps({"text": "a line of text, " * 20}) for _ in range(500)]
+    (tmp_path / "data" / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    flags = ["--source", "data", "--tokenizer", "gpt2", "--output", "out/first", "--print-manifest"]
+    with (tmp_path / "job.yaml").open("wb") as manifest:
+        subprocess.run([TOKJOB, "run", *flags], cwd=tmp_path, stdout=manifest, check=True)
+    blocks = re.findall(r"```python\n(.*?)```", read("docs/python-api.md"), re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -209,11 +209,30 @@ def test_bytes_damaged_on_the_way_out_are_never_returned(fake: FakeGcs, store: G
         store.read("a")
 
 
-def test_a_deleted_object_that_was_replaced_meanwhile_stays(fake: FakeGcs, store: GcsStore) -> None:
+def test_bytes_that_come_without_a_checksum_are_not_trusted(fake: FakeGcs, store: GcsStore) -> None:
+    put(store, "a", b"mine")
+    fake.gives_checksums = False
+    with pytest.raises(TemporaryError, match="wrong checksum, or with none"):
+        store.read("a")
+
+
+def test_a_delete_leaves_what_somebody_wrote_meanwhile(fake: FakeGcs, store: GcsStore) -> None:
     put(store, "a", b"old")
-    fake.faults.append(Fault("DELETE", "/o/", 412, "conditionNotMet"))
+    fake.faults.append(Fault("DELETE", "/o/", meanwhile=lambda: fake.put("out/a", b"new")))
     store.delete("a")
-    assert store.read("a") == b"old"
+    assert store.read("a") == b"new"
+
+
+def test_removing_a_damaged_upload_leaves_what_somebody_wrote_meanwhile(fake: FakeGcs, store: GcsStore) -> None:
+    def somebody_writes() -> None:
+        fake.damage = lambda data: data
+        fake.put("out/a", b"theirs")
+
+    fake.damage = lambda data: data + b"?"
+    fake.faults.append(Fault("DELETE", "/o/", meanwhile=somebody_writes))
+    with pytest.raises(TemporaryError, match="CRC32C"):
+        put(store, "a", b"mine")
+    assert store.read("a") == b"theirs"
 
 
 def test_a_delete_whose_answer_was_lost_is_done(fake: FakeGcs, store: GcsStore) -> None:

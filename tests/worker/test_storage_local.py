@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from permissions import open_folder, without_root
 from storage_contract import StoreContract, paths, put, race
 
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.base import PreconditionFailed, Store
 from tokenization_worker.storage.local import LocalStore, has_live_writers
 from tokenization_worker.storage.open import open_store
 
@@ -123,6 +126,21 @@ def test_threads_of_one_process_share_one_scratch_folder(tmp_path: Path) -> None
     assert scratch_folders(tmp_path) == []
 
 
+def test_a_replacing_writer_waits_for_another_and_sees_what_it_did(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    version = put(store, "a", b"before").version
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(put, store, "a", b"late", version)
+        assert not wait([late], timeout=0.2).done
+        (tmp_path / "a").write_bytes(b"another version")
+        os.close(folder)
+        with pytest.raises(PreconditionFailed):
+            late.result()
+    assert store.read("a") == b"another version"
+
+
 def test_local_path_is_where_the_object_is(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     put(store, "a/b", b"x")
@@ -180,15 +198,13 @@ def test_a_read_only_file_system_is_named(tmp_path: Path) -> None:
         assert str(folder / "out") in raised.value.message
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="permission bits do not bind root")
-def test_a_folder_without_write_permission_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(SpecError, match="Permission denied") as raised:
-            put(LocalStore(tmp_path), "a", b"x")
-    finally:
-        tmp_path.chmod(0o700)
-    assert raised.value.reason == "OutputNotWritable"
+def test_a_folder_without_write_permission_is_named() -> None:
+    with open_folder() as folder:
+        folder.chmod(0o555)
+        with without_root(), pytest.raises(SpecError, match="Permission denied") as raised:
+            put(LocalStore(folder / "out"), "a", b"x")
+        assert raised.value.reason == "OutputNotWritable"
+        assert str(folder / "out") in raised.value.message
 
 
 @pytest.mark.parametrize(

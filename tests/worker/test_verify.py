@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 from collections import Counter
@@ -19,7 +20,9 @@ from corpus import BAD_LINES, CorpusWriter, take_documents
 from hostile import Hostile, hostile_files
 from plant import Planter
 from runs import make_job, read_index
+from tokenizer_models import train_sentencepiece
 
+import tokenization_worker
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.run import Options, run_job
@@ -510,6 +513,19 @@ def test_the_digest_of_a_damaged_dataset_is_another_one_or_none(first_dataset: P
         dataset_digest(str(first_dataset), processes=1)
 
 
+@pytest.mark.parametrize("damage", [_flip_a_byte, _remove_a_shard, _cut_a_sidecar, _remove_a_sidecar])
+def test_a_rerun_mends_what_checksums_finds(tmp_path: Path, damage: Callable[[Path], str]) -> None:
+    corpus = _parquet_corpus(tmp_path / "source").finish()
+    fields: dict[str, Any] = {"tokenizer": {"name": "bytes"}, "output": {"shards": {"tokens": SHARD_TOKENS}}}
+    run_job(make_job(corpus.folder, tmp_path / "out", **fields), options=Options(processes=1))
+    path = damage(tmp_path / "out")
+    report = check(tmp_path / "out", VerifyMode.CHECKSUMS)
+    assert path in {finding.path for finding in report.findings}
+    run_job(make_job(corpus.folder, tmp_path / "out", fields, rerunToken="2"), options=Options(processes=1))
+    report = check(tmp_path / "out", VerifyMode.FULL)
+    assert not report.findings, shown(report)
+
+
 # --- dropped files, changed sources, other datasets
 
 
@@ -531,6 +547,26 @@ def test_a_dropped_file_is_dropped_whole_and_passes(tmp_path: Path) -> None:
         report = check(tmp_path / "out", mode)
         assert not report.findings, shown(report)
     assert read_index(tmp_path / "out")["conservation"]["files"] == {"Read": 5, "CorruptFile": 1}
+
+
+def test_texts_that_a_tokenizer_makes_nothing_of_are_in_no_shard_and_pass(tmp_path: Path) -> None:
+    """SentencePiece drops blanks: without a delimiter such a document has no tokens, and no place in a sidecar."""
+    corpus = CorpusWriter(tmp_path / "source")
+    corpus.jsonl(["", " ", *texts(20), "  ", " "])
+    corpus.jsonl(texts(20, first=200))
+    model = train_sentencepiece(tmp_path / "model")
+    job = make_job(
+        corpus.folder,
+        tmp_path / "out",
+        tokenizer={"name": None, "uri": str(model), "delimiter": {"position": "None"}},
+        output={"shards": {"tokens": SHARD_TOKENS}},
+    )
+    run_job(job, options=Options(processes=1))
+    for mode in MODES:
+        report = check(tmp_path / "out", mode)
+        assert not report.findings, shown(report)
+        if mode is VerifyMode.SAMPLE:
+            assert 25 < report.documents_compared < report.documents  # the first file whole, the second in part
 
 
 @pytest.mark.parametrize("change", ["content", "size", "gone"])
@@ -576,6 +612,13 @@ def test_another_tokenizer_than_the_datasets_is_refused(first_dataset: Path) -> 
     (first_dataset / "index.json").write_bytes(orjson.dumps(index))
     with pytest.raises(ChangedError, match="TokenizerChanged"):
         check(first_dataset, VerifyMode.SAMPLE)
+
+
+def test_the_package_can_be_called_like_the_function_of_its_name(first_dataset: Path) -> None:
+    """`tokenization_worker.verify` is one or the other, depending on what was imported before."""
+    package = importlib.import_module("tokenization_worker.verify")
+    assert package(str(first_dataset), mode="checksums", processes=1) == check(first_dataset, VerifyMode.CHECKSUMS)
+    assert tokenization_worker.verify(str(first_dataset), mode="checksums", processes=1).is_clean
 
 
 # --- the parts
@@ -632,7 +675,7 @@ def test_a_finding_reads_as_what_where_expected_found() -> None:
 
 
 def test_verify_imports_nothing_that_writes() -> None:
-    graph = grimp.build_graph("tokenization_worker")
+    graph = grimp.build_graph("tokenization_worker", cache_dir=None)
     own = {name for name in graph.modules if name.startswith("tokenization_worker.verify")}
     allowed = ("api", "errors", "index", "layout", "storage", "tokenizers", "verify", "readers.documents")
     imported = {name for module in own for name in graph.find_modules_directly_imported_by(module)}

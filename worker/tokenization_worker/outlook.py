@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tokenization_worker import layout
 from tokenization_worker.adoption import read_plan, refuse_foreign_files, require_own_index, require_own_plan
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.commit import create_bytes
 from tokenization_worker.epochs import current_epoch
 from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.events import Watcher, ignore
@@ -17,7 +19,7 @@ from tokenization_worker.ledger import read_ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.planning import Prepared, make_plan_of, prepare, require_room, require_shards
 from tokenization_worker.storage.base import Entry, NotFound, Store
-from tokenization_worker.storage.local import has_live_writers
+from tokenization_worker.storage.local import has_live_writers, map_os_errors
 from tokenization_worker.storage.open import open_store, plain_path, scheme_of
 from tokenization_worker.tokenizers.probe import choose_engine
 
@@ -105,11 +107,29 @@ def _what_is_there(store: Store, prepared: Prepared, watch: Watcher) -> str:
     plan = read_plan(store)
     if plan is not None:
         require_own_plan(store, plan, prepared, watch)
+        _probe(store)
         return "an unfinished run of this job, which would be resumed"
     refuse_foreign_files(store, prepared)
     require_room(store, prepared.estimate)
     require_shards(prepared)
+    _probe(store)
     return "nothing: a new run"
+
+
+def _probe(store: Store) -> None:
+    """Create and remove an object, so that an output that cannot be written is refused now; leaves nothing."""
+    root = store.local_path("")
+    folders = [] if root is None else [root / layout.OWN, root, *root.parents]
+    with map_os_errors("look at", store.uri):
+        missing = [folder for folder in folders if not folder.exists()]
+    try:
+        create_bytes(store, layout.PROBE, b"")
+        store.delete(layout.PROBE)
+        store.close_scratch()
+    finally:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +205,11 @@ def clean_output(uri: str, *, dry_run: bool) -> list[Entry]:
         raise ChangedError("OutputLive", f"{store.uri}: a run is writing there now", next_step="stop it first (Ctrl-C)")
     plan = read_plan(store)
     if plan is None:
-        raise SpecError("NotAnOutput", f"{store.uri} holds no plan of ours, so there is nothing to clean")
+        raise SpecError(
+            "NotAnOutput",
+            f"{store.uri} holds no plan of ours, so there is nothing to clean",
+            next_step="check the path: it must be the output.uri of a job",
+        )
     template = plan.data["output"]["path"]
     matcher = layout.shard_matcher(template, npy.SUFFIX)
     entries = [entry for entry in store.list(layout.static_prefix(template)) if matcher.fullmatch(entry.path)]

@@ -23,7 +23,7 @@ from tokenization_worker.plan import Plan
 from tokenization_worker.ranges import Inside, choose_range_bytes, cut_files
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome, ReadOptions
 from tokenization_worker.readers.head import HeadSample, read_head
-from tokenization_worker.readers.kinds import kind_of_source
+from tokenization_worker.readers.kinds import kind_of_source, may_be_empty
 from tokenization_worker.readers.open import record_separator
 from tokenization_worker.readers.parquet import parquet_row_groups
 from tokenization_worker.readers.records import can_cut
@@ -80,6 +80,7 @@ def prepare(job: TokenizationJob, watch: Watcher = ignore) -> Prepared:
     dtype = resolve_dtype(data.output.dtype, tokenizer.vocab_size)
     files = tuple(list_source(data.source.uris))
     _refuse_output_in_source(data, files)
+    _warn_of_empty(files, data.source.format, watch)
     samples = _sample(data, limits, files, watch)
     canonical = canonical_data(
         data, tokenizer_fingerprint=tokenizer.fingerprint, delimiter_id=tokenizer.delimiter_id, dtype=dtype
@@ -122,7 +123,7 @@ def _refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> N
                 raise SpecError(
                     "SpecInvalid",
                     f"output.uri: {output.uri} lies in the source: {pattern} would match {inside}{path}",
-                    next_step="write outside of the source, or below a name that begins with '_', or narrow source.uris",
+                    next_step="write outside of the source, or narrow source.uris",
                 )
     for file in files:
         if file.uri.startswith(inside):
@@ -131,6 +132,13 @@ def _refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> N
                 f"output.uri: {output.uri} holds a source file: {file.uri}",
                 next_step="write outside of the source, or narrow source.uris",
             )
+
+
+def _warn_of_empty(files: tuple[SourceFile, ...], format: SourceFormat, watch: Watcher) -> None:
+    """Tell of files of 0 bytes that count as read; those that cannot be valid are found damaged by their reader."""
+    empty = [file.uri for file in files if not file.size and may_be_empty(file.uri, format)]
+    if empty:
+        watch(Warned(f"{len(empty):,} files of 0 bytes hold no documents, the first: {empty[0]}"))
 
 
 def _sample(

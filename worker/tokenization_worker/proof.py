@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import google_crc32c
@@ -27,13 +28,29 @@ def read_table(store: Store, path: str) -> list[dict[str, Any]]:
 
 
 def find_damaged_shards(store: Store) -> frozenset[tuple[str, int]]:
-    """(split, index) of every shard that is missing or differs from the shards table in size or CRC32C."""
+    """(split, index) of every shard that is missing, or differs from the shards table in size or CRC32C, or
+    whose documents sidecar is missing or has another SHA-256.
+    """
     damaged = set()
     for row in read_table(store, layout.SHARDS_TABLE):
-        entry = store.stat(row["path"])
-        if entry is None or entry.size != row["bytes"] or _crc32c(store, row["path"], entry.crc32c) != row["crc32c"]:
+        if not (_is_whole(store, row) and _has_sidecar(store, row)):
             damaged.add((row["split"], row["index"]))
     return frozenset(damaged)
+
+
+def _is_whole(store: Store, row: dict[str, Any]) -> bool:
+    entry = store.stat(row["path"])
+    if entry is None or entry.size != row["bytes"]:
+        return False
+    return _crc32c(store, row["path"], entry.crc32c) == row["crc32c"]
+
+
+def _has_sidecar(store: Store, row: dict[str, Any]) -> bool:
+    try:
+        sidecar = store.read(layout.documents_path(row["split"], row["index"]))
+    except NotFound:
+        return False
+    return sha256(sidecar).hexdigest() == row["documentsSha256"]
 
 
 def _crc32c(store: Store, path: str, known: int | None) -> str:

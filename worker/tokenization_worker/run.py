@@ -123,7 +123,11 @@ def _prepare(job: TokenizationJob, store: Store, watch: Watcher) -> Prepared:
         plan = read_plan(store) if error.reason == "SourceInvalid" else None
         if plan is None or plan.run_key != run_key(job):
             raise
-        raise ChangedError("SourceChanged", f"since the plan was made: {error.message}") from error
+        raise ChangedError(
+            "SourceChanged",
+            f"changed since the plan was made: {error.message}",
+            next_step="put the planned files back, or start a new run at another output.uri",
+        ) from error
 
 
 def _fix_plan(store: Store, prepared: Prepared, options: Options, watch: Watcher) -> tuple[Plan, bool]:

@@ -154,10 +154,11 @@ def _read_row(uri: str, row: int, id_field: str) -> Any:
     with closing(open_source(uri)) as source:
         if source.read(4) != b"PAR1":
             return None
-        import pyarrow.parquet as pq
+        import pyarrow.parquet
 
         source.seek(0)
-        file = pq.ParquetFile(io.BufferedReader(SeekableStream(source)))
+        parquet: Any = pyarrow.parquet
+        file = parquet.ParquetFile(io.BufferedReader(SeekableStream(source)))
         for group in range(file.metadata.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if row < rows:

@@ -94,6 +94,15 @@ def check_not_empty(head: bytes, uri: str, format: SourceFormat) -> None:
         raise DamagedFile(FileOutcome.EMPTY_FILE, 0, "0 bytes, but a Parquet file is never empty: a failed upload?")
 
 
+def may_be_empty(uri: str, format: SourceFormat) -> bool:
+    """Whether a file of 0 bytes is a valid file without documents."""
+    try:
+        check_not_empty(b"", uri, format)
+    except DamagedFile:
+        return False
+    return True
+
+
 def detect_format(content: bytes, uri: str, format: SourceFormat, compression: Compression) -> SourceFormat:
     """The format of a file by its first decompressed bytes; raises as `detect_kind`."""
     found = _format_by_content_or_name(content, uri) if format is SourceFormat.AUTO else format

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import google_crc32c
+import requests
 import urllib3.exceptions
 from google.api_core import exceptions
 from google.api_core.retry import Retry
@@ -63,6 +64,8 @@ def gcs_client() -> Any:
 @cache
 def _client_of(pid: int, emulator: str | None) -> Any:
     del pid, emulator  # the client reads the variable itself, and takes no credentials when it is set
+    # For traces nobody asked for the library fetches each bucket's metadata: a thread, and a permission we do not need.
+    os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     make_client: Callable[..., Any] = Client
     return make_client(project=None)
 
@@ -191,6 +194,11 @@ def _not_permitted(access: Access, uri: str, error: exceptions.GoogleAPICallErro
 
 def _words(error: BaseException) -> str:
     """The service's own words, without the URL of the request (an upload's is a secret)."""
-    message: Any = getattr(error, "message", None)
-    text = message if isinstance(message, str) else str(error)
-    return re.sub(r"https?://\S+", "", text).strip()[:500] or type(error).__name__
+    response = getattr(error, "response", None)
+    if isinstance(error, DataCorruption) or not isinstance(response, requests.Response):
+        return re.sub(r"https?://\S+", "", str(error))[:500] or type(error).__name__
+    try:
+        detail = response.json()["error"]["message"]
+    except (ValueError, LookupError, TypeError, requests.RequestException):  # not the service's usual JSON
+        detail = response.reason
+    return f"{response.status_code} {detail}"[:500]

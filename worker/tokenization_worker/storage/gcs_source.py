@@ -116,6 +116,8 @@ class GcsReader(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1, /) -> bytes:
+        if self.closed:
+            raise ValueError(f"{self._file.uri}: read of a closed stream")
         if size < 0:
             return self.readall()
         skip = self._position - self._buffer_start

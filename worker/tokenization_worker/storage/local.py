@@ -237,7 +237,14 @@ class _ScratchFolder:
     def __init__(self, parent: Path) -> None:
         self.pid = os.getpid()
         while True:
-            parent.mkdir(parents=True, exist_ok=True)
+            try:
+                parent.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                if parent.exists() and not parent.is_dir():
+                    raise
+                continue  # somebody removed the empty parent between two looks
+            except FileNotFoundError as error:
+                raise PermissionError(errno.EPERM, "no folder can be made there") from error  # as in /proc
             name = f"{socket.gethostname()}-{self.pid}-{secrets.token_hex(4)}"
             self._lock_path = parent / f"{name}.lock"
             try:

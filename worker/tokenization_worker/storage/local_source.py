@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,11 @@ class LocalSource:
             return None
         except OSError as error:
             raise _not_readable(path, error) from error
-        return _file_of(path, status) if S_ISREG(status.st_mode) else None
+        if not S_ISREG(status.st_mode):
+            return None
+        if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise _not_readable(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+        return _file_of(path, status)
 
     def is_folder(self, uri: str) -> bool:
         path = plain_path(uri)
@@ -71,12 +76,14 @@ def _require_utf8(path: Path) -> None:
 
 
 def _refuse(error: OSError) -> None:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return  # a pattern below a folder that is not there matches nothing
     raise _not_readable(Path(error.filename), error) from error
 
 
 def _not_readable(path: Path, error: OSError) -> SpecError:
     return SpecError(
         "SourceNotReadable",
-        f"cannot read {path}: {error.strerror}",
-        next_step="give this user read permission, or leave the file out of source.uris",
+        f"cannot read {path} as user {os.geteuid()}: {error.strerror}",
+        next_step="give this user read permission, or leave it out of source.uris",
     )

@@ -1,0 +1,109 @@
+"""Inputs that a worker's memory must not grow with. Deterministic for one installation of Python.
+
+`scale` shrinks all of them alike. Every function writes into an empty folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+from stdlib_text import iter_documents
+
+JSONL_BYTES = 4_000_000_000
+LINE_BYTES = 3_000_000_000
+ROW_GROUP_BYTES = 1_000_000_000
+TINY_FILES = 200_000
+TINY_TEXT_CHARACTERS = 400
+SMALL_BYTES = 1_000_000
+FILES_IN_A_FOLDER = 1000
+
+
+class Input(NamedTuple):
+    """What is in the folder, how to make it, and what a run must say of it."""
+
+    name: str
+    title: str
+    make: Callable[[Path, float], None]
+    quarantined: int = 0
+    arguments: Callable[[float], list[str]] = lambda scale: []
+
+
+def make_small(folder: Path, scale: float) -> None:
+    """Next to nothing: what a run needs whatever its source."""
+    _write_jsonl(folder / "small.jsonl", SMALL_BYTES)
+
+
+def make_jsonl(folder: Path, scale: float) -> None:
+    _write_jsonl(folder / "large.jsonl", int(JSONL_BYTES * scale))
+
+
+def make_single_line(folder: Path, scale: float) -> None:
+    """One document that is a line without end, and a good file, so that the dataset is not empty."""
+    left = int(LINE_BYTES * scale)
+    with (folder / "line.jsonl").open("wb") as file:
+        file.write(b'{"id":"line","text":"')
+        for document in iter_documents():
+            left -= file.write(orjson.dumps(document.text)[1:-1])
+            if left <= 0:
+                break
+        file.write(b'"}\n')
+    _write_jsonl(folder / "good.jsonl", SMALL_BYTES)
+
+
+def limit_documents(scale: float) -> list[str]:
+    """The one bad document is half of all; in a small check the limit shrinks with the line."""
+    arguments = ["--maxQuarantined", "100%"]
+    return arguments if scale >= 1 else [*arguments, "--documents.maxBytes", str(max(1 << 20, int(scale * (64 << 20))))]
+
+
+def make_parquet(folder: Path, scale: float) -> None:
+    """One row group that holds everything."""
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    names, texts = [], []
+    left = int(ROW_GROUP_BYTES * scale)
+    for document in iter_documents():
+        names.append(document.name)
+        texts.append(document.text)
+        left -= len(document.text.encode())
+        if left <= 0:
+            break
+    path = folder / "row_group.parquet"
+    parquet.write_table(arrow.table({"id": names, "text": texts}), path, row_group_size=len(names))
+    groups = parquet.read_metadata(path).num_row_groups
+    if groups != 1:
+        raise SystemExit(f"{path}: {groups} row groups, expected 1")
+
+
+def make_tiny_files(folder: Path, scale: float) -> None:
+    """A document a file."""
+    documents = islice(iter_documents(), int(TINY_FILES * scale))
+    for number, document in enumerate(documents):
+        parent = folder / f"{number // FILES_IN_A_FOLDER:04d}"
+        if number % FILES_IN_A_FOLDER == 0:
+            parent.mkdir()
+        record = {"id": document.name, "text": document.text[:TINY_TEXT_CHARACTERS]}
+        (parent / f"{number:06d}.jsonl").write_bytes(orjson.dumps(record) + b"\n")
+
+
+INPUTS = (
+    Input("small", "1 MB of JSONL, engine not yet probed on this host", make_small),
+    Input("jsonl", "4 GB of JSONL in one file", make_jsonl),
+    Input("line", "a line of 3 GB (quarantined) and a good file", make_single_line, 1, limit_documents),
+    Input("parquet", "Parquet, one row group of 1 GB", make_parquet),
+    Input("tiny", "200,000 files of a document each", make_tiny_files),
+)
+
+
+def _write_jsonl(path: Path, text_bytes: int) -> None:
+    left = text_bytes
+    with path.open("wb") as file:
+        for document in iter_documents():
+            file.write(orjson.dumps({"id": document.name, "text": document.text}) + b"\n")
+            left -= len(document.text)
+            if left <= 0:
+                return

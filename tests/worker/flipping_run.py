@@ -1,0 +1,76 @@
+"""`tokjob run` with an accelerated engine that is wrong about some documents, for tests of epochs.
+
+    python flipping_run.py job.yaml --processes 2 --sample-one-in 64 [--slow 0.05]
+
+The engine that the loaded tokenizer hands out is wrapped before the run begins; workers are forked and inherit it.
+Documents with `FLIP` get one wrong token, documents with `STUTTER` one token more. Everything else is the product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.cli.progress import JsonDisplay
+from tokenization_worker.errors import TokenizationError
+from tokenization_worker.run import Options, run_job
+from tokenization_worker.tokenizers.base import Encoded, Engine
+from tokenization_worker.tokenizers.load import load_tokenizer
+
+FLIP = "<< one token of this document comes out wrong >>"
+STUTTER = "<< one token of this document comes out twice >>"
+
+
+class FlippingEngine:
+    """Another engine's tokens, but for the documents that ask for a mistake."""
+
+    def __init__(self, engine: Engine, slow_s: float) -> None:
+        self.name = engine.name
+        self._engine = engine
+        self._slow_s = slow_s
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        time.sleep(self._slow_s)
+        ids, ends = self._engine.encode(texts)
+        parts = np.split(ids, ends[:-1])
+        for number, text in enumerate(texts):
+            middle = len(parts[number]) // 2
+            if FLIP in text:
+                parts[number] = parts[number].copy()
+                parts[number][middle] ^= 1
+            if STUTTER in text:
+                parts[number] = np.insert(parts[number], middle, parts[number][middle])
+        return Encoded(np.concatenate(parts), np.cumsum([len(part) for part in parts]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("manifest", type=Path)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--sample-one-in", type=int, default=1)
+    parser.add_argument("--slow", type=float, default=0.0, help="seconds that every call of the engine takes longer")
+    options = parser.parse_args()
+    job = TokenizationJob.from_yaml(options.manifest)
+    tokenizer = load_tokenizer(resolve_data(job).tokenizer)
+    engine = tokenizer.accelerated()
+    assert engine is not None
+    tokenizer._accelerated = FlippingEngine(engine, options.slow)
+    how = Options(processes=options.processes, engine="fastokens", sample_one_in=options.sample_one_in)
+    display = JsonDisplay()
+    try:
+        display(run_job(job, options=how, on_progress=display))
+    except TokenizationError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

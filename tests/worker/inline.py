@@ -1,0 +1,48 @@
+"""An executor that runs tasks in this process, one after the other: thousands of runs cost no process start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tokenization_worker.build import build_shard
+from tokenization_worker.context import RunContext, TokenizeTask
+from tokenization_worker.executors.base import Done, Task
+from tokenization_worker.planning import Prepared
+from tokenization_worker.tokenize import tokenize_range
+
+Before = Callable[[Task], None]
+
+
+class InlineExecutor:
+    """Runs a task when somebody waits for it. `before` is called with every task first, and may raise."""
+
+    slots = 1
+    range_slots: int | None = None
+
+    def __init__(self, before: Before) -> None:
+        self._before = before
+        self._tasks: list[Task] = []
+
+    def submit(self, task: Task) -> None:
+        self._tasks.append(task)
+
+    def wait(self, timeout_s: float) -> list[Done]:
+        del timeout_s
+        return [self._run(self._tasks.pop(0))]
+
+    def _run(self, task: Task) -> Done:
+        try:
+            self._before(task)
+            return Done(task, tokenize_range(task) if isinstance(task, TokenizeTask) else build_shard(task))
+        except Exception as error:  # noqa: BLE001  what a pool does: the error is the task's result
+            return Done(task, error)
+
+    def close(self, *, grace_s: float = 0.0) -> list[Done]:
+        del grace_s
+        self._tasks.clear()
+        return []
+
+
+def inline(before: Before = lambda task: None) -> Callable[[Prepared, RunContext], InlineExecutor]:
+    """What `run_job` takes as `executor`."""
+    return lambda prepared, context: InlineExecutor(before)

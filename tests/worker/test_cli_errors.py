@@ -1,0 +1,490 @@
+"""What the real command line says to bad input: what, where, expected, found and next step; and nothing is lost.
+
+Every row of `REFUSED` is a mistake that the plan phase must find: `tokjob run` and `tokjob plan` refuse it with one
+message and one exit code, no byte and no folder changes anywhere, and the right command works afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command_line import (
+    MANIFEST,
+    Bench,
+    Result,
+    byte_shards,
+    dataset_of,
+    ledger_of,
+    live,
+    mounted,
+    obey_permissions,
+    read_table,
+    shards_of,
+)
+from corpus import json_lines, zstd
+from inline import inline
+from runs import TOKJOB, leftovers, read_index
+
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.cli.main import main
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.run import run_job
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def assert_told(result: Result, code: int, *words: str) -> None:
+    """The command ended with `code` and a message for a tired person that holds all `words`."""
+    assert "Traceback" not in result.err + result.out
+    assert result.code == code, result.err
+    for word in words:
+        assert word in result.err, f"{word!r} is not in:\n{result.err}"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A mistake: what is prepared in the bench, the arguments after `run`, the exit code and words of the message."""
+
+    arguments: list[str]
+    words: list[str]
+    code: int = 2
+    prepare: Callable[[Bench], object] = field(default=lambda bench: None)
+    run_only: bool = False
+
+
+def manifest(old: str, new: str) -> Callable[[Bench], object]:
+    """A manifest in which `old` became `new`."""
+    assert old in MANIFEST
+    return lambda bench: bench.write("job.yaml", MANIFEST.replace(old, new))
+
+
+def finished_with(text: str) -> Callable[[Bench], object]:
+    """A complete dataset at the output, of a manifest that differs by `text`."""
+
+    def prepare(bench: Bench) -> None:
+        run_inline(bench, MANIFEST.replace("{tokens: 5000}", text))
+
+    return prepare
+
+
+def unfinished_with(text: str) -> Callable[[Bench], object]:
+    """An unfinished run at the output: one document is unusable, and none may be."""
+
+    def prepare(bench: Bench) -> None:
+        good = (bench.source / "b.jsonl").read_bytes()
+        (bench.source / "b.jsonl").write_bytes(good + b"not JSON\n")
+        assert bench.tokjob("run", "job.yaml", "--set", text).code == 4
+
+    return prepare
+
+
+def run_inline(bench: Bench, text: str, **paths: Path) -> None:
+    """Run a manifest in this process, in the bench's folder."""
+    before = Path.cwd()
+    os.chdir(bench.folder)
+    try:
+        run_job(TokenizationJob.from_yaml(text), executor=inline())
+    finally:
+        os.chdir(before)
+
+
+JOB = ["job.yaml"]
+GPT2 = ["job.yaml", "--tokenizer", "gpt2"]
+
+REFUSED: dict[str, Refused] = {
+    # --- the manifest
+    "manifest-missing": Refused(
+        ["nope.yaml"], ["SpecNotFound: nope.yaml: No such file", "give the path of a manifest"]
+    ),
+    "manifest-is-a-folder": Refused(["src"], ["SpecNotFound: src: Is a directory", "give the path of a manifest"]),
+    "no-job": Refused([], ["no job given", "name a manifest", "--source, --tokenizer and --output"]),
+    "yaml-syntax": Refused(
+        JOB,
+        ["job.yaml: line 5, column", "not YAML", "tokjob validate FILE"],
+        prepare=manifest("[src]", "[src"),
+    ),
+    "yaml-empty": Refused(
+        JOB, ["job.yaml: found 0 YAML documents, expected one"], prepare=lambda b: b.write("job.yaml", "")
+    ),
+    "yaml-not-utf8": Refused(
+        JOB, ["job.yaml: not UTF-8 at byte 2"], prepare=lambda b: b.write("job.yaml", b"a: \xff\n"[1:])
+    ),
+    "field-typo": Refused(
+        JOB,
+        ["job.yaml: 1 mistake", 'spec.output.shard: unknown field; did you mean "shards"?', "tokjob validate"],
+        prepare=manifest("shards:", "shard:"),
+    ),
+    "two-mistakes": Refused(
+        JOB,
+        ["job.yaml: 2 mistakes", "spec.source.uris: missing", 'spec.source.uri: unknown field; did you mean "uris"?'],
+        prepare=manifest("uris:", "uri:"),
+    ),
+    "api-version": Refused(
+        JOB,
+        ['apiVersion: found "tokenization.dev/v1"', "expected tokenization.dev/v1alpha1"],
+        prepare=manifest("v1alpha1", "v1"),
+    ),
+    "kind": Refused(
+        JOB,
+        ['kind: found "TokenisationJob"', "expected TokenizationJob"],
+        prepare=manifest("kind: Tokenization", "kind: Tokenisation"),
+    ),
+    "rerun-token-missing": Refused(
+        JOB,
+        ["spec.rerunToken: output.uri holds {rerunToken}, which is not set", 'add rerunToken: "1"'],
+        prepare=manifest("uri: out", 'uri: "out/{rerunToken}"'),
+    ),
+    # --- the command
+    "flag-typo": Refused(
+        ["job.yaml", "--output.shard.tokens", "5"],
+        ["unknown flag --output.shard.tokens; did you mean --output.shards.tokens?", "--help"],
+    ),
+    "flag-unknown": Refused(["job.yaml", "--zzzzz"], ["unknown flag --zzzzz", "--help shows every flag"]),
+    "argument-too-many": Refused(["job.yaml", "src"], ["unrecognized arguments: src"]),
+    "continue": Refused(
+        ["job.yaml", "--continue"],
+        ["there is no --continue: every start continues where the last one stopped"],
+        run_only=True,
+    ),
+    "processes-0": Refused(["job.yaml", "--processes", "0"], ["--processes: found '0', expected a whole number"]),
+    "processes-text": Refused(["job.yaml", "--processes", "two"], ["--processes: found 'two', expected"]),
+    "engine": Refused(
+        ["job.yaml", "--engine", "fast"], ["invalid choice: 'fast'", "reference", "fastokens"], run_only=True
+    ),
+    "set-without-equals": Refused(
+        ["job.yaml", "--set", "rangeBytes"], ["--set rangeBytes: expected FIELD=VALUE", "write = between"]
+    ),
+    "set-typo": Refused(
+        ["job.yaml", "--set", "output.shard.tokens=5"], ['spec.output.shard: unknown field; did you mean "shards"?']
+    ),
+    "set-below-a-value": Refused(
+        ["job.yaml", "--set", "output.uri.x=5"], ["spec.output.uri.x: uri is not a block of fields"]
+    ),
+    "set-no-value": Refused(
+        ["job.yaml", "--set", "rangeBytes=[64Mi"],
+        ["--set rangeBytes=[64Mi: line 1, column 6: not YAML", "quote it for the shell"],
+    ),
+    "flag-no-quantity": Refused(
+        ["job.yaml", "--rangeBytes", "3q"], ['spec.rangeBytes: found "3q"; write a number of bytes', "256Mi"]
+    ),
+    # --- the tokenizer
+    "tokenizer-near": Refused(
+        ["job.yaml", "--tokenizer", "gpt22"],
+        ["TokenizerUnavailable: tokenizer.name: 'gpt22'", "did you mean 'gpt2', 'gpt-2'", "tokenizer.json"],
+    ),
+    "tokenizer-far": Refused(
+        ["job.yaml", "--tokenizer", "zzzzqqqq"], ["tokenizer.name: 'zzzzqqqq'", "known encodings: bytes", "cl100k_base"]
+    ),
+    "tokenizer-file-missing": Refused(
+        ["job.yaml", "--tokenizer", "./nope.json"],
+        ["tokenizer.uri:", "nope.json: there is no such file", "check the path"],
+    ),
+    "tokenizer-file-garbage": Refused(
+        ["job.yaml", "--tokenizer", "job.yaml"],
+        ["TokenizerInvalid: tokenizer.uri: expected a tokenizer.json", "found a file that begins with b'apiVersion"],
+    ),
+    "delimiter-unknown": Refused(
+        [*GPT2, "--tokenizer.delimiter.token", "<|eot|>"],
+        ["tokenizer.delimiter.token: '<|eot|>' is no special token of gpt2; it has '<|endoftext|>'", "leave token out"],
+    ),
+    "dtype-too-small": Refused(
+        ["job.yaml", "--tokenizer", "cl100k_base", "--output.dtype", "UInt16"],
+        ["output.dtype: UInt16 holds ids up to 65,535; this vocabulary has 100,277", "write UInt32, or Auto"],
+    ),
+    # --- the source
+    "source-file-missing": Refused(
+        ["job.yaml", "--source", "src/z.jsonl"],
+        ["SourceInvalid: source.uris:", "src/z.jsonl' matches no file", "check the path"],
+    ),
+    "source-pattern-without-files": Refused(
+        ["job.yaml", "--source", "src/*.parquet"], ["src/*.parquet' matches no file", "names beginning with '.' or '_'"]
+    ),
+    "source-folder-empty": Refused(
+        ["job.yaml", "--source", "empty"], ["/empty' matches no file"], prepare=lambda b: (b.folder / "empty").mkdir()
+    ),
+    "second-pattern-without-files": Refused(
+        ["job.yaml", "--source", "src", "--source", "sr"], ["/sr' matches no file"]
+    ),
+    "text-field": Refused(
+        ["job.yaml", "--source.textField", "content"],
+        ["a.jsonl: none of its first 40 records has a text at 'content' (MissingText)", "fields found: id, text"],
+    ),
+    "text-field-of-parquet": Refused(
+        ["job.yaml", "--source", "p.parquet"],
+        ["SchemaMismatch", "p.parquet", "'text'", "body", "set source.textField"],
+        code=4,
+        prepare=lambda b: pq.write_table(pa.table({"body": ["a"]}), b.folder / "p.parquet"),
+    ),
+    "format-undecidable": Refused(
+        ["job.yaml", "--source", "part-0"],
+        ["cannot tell the format of", "part-0: no known suffix, and it begins with b'plain text'", "source.format"],
+        prepare=lambda b: b.write("part-0", "plain text"),
+    ),
+    # --- the output
+    "output-in-source-folder": Refused(
+        ["job.yaml", "--output", "src/out"],
+        ["output.uri:", "src/out lies in the source", "src/out/train/train_000000.npy", "write outside of the source"],
+    ),
+    "output-in-source-pattern": Refused(
+        ["job.yaml", "--source", "src/**", "--output", "src/out"], ["src/out lies in the source", "src/** would match"]
+    ),
+    "output-holds-source": Refused(
+        ["job.yaml", "--output", "."], ["output.uri:", "holds a source file:", "src/a.jsonl", "narrow source.uris"]
+    ),
+    "output-below-a-file": Refused(
+        ["job.yaml", "--output", "job.yaml/out"], ["OutputNotWritable: cannot write", "job.yaml/out", "Not a directory"]
+    ),
+    "output-is-a-file": Refused(
+        ["job.yaml", "--output", "job.yaml"], ["OutputNotWritable", "job.yaml", "Not a directory", "check the path"]
+    ),
+    "output-where-no-folder-can-be": Refused(
+        ["job.yaml", "--output", "/proc/out"], ["OutputNotWritable: cannot write", "/proc/out", "permissions"]
+    ),
+    "output-foreign-shard": Refused(
+        JOB,
+        ["OutputConflict:", "out/train/train_000007.npy has a name that output.path gives to shards", "move it away"],
+        code=3,
+        prepare=lambda b: b.write("out/train/train_000007.npy", b"theirs"),
+    ),
+    "output-foreign-index": Refused(
+        JOB,
+        ["OutputConflict:", "out/index.json is not an index of this project", "another output.uri"],
+        code=3,
+        prepare=lambda b: b.write("out/index.json", b"theirs"),
+    ),
+    "output-foreign-plan": Refused(
+        JOB,
+        ["OutputConflict:", "out/_tokenization/plan is not a plan that this version can read", "another output.uri"],
+        code=3,
+        prepare=lambda b: b.write("out/_tokenization/plan", b"theirs"),
+    ),
+    "output-of-another-job": Refused(
+        JOB,
+        [
+            "OutputConflict:",
+            "out holds a complete dataset of other data: output.shards.tokens: was 7000, is 5000",
+            "put the field back",
+            "remove the folder yourself",
+        ],
+        code=3,
+        prepare=finished_with("{tokens: 7000}"),
+    ),
+    "output-of-another-job-unfinished": Refused(
+        JOB,
+        [
+            "OutputConflict:",
+            'out holds an unfinished run of other data: source.idField: was "key", is "id"',
+            "tokjob clean",
+        ],
+        code=3,
+        prepare=unfinished_with("source.idField=key"),
+    ),
+    "output-of-other-files": Refused(
+        ["job.yaml", "--source", "src/a.jsonl"],
+        ["OutputConflict:", "out holds a complete dataset of other data: the source files differ"],
+        code=3,
+        prepare=finished_with("{tokens: 5000}"),
+    ),
+    "shard-number-too-wide": Refused(
+        ["job.yaml", "--output.path", "{split}_{index:01d}", "--output.shards.tokens", "500"],
+        ["output.path: {split}_{index:01d} has 1 digits for shard", "give it", "shards.tokens"],
+    ),
+    "split-empty": Refused(
+        ["job.yaml", "--output.splits", "[{name: test, shards: 100}, {name: train}]"],
+        ["SplitEmpty: output.splits: split 'train' would hold no tokens", "ask for fewer leading shards"],
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED.values(), ids=REFUSED)
+def test_bad_input_is_refused_in_the_plan_with_a_message_and_nothing_is_touched(
+    mistake: Refused, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mistake.prepare(bench)
+    before = bench.files()
+
+    result = bench.tokjob("run", *mistake.arguments)
+
+    assert_told(result, mistake.code, *mistake.words)
+    assert bench.files() == before
+    if not mistake.run_only:
+        monkeypatch.chdir(bench.folder)
+        assert call_main("plan", *mistake.arguments) == mistake.code
+        assert capsys.readouterr().err.replace("tokjob plan", "tokjob run") == result.err
+        assert bench.files() == before
+
+    finish_rightly(bench)
+
+
+def call_main(*arguments: str) -> int:
+    try:
+        return main(arguments)
+    except SystemExit as end:  # how argparse ends
+        return int(str(end.code))
+
+
+def finish_rightly(bench: Bench) -> None:
+    """What the user meant, to an output that is free, gives the right bytes."""
+    for name, texts in bench.texts.items():
+        (bench.source / name).write_bytes(json_lines(texts))
+    run_inline(bench, MANIFEST.replace("uri: out", "uri: right"))
+    assert shards_of(bench.folder / "right") == byte_shards(bench.documents)
+
+
+def test_every_message_says_what_to_do_next(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call_main("run", str(bench.folder / "nope.yaml")) == 2
+    assert "\n  next: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rum"], ["unknown command 'rum'; did you mean 'run'?", "plan, validate"]),
+        (["zzz"], ["unknown command 'zzz' (commands: run, plan"]),
+        (["--zzz"], ["--zzz"]),
+        (["status"], ["required: output"]),
+        (["clean"], ["required: output"]),
+        (["validate"], ["required: manifests"]),
+        (["verify", "nowhere"], ["NotADataset:", "nowhere has no index.json: there is nothing", "check the path"]),
+        (["clean", "nowhere"], ["NotAnOutput:", "nowhere holds no plan of ours", "check the path"]),
+        (["validate", "job.yaml", "nope.yaml"], ["SpecNotFound: nope.yaml"]),
+    ],
+    ids=lambda value: " ".join(value) if value and value[0].islower() else "",
+)
+def test_other_commands_refuse_bad_input_with_a_message(arguments: list[str], words: list[str], bench: Bench) -> None:
+    assert_told(bench.tokjob(*arguments), 2, *words)
+
+
+# --- permissions and disks
+
+
+@pytest.fixture
+def as_user(bench: Bench) -> Callable[..., Result]:
+    """`tokjob` for which the modes of files count, also where the tests run as root."""
+    try:
+        bench.tokjob("--version", preexec=obey_permissions)
+    except subprocess.SubprocessError:
+        pytest.skip("root without the right to give up its capabilities")
+    return lambda *arguments: bench.tokjob(*arguments, preexec=obey_permissions)
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize(
+    ("place", "mode", "reason"),
+    [
+        ("src", 0o000, "SourceNotReadable"),
+        ("src", 0o444, "SourceNotReadable"),
+        ("src/b.jsonl", 0o000, "SourceNotReadable"),
+        ("out", 0o555, "OutputNotWritable"),
+    ],
+    ids=["source-folder", "source-folder-listed-only", "source-file", "output"],
+)
+def test_missing_permission_is_refused_in_the_plan(
+    command: str, place: str, mode: int, reason: str, bench: Bench, as_user: Callable[..., Result]
+) -> None:
+    bench.output.mkdir()
+    before = bench.files()
+    path = bench.folder / place
+    usual = path.stat().st_mode
+    path.chmod(mode)
+    try:
+        result = as_user(command, "job.yaml")
+    finally:
+        path.chmod(usual)
+    words = [f"as user {os.geteuid()}"] if reason == "SourceNotReadable" else []
+    assert_told(result, 2, reason, str(path), "Permission denied", "next: ", *words)
+    assert bench.files() == before
+    assert as_user("run", "job.yaml").code == 0
+    assert shards_of(bench.output) == byte_shards(bench.documents)
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_read_only_disk_is_refused_in_the_plan(command: str, bench: Bench) -> None:
+    with mounted(bench.folder / "disk", "4m") as disk:
+        disk.make_read_only()
+        result = bench.tokjob(command, "job.yaml", "--output", "disk/out")
+        assert_told(result, 2, "OutputNotWritable", "disk/out", "Read-only file system", "check the path")
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_disk_too_small_is_refused_in_the_plan(command: str, bench: Bench) -> None:
+    with mounted(bench.folder / "disk", "128k") as disk:
+        result = bench.tokjob(command, "job.yaml", "--output", "disk/out")
+        assert_told(result, 5, "OutputFull:", "disk/out: this run needs about 0.", "MB are free", "free space there")
+        assert not any(disk.folder.iterdir())
+        disk.resize("4m")
+        assert bench.tokjob("run", "job.yaml", "--output", "disk/out").code == 0
+        assert shards_of(disk.folder / "out") == byte_shards(bench.documents)
+
+
+def write_deceptive_source(bench: Bench) -> list[str]:
+    """A file whose beginning, all that the plan looks at, promises a quarter of the tokens that there are."""
+    chance = np.random.default_rng(7)
+    texts = [chance.bytes(4000).hex() for _ in range(100)] + ["a" * 50_000] * 60
+    (bench.source / "b.jsonl").write_bytes(zstd.compress(json_lines(texts)))
+    bench.texts["b.jsonl"] = texts
+    return bench.documents
+
+
+def test_disk_that_fills_up_in_the_middle_stops_the_run_and_the_same_command_goes_on(bench: Bench) -> None:
+    documents = write_deceptive_source(bench)
+    command = ["run", "job.yaml", "--output", "disk/out", "--output.shards.tokens", "200000"]
+    with mounted(bench.folder / "disk", "5m") as disk:
+        output = disk.folder / "out"
+        result = bench.tokjob(*command)
+        assert_told(
+            result, 5, "OutputFull: cannot write", str(output), "No space left on device", "what is done is kept"
+        )
+        assert not (output / "index.json").exists()
+        assert not (output / "_tokenization" / "tmp").exists()
+        disk.resize("64m")
+        assert bench.tokjob(*command).code == 0
+        assert shards_of(output) == byte_shards(documents, shard_tokens=200_000)
+        assert leftovers(output) == []
+
+
+def test_disk_that_something_else_fills_stops_the_run_and_the_same_command_goes_on(bench: Bench) -> None:
+    with (bench.source / "b.jsonl").open("ab") as file:
+        file.write(b"not JSON\n")
+    command = ["run", "job.yaml", "--output", "disk/out"]
+    with mounted(bench.folder / "disk", "4m") as disk:
+        assert bench.tokjob(*command).code == 4
+        fill(disk.folder / "ballast")
+        result = bench.tokjob(*command, "--maxQuarantined", "1")
+        assert_told(result, 5, "OutputFull", "No space left on device", "start the same command again")
+        (disk.folder / "ballast").unlink()
+        assert bench.tokjob(*command, "--maxQuarantined", "1").code == 0
+        assert shards_of(disk.folder / "out") == byte_shards(bench.documents)
+        assert leftovers(disk.folder / "out") == []
+
+
+def fill(ballast: Path) -> None:
+    """Write zeros until the disk is full."""
+    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(bytes(4096))
+
+
+def test_file_size_limit_stops_the_run_and_the_same_command_goes_on(bench: Bench) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    result = bench.tokjob("run", "job.yaml", preexec=limit)
+    assert_told(result, 5, "StorageFailed: cannot write", "File too large", "start the same command again")
+    assert bench.tokjob("run", "job.yaml").code == 0
+    assert shards_of(bench.output) == byte_shards(bench.documents)
+    assert leftovers(bench.output) == []

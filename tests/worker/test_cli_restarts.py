@@ -1,0 +1,410 @@
+"""A run that was stopped, or refused in the middle, goes on with the same command: to the same bytes, doing nothing twice."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import (
+    MANIFEST,
+    Bench,
+    Live,
+    Result,
+    byte_shards,
+    dataset_of,
+    ledger_of,
+    live,
+    read_table,
+    sample_texts,
+    shards_of,
+)
+from corpus import json_lines, zstd_frames
+from inline import inline
+from runs import TOKJOB, leftovers, make_job, read_index
+
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.keys import run_key
+from tokenization_worker.context import TokenizeTask
+from tokenization_worker.errors import ChangedError, DataError
+from tokenization_worker.executors.base import Task
+from tokenization_worker.run import run_job
+
+RANGE_BYTES = ["--rangeBytes", "64Ki", "--processes", "1"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def long_bench(bench: Bench) -> Bench:
+    """Enough ranges that a driver whose events nobody reads stands still long before the end."""
+    bench.texts["b.jsonl"] = sample_texts("b", 2500)
+    (bench.source / "b.jsonl").write_bytes(json_lines(bench.texts["b.jsonl"]))
+    bench.write("job.yaml", MANIFEST.replace("tokens: 5000", "tokens: 300000"))
+    return bench
+
+
+def assert_told(result: Result, code: int, *words: str) -> None:
+    assert "Traceback" not in result.err
+    assert result.code == code, result.err
+    for word in words:
+        assert word in result.err, f"{word!r} is not in:\n{result.err}"
+
+
+def assert_right(bench: Bench, documents: list[str] | None = None, shard_tokens: int = 5000) -> None:
+    assert shards_of(bench.output) == byte_shards(documents or bench.documents, shard_tokens=shard_tokens)
+    assert leftovers(bench.output) == []
+
+
+# --- signals
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["driver", "process-group"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"])
+def test_stopped_run_ends_with_its_code_and_the_same_command_goes_on(
+    number: int, code: int, group: bool, long_bench: Bench
+) -> None:
+    with live(long_bench, "job.yaml", *RANGE_BYTES) as run:
+        run.wait_for_ranges(2)
+        run.signal(number, group=group)
+        result = run.finish()
+    assert_told(result, code, "stopping after the ranges under way", "what is done is kept. The same command goes on")
+    assert not (long_bench.output / "index.json").exists()
+    assert not (long_bench.output / "_tokenization" / "tmp").exists()
+    done = ledger_of(long_bench.output)
+    assert len(done) >= 2
+
+    again = long_bench.tokjob("run", "job.yaml", "--processes", "2")
+
+    assert again.code == 0
+    assert re.search(r"^resume +[1-9]\d* of \d+ ranges", again.out, re.MULTILINE)
+    assert done.items() <= ledger_of(long_bench.output).items()
+    assert_right(long_bench, shard_tokens=300_000)
+
+
+def test_second_signal_ends_at_once_and_the_same_command_goes_on(long_bench: Bench) -> None:
+    with live(long_bench, "job.yaml", *RANGE_BYTES) as run:
+        run.wait_for_ranges()
+        run.signal(signal.SIGINT, group=False)
+        run.signal(signal.SIGINT, group=False)
+        assert_told(run.finish(), 130, "the same command goes on")
+    assert long_bench.tokjob("run", "job.yaml").code == 0
+    assert_right(long_bench, shard_tokens=300_000)
+
+
+def test_ctrl_c_before_anything_is_done_is_no_traceback(bench: Bench) -> None:
+    os.mkfifo(bench.folder / "slow.yaml")
+    process = subprocess.Popen([TOKJOB, "run", "slow.yaml"], cwd=bench.folder, stderr=subprocess.PIPE)
+    writer = os.open(bench.folder / "slow.yaml", os.O_WRONLY)  # returns when the command has opened it
+    process.send_signal(signal.SIGINT)
+    os.close(writer)
+    _, errors = process.communicate(timeout=60)
+    assert_told(Result(process.returncode, "", errors.decode()), 130, "stopped; the same command goes on")
+
+
+def test_reader_of_events_that_goes_away_is_no_success_and_the_same_command_goes_on(long_bench: Bench) -> None:
+    with live(long_bench, "job.yaml", *RANGE_BYTES) as run:
+        run.wait_for_ranges()
+        run.close_events()
+        result = run.finish()
+    assert result.code == 128 + signal.SIGPIPE
+    assert result.err == ""
+    assert not (long_bench.output / "index.json").exists()
+    assert long_bench.tokjob("run", "job.yaml").code == 0
+    assert_right(long_bench, shard_tokens=300_000)
+
+
+def test_run_that_stands_still_is_running_and_cannot_be_cleaned(long_bench: Bench) -> None:
+    with live(long_bench, "job.yaml", *RANGE_BYTES) as run:
+        run.wait_for_ranges()
+        status = long_bench.tokjob("status", "out")
+        assert status.out.startswith("Running ")
+        assert re.search(r"[1-9]\d* of \d+ ranges", status.out)
+        before = long_bench.files().keys()
+        for option in ([], ["--dry-run"]):
+            assert_told(
+                long_bench.tokjob("clean", "out", *option), 3, "OutputLive", "a run is writing there now", "stop it"
+            )
+        assert before <= long_bench.files().keys()
+        assert run.finish().code == 0
+    assert_right(long_bench, shard_tokens=300_000)
+
+
+# --- the source between two starts
+
+
+@pytest.fixture
+def stopped(bench: Bench) -> Bench:
+    """A run that stopped because one document of b.jsonl is unusable; `FINISH` ends it."""
+    with (bench.source / "b.jsonl").open("ab") as file:
+        file.write(b"not JSON\n")
+    assert bench.tokjob("run", "job.yaml").code == 4
+    return bench
+
+
+FINISH = ["run", "job.yaml", "--maxQuarantined", "1"]
+
+
+def test_changed_file_stops_the_next_start_until_it_is_put_back(stopped: Bench) -> None:
+    path = stopped.source / "a.jsonl"
+    before, status = path.read_bytes(), path.stat()
+    path.write_bytes(before.replace(b"a1 ", b"a1."))
+    changed = path.stat()
+    done = ledger_of(stopped.output)
+
+    for command in ("run", "plan"):
+        assert_told(
+            stopped.tokjob(command, *FINISH[1:]),
+            3,
+            f"SourceChanged: {path} changed since the plan was made",
+            f"was {len(before)} bytes, mtime:{status.st_mtime_ns}",
+            f"is {len(before)} bytes, mtime:{changed.st_mtime_ns}",
+            "put the planned file back, or start a new run",
+        )
+    assert ledger_of(stopped.output) == done
+
+    path.write_bytes(before)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert stopped.tokjob(*FINISH).code == 0
+    assert_right(stopped)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (["src"], ["c.jsonl changed since the plan was made", "is not there"]),
+        (
+            ["src/a.jsonl", "src/b.jsonl", "src/c.jsonl"],
+            ["changed since the plan was made", "c.jsonl' matches no file"],
+        ),
+    ],
+    ids=["in-a-folder", "named"],
+)
+def test_deleted_file_stops_the_next_start_until_it_is_put_back(
+    source: list[str], words: list[str], bench: Bench
+) -> None:
+    with (bench.source / "b.jsonl").open("ab") as file:
+        file.write(b"not JSON\n")
+    sources = [part for uri in source for part in ("--source", uri)]
+    assert bench.tokjob("run", "job.yaml", *sources).code == 4
+    shutil.move(bench.source / "c.jsonl", bench.folder / "c.jsonl")
+
+    assert_told(bench.tokjob(*FINISH, *sources), 3, "SourceChanged:", "put the planned file", *words)
+
+    shutil.move(bench.folder / "c.jsonl", bench.source / "c.jsonl")
+    assert bench.tokjob(*FINISH, *sources).code == 0
+    assert_right(bench)
+
+
+def test_new_files_are_a_warning_and_no_part_of_the_run(stopped: Bench) -> None:
+    stopped.write("src/0.jsonl", json_lines(["new"]))
+    stopped.write("src/d.jsonl", json_lines(["new"]))
+    result = stopped.tokjob(*FINISH)
+    assert result.code == 0
+    assert "warning    2 files came after the plan was made and are not part of this run" in result.out
+    assert f"the first: {stopped.source}/0.jsonl; a new rerunToken lists the source again" in result.out
+    assert_right(stopped)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_now"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes() + b"\n"), "is 40"),
+        (lambda path: path.unlink(), "it is gone"),
+        (lambda path: os.utime(path, ns=(0, 0)), "mtime:0"),
+    ],
+    ids=["longer", "gone", "time"],
+)
+def test_file_that_changes_while_the_run_goes_on_stops_it(
+    change: Callable[[Path], object], is_now: str, bench: Bench
+) -> None:
+    path = bench.source / "c.jsonl"
+    size = path.stat().st_size
+
+    def before(task: Task) -> None:
+        if isinstance(task, TokenizeTask) and path.stat().st_mtime_ns == planned:
+            change(path)
+
+    planned = path.stat().st_mtime_ns
+    with pytest.raises(ChangedError, match=rf"{path} changed since the plan was made: was {size} bytes") as caught:
+        run_job(make_job(bench.source, bench.output, tokenizer={"name": "bytes"}), executor=inline(before))
+    assert is_now.replace("is 40", f"is {size + 1} bytes") in str(caught.value)
+    assert not (bench.output / "index.json").exists()
+
+
+# --- the limits
+
+
+def write_truncated(bench: Bench) -> Path:
+    """b.jsonl.zst in place of b.jsonl, cut in its last frame: most of its documents could be read."""
+    (bench.source / "b.jsonl").unlink()
+    data = zstd_frames(json_lines(bench.texts.pop("b.jsonl")), frames=4)
+    return bench.write("src/b.jsonl.zst", data[:-50])
+
+
+def test_truncated_zst_stops_the_run_and_a_raised_limit_drops_it_whole(bench: Bench) -> None:
+    damaged = write_truncated(bench)
+
+    result = bench.tokjob("run", "job.yaml")
+
+    assert_told(
+        result,
+        4,
+        f"CorruptFile: {damaged}: ",
+        "1 damaged of 3 files; maxCorruptFiles allows 0",
+        "replace the file and start a new run, or raise maxCorruptFiles",
+    )
+    assert not (bench.output / "index.json").exists()
+    assert bench.tokjob("status", "out").out.startswith("Interrupted")
+    assert bench.tokjob("run", "job.yaml").code == 4  # and again, from its verdict alone
+    done = ledger_of(bench.output)
+
+    again = bench.tokjob("run", "job.yaml", "--maxCorruptFiles", "1")
+
+    assert again.code == 0
+    assert "1 damaged files dropped whole" in again.out
+    assert done.items() <= ledger_of(bench.output).items()
+    assert_right(bench)
+    assert bench.tokjob("run", "job.yaml", "--maxCorruptFiles", "1", "--output", "fresh").code == 0
+    assert dataset_of(bench.folder / "fresh") == dataset_of(bench.output)
+    assert [(row["outcome"], row["read"]) for row in read_table(bench.output, "_tokenization/files.jsonl.zst")] == [
+        ("Read", 40),
+        ("CorruptFile", None),
+        ("Read", 40),
+    ]
+    assert read_index(bench.output)["conservation"]["files"] == {"Read": 2, "CorruptFile": 1}
+
+
+def test_too_many_unusable_documents_stop_the_run_and_a_raised_limit_redoes_nothing(bench: Bench) -> None:
+    bad = b'{"text": 1}\n' * 3 + b"not JSON\n" * 2 + b"[1]\n"
+    (bench.source / "b.jsonl").write_bytes(bad + (bench.source / "b.jsonl").read_bytes())
+
+    result = bench.tokjob("run", "job.yaml", "--maxQuarantined", "4%")
+
+    assert_told(
+        result,
+        4,
+        "QuarantineExceeded: 6 of 126 documents are unusable (WrongTextType 3, InvalidJson 2, NotAnObject 1)",
+        "maxQuarantined allows 5",
+        f"they are listed in {bench.output}/_tokenization/ledger/0/quarantine/",
+        "raise maxQuarantined and start again (nothing is redone)",
+    )
+    lists = list((bench.output / "_tokenization" / "ledger" / "0" / "quarantine").iterdir())
+    assert sum(len(path.read_bytes().splitlines()) for path in lists) == 6
+    assert bench.tokjob("status", "out").out.startswith("Interrupted")
+    done = ledger_of(bench.output)
+
+    again = bench.tokjob("run", "job.yaml", "--maxQuarantined", "5%")
+
+    assert again.code == 0
+    assert "126 read = 120 written + 6 quarantined" in again.out
+    assert "(6, limit 6)" in again.out
+    assert ledger_of(bench.output) == done
+    assert_right(bench)
+    rows = read_table(bench.output, "_tokenization/quarantine.jsonl.zst")
+    assert [(row["record"], row["reason"]) for row in rows] == [
+        *((line, "WrongTextType") for line in (1, 2, 3)),
+        *((line, "InvalidJson") for line in (4, 5)),
+        (6, "NotAnObject"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "0 read, 0 unusable"),
+        (b" \n\r\n", "0 read, 0 unusable"),
+        (b'{"text": 1}\nnot JSON\n', "2 read, 2 unusable (WrongTextType 1, InvalidJson 1; listed in"),
+    ],
+    ids=["no-bytes", "blank-lines", "all-unusable"],
+)
+def test_no_documents_are_an_error(content: bytes, words: str, bench: Bench) -> None:
+    for name in "abc":
+        (bench.source / f"{name}.jsonl").unlink()
+    bench.write("src/only.jsonl", content)
+    result = bench.tokjob("run", "job.yaml", "--maxQuarantined", "100%")
+    assert_told(result, 4, "NoDocuments: no document was written:", words, "check source.uris and source.textField")
+    assert not (bench.output / "index.json").exists()
+    assert ("1 files of 0 bytes hold no documents" in result.out) is (not content)
+
+
+# --- the same job again
+
+
+def test_complete_run_is_found_without_looking_at_the_source(bench: Bench) -> None:
+    assert bench.tokjob("run", "job.yaml").code == 0
+    before = ledger_of(bench.output)
+    shutil.rmtree(bench.source)
+    result = bench.tokjob("run", "job.yaml")
+    assert result.code == 0
+    assert result.out.startswith("complete   120 read = 120 written + 0 quarantined")
+    assert "nothing to do: this run was finished before" in result.out
+    assert ledger_of(bench.output) == before
+
+
+def rerun_files(output: Path) -> set[str]:
+    return {path.name for path in (output / "_tokenization" / "reruns").glob("*")}
+
+
+def key_of(bench: Bench, token: str) -> str:
+    """The runKey of the bench's job with a rerunToken."""
+    before = Path.cwd()
+    os.chdir(bench.folder)
+    try:
+        job = TokenizationJob.from_yaml((bench.folder / "job.yaml").read_text() + f'  rerunToken: "{token}"\n')
+        return run_key(job)
+    finally:
+        os.chdir(before)
+
+
+def test_new_token_on_the_same_output_proves_it_and_mends_what_is_damaged(bench: Bench) -> None:
+    assert bench.tokjob("run", "job.yaml", "--rerunToken", "1").code == 0
+    whole, index = shards_of(bench.output), (bench.output / "index.json").read_bytes()
+    assert rerun_files(bench.output) == set()
+
+    assert bench.tokjob("run", "job.yaml", "--rerunToken", "2").code == 0
+    assert rerun_files(bench.output) == {f"{key_of(bench, '2')}.json"}
+
+    names = sorted(whole)
+    damaged = bytearray(whole[names[1]])
+    damaged[-5] ^= 1
+    (bench.output / names[1]).write_bytes(damaged)
+    (bench.output / names[4]).unlink()
+    (bench.output / names[7]).write_bytes(whole[names[7]][:-2])
+    result = bench.tokjob("run", "job.yaml", "--rerunToken", "3")
+
+    assert result.code == 0
+    assert "3 damaged or missing shards written again" in result.out
+    assert shards_of(bench.output) == whole
+    assert (bench.output / "index.json").read_bytes() == index
+    assert rerun_files(bench.output) == {f"{key_of(bench, token)}.json" for token in "23"}
+    shutil.rmtree(bench.source)
+    for token in "123":  # each is proven now, also an earlier one that comes back
+        assert bench.tokjob("run", "job.yaml", "--rerunToken", token).out.startswith("complete ")
+
+
+def test_new_token_after_the_source_has_changed_is_a_conflict(bench: Bench) -> None:
+    assert bench.tokjob("run", "job.yaml", "--rerunToken", "1").code == 0
+    bench.write("src/d.jsonl", json_lines(["new"]))
+    before = bench.files()
+    result = bench.tokjob("run", "job.yaml", "--rerunToken", "2")
+    assert_told(result, 3, "OutputConflict:", "of other data: the source files differ", "another output.uri")
+    assert bench.files() == before
+
+
+def test_token_in_the_output_makes_a_dataset_of_its_own_and_lists_the_source_again(bench: Bench) -> None:
+    command = ["run", "job.yaml", "--output", "sets/{rerunToken}", "--rerunToken"]
+    assert bench.tokjob(*command, "1").code == 0
+    bench.write("src/d.jsonl", json_lines(["new"]))
+    assert bench.tokjob(*command, "1").out.startswith("complete ")
+    assert bench.tokjob(*command, "2").code == 0
+    assert shards_of(bench.folder / "sets" / "1") == byte_shards(bench.documents)
+    assert shards_of(bench.folder / "sets" / "2") == byte_shards([*bench.documents, "new"])

@@ -1,0 +1,87 @@
+"""The same job on gs://, through the emulator and the command line: same bytes, resume, proof."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import orjson
+import pytest
+from corpus import Corpus
+from gcs_emulator import gcs_bucket, gcs_host, gcs_uri
+from runs import TOKJOB, make_job
+
+from tokenization_worker import open_dataset, run_job
+from tokenization_worker.storage.open import open_store
+
+__all__ = ["gcs_bucket", "gcs_host", "gcs_uri"]
+
+SHARD_TOKENS = 50_000
+
+
+@pytest.fixture(scope="module")
+def expected(mixed: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same job's dataset on local disks."""
+    output = tmp_path_factory.mktemp("local") / "out"
+    limits = {"maxQuarantined": "100%", "maxCorruptFiles": "100%"}
+    run_job(make_job(mixed.folder, output, limits, output={"shards": {"tokens": SHARD_TOKENS}}))
+    return output
+
+
+def arguments(source: str, output: str, *more: str) -> list[str]:
+    flags = ["--source", source, "--tokenizer", "gpt2", "--output", output]
+    limits = ["--maxQuarantined", "100%", "--maxCorruptFiles", "100%"]
+    return [str(TOKJOB), "run", *flags, *limits, "--output.shards.tokens", str(SHARD_TOKENS), *more]
+
+
+def upload(folder: Path, uri: str) -> None:
+    store = open_store(uri)
+    for path in sorted(folder.iterdir()):
+        with store.upload(path.name) as target:
+            target.write(path.read_bytes())
+            target.commit()
+
+
+def differing_shards(uri: str, expected: Path) -> list[str]:
+    """Shards that are missing at `uri`, too many there, or different."""
+    store = open_store(uri)
+    mine = {entry.path: store.read(entry.path) for entry in store.list("train/")}
+    theirs = {str(path.relative_to(expected)): path.read_bytes() for path in expected.glob("train/*.npy")}
+    return sorted(path for path in mine.keys() | theirs.keys() if mine.get(path) != theirs.get(path))
+
+
+def test_a_job_from_bucket_to_bucket_gives_the_local_bytes(mixed: Corpus, gcs_uri: str, expected: Path) -> None:
+    upload(mixed.folder, f"{gcs_uri}/corpus")
+    output = f"{gcs_uri}/out"
+    subprocess.run(arguments(f"{gcs_uri}/corpus", output, "--processes", "2"), check=True, timeout=120)
+    assert differing_shards(output, expected) == []
+    assert [entry.path for entry in open_store(output).list("_tokenization/") if "segments" in entry.path] == []
+    verified = subprocess.run([TOKJOB, "verify", output, "--full"], capture_output=True, text=True, timeout=120)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    tokens = open_dataset(output)["train"].tokens(SHARD_TOKENS - 10, SHARD_TOKENS + 10)
+    assert tokens.tolist() == open_dataset(expected)["train"].tokens(SHARD_TOKENS - 10, SHARD_TOKENS + 10).tolist()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "terminate"])
+def test_a_run_on_a_bucket_that_was_stopped_goes_on_where_it_was(
+    mixed: Corpus, gcs_uri: str, expected: Path, number: signal.Signals
+) -> None:
+    output = f"{gcs_uri}/out"
+    command = arguments(str(mixed.folder), output, "--rangeBytes", "64Ki", "--processes", "2")
+    process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    with process, process.stdout as events:
+        for line in events:
+            if b'"receipt":{' in line:
+                break
+        process.send_signal(number)
+        events.read()
+    assert process.returncode == (143 if number is signal.SIGTERM else -number)
+    done_before = sum(1 for _ in open_store(output).list("_tokenization/ledger/0/ranges/"))
+    assert done_before > 0
+    again = subprocess.run([*command, "--json"], capture_output=True, check=True, timeout=120)
+    events_again = [orjson.loads(line) for line in again.stdout.splitlines()]
+    resumed = next(event for event in events_again if event["event"] == "resumed")
+    assert resumed["ranges_done"] == done_before
+    assert differing_shards(output, expected) == []

@@ -1,0 +1,361 @@
+"""The source: which files patterns mean, in which order, and their bytes; on local disks and in buckets."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+import pytest
+from gcs_emulator import gcs_bucket, gcs_host  # noqa: F401  fixtures
+from gcs_fake import FakeGcs, Fault, serve_fake_gcs
+from permissions import open_folder, without_root
+
+from tokenization_worker.errors import ChangedError, SpecError, TemporaryError
+from tokenization_worker.storage.base import NotFound
+from tokenization_worker.storage.gcs_client import RETRY
+from tokenization_worker.storage.gcs_source import READ_BYTES, GcsSource
+from tokenization_worker.storage.gcs_store import GcsStore
+from tokenization_worker.storage.sources import Changed, list_source, open_source, open_unchanged, read_uri
+
+TREE = [
+    "a.jsonl",
+    "b.jsonl",
+    "Z.jsonl",
+    "a-b.jsonl",
+    "ä.jsonl",
+    "10.txt",
+    "9.txt",
+    "_SUCCESS",
+    ".hidden.jsonl",
+    "deep/a.jsonl",
+    "deep/er/b.jsonl",
+    "deep/er/c.txt",
+    "deep/_temporary/x.jsonl",
+    "deep/.git/y.jsonl",
+    "deep.jsonl",
+    "_kept/k.jsonl",
+    "[ab]?.jsonl",
+]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A place with files; `put` writes one."""
+
+    root: str
+    put: Callable[[str, bytes], None]
+
+    def list(self, *patterns: str) -> list[str]:
+        """Names below the root that the patterns mean."""
+        files = list_source(tuple(f"{self.root}/{pattern}".rstrip("/") for pattern in patterns))
+        return [file.uri.removeprefix(f"{self.root}/") for file in files]
+
+
+def put_local(root: Path) -> Callable[[str, bytes], None]:
+    def put(name: str, data: bytes) -> None:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+
+    return put
+
+
+def put_gcs(uri: str) -> Callable[[str, bytes], None]:
+    store = GcsStore(uri)
+
+    def put(name: str, data: bytes) -> None:
+        store.delete(name)
+        with store.upload(name) as upload:
+            upload.write(data)
+            upload.commit()
+
+    return put
+
+
+@pytest.fixture(params=["local", "gs"])
+def empty_tree(request: pytest.FixtureRequest, tmp_path: Path) -> Tree:
+    if request.param == "local":
+        return Tree(str(tmp_path), put_local(tmp_path))
+    uri = f"gs://{request.getfixturevalue('gcs_bucket')}/corpus"
+    return Tree(uri, put_gcs(uri))
+
+
+@pytest.fixture
+def tree(empty_tree: Tree) -> Tree:
+    names = list(TREE)
+    random.Random(7).shuffle(names)
+    for name in names:
+        empty_tree.put(name, name.encode())
+    return empty_tree
+
+
+def test_patterns_mean_these_files_in_this_order(tree: Tree) -> None:
+    everything = [
+        "10.txt",
+        "9.txt",
+        "Z.jsonl",
+        "[ab]?.jsonl",
+        "a-b.jsonl",
+        "a.jsonl",
+        "b.jsonl",
+        "deep.jsonl",
+        "deep/a.jsonl",
+        "deep/er/b.jsonl",
+        "deep/er/c.txt",
+        "ä.jsonl",
+    ]
+    top = ["Z.jsonl", "[ab]?.jsonl", "a-b.jsonl", "a.jsonl", "b.jsonl", "deep.jsonl", "ä.jsonl"]
+    expected = {
+        ("",): everything,
+        ("**",): everything,
+        ("*.jsonl",): top,
+        ("*",): ["10.txt", "9.txt", *top],
+        ("**/*.jsonl",): [name for name in everything if name.endswith(".jsonl")],
+        ("deep",): ["deep/a.jsonl", "deep/er/b.jsonl", "deep/er/c.txt"],
+        ("deep/*",): ["deep/a.jsonl"],
+        ("deep/**/*.jsonl",): ["deep/a.jsonl", "deep/er/b.jsonl"],
+        ("de*/*/*",): ["deep/er/b.jsonl", "deep/er/c.txt"],
+        ("d*p/**",): ["deep/a.jsonl", "deep/er/b.jsonl", "deep/er/c.txt"],
+        ("b.jsonl", "a.jsonl"): ["b.jsonl", "a.jsonl"],
+        ("b.jsonl", "*.jsonl", "deep", "deep/a.jsonl"): [
+            "b.jsonl",
+            *(name for name in top if name != "b.jsonl"),
+            "deep/a.jsonl",
+            "deep/er/b.jsonl",
+            "deep/er/c.txt",
+        ],
+        ("[ab]?.jsonl",): ["[ab]?.jsonl"],
+        ("[ab]*",): ["[ab]?.jsonl"],
+        ("_SUCCESS",): ["_SUCCESS"],
+        (".hidden.jsonl",): [".hidden.jsonl"],
+        ("_kept",): ["_kept/k.jsonl"],
+        ("_kept/*.jsonl",): ["_kept/k.jsonl"],
+        ("deep/_temporary",): ["deep/_temporary/x.jsonl"],
+    }
+    assert {patterns: tree.list(*patterns) for patterns in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["none", "none/*", "*.parquet", "a.jsonl/*", "a.jsonl/b", "dee", "*/_temporary/*", "_S*", "b?jsonl"],
+)
+def test_a_pattern_that_matches_nothing_is_an_error_that_names_it(tree: Tree, pattern: str) -> None:
+    with pytest.raises(SpecError, match="matches no file") as raised:
+        tree.list("a.jsonl", pattern)
+    assert raised.value.reason == "SourceInvalid"
+    assert f"{tree.root}/{pattern}" in raised.value.message
+
+
+def test_a_trailing_slash_means_the_folder(tree: Tree) -> None:
+    folder = [file.uri for file in list_source((f"{tree.root}/deep/",))]
+    assert folder == [f"{tree.root}/deep/{name}" for name in ("a.jsonl", "er/b.jsonl", "er/c.txt")]
+    with pytest.raises(SpecError, match="matches no file"):
+        list_source((f"{tree.root}/a.jsonl/",))
+
+
+def test_a_file_has_its_size_and_a_version_that_follows_its_content(empty_tree: Tree) -> None:
+    empty_tree.put("a", b"one")
+    [before] = list_source((f"{empty_tree.root}/a",))
+    assert [before] == list_source((f"{empty_tree.root}/*",)) == list_source((empty_tree.root,))
+    assert before.size == 3
+    empty_tree.put("a", b"two")
+    [after] = list_source((f"{empty_tree.root}/a",))
+    assert after.version != before.version
+
+
+def test_a_planned_file_opens_only_as_long_as_it_is_the_same(empty_tree: Tree) -> None:
+    empty_tree.put("a", b"one")
+    [file] = list_source((f"{empty_tree.root}/a",))
+    stream = open_unchanged(file.uri, file.size, file.version)
+    assert stream.read() == b"one"
+    stream.close()
+    empty_tree.put("a", b"longer")
+    with pytest.raises(Changed) as raised:
+        open_unchanged(file.uri, file.size, file.version)
+    assert (raised.value.was, raised.value.now.size) == (file, 6)
+    with pytest.raises(NotFound):
+        open_unchanged(f"{empty_tree.root}/gone", 1, "")
+
+
+def test_streams_read_seek_and_end(empty_tree: Tree) -> None:
+    empty_tree.put("a", b"0123456789")
+    stream = open_source(f"{empty_tree.root}/a")
+    assert [stream.read(3), stream.read(0), stream.read(3), stream.tell()] == [b"012", b"", b"345", 6]
+    assert [stream.seek(8), stream.read(5), stream.read(5)] == [8, b"89", b""]
+    assert [stream.seek(-4, os.SEEK_END), stream.seek(1, os.SEEK_CUR), stream.read(1)] == [6, 7, b"7"]
+    assert [stream.seek(2), stream.read()] == [2, b"23456789"]
+    assert [stream.seek(99), stream.read(1), stream.read()] == [99, b"", b""]
+    stream.close()
+    with pytest.raises(ValueError):
+        stream.read(1)
+
+
+def test_small_files_are_read_whole(empty_tree: Tree) -> None:
+    empty_tree.put("big enough", b"x" * 3_000_000)
+    empty_tree.put("empty", b"")
+    assert read_uri(f"{empty_tree.root}/big enough") == b"x" * 3_000_000
+    assert read_uri(f"{empty_tree.root}/empty") == b""
+    for missing in ("gone", "empty/below"):
+        with pytest.raises(NotFound):
+            read_uri(f"{empty_tree.root}/{missing}")
+
+
+@pytest.mark.parametrize("uri", ["s3://bucket/a", "hf://datasets/x", "ftp://host/a"])
+def test_a_scheme_that_cannot_be_read_is_refused(uri: str) -> None:
+    with pytest.raises(SpecError, match="cannot be read") as raised:
+        list_source((uri,))
+    assert raised.value.reason == "SourceInvalid"
+
+
+# Local disks
+
+
+def test_links_to_files_are_followed_and_links_to_folders_below_are_not(tmp_path: Path) -> None:
+    put_local(tmp_path)("real/a", b"abc")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").symlink_to(tmp_path / "real" / "a")
+    (tmp_path / "folder" / "below").symlink_to(tmp_path / "real")
+    (tmp_path / "folder" / "dangling").symlink_to(tmp_path / "none")
+    (tmp_path / "named").symlink_to(tmp_path / "real")
+    assert [file.uri for file in list_source((str(tmp_path / "folder"),))] == [str(tmp_path / "folder" / "file")]
+    assert [file.uri for file in list_source((str(tmp_path / "named"),))] == [str(tmp_path / "named" / "a")]
+
+
+def test_what_is_no_regular_file_is_no_source(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SpecError, match="matches no file"):
+        list_source((str(tmp_path),))
+
+
+def test_a_name_that_is_not_utf8_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"bad-\xff.jsonl")).write_bytes(b"x")
+    with pytest.raises(SpecError, match=r"bad-\\xff.jsonl.*not UTF-8") as raised:
+        list_source((str(tmp_path),))
+    assert raised.value.reason == "SourceInvalid"
+
+
+def test_a_path_too_long_for_the_disk_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as raised:
+        list_source((str(tmp_path / ("x" * 300)),))
+    assert raised.value.reason == "SourceNotReadable"
+
+
+@pytest.mark.parametrize("closed", ["folder", "folder/a"])
+@pytest.mark.parametrize("pattern", ["folder", "folder/a", "folder/*", "**"])
+def test_what_may_not_be_read_is_named(pattern: str, closed: str) -> None:
+    with open_folder() as root:
+        put_local(root)("folder/a", b"x")
+        (root / closed).chmod(0)
+        with without_root(), pytest.raises(SpecError, match="Permission denied") as raised:
+            list_source((str(root / pattern),))
+        (root / closed).chmod(0o755)
+    assert raised.value.reason == "SourceNotReadable"
+    assert str(root / "folder") in raised.value.message
+
+
+def test_a_file_that_closes_after_the_plan_is_named() -> None:
+    with open_folder() as root:
+        put_local(root)("a", b"x")
+        (root / "a").chmod(0)
+        with without_root(), pytest.raises(SpecError, match="Permission denied") as raised:
+            open_source(str(root / "a"))
+    assert raised.value.reason == "SourceNotReadable"
+
+
+# Buckets
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    with serve_fake_gcs() as fake:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url)
+        yield fake
+
+
+@pytest.fixture
+def source(fake: FakeGcs) -> GcsSource:
+    return GcsSource(retry=RETRY.with_delay(initial=0.001, maximum=0.01).with_timeout(0.2))
+
+
+def test_a_bucket_is_a_folder_and_folder_marks_are_no_files(fake: FakeGcs) -> None:
+    for name in ("a", "sub/", "sub/b", "_SUCCESS"):
+        fake.put(name, b"x")
+    for pattern in ("gs://bucket", "gs://bucket/", "gs://bucket/**"):
+        assert [file.uri for file in list_source((pattern,))] == ["gs://bucket/a", "gs://bucket/sub/b"]
+
+
+def test_a_file_in_a_bucket_has_its_content_checksum_as_version(fake: FakeGcs, source: GcsSource) -> None:
+    fake.put("a", b"abc")
+    version = f"crc32c:{base64.b64encode(google_crc32c.value(b'abc').to_bytes(4, 'big')).decode()}"
+    [file] = source.list("gs://bucket/a")
+    assert (file.size, file.version) == (3, version)
+    fake.put("a", b"abc")  # another generation of the same content
+    assert source.stat("gs://bucket/a") == file
+
+
+def test_large_files_come_in_few_ranged_reads(fake: FakeGcs, source: GcsSource) -> None:
+    data = random.Random(3).randbytes(2 * READ_BYTES + 5)
+    fake.put("a", data)
+    _, stream = source.open("gs://bucket/a")
+    del fake.requests[:]
+    assert b"".join(iter(lambda: stream.read(100_000), b"")) == data
+    assert len(fake.requests) == 3
+    stream.seek(7)
+    assert stream.read(READ_BYTES + 100_000) == data[7 : READ_BYTES + 100_007]
+    assert len(fake.requests) == 4
+
+
+def test_a_stream_is_a_file_to_the_standard_library(fake: FakeGcs, source: GcsSource) -> None:
+    fake.put("a", b"one\ntwo\n")
+    _, stream = source.open("gs://bucket/a")
+    assert isinstance(stream, io.RawIOBase)
+    assert list(io.BufferedReader(stream)) == [b"one\n", b"two\n"]
+
+
+def test_a_file_replaced_while_it_is_read_stops_the_read(fake: FakeGcs, source: GcsSource) -> None:
+    fake.put("a", b"x" * (READ_BYTES + 1))
+    _, stream = source.open("gs://bucket/a")
+    assert len(stream.read(1)) == 1
+    fake.put("a", b"y" * (READ_BYTES + 1))
+    assert stream.read(READ_BYTES) == b"x" * (READ_BYTES - 1)
+    with pytest.raises(ChangedError, match="replaced or deleted while it was read") as raised:
+        stream.read(1)
+    assert raised.value.reason == "SourceChanged"
+
+
+def test_a_read_that_comes_short_is_temporary(fake: FakeGcs, source: GcsSource) -> None:
+    fake.put("a", b"0123456789")
+    _, stream = source.open("gs://bucket/a")
+    fake.objects["a"].data = b"01234"
+    with pytest.raises(TemporaryError, match="got 5 bytes"):
+        stream.read(10)
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "words"),
+    [
+        (403, "me@corp.com does not have storage.objects.get access", "--member=user:me@corp.com --role=roles/storage"),
+        (401, "Invalid Credentials", "gcloud auth application-default login"),
+        (404, "The specified bucket does not exist.", "bucket 'bucket' does not exist"),
+    ],
+    ids=["403", "401", "404-bucket"],
+)
+@pytest.mark.parametrize("pattern", ["a", "*", "folder/"], ids=["file", "glob", "folder"])
+def test_a_source_that_may_not_be_read_says_how_to_change_that(
+    fake: FakeGcs, pattern: str, status: int, text: str, words: str
+) -> None:
+    fake.faults += [Fault("GET", "/b/bucket/o", status, text)]
+    with pytest.raises(SpecError) as raised:
+        list_source((f"gs://bucket/{pattern}",))
+    assert raised.value.reason == "SourceNotReadable"
+    assert words in str(raised.value)
+
+
+def test_a_wildcard_in_the_bucket_is_refused() -> None:
+    with pytest.raises(SpecError, match="not the name of a bucket"):
+        list_source(("gs://corpus-*/a.jsonl",))
