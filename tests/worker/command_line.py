@@ -146,18 +146,19 @@ class Live:
     def __init__(self, bench: Bench, *arguments: str) -> None:
         reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
-        self._errors = bench.folder / "live.err"
-        with self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [TOKJOB, "run", "--json", *arguments],
-                cwd=bench.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=writer,
-                stderr=errors,
-                start_new_session=True,
-            )
+        errors, errors_writer = os.pipe()
+        self.process = subprocess.Popen(
+            [TOKJOB, "run", "--json", *arguments],
+            cwd=bench.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=errors_writer,
+            start_new_session=True,
+        )
         os.close(writer)
-        self._events = os.fdopen(reader, "rb")
+        os.close(errors_writer)
+        self._events, self._errors = os.fdopen(reader, "rb"), os.fdopen(errors)
+        self._told = ""
         self.events: list[dict[str, Any]] = []
 
     def read_until(self, holds: Callable[[dict[str, Any]], bool]) -> None:
@@ -166,13 +167,21 @@ class Live:
             self.events.append(json.loads(line))
             if holds(self.events[-1]):
                 return
-        raise AssertionError(f"the run ended before: {self._errors.read_text()}")
+        raise AssertionError(f"the run ended before: {self._errors.read()}")
 
     def wait_for_ranges(self, count: int = 1) -> None:
         self.read_until(lambda event: event["event"] == "progress" and event["ranges_done"] >= count)
 
     def signal(self, number: int, *, group: bool) -> None:
         (os.killpg if group else os.kill)(self.process.pid, number)
+
+    def wait_for_message(self, words: str) -> None:
+        """Read messages up to the first one with `words`."""
+        for line in self._errors:
+            self._told += line
+            if words in line:
+                return
+        raise AssertionError(f"the run never said {words!r}, but: {self._told}")
 
     def close_events(self) -> None:
         """Nobody reads them any more."""
@@ -184,7 +193,15 @@ class Live:
             self.events += [json.loads(line) for line in self._events]
             self._events.close()
         code = self.process.wait(TIMEOUT_S)
-        return Result(code, "", self._errors.read_text())
+        return Result(code, "", self._told + self._errors.read())
+
+    def close(self) -> None:
+        """Leave nothing of it behind."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGKILL, group=True)
+            self.process.wait()
+        self._events.close()
+        self._errors.close()
 
 
 @contextmanager
@@ -194,9 +211,7 @@ def live(bench: Bench, *arguments: str) -> Iterator[Live]:
     try:
         yield run
     finally:
-        if run.process.poll() is None:
-            run.signal(signal.SIGKILL, group=True)
-            run.process.wait()
+        run.close()
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

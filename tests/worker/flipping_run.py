@@ -1,9 +1,10 @@
 """`tokjob run` with an accelerated engine that is wrong about some documents, for tests of epochs.
 
-    python flipping_run.py job.yaml --processes 2 --sample-one-in 64 [--slow 0.05]
+    python flipping_run.py job.yaml --processes 2 --sample-one-in 64 [--gate FILE --gate-after 4]
 
 The engine that the loaded tokenizer hands out is wrapped before the run begins; workers are forked and inherit it.
-Documents with `FLIP` get one wrong token, documents with `STUTTER` one token more. Everything else is the product.
+Documents with `FLIP` get one wrong token, documents with `STUTTER` one token more. With a gate every worker's engine
+waits after some calls until the file is there, and is slow from then on. Everything else is the product.
 """
 
 from __future__ import annotations
@@ -27,17 +28,25 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 FLIP = "<< one token of this document comes out wrong >>"
 STUTTER = "<< one token of this document comes out twice >>"
 
+SLOW_S = 0.1
+"""How much longer a call takes once the gate is open: a range a second would be as good, and tests would be slow."""
+
 
 class FlippingEngine:
     """Another engine's tokens, but for the documents that ask for a mistake."""
 
-    def __init__(self, engine: Engine, slow_s: float) -> None:
+    def __init__(self, engine: Engine, gate: Path | None, gate_after: int) -> None:
         self.name = engine.name
         self._engine = engine
-        self._slow_s = slow_s
+        self._gate = gate
+        self._free_calls = gate_after
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        time.sleep(self._slow_s)
+        self._free_calls -= 1
+        if self._gate is not None and self._free_calls < 0:
+            while not self._gate.exists():
+                time.sleep(0.001)
+            time.sleep(SLOW_S)
         ids, ends = self._engine.encode(texts)
         parts = np.split(ids, ends[:-1])
         for number, text in enumerate(texts):
@@ -55,13 +64,14 @@ def main() -> int:
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--sample-one-in", type=int, default=1)
-    parser.add_argument("--slow", type=float, default=0.0, help="seconds that every call of the engine takes longer")
+    parser.add_argument("--gate", type=Path)
+    parser.add_argument("--gate-after", type=int, default=0)
     options = parser.parse_args()
     job = TokenizationJob.from_yaml(options.manifest)
     tokenizer = load_tokenizer(resolve_data(job).tokenizer)
     engine = tokenizer.accelerated()
     assert engine is not None
-    tokenizer._accelerated = FlippingEngine(engine, options.slow)
+    tokenizer._accelerated = FlippingEngine(engine, options.gate, options.gate_after)
     how = Options(processes=options.processes, engine="fastokens", sample_one_in=options.sample_one_in)
     display = JsonDisplay()
     try:

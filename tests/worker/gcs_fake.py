@@ -230,7 +230,7 @@ def serve_fake_gcs() -> Iterator[FakeGcs]:
         server.shutdown()
         server.server_close()
         thread.join()
-        if fake.has_failed:  # the client library leaves the connection of a failed download to the collector
+        if fake.has_failed:  # here, and not in whatever test comes next (see the users' `pytestmark`)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)
                 gc.collect()

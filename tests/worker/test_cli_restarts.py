@@ -1,4 +1,4 @@
-"""A run that was stopped, or refused in the middle, goes on with the same command: to the same bytes, doing nothing twice."""
+"""A stopped or refused run goes on with the same command: to the same bytes, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 from command_line import (
     MANIFEST,
     Bench,
-    Live,
     Result,
     byte_shards,
     dataset_of,
@@ -31,7 +30,7 @@ from runs import TOKJOB, leftovers, make_job, read_index
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.context import TokenizeTask
-from tokenization_worker.errors import ChangedError, DataError
+from tokenization_worker.errors import ChangedError
 from tokenization_worker.executors.base import Task
 from tokenization_worker.run import run_job
 
@@ -94,6 +93,7 @@ def test_second_signal_ends_at_once_and_the_same_command_goes_on(long_bench: Ben
     with live(long_bench, "job.yaml", *RANGE_BYTES) as run:
         run.wait_for_ranges()
         run.signal(signal.SIGINT, group=False)
+        run.wait_for_message("again to stop at once")
         run.signal(signal.SIGINT, group=False)
         assert_told(run.finish(), 130, "the same command goes on")
     assert long_bench.tokjob("run", "job.yaml").code == 0
@@ -322,7 +322,7 @@ def test_too_many_unusable_documents_stop_the_run_and_a_raised_limit_redoes_noth
     [
         (b"", "0 read, 0 unusable"),
         (b" \n\r\n", "0 read, 0 unusable"),
-        (b'{"text": 1}\nnot JSON\n', "2 read, 2 unusable (WrongTextType 1, InvalidJson 1; listed in"),
+        (b'{"text": 1}\nnot JSON\n', "2 read, 2 unusable (InvalidJson 1, WrongTextType 1; listed in"),
     ],
     ids=["no-bytes", "blank-lines", "all-unusable"],
 )

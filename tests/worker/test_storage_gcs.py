@@ -20,6 +20,9 @@ from tokenization_worker.storage.gcs_store import GcsStore
 from tokenization_worker.storage.gcs_upload import CHUNK_BYTES
 from tokenization_worker.storage.open import open_store
 
+# The client library leaves the connection of a download that failed to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
 LARGE = bytes(range(256)) * (CHUNK_BYTES // 256) * 2 + b"and the rest"
 QUICK = RETRY.with_delay(initial=0.001, maximum=0.01).with_timeout(0.5)
 

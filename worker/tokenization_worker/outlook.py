@@ -163,7 +163,8 @@ def look_at_output(uri: str) -> OutputState:
     try:
         epoch = current_epoch(store)
     except NotFound:
-        return OutputState(store.uri, "Interrupted", plan.plan_id, ranges=plan.n_ranges, next_step="start it again")
+        phase, next_step = ("Running", "wait") if _is_live(store) else ("Interrupted", "start it again")
+        return OutputState(store.uri, phase, plan.plan_id, ranges=plan.n_ranges, next_step=next_step)
     ledger = read_ledger(store, plan, epoch.number)
     results = [result for receipt in ledger.ranges.values() for result in receipt.slices]
     phase, next_step = "Interrupted", "start the same `tokjob run` again; it goes on from here"

@@ -42,7 +42,7 @@ def _is_whole(store: Store, row: dict[str, Any]) -> bool:
     entry = store.stat(row["path"])
     if entry is None or entry.size != row["bytes"]:
         return False
-    return _crc32c(store, row["path"], entry.crc32c) == row["crc32c"]
+    return bool(_crc32c(store, row["path"], entry.crc32c) == row["crc32c"])
 
 
 def _has_sidecar(store: Store, row: dict[str, Any]) -> bool:
@@ -50,7 +50,7 @@ def _has_sidecar(store: Store, row: dict[str, Any]) -> bool:
         sidecar = store.read(layout.documents_path(row["split"], row["index"]))
     except NotFound:
         return False
-    return sha256(sidecar).hexdigest() == row["documentsSha256"]
+    return bool(sha256(sidecar).hexdigest() == row["documentsSha256"])
 
 
 def _crc32c(store: Store, path: str, known: int | None) -> str:

@@ -147,7 +147,7 @@ def _fix_plan(store: Store, prepared: Prepared, options: Options, watch: Watcher
 
 def _fix_epoch(store: Store, prepared: Prepared, options: Options) -> Epoch:
     try:
-        return current_epoch(store)
+        epoch = current_epoch(store)
     except NotFound:
         choice = choose_engine(prepared.tokenizer, options.engine, prepared.estimate.source_bytes)
         return start_epoch(store, choice.name)

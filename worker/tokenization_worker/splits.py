@@ -60,15 +60,18 @@ class Streams:
         """Raise SplitEmpty unless every split got a shard. `shard_counts`: shards per stream."""
         if self.by_hash:
             empty = [split.name for split, n in zip(self.splits, shard_counts, strict=True) if n == 0]
+            why = "no document's hash falls into its share"
+            ways_out = "give it a larger share, or more source files"
         else:
             wanted = sum(split.shards or 0 for split in self.splits[:-1])
             empty = [] if shard_counts[0] > wanted else [self.splits[-1].name]
+            why = f"the corpus fills {shard_counts[0]} shards and the leading splits take {wanted}"
+            ways_out = "ask for fewer leading shards, smaller shards.tokens, or more source files"
         if empty:
             raise SpecError(
                 "SplitEmpty",
-                f"output.splits: split {empty[0]!r} would hold no tokens: "
-                f"the corpus fills {sum(shard_counts)} shards and the other splits take them",
-                next_step="ask for fewer leading shards, smaller shards.tokens, or more source files",
+                f"output.splits: split {empty[0]!r} would hold no tokens: {why}",
+                next_step=ways_out,
             )
 
 
