@@ -32,7 +32,7 @@ from tokenization_worker.storage.local import version_of
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.sources import open_source
 from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.verify.facts import Facts, read_facts, read_table
+from tokenization_worker.verification.facts import Facts, read_facts, read_table
 
 Row = dict[str, Any]
 

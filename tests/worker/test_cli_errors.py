@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
-import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,21 +22,16 @@ from command_line import (
     Bench,
     Result,
     byte_shards,
-    dataset_of,
-    ledger_of,
-    live,
     mounted,
     obey_permissions,
-    read_table,
     shards_of,
 )
 from corpus import json_lines, zstd
 from inline import inline
-from runs import TOKJOB, leftovers, read_index
+from runs import leftovers
 
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.cli.main import main
-from tokenization_worker.errors import ChangedError
 from tokenization_worker.run import run_job
 
 

@@ -20,7 +20,7 @@ from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.show import show_documents
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.verify.verify import dataset_digest, verify
+from tokenization_worker.verification.verify import dataset_digest, verify
 from tokenization_worker.work import Stopped
 
 SHARD_TOKENS = 700

@@ -22,7 +22,7 @@ import tokenization_worker
 from tokenization_worker.cli.main import COMMANDS
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.readers.documents import FileOutcome, Reason
-from tokenization_worker.verify.report import Fault
+from tokenization_worker.verification.report import Fault
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "docs"

@@ -21,7 +21,8 @@ from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.gcs_client import RETRY
 from tokenization_worker.storage.gcs_source import READ_BYTES, GcsSource
 from tokenization_worker.storage.gcs_store import GcsStore
-from tokenization_worker.storage.sources import Changed, list_source, open_source, open_unchanged, read_uri
+from tokenization_worker.storage.source_file import Changed
+from tokenization_worker.storage.sources import list_source, open_source, open_unchanged, read_uri
 
 # The client library leaves the connection of a download that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

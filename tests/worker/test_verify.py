@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 from collections import Counter
@@ -22,16 +21,15 @@ from plant import Planter
 from runs import make_job, read_index
 from tokenizer_models import train_sentencepiece
 
-import tokenization_worker
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.storage.sources import open_source
-from tokenization_worker.verify.explain import History, explain
-from tokenization_worker.verify.facts import SourceRules
-from tokenization_worker.verify.report import Fault, Finding, VerifyMode, VerifyProgress, VerifyReport
-from tokenization_worker.verify.source import Damaged, read_records
-from tokenization_worker.verify.verify import dataset_digest, verify
+from tokenization_worker.verification.explain import History, explain
+from tokenization_worker.verification.facts import SourceRules
+from tokenization_worker.verification.report import Fault, Finding, VerifyMode, VerifyProgress, VerifyReport
+from tokenization_worker.verification.source import Damaged, read_records
+from tokenization_worker.verification.verify import dataset_digest, verify
 
 MODES = list(VerifyMode)
 SHARD_TOKENS = 6_000
@@ -614,13 +612,6 @@ def test_another_tokenizer_than_the_datasets_is_refused(first_dataset: Path) -> 
         check(first_dataset, VerifyMode.SAMPLE)
 
 
-def test_the_package_can_be_called_like_the_function_of_its_name(first_dataset: Path) -> None:
-    """`tokenization_worker.verify` is one or the other, depending on what was imported before."""
-    package = importlib.import_module("tokenization_worker.verify")
-    assert package(str(first_dataset), mode="checksums", processes=1) == check(first_dataset, VerifyMode.CHECKSUMS)
-    assert tokenization_worker.verify(str(first_dataset), mode="checksums", processes=1).is_clean
-
-
 # --- the parts
 
 
@@ -676,7 +667,7 @@ def test_a_finding_reads_as_what_where_expected_found() -> None:
 
 def test_verify_imports_nothing_that_writes() -> None:
     graph = grimp.build_graph("tokenization_worker", cache_dir=None)
-    own = {name for name in graph.modules if name.startswith("tokenization_worker.verify")}
+    own = {name for name in graph.modules if name.startswith("tokenization_worker.verification")}
     allowed = ("api", "errors", "index", "layout", "storage", "tokenizers", "verify", "readers.documents")
     imported = {name for module in own for name in graph.find_modules_directly_imported_by(module)}
     prefixes = tuple(f"tokenization_worker.{name}" for name in allowed)

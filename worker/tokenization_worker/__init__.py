@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokenization_worker.outlook import make_plan as make_plan
     from tokenization_worker.run import Options as Options
     from tokenization_worker.run import run_job as run_job
-    from tokenization_worker.verify.verify import verify as verify
+    from tokenization_worker.verification.verify import verify as verify
 
 _HOMES = {
     "Options": "tokenization_worker.run",
@@ -28,7 +28,7 @@ _HOMES = {
     "make_plan": "tokenization_worker.outlook",
     "open_dataset": "tokenization_worker.dataset",
     "run_job": "tokenization_worker.run",
-    "verify": "tokenization_worker.verify.verify",
+    "verify": "tokenization_worker.verification.verify",
 }
 
 __all__ = ["Options", "TokenizationJob", "make_plan", "open_dataset", "run_job", "verify"]

@@ -19,8 +19,7 @@ from tokenization_worker.index import Index
 from tokenization_worker.plan import Plan
 from tokenization_worker.planning import Prepared
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.storage.sources import SourceFile
-from tokenization_worker.tokenize import source_changed
+from tokenization_worker.storage.source_file import SourceFile, first_file_difference, source_changed
 
 _PUT_BACK = "write to another output.uri; or put the field back; or, if the old output is not wanted, "
 
@@ -45,13 +44,17 @@ def write_plan(store: Store, plan: Plan) -> Plan:
 
 def require_own_index(store: Store, index: Index, prepared: Prepared) -> None:
     """Raise OutputConflict unless the committed dataset has this job's dataKey."""
-    if index["dataKey"] != prepared.data_key:
-        difference = first_difference(index["data"], prepared.canonical) or "the source files differ"
-        raise ChangedError(
-            "OutputConflict",
-            f"{store.uri} holds a complete dataset of other data: {difference}",
-            next_step=f"{_PUT_BACK}remove the folder yourself (tokjob clean never removes a complete dataset)",
-        )
+    if index["dataKey"] == prepared.data_key:
+        return
+    difference = first_difference(index["data"], prepared.canonical)
+    plan = read_plan(store)
+    if difference is None and plan is not None:
+        difference = first_file_difference(plan.files, prepared.files)
+    raise ChangedError(
+        "OutputConflict",
+        f"{store.uri} holds a complete dataset of other data: {difference or 'the source files differ'}",
+        next_step=f"{_PUT_BACK}remove the folder yourself (tokjob clean never removes a complete dataset)",
+    )
 
 
 def require_own_plan(store: Store, plan: Plan, prepared: Prepared, watch: Watcher) -> None:
@@ -67,7 +70,8 @@ def require_own_plan(store: Store, plan: Plan, prepared: Prepared, watch: Watche
         return
     raise ChangedError(
         "OutputConflict",
-        f"{store.uri} holds an unfinished run of other data: {difference or 'the source files differ'}",
+        f"{store.uri} holds an unfinished run of other data: "
+        f"{difference or first_file_difference(plan.files, prepared.files)}",
         next_step=f"{_PUT_BACK}remove it with: tokjob clean {store.uri}",
     )
 
@@ -76,10 +80,8 @@ def _require_unchanged(plan: Plan, files: tuple[SourceFile, ...], watch: Watcher
     now = {file.uri: file for file in files}
     for was in plan.files:
         found = now.pop(was.uri, None)
-        if found is None:
-            raise source_changed(was.uri, f"{was.size} bytes, {was.version}", "not there")
         if found != was:
-            raise source_changed(was.uri, f"{was.size} bytes, {was.version}", f"{found.size} bytes, {found.version}")
+            raise source_changed(was, found)
     if now:
         first = next(iter(now))
         watch(

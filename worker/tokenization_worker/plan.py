@@ -22,7 +22,7 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import Compression, FileKind, FileSlice
-from tokenization_worker.storage.sources import SourceFile
+from tokenization_worker.storage.source_file import SourceFile
 
 MAGIC = b"TOKPLAN1"
 _ARRAYS = {

@@ -29,7 +29,8 @@ from tokenization_worker.readers.parquet import parquet_row_groups
 from tokenization_worker.readers.records import can_cut
 from tokenization_worker.splits import Streams
 from tokenization_worker.storage.base import Store
-from tokenization_worker.storage.sources import SourceFile, list_source, open_source, selects
+from tokenization_worker.storage.source_file import SourceFile
+from tokenization_worker.storage.sources import list_source, open_source, selects
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tokenization_worker.plan import Cut
 from tokenization_worker.readers.documents import FileKind
-from tokenization_worker.storage.sources import SourceFile
+from tokenization_worker.storage.source_file import SourceFile
 
 SMALLEST_AUTOMATIC_RANGE = 1 << 20
 """Below this a range's fixed costs (segment, receipt, one task) are more than its work."""

@@ -24,7 +24,7 @@ from tokenization_worker.commit import create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, start_epoch
 from tokenization_worker.errors import ChangedError, SpecError
-from tokenization_worker.events import Finished, Planned, Resumed, Watcher, ignore
+from tokenization_worker.events import Finished, Planned, Resumed, Warned, Watcher, ignore
 from tokenization_worker.executors.base import Executor
 from tokenization_worker.executors.local import LocalExecutor, default_processes
 from tokenization_worker.finish import commit
@@ -85,7 +85,7 @@ def run_job(
         require_own_index(store, index, prepared)
         damaged = find_damaged_shards(store)
     plan, is_new = _fix_plan(store, prepared, options, on_progress)
-    epoch = _fix_epoch(store, prepared, options)
+    epoch = _fix_epoch(store, prepared, options, on_progress)
     context = _context(prepared, plan, epoch, options)
     ledger = read_ledger(store, plan, epoch.number)
     on_progress(
@@ -145,12 +145,17 @@ def _fix_plan(store: Store, prepared: Prepared, options: Options, watch: Watcher
     return plan, False
 
 
-def _fix_epoch(store: Store, prepared: Prepared, options: Options) -> Epoch:
+def _fix_epoch(store: Store, prepared: Prepared, options: Options, watch: Watcher) -> Epoch:
+    """The current epoch; the first start chooses the engine for all of them."""
     try:
         epoch = current_epoch(store)
     except NotFound:
         choice = choose_engine(prepared.tokenizer, options.engine, prepared.estimate.source_bytes)
         return start_epoch(store, choice.name)
+    wanted = prepared.tokenizer.reference.name if options.engine == REFERENCE else options.engine
+    if wanted not in ("auto", epoch.engine):
+        watch(Warned(f"engine {options.engine} is not used: this run began with {epoch.engine}, and a run has one"))
+    return epoch
 
 
 def _context(prepared: Prepared, plan: Plan, epoch: Epoch, options: Options) -> RunContext:

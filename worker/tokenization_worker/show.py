@@ -23,11 +23,12 @@ from tokenization_worker.errors import DataError, SpecError, TokenizationError
 from tokenization_worker.readers.identity import read_id
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.storage.sources import Changed, open_source, open_unchanged
+from tokenization_worker.storage.source_file import Changed
+from tokenization_worker.storage.sources import open_source, open_unchanged
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.verify.facts import Facts, Unreadable, read_facts, read_table, stream_of
-from tokenization_worker.verify.source import Damaged, Record, SeekableStream, read_records
+from tokenization_worker.verification.facts import Facts, Unreadable, read_facts, read_table, stream_of
+from tokenization_worker.verification.source import Damaged, Record, SeekableStream, read_records
 
 
 @dataclass(frozen=True, slots=True)

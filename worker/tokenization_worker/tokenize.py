@@ -25,7 +25,6 @@ from tokenization_worker.commit import create_receipt, create_record
 from tokenization_worker.context import RunContext, TokenizeTask
 from tokenization_worker.encode import Encoder, EngineMismatch
 from tokenization_worker.epochs import void_engine
-from tokenization_worker.errors import ChangedError
 from tokenization_worker.quarantine import QuarantineList
 from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, FileOutcome, FileSlice
 from tokenization_worker.readers.open import read_documents
@@ -34,7 +33,8 @@ from tokenization_worker.segments import SegmentWriter
 from tokenization_worker.splits import stream_of
 from tokenization_worker.storage.base import ByteReader, NotFound, PreconditionFailed, Store
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.storage.sources import Changed, open_unchanged
+from tokenization_worker.storage.source_file import Changed, SourceFile, source_changed
+from tokenization_worker.storage.sources import open_unchanged
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.tokenizers.probe import engine_by_name
 
@@ -247,19 +247,6 @@ def _open(source: FileSlice) -> ByteReader:
     try:
         return open_unchanged(source.uri, source.size, source.version)
     except NotFound as error:
-        raise source_changed(source.uri, f"{source.size} bytes, {source.version}", "it is gone") from error
+        raise source_changed(SourceFile(source.uri, source.size, source.version), None) from error
     except Changed as error:
-        was, now = error.was, error.now
-        raise source_changed(
-            source.uri, f"{was.size} bytes, {was.version}", f"{now.size} bytes, {now.version}"
-        ) from error
-
-
-def source_changed(uri: str, was: str, now: str) -> ChangedError:
-    """The error for a file that is not what the plan recorded."""
-    return ChangedError(
-        "SourceChanged",
-        f"{uri} changed since the plan was made: was {was}; is {now}",
-        next_step="put the planned file back, or start a new run: another output.uri, "
-        "or a new rerunToken where output.uri holds {rerunToken}",
-    )
+        raise source_changed(error.was, error.now) from error

@@ -38,15 +38,15 @@ def main(arguments: list[str]) -> int:
 def _lines(outlook: Outlook) -> list[str]:
     free = "" if outlook.free_bytes is None else f" ({short_bytes(outlook.free_bytes)} free)"
     lines = [
-        f"source     {outlook.files:,} files  {short_bytes(outlook.stored_bytes)} stored  "
+        f"source     {counted(outlook.files, 'file')}  {short_bytes(outlook.stored_bytes)} stored  "
         f"~{short_bytes(outlook.source_bytes)} decompressed",
         f"tokens     ~{short_count(outlook.tokens)} with {outlook.tokenizer} "
         f"(~{outlook.bytes_per_token:.2f} bytes of text/token, from a sample of {short_bytes(outlook.sampled_bytes)})",
         f"ranges     {outlook.ranges:,} of up to {short_bytes(outlook.largest_range)}",
-        f"output     {outlook.output}  ~{outlook.shards:,} shards  {outlook.dtype}  "
+        f"output     {outlook.output}  ~{counted(outlook.shards, 'shard')}  {outlook.dtype}  "
         f"{short_bytes(outlook.shard_bytes)}, as much again for a while{free}",
         f"engine     {outlook.engine}: {outlook.engine_reason}",
-        f"time       ~{short_time(outlook.seconds)} with {outlook.processes} processes",
+        f"time       ~{short_time(outlook.seconds)} with {outlook.processes} worker processes",
         f"there      {outlook.there}",
     ]
     largest = ", ".join(f"{uri} ({short_bytes(size)})" for uri, size in outlook.largest_files)

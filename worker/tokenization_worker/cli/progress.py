@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
-from tokenization_worker.cli.numbers import short_bytes, short_count, short_time
+from tokenization_worker.cli.numbers import counted, short_bytes, short_count, short_time
 from tokenization_worker.events import Event, Finished, Planned, Progress, Resumed, Warned
 
 if TYPE_CHECKING:
@@ -51,17 +51,18 @@ class PlainDisplay:
     """Lines for logs: each fact once, progress every ten seconds."""
 
     def __init__(self) -> None:
-        self._started = time.monotonic()
+        self._started = self._working_since = time.monotonic()
         self._last = self._started
         self._first: Progress | None = None
 
     def __call__(self, event: Event) -> None:
         match event:
             case Progress():
-                self._first = self._first or event
+                if self._first is None:
+                    self._first, self._working_since = event, time.monotonic()
                 if time.monotonic() - self._last >= PLAIN_INTERVAL_S:
                     self._last = time.monotonic()
-                    self._print(describe_progress(event, self._first, self._last - self._started))
+                    self._print(describe_progress(event, self._first, self._last - self._working_since))
             case _:
                 self._print(describe(event, time.monotonic() - self._started))
 
@@ -80,7 +81,7 @@ class TerminalDisplay:
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bars
 
-        self._started = time.monotonic()
+        self._started = self._working_since = time.monotonic()
         self._first: Progress | None = None
         self._console = Console(highlight=False)
         self._bars = Bars(
@@ -100,12 +101,11 @@ class TerminalDisplay:
             self._console.print(describe(event, time.monotonic() - self._started), markup=False)
             return
         if self._first is None or self._tokenize is None or self._build is None:
-            self._first = event
+            self._first, self._working_since = event, time.monotonic()
             self._bars.start()
             self._tokenize = self._bars.add_task("tokenize", text="")
             self._build = self._bars.add_task("build", text="")
-        elapsed = time.monotonic() - self._started
-        text = tokenize_text(event, self._first, elapsed)
+        text = tokenize_text(event, self._first, time.monotonic() - self._working_since)
         self._bars.update(self._tokenize, total=max(event.bytes_total, 1), completed=event.bytes_done, text=text)
         shards = "?" if event.shards is None else f"{event.shards:,}"
         self._bars.update(
@@ -150,13 +150,14 @@ def describe(event: Event, elapsed_s: float) -> str:
         case Planned():
             engine = event.engine + (" (checked against the reference)" if event.is_accelerated else "")
             return (
-                f"plan       {event.files:,} files  {short_bytes(event.stored_bytes)} stored  "
-                f"~{short_count(event.estimated_tokens)} tokens  {event.ranges:,} ranges  {event.tokenizer}  "
+                f"plan       {counted(event.files, 'file')}  {short_bytes(event.stored_bytes)} stored  "
+                f"~{short_count(event.estimated_tokens)} tokens  {counted(event.ranges, 'range')}  {event.tokenizer}  "
                 f"engine {engine}"
             )
         case Resumed():
             return (
-                f"resume     {event.ranges_done:,} of {event.ranges:,} ranges and {event.shards_done:,} shards "
+                f"resume     {event.ranges_done:,} of {counted(event.ranges, 'range')} and "
+                f"{counted(event.shards_done, 'shard')} "
                 "already done"
             )
         case Warned():
@@ -173,15 +174,18 @@ def describe_end(event: Finished, elapsed_s: float) -> str:
     word = "complete" if event.already else "done"
     lines = [
         f"{word:<10} {event.documents_read:,} read = {event.documents_written:,} written + "
-        f"{event.documents_quarantined:,} quarantined   {event.tokens:,} tokens in {event.shards:,} shards  {ratio}  "
+        f"{event.documents_quarantined:,} quarantined   {counted(event.tokens, 'token')} in "
+        f"{counted(event.shards, 'shard')}  {ratio}  "
         f"{short_time(elapsed_s)}"
     ]
     if event.already:
         lines[0] += "   (nothing to do: this run was finished before)"
     if event.files_dropped:
-        lines.append(f"           {event.files_dropped:,} damaged files dropped whole: {event.uri}/_tokenization/files")
+        lines.append(
+            f"           {counted(event.files_dropped, 'damaged file')} dropped whole: {event.uri}/_tokenization/files"
+        )
     if event.rebuilt:
-        lines.append(f"           {event.rebuilt:,} damaged or missing shards written again")
+        lines.append(f"           {counted(event.rebuilt, 'damaged or missing shard')} written again")
     lines.append(f"           {event.uri}/index.json   check it: tokjob verify {event.uri}")
     if event.documents_quarantined:
         limit = "" if event.quarantine_limit is None else f", limit {event.quarantine_limit:,}"

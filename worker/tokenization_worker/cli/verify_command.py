@@ -11,8 +11,8 @@ import orjson
 
 from tokenization_worker.cli.numbers import short_bytes, short_time
 from tokenization_worker.outlook import absolute_uri
-from tokenization_worker.verify.report import VerifyMode, VerifyProgress, VerifyReport
-from tokenization_worker.verify.verify import SAMPLE_ONE_IN, dataset_digest, verify
+from tokenization_worker.verification.report import VerifyMode, VerifyProgress, VerifyReport
+from tokenization_worker.verification.verify import SAMPLE_ONE_IN, dataset_digest, verify
 
 SHOWN_FINDINGS = 20
 EXIT_DAMAGED = 4
@@ -99,6 +99,13 @@ def _lines(report: VerifyReport, elapsed_s: float) -> list[str]:
     if len(report.findings) > SHOWN_FINDINGS:
         lines.append(f"  and {len(report.findings) - SHOWN_FINDINGS:,} more (--json shows all)")
     lines.append(f"damaged    {report.mode}: {len(report.findings):,} findings  {short_time(elapsed_s)}")
-    lines.append("           next: run the job again with a new rerunToken: it checks every shard and writes damaged")
-    lines.append("           ones again; report the finding if it comes back")
-    return lines
+    return [*lines, f"           next: {_next_step(report)}"]
+
+
+def _next_step(report: VerifyReport) -> str:
+    if report.mode is VerifyMode.CHECKSUMS:
+        return "run the job again with a new rerunToken: it writes damaged shards again"
+    return (
+        "`tokjob verify --mode checksums`: what that finds, a run with a new rerunToken mends; anything else, "
+        "keep the dataset and report it"
+    )

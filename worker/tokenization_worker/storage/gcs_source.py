@@ -26,7 +26,7 @@ from tokenization_worker.storage.gcs_client import (
     map_gcs_errors,
     split_gcs_uri,
 )
-from tokenization_worker.storage.sources import SourceFile
+from tokenization_worker.storage.source_file import SourceFile
 
 READ_BYTES = 8 << 20
 """Bytes of a ranged read: far more than the 50 ms of a request are worth, and little memory."""

@@ -12,7 +12,7 @@ from typing import cast
 from tokenization_worker.errors import SpecError
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.open import plain_path
-from tokenization_worker.storage.sources import SourceFile
+from tokenization_worker.storage.source_file import SourceFile
 
 
 class LocalSource:

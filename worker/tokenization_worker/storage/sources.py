@@ -9,43 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.open import scheme_of
+from tokenization_worker.storage.source_file import Changed, Source, SourceFile
 
 _WILDCARD = re.compile(r"[*]")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """One file as the plan saw it.
-
-    `version` is the store's content checksum where it has one, else the modification time in nanoseconds.
-    """
-
-    uri: str
-    size: int
-    version: str
-
-
-class Source(Protocol):
-    """Files of one scheme, read-only."""
-
-    def list(self, prefix: str) -> Iterator[SourceFile]:
-        """Every file whose URI starts with `prefix`, in no particular order."""
-        ...
-
-    def stat(self, uri: str) -> SourceFile | None: ...
-
-    def is_folder(self, uri: str) -> bool: ...
-
-    def open(self, uri: str) -> tuple[SourceFile, ByteReader]:
-        """The file's raw bytes from its start, and which file they are of; raises `NotFound`."""
-        ...
 
 
 @cache
@@ -166,11 +137,3 @@ def open_unchanged(uri: str, size: int, version: str) -> ByteReader:
         stream.close()
         raise Changed(uri, SourceFile(uri, size, version), found)
     return stream
-
-
-class Changed(Exception):
-    """A source file is not what the plan recorded."""
-
-    def __init__(self, uri: str, was: SourceFile, now: SourceFile) -> None:
-        super().__init__(uri, was, now)
-        self.uri, self.was, self.now = uri, was, now

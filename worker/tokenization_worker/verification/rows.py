@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.documents import FileOutcome, Reason
-from tokenization_worker.verify.facts import SourceRules
-from tokenization_worker.verify.source import Damaged, Record
+from tokenization_worker.verification.facts import SourceRules
+from tokenization_worker.verification.source import Damaged, Record
 
 if TYPE_CHECKING:
-    from tokenization_worker.verify.source import SeekableStream
+    from tokenization_worker.verification.source import SeekableStream
 
 _ROWS = 16
 """Rows held at once: 16 of the largest documents allowed are 1 GiB."""

@@ -16,8 +16,8 @@ from tokenization_worker import layout
 from tokenization_worker.api.keys import data_key
 from tokenization_worker.index import Index
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verify.facts import NPY_SUFFIX, Facts, FileClaim, Rows, zstd
-from tokenization_worker.verify.report import Fault, Finding
+from tokenization_worker.verification.facts import NPY_SUFFIX, Facts, FileClaim, Rows, zstd
+from tokenization_worker.verification.report import Fault, Finding
 
 _PLAN_MAGIC = b"TOKPLAN1"
 

@@ -16,8 +16,8 @@ from tokenization_worker.index import Index, require_index
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store, scheme_of
 from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.verify.digest import compute_digest, split_entries
-from tokenization_worker.verify.facts import (
+from tokenization_worker.verification.digest import compute_digest, split_entries
+from tokenization_worker.verification.facts import (
     Facts,
     FileClaim,
     Refused,
@@ -28,8 +28,8 @@ from tokenization_worker.verify.facts import (
     read_refused,
     read_table,
 )
-from tokenization_worker.verify.files import FileCheck, FileTask, check_files
-from tokenization_worker.verify.report import (
+from tokenization_worker.verification.files import FileCheck, FileTask, check_files
+from tokenization_worker.verification.report import (
     Fault,
     Finding,
     VerifyMode,
@@ -38,9 +38,9 @@ from tokenization_worker.verify.report import (
     Watcher,
     ignore,
 )
-from tokenization_worker.verify.shards import ShardCheck, check_neighbours, check_shard
-from tokenization_worker.verify.tables import check_names, check_plan, check_tables
-from tokenization_worker.verify.workers import default_processes, run_all
+from tokenization_worker.verification.shards import ShardCheck, check_neighbours, check_shard
+from tokenization_worker.verification.tables import check_names, check_plan, check_tables
+from tokenization_worker.verification.workers import default_processes, run_all
 
 SAMPLE_ONE_IN = 100
 

@@ -18,7 +18,7 @@ from multiprocessing.connection import wait as wait_connections
 from typing import TypeVar
 
 from tokenization_worker.errors import TemporaryError
-from tokenization_worker.verify.facts import Facts
+from tokenization_worker.verification.facts import Facts
 
 T = TypeVar("T")
 R = TypeVar("R")

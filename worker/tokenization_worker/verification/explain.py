@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenization_worker.verify.stream import Tokens
+from tokenization_worker.verification.stream import Tokens
 
 LOOK_AHEAD = 8
 """Documents that may be lost or swapped at once and still be told from other faults."""

@@ -15,9 +15,9 @@ import numpy as np
 
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.verify.facts import Facts, ShardClaim
-from tokenization_worker.verify.report import Fault, Finding
-from tokenization_worker.verify.stream import HEADER_BYTES, BadSidecar, Sidecar, parse_sidecar
+from tokenization_worker.verification.facts import Facts, ShardClaim
+from tokenization_worker.verification.report import Fault, Finding
+from tokenization_worker.verification.stream import HEADER_BYTES, BadSidecar, Sidecar, parse_sidecar
 
 _CHUNK_BYTES = 4 << 20
 

@@ -21,7 +21,7 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.documents import FileOutcome, Reason
 from tokenization_worker.storage.base import ByteReader
-from tokenization_worker.verify.facts import SourceRules, zstd
+from tokenization_worker.verification.facts import SourceRules, zstd
 
 BOM = b"\xef\xbb\xbf"
 
@@ -107,7 +107,7 @@ def read_records(stream: ByteReader, uri: str, rules: SourceRules, start: int = 
     head = _read(content, 64 << 10)
     format = detect_format(head, uri, rules)
     if format is SourceFormat.PARQUET:
-        from tokenization_worker.verify.rows import read_rows
+        from tokenization_worker.verification.rows import read_rows
 
         if is_packed:
             raise Damaged(FileOutcome.CORRUPT_FILE, "Parquet inside of a compressed file")

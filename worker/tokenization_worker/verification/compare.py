@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenization_worker.verify.explain import LOOK_AHEAD, explain
-from tokenization_worker.verify.facts import FileClaim, ShardClaim
-from tokenization_worker.verify.report import Fault, Finding
-from tokenization_worker.verify.stream import MISSING, BadSidecar, Stream, Tokens
+from tokenization_worker.verification.explain import LOOK_AHEAD, explain
+from tokenization_worker.verification.facts import FileClaim, ShardClaim
+from tokenization_worker.verification.report import Fault, Finding
+from tokenization_worker.verification.stream import MISSING, BadSidecar, Stream, Tokens
 
 _WINDOW_TOKENS = 1 << 20
 """How far behind a fault the tokens are searched for the next document."""

@@ -21,8 +21,8 @@ from typing import Any
 import orjson
 
 from tokenization_worker.index import Index
-from tokenization_worker.verify.facts import Facts, FileClaim, Rows
-from tokenization_worker.verify.shards import ShardCheck
+from tokenization_worker.verification.facts import Facts, FileClaim, Rows
+from tokenization_worker.verification.shards import ShardCheck
 
 
 def compute_digest(

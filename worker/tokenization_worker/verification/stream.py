@@ -15,7 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verify.facts import Facts, ShardClaim, shard_ends
+from tokenization_worker.verification.facts import Facts, ShardClaim, shard_ends
 
 HEADER_BYTES = 128
 MISSING = -1

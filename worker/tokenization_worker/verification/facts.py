@@ -25,7 +25,7 @@ from tokenization_worker.api.data import DelimiterPosition, SourceFormat, Tokeni
 from tokenization_worker.index import Index
 from tokenization_worker.readers.documents import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verify.report import Fault, Finding
+from tokenization_worker.verification.report import Fault, Finding
 
 if sys.version_info >= (3, 14):
     from compression import zstd as zstd

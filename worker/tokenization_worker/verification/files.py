@@ -17,13 +17,14 @@ from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.storage.sources import Changed, open_unchanged
+from tokenization_worker.storage.source_file import Changed
+from tokenization_worker.storage.sources import open_unchanged
 from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.verify.compare import Expected, StreamComparer
-from tokenization_worker.verify.facts import Facts, FileClaim, Refused, stream_of
-from tokenization_worker.verify.report import Fault, Finding
-from tokenization_worker.verify.source import Damaged, Record, read_records
-from tokenization_worker.verify.stream import BadSidecar, Stream, Tokens
+from tokenization_worker.verification.compare import Expected, StreamComparer
+from tokenization_worker.verification.facts import Facts, FileClaim, Refused, stream_of
+from tokenization_worker.verification.report import Fault, Finding
+from tokenization_worker.verification.source import Damaged, Record, read_records
+from tokenization_worker.verification.stream import BadSidecar, Stream, Tokens
 
 _BATCH_BYTES = 1 << 20
 

@@ -1,0 +1,409 @@
+"""The command line when all is well: what status, clean and plan say, flags for every field, and the three displays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_line import MANIFEST, Bench, byte_shards, sample_texts, shards_of
+from corpus import json_lines
+from runs import TOKJOB, leftovers, read_index
+
+from tokenization_worker.api.job import JobSpec, TokenizationJob
+from tokenization_worker.api.keys import run_key
+from tokenization_worker.api.walk import is_list_type, iter_fields
+from tokenization_worker.cli import progress
+from tokenization_worker.cli.main import main
+from tokenization_worker.cli.manifest import JobParser, job_from_arguments
+from tokenization_worker.cli.progress import JsonDisplay, PlainDisplay
+from tokenization_worker.events import Event, Planned, Progress, Warned
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def stopped(bench: Bench) -> Bench:
+    """An unfinished run: all ranges are done, and one document too many is unusable."""
+    with (bench.source / "b.jsonl").open("ab") as file:
+        file.write(b"not JSON\n")
+    assert bench.tokjob("run", "job.yaml").code == 4
+    return bench
+
+
+# --- status and clean
+
+
+def test_status_tells_each_phase_and_the_next_step(bench: Bench) -> None:
+    def status() -> tuple[list[str], dict[str, Any]]:
+        words = bench.tokjob("status", "out")
+        numbers = bench.tokjob("status", "out", "--json")
+        assert (words.code, numbers.code) == (0, 0)
+        return words.out.splitlines(), json.loads(numbers.out)
+
+    words, numbers = status()
+    assert words == [f"Empty      {bench.output}", "           next: tokjob run with this output.uri"]
+    assert numbers["phase"] == "Empty"
+
+    with (bench.source / "b.jsonl").open("ab") as file:
+        file.write(b"not JSON\n")
+    assert bench.tokjob("run", "job.yaml").code == 4
+    words, numbers = status()
+    assert words[0] == f"Interrupted {bench.output}"
+    assert re.search(r"(\d+) of \1 ranges, \d+ shards, .* tokens of .* read, 1 quarantined, 0 files dropped", words[1])
+    assert "next: start the same `tokjob run` again" in words[-1]
+    assert (numbers["phase"], numbers["quarantined"]) == ("Interrupted", 1)
+
+    assert bench.tokjob("run", "job.yaml", "--maxQuarantined", "1").code == 0
+    words, numbers = status()
+    assert words[0] == f"Complete   {bench.output}"
+    assert words[-1].strip() == f"next: tokjob verify {bench.output}"
+    assert (numbers["phase"], numbers["ranges_done"]) == ("Complete", numbers["ranges"])
+    assert numbers["tokens"] == read_index(bench.output)["tokens"]
+
+
+def test_clean_lists_then_removes_what_is_ours_and_nothing_else(stopped: Bench) -> None:
+    stopped.write("out/notes.txt", "theirs")
+    stopped.write("out/train/notes.npy", "theirs")
+    before = stopped.files()
+
+    listed = stopped.tokjob("clean", "out", "--dry-run")
+    assert listed.code == 0
+    assert stopped.files() == before
+    *paths, summary = listed.out.splitlines()
+    assert summary.startswith(f"would remove {len(paths)} objects, ")
+    assert {"train/train_000000.npy", "_tokenization/plan"} <= set(paths)
+
+    removed = stopped.tokjob("clean", "out")
+    assert removed.code == 0
+    assert removed.out.startswith(f"removed {len(paths)} objects, ")
+    left = {path for path in stopped.files() if path.startswith("out/") and not path.endswith("/")}
+    assert left == {"out/notes.txt", "out/train/notes.npy"}
+
+    assert stopped.tokjob("status", "out").out.startswith("Empty")
+    assert stopped.tokjob("run", "job.yaml", "--maxQuarantined", "1").code == 0
+    assert shards_of(stopped.output) == byte_shards(stopped.documents) | {"train/notes.npy": b"theirs"}
+
+
+@pytest.mark.parametrize("option", [[], ["--dry-run"]], ids=["clean", "dry-run"])
+def test_clean_refuses_a_complete_dataset(option: list[str], bench: Bench) -> None:
+    assert bench.tokjob("run", "job.yaml").code == 0
+    before = bench.files()
+    result = bench.tokjob("clean", "out", *option)
+    assert result.code == 3
+    assert f"DatasetCommitted: {bench.output} holds a complete dataset, which clean never removes" in result.err
+    assert "remove the folder yourself" in result.err
+    assert bench.files() == before
+
+
+def test_plan_tells_what_a_run_would_do_and_leaves_nothing(bench: Bench) -> None:
+    before = bench.files()
+    words = bench.tokjob("plan", "job.yaml", "--output", "deep/er/out")
+    numbers = json.loads(bench.tokjob("plan", "job.yaml", "--json").out)
+    assert bench.files() == before
+    assert words.code == 0
+    assert [line.split()[0] for line in words.out.splitlines()] == [
+        *("source", "tokens", "ranges", "output", "engine", "time", "there", "largest")
+    ]
+    tokens = sum(len(text.encode()) + 1 for text in bench.documents)
+    assert abs(numbers["tokens"] - tokens) < tokens / 5
+    assert (numbers["files"], numbers["dtype"], numbers["there"]) == (3, "UInt16", "nothing: a new run")
+
+
+def test_plan_tells_what_is_at_the_output(stopped: Bench) -> None:
+    def there(*arguments: str) -> str:
+        return str(json.loads(stopped.tokjob("plan", "job.yaml", "--json", *arguments).out)["there"])
+
+    assert there() == "an unfinished run of this job, which would be resumed"
+    assert stopped.tokjob("run", "job.yaml", "--maxQuarantined", "1").code == 0
+    assert there() == "this run is complete: nothing would be done"
+    assert there("--rerunToken", "2") == "the same data, from another run: its shards would be checked"
+
+
+# --- flags and manifests
+
+AWKWARD = [
+    *("--source", "src/a.jsonl", "--source", "src/c.jsonl", "--tokenizer", "bytes", "--output", "sets/{rerunToken}"),
+    *("--output.shards.tokens", "3000", "--output.path", "{split}_{shard:05d}", "--rerunToken", "007"),
+    *("--output.splits", "[{name: val, shards: 2}, {name: train}]", "--source.textField", "text"),
+    *("--tokenizer.delimiter.position", "After", "--maxQuarantined", "0.5%", "--set", "documents.maxBytes=1Mi"),
+    *("--workers.nodeSelector", "{a: b}", "--workers.replicas", "2"),
+]
+
+
+def test_printed_manifest_stands_for_the_same_run(bench: Bench) -> None:
+    printed = bench.tokjob("run", *AWKWARD, "--print-manifest")
+    assert printed.code == 0
+    assert not (bench.folder / "sets").exists()
+    bench.write("printed.yaml", printed.out)
+    spec = yaml.safe_load(printed.out)["spec"]
+    assert spec["rerunToken"] == "007"
+    assert spec["output"]["path"] == "{split}_{shard:05d}"
+    assert "dtype" not in spec["output"]
+
+    assert bench.tokjob("run", *AWKWARD).code == 0
+    again = bench.tokjob("run", "printed.yaml")
+
+    assert again.out.startswith("complete ")
+    with contextlib.chdir(bench.folder):
+        key = run_key(TokenizationJob.from_yaml(Path("printed.yaml")))
+    assert read_index(bench.folder / "sets" / "007")["run"]["runKey"] == key
+    twice = bench.tokjob("plan", "printed.yaml", "--print-manifest")
+    assert twice.out == printed.out
+
+
+def test_flags_outrank_the_manifest_and_a_manifest_can_come_by_standard_input(bench: Bench) -> None:
+    done = subprocess.run(
+        [TOKJOB, "run", "-", "--print-manifest", "--set", "spec.output.uri=other"],
+        cwd=bench.folder,
+        input=MANIFEST,
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    assert yaml.safe_load(done.stdout) == yaml.safe_load(MANIFEST.replace("uri: out", "uri: other"))
+
+
+def field_flags() -> set[str]:
+    return {
+        f"--{field.path}"
+        for field in iter_fields(JobSpec)
+        if not field.in_list and (field.block is None or is_list_type(field.info.annotation))
+    }
+
+
+def test_every_field_of_the_manifest_has_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("run", "plan"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        shown = set(re.findall(r"--[\w.]+", capsys.readouterr().out))
+        assert field_flags() <= shown
+    assert {"--output.splits", "--env", "--workers.tolerations", "--rerunToken", "--source.uris"} <= field_flags()
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "value"),
+    [
+        ("output.path", "{split}/{index:04d}", "{split}/{index:04d}"),
+        ("source.documentSeparator", "# [x]: y", "# [x]: y"),
+        ("tokenizer.pattern", r"'(?i:[sdmt])|\p{N}{1,3}", r"'(?i:[sdmt])|\p{N}{1,3}"),
+        ("source.textField", "12", "12"),
+        ("rerunToken", "2026-11-21", "2026-11-21"),
+        ("rerunToken", "007", "007"),
+        ("tokenizer.delimiter.token", "null", None),
+        ("source.uris", "[a, b]", ["a", "b"]),
+        ("rangeBytes", "1000000", 1000000),
+        ("maxQuarantined", "0.1%", "0.1%"),
+        ("suspend", "true", True),
+        ("tokenizer.delimiter.position", "None", "None"),
+        ("tokenizer.specialTokens", '{"<|a|>": 7}', {"<|a|>": 7}),
+    ],
+    ids=lambda value: str(value),
+)
+@pytest.mark.parametrize("form", ["flag", "set"])
+def test_value_of_a_flag_means_what_the_field_means(
+    form: str, flag: str, text: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "tokenization_worker.cli.manifest.validate_manifest", lambda model, manifest, origin: seen.append(manifest)
+    )
+    arguments = [f"--{flag}", text] if form == "flag" else ["--set", f"{flag}={text}"]
+    job_from_arguments(JobParser("tokjob run", "").parse_args(arguments))
+    place: Any = seen[0]["spec"]
+    for part in flag.split("."):
+        place = place[part]
+    assert place == value
+
+
+# --- displays
+
+
+def test_json_lines_tell_the_run_from_plan_to_end(bench: Bench) -> None:
+    with (bench.source / "b.jsonl").open("ab") as file:
+        file.write(b"not JSON\n")
+    bench.write("src/0.jsonl", b"")
+    result = bench.tokjob("run", "job.yaml", "--json", "--maxQuarantined", "1")
+    assert (result.code, result.err) == (0, "")
+    events = [json.loads(line) for line in result.out.splitlines()]
+    kinds = [event["event"] for event in events]
+    assert kinds[:3] == ["warned", "planned", "progress"]
+    assert set(kinds[2:-1]) == {"progress"}
+    assert kinds[-1] == "finished"
+    done = [event["ranges_done"] for event in events if event["event"] == "progress"]
+    assert done == sorted(done)
+    last, end = events[-2], events[-1]
+    assert last["ranges_done"] == last["ranges"]
+    assert last["shards_done"] == last["shards"] == end["shards"]
+    assert last["bytes_done"] == last["bytes_total"]
+    assert (end["documents_read"], end["documents_written"], end["documents_quarantined"]) == (121, 120, 1)
+    assert end["tokens"] == last["tokens"] == read_index(bench.output)["tokens"]
+    again = bench.tokjob("run", "job.yaml", "--json").out.splitlines()
+    assert [json.loads(line)["already"] for line in again] == [True]
+
+
+def test_without_a_terminal_lines_are_plain(bench: Bench) -> None:
+    result = bench.tokjob("run", "job.yaml")
+    assert result.code == 0
+    assert "\x1b" not in result.out
+    assert "\r" not in result.out
+    lines = result.out.splitlines()
+    assert [line[:11] for line in lines] == ["plan       ", "done       ", "           "]
+    assert re.fullmatch(
+        r"plan       3 files  [\d.]+ kB stored  ~[\d.]+k tokens  \d+ ranges  bytes  engine bytes", lines[0]
+    )
+    assert "120 read = 120 written + 0 quarantined" in lines[1]
+    assert lines[2] == f"           {bench.output}/index.json   check it: tokjob verify {bench.output}"
+
+
+def test_plain_progress_is_a_line_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    display = PlainDisplay()
+    for second in range(36):
+        now[0] = 1000.0 + second
+        display(progress_event(second))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[0] == "tokenize    28%  10.0k tokens  1,000/s  4.0 kB/s  3 quarantined  26.0 s left  build 1/? shards"
+
+
+def progress_event(step: int) -> Progress:
+    return Progress(
+        ranges_done=step,
+        ranges=36,
+        bytes_done=step * 100,
+        bytes_total=3600,
+        tokens=step * 1000,
+        documents=step,
+        quarantined=3,
+        source_bytes=step * 4000,
+        shards_done=1,
+        shards=None,
+        receipt=None,
+    )
+
+
+def test_json_display_writes_one_object_a_line(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    display = JsonDisplay()
+    events: list[Event] = [Warned("two\nlines \u2028 and more"), progress_event(1)]
+    for event in events:
+        display(event)
+    lines = capfdbinary.readouterr().out.split(b"\n")
+    assert [json.loads(line)["event"] for line in lines[:-1]] == ["warned", "progress"]
+    assert Planned.__name__.lower() == "planned"
+
+
+@dataclass
+class Terminal:
+    """A command on a terminal of its own; `shown` is every byte that it wrote there."""
+
+    process: subprocess.Popen[bytes]
+    master: int
+    shown: bytes = b""
+
+    def read_until(self, words: bytes) -> None:
+        while words not in self.shown:
+            chunk = self._read()
+            assert chunk, f"the command ended without {words!r}: {self.shown!r}"
+
+    def read_to_end(self) -> tuple[int, str]:
+        while self._read():
+            pass
+        return self.process.wait(60), self.shown.decode()
+
+    def _read(self) -> bytes:
+        try:
+            chunk = os.read(self.master, 65536)
+        except OSError:  # what Linux says when the other side is closed
+            chunk = b""
+        self.shown += chunk
+        return chunk
+
+    def workers(self) -> list[int]:
+        """Process ids of the command's children."""
+        pid = self.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextlib.contextmanager
+def terminal(bench: Bench, *arguments: str) -> Iterator[Terminal]:
+    master, slave = os.openpty()
+    process = subprocess.Popen(
+        [TOKJOB, "run", *arguments],
+        cwd=bench.folder,
+        preexec_fn=lambda: os.login_tty(slave),
+        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"},
+    )
+    os.close(slave)
+    try:
+        yield Terminal(process, master)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def assert_terminal_is_left_clean(shown: str) -> None:
+    assert "Traceback" not in shown
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h"), "the cursor stays hidden"
+    assert shown.endswith("\n")
+
+
+def test_terminal_shows_two_bars_and_the_end(bench: Bench) -> None:
+    with terminal(bench, "job.yaml") as screen:
+        code, shown = screen.read_to_end()
+    assert code == 0
+    assert re.search(r"tokenize .*━+.*100%", shown)
+    assert re.search(r"build .*━+.*\d+/\d+ shards", shown)
+    assert_terminal_is_left_clean(shown)
+    assert shown.rindex("done       120 read = 120 written") > shown.rindex("━")
+    assert shards_of(bench.output) == byte_shards(bench.documents)
+
+
+def test_ctrl_c_on_a_terminal_leaves_it_clean_and_the_same_command_goes_on(bench: Bench) -> None:
+    bench.texts["b.jsonl"] = sample_texts("b", 2500)
+    (bench.source / "b.jsonl").write_bytes(json_lines(bench.texts["b.jsonl"]))
+    options = ["job.yaml", "--rangeBytes", "64Ki", "--processes", "1", "--output.shards.tokens", "300000"]
+    with terminal(bench, *options) as screen:
+        screen.read_until(b"tokenize")
+        workers = screen.workers()
+        assert workers
+        for pid in workers:  # they wait, so that the run cannot end before the key is pressed
+            os.kill(pid, signal.SIGSTOP)
+        os.write(screen.master, b"\x03")
+        screen.read_until(b"again to stop at once")
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+        code, shown = screen.read_to_end()
+    assert code == 130
+    assert_terminal_is_left_clean(shown)
+    assert shown.endswith("tokjob: stopped; what is done is kept. The same command goes on from here\r\n")
+    assert shown.rindex("tokjob: stopped") > shown.rindex("━")
+    assert bench.tokjob("run", *options).code == 0
+    assert shards_of(bench.output) == byte_shards(bench.documents, shard_tokens=300_000)
+    assert leftovers(bench.output) == []
+
+
+def test_error_on_a_terminal_comes_after_the_bars_and_leaves_it_clean(bench: Bench) -> None:
+    with (bench.source / "b.jsonl").open("ab") as file:
+        file.write(b"not JSON\n")
+    with terminal(bench, "job.yaml") as screen:
+        code, shown = screen.read_to_end()
+    assert code == 4
+    assert_terminal_is_left_clean(shown)
+    assert shown.rindex("tokjob: QuarantineExceeded") > shown.rindex("━")

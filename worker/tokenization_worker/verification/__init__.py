@@ -1,0 +1,1 @@
+"""Proof of a dataset from its bytes and its source; the way in is `verify.verify`."""
