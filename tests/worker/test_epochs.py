@@ -218,7 +218,7 @@ def test_a_sleeping_process_of_the_voided_epoch_cannot_harm(
 
 def test_a_process_of_the_voided_epoch_that_keeps_writing_cannot_harm(trap: Trap, tmp_path: Path) -> None:
     output, gate = tmp_path / "out", tmp_path / "gate"
-    slow = trap.start_flipping(output, tmp_path / "slow", "--gate", str(gate), "--gate-after", "4", sample_one_in=NEVER)
+    slow = trap.start_flipping(output, tmp_path / "slow", "--gate", str(gate), "--gate-after", "8", sample_one_in=NEVER)
     until(lambda: len(shard_files(output)) >= 1, slow)
     assert trap.start_flipping(output, tmp_path / "voided").wait() == 5
     good = trap.start_ordinary(output, tmp_path / "good")

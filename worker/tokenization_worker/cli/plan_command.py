@@ -7,7 +7,7 @@ import dataclasses
 import orjson
 
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
-from tokenization_worker.cli.numbers import read_count, short_bytes, short_count, short_time
+from tokenization_worker.cli.numbers import counted, read_count, short_bytes, short_count, short_time
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.outlook import Outlook, look_ahead
 
