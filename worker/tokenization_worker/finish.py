@@ -27,6 +27,7 @@ from tokenization_worker.formats import npy
 from tokenization_worker.index import FORMAT_VERSION, Index, read_index
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
+from tokenization_worker.proof import find_changed_shards
 from tokenization_worker.quarantine import read_range_list
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import FileOutcome
@@ -182,23 +183,13 @@ def _check_conservation(totals: Totals, shards: list[ShardReceipt]) -> None:
 
 
 def _check_shards(store: Store, shards: list[ShardReceipt]) -> None:
-    """Every shard is there in the version that its receipt names: one listing, no reading."""
-    by_folder: dict[str, set[str]] = defaultdict(set)
-    for shard in shards:
-        by_folder[shard.path.rpartition("/")[0]].add(shard.path)
-    found = {}
-    for folder in by_folder:
-        prefix = f"{folder}/" if folder else ""
-        found.update({entry.path: entry for entry in store.list(prefix) if entry.path in by_folder[folder]})
-    for shard in shards:
-        entry = found.get(shard.path)
-        if entry is None or (entry.size, entry.version) != (shard.bytes, shard.version):
-            raise TemporaryError(
-                "ShardChanged",
-                f"{store.uri}/{shard.path} is not what its receipt says: "
-                + ("it is gone" if entry is None else f"was {shard.version}, is {entry.version}"),
-                next_step="start the same command again: it is written again",
-            )
+    changed = find_changed_shards(store, shards)
+    if changed:
+        raise TemporaryError(
+            "ShardChanged",
+            f"{store.uri}/{changed[0].path} is gone or no longer what its receipt says ({len(changed)} such shards)",
+            next_step="start the same command again: they are written again",
+        )
 
 
 def _remove_voided_shards(store: Store, context: RunContext, shards: list[ShardReceipt]) -> None:

@@ -1,7 +1,8 @@
-"""Proving a committed dataset for another run: every shard is there, byte for byte."""
+"""Whether the shards that were written are still there: by receipts during a run, by the table afterwards."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -11,7 +12,8 @@ import orjson
 from tokenization_worker import layout
 from tokenization_worker.errors import DataError
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.receipts import ShardReceipt
+from tokenization_worker.storage.base import Entry, NotFound, Store
 
 _CHUNK_BYTES = 1 << 20
 
@@ -38,11 +40,26 @@ def find_damaged_shards(store: Store) -> frozenset[tuple[str, int]]:
     return frozenset(damaged)
 
 
+def find_changed_shards(store: Store, receipts: Iterable[ShardReceipt]) -> list[ShardReceipt]:
+    """The receipts whose shard is gone or differs: one listing, and reading only where the store keeps no
+    checksum and the file is not the one that was written.
+    """
+    shards = list(receipts)
+    folders = {shard.path.rpartition("/")[0] for shard in shards}
+    prefixes = [f"{folder}/" if folder else "" for folder in folders]
+    found = {entry.path: entry for prefix in prefixes for entry in store.list(prefix)}
+    return [shard for shard in shards if not _is_as_written(store, shard, found.get(shard.path))]
+
+
+def _is_as_written(store: Store, shard: ShardReceipt, entry: Entry | None) -> bool:
+    if entry is None:
+        return False
+    return entry.version == shard.version or _holds(store, entry, shard.bytes, shard.crc32c)
+
+
 def _is_whole(store: Store, row: dict[str, Any]) -> bool:
     entry = store.stat(row["path"])
-    if entry is None or entry.size != row["bytes"]:
-        return False
-    return bool(_crc32c(store, row["path"], entry.crc32c) == row["crc32c"])
+    return entry is not None and _holds(store, entry, row["bytes"], int(row["crc32c"], 16))
 
 
 def _has_sidecar(store: Store, row: dict[str, Any]) -> bool:
@@ -53,12 +70,13 @@ def _has_sidecar(store: Store, row: dict[str, Any]) -> bool:
     return bool(sha256(sidecar).hexdigest() == row["documentsSha256"])
 
 
-def _crc32c(store: Store, path: str, known: int | None) -> str:
+def _holds(store: Store, entry: Entry, size: int, crc32c: int) -> bool:
+    """Whether the object has this size and CRC32C, by the store's word or by reading it."""
+    if entry.size != size:
+        return False
+    if entry.crc32c is not None:
+        return entry.crc32c == crc32c
     crc = 0
-    if known is not None:
-        crc = known
-    else:
-        entry = store.stat(path)
-        for start in range(0, entry.size if entry else 0, _CHUNK_BYTES):
-            crc = google_crc32c.extend(crc, store.read_range(path, start, start + _CHUNK_BYTES))
-    return f"{crc:08x}"
+    for start in range(0, size, _CHUNK_BYTES):
+        crc = google_crc32c.extend(crc, store.read_range(entry.path, start, start + _CHUNK_BYTES))
+    return bool(crc == crc32c)

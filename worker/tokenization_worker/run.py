@@ -29,7 +29,7 @@ from tokenization_worker.executors.base import Executor
 from tokenization_worker.executors.local import LocalExecutor, default_processes
 from tokenization_worker.finish import commit
 from tokenization_worker.index import Index, is_proven, read_index
-from tokenization_worker.ledger import read_ledger, remove_scratch
+from tokenization_worker.ledger import Ledger, read_ledger, remove_scratch
 from tokenization_worker.plan import Plan
 from tokenization_worker.planning import (
     Prepared,
@@ -38,7 +38,7 @@ from tokenization_worker.planning import (
     require_room,
     require_shards,
 )
-from tokenization_worker.proof import find_damaged_shards
+from tokenization_worker.proof import find_changed_shards, find_damaged_shards
 from tokenization_worker.readers.documents import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store, scheme_of
@@ -80,14 +80,13 @@ def run_job(
         return _finished(store, index, already=True)
 
     prepared = _prepare(job, store, on_progress)
-    damaged: frozenset[tuple[str, int]] = frozenset()
     if index is not None:
         require_own_index(store, index, prepared)
-        damaged = find_damaged_shards(store)
     plan, is_new = _fix_plan(store, prepared, options, on_progress)
     epoch = _fix_epoch(store, prepared, options, on_progress)
     context = _context(prepared, plan, epoch, options)
     ledger = read_ledger(store, plan, epoch.number)
+    damaged = find_damaged_shards(store) if index is not None else _find_damaged(store, ledger)
     on_progress(
         Planned(
             files=len(plan.files),
@@ -156,6 +155,11 @@ def _fix_epoch(store: Store, prepared: Prepared, options: Options, watch: Watche
     if wanted not in ("auto", epoch.engine):
         watch(Warned(f"engine {options.engine} is not used: this run began with {epoch.engine}, and a run has one"))
     return epoch
+
+
+def _find_damaged(store: Store, ledger: Ledger) -> frozenset[tuple[str, int]]:
+    """Shards of an unfinished run that somebody deleted or changed since they were written."""
+    return frozenset((shard.split, shard.index) for shard in find_changed_shards(store, ledger.shards.values()))
 
 
 def _context(prepared: Prepared, plan: Plan, epoch: Epoch, options: Options) -> RunContext:

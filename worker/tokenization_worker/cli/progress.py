@@ -98,7 +98,7 @@ class TerminalDisplay:
         if not isinstance(event, Progress):
             if isinstance(event, Finished):
                 self.close()
-            self._console.print(describe(event, time.monotonic() - self._started), markup=False)
+            self._console.print(describe(event, time.monotonic() - self._started), markup=False, soft_wrap=True)
             return
         if self._first is None or self._tokenize is None or self._build is None:
             self._first, self._working_since = event, time.monotonic()
