@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 from corpus import json_lines, zstd
+from inline import inline
 from runs import TOKJOB, files_below
+
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.errors import DataError
+from tokenization_worker.events import Finished
+from tokenization_worker.run import run_job
 
 TIMEOUT_S = 120
 SHARD_TOKENS = 5000
@@ -75,6 +81,20 @@ class Bench:
             preexec_fn=preexec,
         )
         return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def run(self, *changes: tuple[str, str], more: str = "") -> Finished:
+        """Run the job in this process; `changes` of the manifest's text, `more` lines of its spec."""
+        text = MANIFEST
+        for old, new in (*changes, ("[src]", f"[{self.source}]"), ("uri: out", f"uri: {self.output}")):
+            text = text.replace(old, new)
+        return run_job(TokenizationJob.from_yaml(text + more), executor=inline())
+
+    def stop(self) -> None:
+        """Leave an unfinished run: all ranges are done, and one document of b.jsonl, a bad one, is too many."""
+        with (self.source / "b.jsonl").open("ab") as file:
+            file.write(b"not JSON\n")
+        with pytest.raises(DataError, match="QuarantineExceeded"):
+            self.run()
 
     def write(self, path: str, content: str | bytes) -> Path:
         target = self.folder / path

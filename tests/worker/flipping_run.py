@@ -3,8 +3,8 @@
     python flipping_run.py job.yaml --processes 2 --sample-one-in 64 [--gate FILE --gate-after 4]
 
 The engine that the loaded tokenizer hands out is wrapped before the run begins; workers are forked and inherit it.
-Documents with `FLIP` get one wrong token, documents with `STUTTER` one token more. With a gate every worker's engine
-waits after some calls until the file is there, and is slow from then on. Everything else is the product.
+Documents with `FLIP` get one wrong token, documents with `STUTTER` each token 500 times. With a gate every worker's
+engine waits after some calls until the file is there, and is slow from then on. Everything else is the product.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tokenization_worker.tokenizers.base import Encoded, Engine
 from tokenization_worker.tokenizers.load import load_tokenizer
 
 FLIP = "<< one token of this document comes out wrong >>"
-STUTTER = "<< one token of this document comes out twice >>"
+STUTTER = "<< every token of this document comes out many times >>"
 
 SLOW_S = 0.1
 """How much longer a call takes once the gate is open: a range a second would be as good, and tests would be slow."""
@@ -55,7 +55,7 @@ class FlippingEngine:
                 parts[number] = parts[number].copy()
                 parts[number][middle] ^= 1
             if STUTTER in text:
-                parts[number] = np.insert(parts[number], middle, parts[number][middle])
+                parts[number] = np.repeat(parts[number], 500)
         return Encoded(np.concatenate(parts), np.cumsum([len(part) for part in parts]))
 
 

@@ -17,7 +17,6 @@ class InlineExecutor:
     """Runs a task when somebody waits for it. `before` is called with every task first, and may raise."""
 
     slots = 1
-    range_slots: int | None = None
 
     def __init__(self, before: Before) -> None:
         self._before = before

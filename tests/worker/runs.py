@@ -67,6 +67,11 @@ def command(job: TokenizationJob, folder: Path, *options: str) -> list[str]:
     return [str(TOKJOB), "run", str(manifest), *options]
 
 
+def run_command(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; its output is captured."""
+    return subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+
 _RUNNING: set[Running] = set()
 
 

@@ -10,6 +10,7 @@ import os
 import resource
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,12 +28,9 @@ from command_line import (
     shards_of,
 )
 from corpus import json_lines, zstd
-from inline import inline
 from runs import leftovers
 
-from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.cli.main import main
-from tokenization_worker.run import run_job
 
 
 @pytest.fixture
@@ -67,32 +65,7 @@ def manifest(old: str, new: str) -> Callable[[Bench], object]:
 
 def finished_with(text: str) -> Callable[[Bench], object]:
     """A complete dataset at the output, of a manifest that differs by `text`."""
-
-    def prepare(bench: Bench) -> None:
-        run_inline(bench, MANIFEST.replace("{tokens: 5000}", text))
-
-    return prepare
-
-
-def unfinished_with(text: str) -> Callable[[Bench], object]:
-    """An unfinished run at the output: one document is unusable, and none may be."""
-
-    def prepare(bench: Bench) -> None:
-        good = (bench.source / "b.jsonl").read_bytes()
-        (bench.source / "b.jsonl").write_bytes(good + b"not JSON\n")
-        assert bench.tokjob("run", "job.yaml", "--set", text).code == 4
-
-    return prepare
-
-
-def run_inline(bench: Bench, text: str, **paths: Path) -> None:
-    """Run a manifest in this process, in the bench's folder."""
-    before = Path.cwd()
-    os.chdir(bench.folder)
-    try:
-        run_job(TokenizationJob.from_yaml(text), executor=inline())
-    finally:
-        os.chdir(before)
+    return lambda bench: bench.run(("{tokens: 5000}", text))
 
 
 JOB = ["job.yaml"]
@@ -277,20 +250,20 @@ REFUSED: dict[str, Refused] = {
         prepare=finished_with("{tokens: 7000}"),
     ),
     "output-of-another-job-unfinished": Refused(
-        JOB,
+        ["job.yaml", "--source.idField", "key"],
         [
             "OutputConflict:",
-            'out holds an unfinished run of other data: source.idField: was "key", is "id"',
+            'out holds an unfinished run of other data: source.idField: was "id", is "key"',
             "tokjob clean",
         ],
         code=3,
-        prepare=unfinished_with("source.idField=key"),
+        prepare=lambda bench: bench.stop(),
     ),
     "output-of-other-files": Refused(
         ["job.yaml", "--source", "src/a.jsonl"],
-        ["OutputConflict:", "out holds a complete dataset of other data: the source files differ"],
+        ["OutputConflict:", "out holds a complete dataset of other data: the source", "another output.uri"],
         code=3,
-        prepare=finished_with("{tokens: 5000}"),
+        prepare=lambda bench: bench.run(),
     ),
     "shard-number-too-wide": Refused(
         ["job.yaml", "--output.path", "{split}_{index:01d}", "--output.shards.tokens", "500"],
@@ -303,24 +276,54 @@ REFUSED: dict[str, Refused] = {
 }
 
 
-@pytest.mark.parametrize("mistake", REFUSED.values(), ids=REFUSED)
-def test_bad_input_is_refused_in_the_plan_with_a_message_and_nothing_is_touched(
-    mistake: Refused, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mistake.prepare(bench)
-    before = bench.files()
+@dataclass(frozen=True)
+class Outcome:
+    """What the command said to a mistake, and all files before and after."""
 
-    result = bench.tokjob("run", *mistake.arguments)
+    bench: Bench
+    result: Result
+    before: dict[str, bytes]
+    after: dict[str, bytes]
+
+
+@pytest.fixture(scope="session")
+def refusals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Outcome]]:
+    """The real command line on every mistake that is tested in this session, as many at once as there are cores."""
+
+    def refuse(name: str) -> Outcome:
+        mistake, bench = REFUSED[name], Bench(tmp_path_factory.mktemp(name))
+        mistake.prepare(bench)
+        before = bench.files()
+        return Outcome(bench, bench.tokjob("run", *mistake.arguments), before, bench.files())
+
+    chosen = [item.callspec.params["name"] for item in request.session.items if "refusals" in item.fixturenames]
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
+        return {name: threads.submit(refuse, name) for name in chosen}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_refused_in_the_plan_with_a_message_and_nothing_is_touched(
+    name: str,
+    refusals: dict[str, Future[Outcome]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mistake, outcome = REFUSED[name], refusals[name].result()
+    bench, result = outcome.bench, outcome.result
 
     assert_told(result, mistake.code, *mistake.words)
-    assert bench.files() == before
+    assert outcome.after == outcome.before
     if not mistake.run_only:
         monkeypatch.chdir(bench.folder)
         assert call_main("plan", *mistake.arguments) == mistake.code
         assert capsys.readouterr().err.replace("tokjob plan", "tokjob run") == result.err
-        assert bench.files() == before
+        assert bench.files() == outcome.before
 
-    finish_rightly(bench)
+    # What was meant, to an output that is free, gives the right bytes.
+    for source, texts in bench.texts.items():
+        (bench.source / source).write_bytes(json_lines(texts))
+    bench.run(("uri: out", f"uri: {bench.folder}/right"))
+    assert shards_of(bench.folder / "right") == byte_shards(bench.documents)
 
 
 def call_main(*arguments: str) -> int:
@@ -328,14 +331,6 @@ def call_main(*arguments: str) -> int:
         return main(arguments)
     except SystemExit as end:  # how argparse ends
         return int(str(end.code))
-
-
-def finish_rightly(bench: Bench) -> None:
-    """What the user meant, to an output that is free, gives the right bytes."""
-    for name, texts in bench.texts.items():
-        (bench.source / name).write_bytes(json_lines(texts))
-    run_inline(bench, MANIFEST.replace("uri: out", "uri: right"))
-    assert shards_of(bench.folder / "right") == byte_shards(bench.documents)
 
 
 def test_every_message_says_what_to_do_next(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

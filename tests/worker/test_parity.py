@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import oracle
 import pytest
 from corpus import Corpus, plain_texts, take_documents, whole_modules
-from runs import JAXFORMER, NANOGPT, command, difference, leftovers, make_job, read_index, shard_files
+from runs import JAXFORMER, NANOGPT, command, difference, leftovers, make_job, read_index, run_command, shard_files
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.run import Options, run_job
@@ -189,7 +188,7 @@ def test_the_command_line_gives_the_oracles_shards(
     output = {"shards": {"tokens": SHARD_TOKENS}}
     job = make_job(mixed.folder, tmp_path / "out", LAYOUTS[layout], output=output, maxQuarantined=mixed.quarantined)
     arguments = command(job, tmp_path, "--processes", str(processes), "--rangeBytes", "64Ki", "--engine", "fastokens")
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    done = run_command(arguments)
     assert done.returncode == 0, done.stderr
     assert difference(tmp_path / "out", expect(layout, mixed, SHARD_TOKENS)) is None
     assert leftovers(tmp_path / "out") == []
@@ -212,7 +211,7 @@ def test_a_corpus_too_small_for_its_last_split_is_refused(tokens: int, tmp_path:
     assert not (tmp_path / "out" / "index.json").exists()
 
     job = make_job(corpus.folder, tmp_path / "cli", JAXFORMER, output={"shards": {"tokens": 1_000}})
-    done = subprocess.run(command(job, tmp_path), capture_output=True, text=True, check=False)
+    done = run_command(command(job, tmp_path))
     assert done.returncode == 2
     assert "SplitEmpty" in done.stderr
     assert "'train'" in done.stderr

@@ -12,12 +12,12 @@ from tokenization_worker.commit import create_bytes
 from tokenization_worker.epochs import current_epoch
 from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.events import Watcher, ignore
-from tokenization_worker.executors.local import default_processes
 from tokenization_worker.formats import npy
 from tokenization_worker.index import is_proven, read_index
 from tokenization_worker.ledger import read_ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.planning import Prepared, make_plan_of, prepare, require_room, require_shards
+from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.base import Entry, NotFound, Store
 from tokenization_worker.storage.local import has_live_writers, map_os_errors
 from tokenization_worker.storage.open import open_store, plain_path, scheme_of

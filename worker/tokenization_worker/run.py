@@ -26,7 +26,7 @@ from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, start_ep
 from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.events import Finished, Planned, Resumed, Warned, Watcher, ignore
 from tokenization_worker.executors.base import Executor
-from tokenization_worker.executors.local import LocalExecutor, default_processes
+from tokenization_worker.executors.local import LocalExecutor
 from tokenization_worker.finish import commit
 from tokenization_worker.index import Index, is_proven, read_index
 from tokenization_worker.ledger import Ledger, read_ledger, remove_scratch
@@ -38,6 +38,7 @@ from tokenization_worker.planning import (
     require_room,
     require_shards,
 )
+from tokenization_worker.processes import default_processes
 from tokenization_worker.proof import find_changed_shards, find_damaged_shards
 from tokenization_worker.readers.documents import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store

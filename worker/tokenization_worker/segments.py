@@ -126,17 +126,20 @@ class SegmentReader:
         entry = store.stat(path)
         if entry is None:
             raise SegmentLost(range_id, f"{path} is gone")
+        self._size = entry.size
         tail = self._read(max(0, entry.size - 65536), entry.size)
         if len(tail) < 16 or tail[-8:] != MAGIC:
             raise SegmentLost(range_id, f"{path}: no footer at {entry.size} bytes")
         footer_bytes = int.from_bytes(tail[-16:-8], "little") * BLOCK.itemsize + 16
         if footer_bytes > len(tail):
-            tail = self._read(max(0, entry.size - footer_bytes), entry.size)
+            tail = self._read(entry.size - footer_bytes, entry.size)
         self._blocks = np.frombuffer(tail[len(tail) - footer_bytes : -16], dtype=BLOCK)
         if _digest(self._blocks) != digest:
             raise SegmentLost(range_id, f"{path} is not the segment of its receipt")
 
     def _read(self, start: int, end: int) -> bytes:
+        if not 0 <= start <= end <= self._size:
+            raise SegmentLost(self._range_id, f"{self._path}: bytes {start} to {end} of {self._size}: torn")
         try:
             data = self._store.read_range(self._path, start, end)
         except NotFound as error:

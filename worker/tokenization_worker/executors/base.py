@@ -28,8 +28,6 @@ class Executor(Protocol):
     """Runs up to `slots` tasks at once."""
 
     slots: int
-    range_slots: int | None
-    """Slots that automatic range sizes are chosen for; None: keep the manifest's rangeBytes."""
 
     def submit(self, task: Task) -> None: ...
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from tokenization_worker import layout
 from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.index import Index, require_index
+from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store, scheme_of
 from tokenization_worker.tokenizers.load import load_tokenizer
@@ -40,7 +41,7 @@ from tokenization_worker.verification.report import (
 )
 from tokenization_worker.verification.shards import ShardCheck, check_neighbours, check_shard
 from tokenization_worker.verification.tables import check_names, check_plan, check_tables
-from tokenization_worker.verification.workers import default_processes, run_all
+from tokenization_worker.verification.workers import run_all
 
 SAMPLE_ONE_IN = 100
 
