@@ -426,9 +426,11 @@ class Chaos:
         for part in mine.keys() | theirs.keys():
             if part != "run" and mine.get(part) != theirs.get(part):
                 raise ChaosFailure(f"index.json: {part} is {mine.get(part)}, expected {theirs.get(part)}")
-        for path in sorted(files_below(expected)):
-            is_data = path.startswith(f"{OWN}/documents/") or path.endswith(".jsonl.zst")
-            if is_data and (output / path).read_bytes() != (expected / path).read_bytes():
+        paths = {path for path in files_below(expected) if path.startswith(f"{OWN}/documents/") or ".zst" in path}
+        if missing := paths - files_below(output):
+            raise ChaosFailure(f"missing: {sorted(missing)}")
+        for path in sorted(paths):
+            if (output / path).read_bytes() != (expected / path).read_bytes():
                 raise ChaosFailure(f"{path} differs from the uninterrupted run's")
         if left := leftovers(output):
             raise ChaosFailure(f"left behind: {left[:10]}")

@@ -19,14 +19,17 @@ from flipping_run import FLIP, STUTTER
 from runs import Running, command, difference, files_below, leftovers, make_job, read_index, shard_files
 
 from tokenization_worker import layout
+from tokenization_worker.api.data import DelimiterPosition, DType
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.context import RunContext
-from tokenization_worker.encode import EngineMismatch
+from tokenization_worker.encode import Encoder, EngineMismatch
 from tokenization_worker.epochs import current_epoch, seal_epoch, start_epoch, void_engine
-from tokenization_worker.errors import TemporaryError
+from tokenization_worker.errors import TemporaryError, TokenizationError
 from tokenization_worker.events import Event, Progress
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.tokenizers.base import Encoded
 from tokenization_worker.tokenizers.sample import is_sampled
 
 HERE = Path(__file__).parent
@@ -233,6 +236,47 @@ def test_a_process_of_the_voided_epoch_that_keeps_writing_cannot_harm(trap: Trap
     assert leftovers(output) == []
 
 
+class ListEngine:
+    """An engine that gives these ids, whatever the texts."""
+
+    def __init__(self, name: str, *documents: list[int]) -> None:
+        self.name = name
+        self._documents = documents
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        chosen = [self._documents[int(text)] for text in texts]
+        return Encoded(
+            np.array([i for ids in chosen for i in ids], dtype=np.uint32), np.cumsum([len(ids) for ids in chosen])
+        )
+
+
+def encode_unsampled(engine: ListEngine, reference: ListEngine) -> None:
+    """Encode three documents of which none is compared; the vocabulary has 100 ids, 99 is the delimiter."""
+    encoder = Encoder(engine, reference, 100, 99, DelimiterPosition.BEFORE, np.dtype("<u2"), NEVER)
+    encoder.encode(["0", "1", "2"], np.arange(1, 4), np.zeros(3, dtype=np.int64))
+
+
+IMPOSSIBLE = {"the delimiter": [7, 99], "an id outside of the vocabulary": [7, 100]}
+
+
+@pytest.mark.parametrize("ids", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_an_impossible_id_is_a_mismatch_even_where_no_sample_is_taken(ids: list[int]) -> None:
+    with pytest.raises(EngineMismatch) as caught:
+        encode_unsampled(ListEngine("fast", [1], [], ids), ListEngine("reference", [1], [], [7, 8]))
+    assert (caught.value.document, caught.value.found, caught.value.expected) == (2, ids, [7, 8])
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"), [([7, 99], "TokenizerUnsafe"), ([7, 100], "TokenizerBroken")], ids=IMPOSSIBLE
+)
+@pytest.mark.parametrize("name", ["fast", "reference"])
+def test_an_impossible_id_of_the_reference_is_the_tokenizers_fault(name: str, ids: list[int], reason: str) -> None:
+    reference = ListEngine("reference", [1], ids, [3])
+    with pytest.raises(TokenizationError) as caught:
+        encode_unsampled(ListEngine("fast", [1], ids, [3]) if name == "fast" else reference, reference)
+    assert caught.value.reason == reason
+
+
 MISMATCH = EngineMismatch(0, [1, 2, 4], [1, 2, 3])
 
 
@@ -246,9 +290,6 @@ def void(store: LocalStore, context: RunContext) -> TemporaryError:
 
 @pytest.fixture
 def context(trap: Trap) -> RunContext:
-    from tokenization_worker.api.data import DType
-    from tokenization_worker.api.resolve import resolve_data
-
     return RunContext(resolve_data(trap.job(Path("/nowhere"))), "plan", 0, "fastokens", DType.UINT16, 1)
 
 

@@ -51,28 +51,35 @@ class Encoder:
         Raises `EngineMismatch` with the number of the document, and `SpecError("TokenizerUnsafe")` if the
         delimiter came out of ordinary text.
         """
-        ids, ends = self.engine.encode(texts)
-        self._check_ids(ids, ends)
-        samples = self._compare_samples(texts, Encoded(ids, ends), positions, files)
-        tokens, lengths = self._delimit(ids, ends)
+        encoded = self.engine.encode(texts)
+        self._check_ids(texts, encoded)
+        samples = self._compare_samples(texts, encoded, positions, files)
+        tokens, lengths = self._delimit(*encoded)
         return EncodedDocuments(tokens, lengths, samples)
 
-    def _check_ids(self, ids: NDArray[np.uint32], ends: NDArray[np.int64]) -> None:
+    def _check_ids(self, texts: Sequence[str], encoded: Encoded) -> None:
+        """Raise for an id that cannot be; where the reference gives others, it is the engine that is wrong."""
+        ids = encoded.ids
         if not len(ids):
             return
         largest = int(ids.max())
+        is_delimiter = ids == self.delimiter_id if self.delimiter_id is not None else np.zeros(0, dtype=bool)
+        if largest < self.vocab_size and not is_delimiter.any():
+            return
+        if self.engine is not self.reference:
+            place = int(ids.argmax() if largest >= self.vocab_size else is_delimiter.argmax())
+            self._compare(int(np.searchsorted(encoded.ends, place, side="right")), texts, encoded)
         if largest >= self.vocab_size:
             raise TokenizationError(
                 "TokenizerBroken",
                 f"engine {self.engine.name} produced id {largest}; the vocabulary has {self.vocab_size}",
             )
-        if self.delimiter_id is not None and bool((ids == self.delimiter_id).any()):
-            raise SpecError(
-                "TokenizerUnsafe",
-                f"the tokenizer turns ordinary text into the delimiter (id {self.delimiter_id}), so document "
-                "borders would be ambiguous",
-                next_step="choose another tokenizer.delimiter.token",
-            )
+        raise SpecError(
+            "TokenizerUnsafe",
+            f"the tokenizer turns ordinary text into the delimiter (id {self.delimiter_id}), so document "
+            "borders would be ambiguous",
+            next_step="choose another tokenizer.delimiter.token",
+        )
 
     def _compare_samples(
         self, texts: Sequence[str], encoded: Encoded, positions: NDArray[np.int64], files: NDArray[np.int64]
@@ -81,12 +88,15 @@ class Encoder:
             return 0
         chosen = np.flatnonzero(is_sampled(positions, files, self.sample_one_in)).tolist()
         for document in chosen:
-            start = int(encoded.ends[document - 1]) if document else 0
-            found = encoded.ids[start : int(encoded.ends[document])]
-            expected = self.reference.encode([texts[document]]).ids
-            if not np.array_equal(found, expected):
-                raise EngineMismatch(document, found.tolist(), expected.tolist())
+            self._compare(document, texts, encoded)
         return len(chosen)
+
+    def _compare(self, document: int, texts: Sequence[str], encoded: Encoded) -> None:
+        start = int(encoded.ends[document - 1]) if document else 0
+        found = encoded.ids[start : int(encoded.ends[document])]
+        expected = self.reference.encode([texts[document]]).ids
+        if not np.array_equal(found, expected):
+            raise EngineMismatch(document, found.tolist(), expected.tolist())
 
     def _delimit(
         self, ids: NDArray[np.uint32], ends: NDArray[np.int64]

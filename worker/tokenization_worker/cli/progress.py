@@ -22,7 +22,9 @@ PLAIN_INTERVAL_S = 10.0
 
 
 class Display(Protocol):
-    """Shows events until it is closed."""
+    """Shows events until it is closed. `is_drawing`: bars are on the terminal, and a signal handler must not write."""
+
+    is_drawing: bool
 
     def __call__(self, event: Event) -> None: ...
     def close(self) -> None: ...
@@ -38,6 +40,8 @@ def make_display(*, as_json: bool) -> Display:
 class JsonDisplay:
     """One JSON object a line for every event; receipts of finished tasks are part of `progress`."""
 
+    is_drawing = False
+
     def __call__(self, event: Event) -> None:
         line = {"event": type(event).__name__.lower(), **dataclasses.asdict(event)}
         sys.stdout.buffer.write(orjson.dumps(line) + b"\n")
@@ -49,6 +53,8 @@ class JsonDisplay:
 
 class PlainDisplay:
     """Lines for logs: each fact once, progress every ten seconds."""
+
+    is_drawing = False
 
     def __init__(self) -> None:
         self._started = self._working_since = time.monotonic()
@@ -83,6 +89,7 @@ class TerminalDisplay:
 
         self._started = self._working_since = time.monotonic()
         self._first: Progress | None = None
+        self.is_drawing = False
         self._console = Console(highlight=False)
         self._bars = Bars(
             TextColumn("{task.description:<10}"),
@@ -102,6 +109,7 @@ class TerminalDisplay:
             return
         if self._first is None or self._tokenize is None or self._build is None:
             self._first, self._working_since = event, time.monotonic()
+            self.is_drawing = True
             self._bars.start()
             self._tokenize = self._bars.add_task("tokenize", text="")
             self._build = self._bars.add_task("build", text="")
@@ -116,8 +124,9 @@ class TerminalDisplay:
         )
 
     def close(self) -> None:
-        if self._first is not None:
+        if self.is_drawing:
             self._bars.stop()
+            self.is_drawing = False
 
 
 def tokenize_text(event: Progress, first: Progress, elapsed_s: float) -> str:

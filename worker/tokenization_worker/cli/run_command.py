@@ -8,7 +8,7 @@ from types import FrameType
 
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
 from tokenization_worker.cli.numbers import read_count
-from tokenization_worker.cli.progress import make_display
+from tokenization_worker.cli.progress import Display, make_display
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.work import Stopped
 
@@ -36,8 +36,8 @@ def main(arguments: list[str]) -> int:
     if options.print_manifest:
         print(print_manifest(job), end="")
         return 0
-    stop = _StopOnSignal()
     display = make_display(as_json=options.json)
+    stop = _StopOnSignal(display)
     try:
         finished = run_job(
             job,
@@ -56,10 +56,12 @@ def main(arguments: list[str]) -> int:
 
 
 class _StopOnSignal:
-    """Remembers that the user wants to stop; a second Ctrl-C ends at once."""
+    """Remembers that the user wants to stop, and says so; a second Ctrl-C ends at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, display: Display) -> None:
         self.exit_code = 0
+        self._display = display
+        self._is_told = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._take)
 
@@ -67,7 +69,14 @@ class _StopOnSignal:
         if self.exit_code:
             raise KeyboardInterrupt
         self.exit_code = 128 + number
+        if not self._display.is_drawing:  # the signal may have come in the middle of a line of a bar
+            self._tell()
+
+    def _tell(self) -> None:
+        self._is_told = True
         print("\ntokjob: stopping after the ranges under way; again to stop at once", file=sys.stderr)
 
     def __call__(self) -> bool:
+        if self.exit_code and not self._is_told:
+            self._tell()
         return self.exit_code != 0

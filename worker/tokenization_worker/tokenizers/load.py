@@ -126,9 +126,9 @@ def _read(uri: str) -> bytes:
             f"tokenizer.uri: {uri}: there is no such file",
             next_step="check the path; for a tokenizer of tiktoken use tokenizer: {name: ...} instead",
         ) from error
-    except OSError as error:
+    except SpecError as error:
         raise SpecError(
             "TokenizerUnavailable",
-            f"tokenizer.uri: {uri} cannot be read: {error.strerror or error}",
+            f"tokenizer.uri: {uri} cannot be read: {error.message}",
             next_step="give one readable file, not a folder",
         ) from error
