@@ -27,7 +27,7 @@ from tokenization_worker.events import Finished
 from tokenization_worker.run import run_job
 
 TIMEOUT_S = 120
-SHARD_TOKENS = 5000
+SHARD_TOKENS = 12000
 DELIMITER = 256
 
 MANIFEST = """\
@@ -37,7 +37,7 @@ metadata: {name: bench}
 spec:
   source: {uris: [src]}
   tokenizer: {name: bytes}
-  output: {uri: out, shards: {tokens: 5000}}
+  output: {uri: out, shards: {tokens: 12000}}
 """
 
 

@@ -28,7 +28,7 @@ from command_line import (
     shards_of,
 )
 from corpus import json_lines, zstd
-from runs import leftovers
+from runs import TOKJOB, leftovers
 
 from tokenization_worker.cli.main import main
 
@@ -65,7 +65,7 @@ def manifest(old: str, new: str) -> Callable[[Bench], object]:
 
 def finished_with(text: str) -> Callable[[Bench], object]:
     """A complete dataset at the output, of a manifest that differs by `text`."""
-    return lambda bench: bench.run(("{tokens: 5000}", text))
+    return lambda bench: bench.run(("{tokens: 12000}", text))
 
 
 JOB = ["job.yaml"]
@@ -242,12 +242,12 @@ REFUSED: dict[str, Refused] = {
         JOB,
         [
             "OutputConflict:",
-            "out holds a complete dataset of other data: output.shards.tokens: was 7000, is 5000",
+            "out holds a complete dataset of other data: output.shards.tokens: was 9000, is 12000",
             "put the field back",
             "remove the folder yourself",
         ],
         code=3,
-        prepare=finished_with("{tokens: 7000}"),
+        prepare=finished_with("{tokens: 9000}"),
     ),
     "output-of-another-job-unfinished": Refused(
         ["job.yaml", "--source.idField", "key"],
@@ -322,8 +322,8 @@ def test_bad_input_is_refused_in_the_plan_with_a_message_and_nothing_is_touched(
     # What was meant, to an output that is free, gives the right bytes.
     for source, texts in bench.texts.items():
         (bench.source / source).write_bytes(json_lines(texts))
-    bench.run(("uri: out", f"uri: {bench.folder}/right"))
-    assert shards_of(bench.folder / "right") == byte_shards(bench.documents)
+    bench.run(("uri: out", f"uri: {bench.folder}/right"), ("tokens: 12000", "tokens: 100000"))
+    assert shards_of(bench.folder / "right") == byte_shards(bench.documents, shard_tokens=100_000)
 
 
 def call_main(*arguments: str) -> int:
@@ -360,29 +360,29 @@ def test_other_commands_refuse_bad_input_with_a_message(arguments: list[str], wo
 # --- permissions and disks
 
 
-@pytest.fixture
-def as_user(bench: Bench) -> Callable[..., Result]:
-    """`tokjob` for which the modes of files count, also where the tests run as root."""
+@pytest.fixture(scope="session")
+def may_obey() -> None:
+    """Skips where root cannot give up the capability to ignore the modes of files."""
     try:
-        bench.tokjob("--version", preexec=obey_permissions)
+        subprocess.run([TOKJOB, "--version"], preexec_fn=obey_permissions, check=True, capture_output=True)
     except subprocess.SubprocessError:
         pytest.skip("root without the right to give up its capabilities")
-    return lambda *arguments: bench.tokjob(*arguments, preexec=obey_permissions)
 
 
-@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.usefixtures("may_obey")
 @pytest.mark.parametrize(
-    ("place", "mode", "reason"),
+    ("command", "place", "mode", "reason"),
     [
-        ("src", 0o000, "SourceNotReadable"),
-        ("src", 0o444, "SourceNotReadable"),
-        ("src/b.jsonl", 0o000, "SourceNotReadable"),
-        ("out", 0o555, "OutputNotWritable"),
+        ("run", "src", 0o000, "SourceNotReadable"),
+        ("run", "src", 0o444, "SourceNotReadable"),
+        ("run", "src/b.jsonl", 0o000, "SourceNotReadable"),
+        ("run", "out", 0o555, "OutputNotWritable"),
+        ("plan", "out", 0o555, "OutputNotWritable"),
     ],
-    ids=["source-folder", "source-folder-listed-only", "source-file", "output"],
+    ids=["source-folder", "source-folder-listed-only", "source-file", "output", "output-in-a-plan"],
 )
 def test_missing_permission_is_refused_in_the_plan(
-    command: str, place: str, mode: int, reason: str, bench: Bench, as_user: Callable[..., Result]
+    command: str, place: str, mode: int, reason: str, bench: Bench
 ) -> None:
     bench.output.mkdir()
     before = bench.files()
@@ -390,13 +390,13 @@ def test_missing_permission_is_refused_in_the_plan(
     usual = path.stat().st_mode
     path.chmod(mode)
     try:
-        result = as_user(command, "job.yaml")
+        result = bench.tokjob(command, "job.yaml", preexec=obey_permissions)
     finally:
         path.chmod(usual)
     words = [f"as user {os.geteuid()}"] if reason == "SourceNotReadable" else []
     assert_told(result, 2, reason, str(path), "Permission denied", "next: ", *words)
     assert bench.files() == before
-    assert as_user("run", "job.yaml").code == 0
+    bench.run()
     assert shards_of(bench.output) == byte_shards(bench.documents)
 
 

@@ -34,7 +34,7 @@ from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.executors.base import Task
 from tokenization_worker.run import run_job
 
-LONG = ("tokens: 5000", "tokens: 300000")
+LONG = ("tokens: 12000", "tokens: 300000")
 RANGE_BYTES = ["--rangeBytes", "64Ki", "--processes", "1"]
 
 
@@ -59,7 +59,7 @@ def assert_told(result: Result, code: int, *words: str) -> None:
         assert word in result.err, f"{word!r} is not in:\n{result.err}"
 
 
-def assert_right(bench: Bench, documents: list[str] | None = None, shard_tokens: int = 5000) -> None:
+def assert_right(bench: Bench, documents: list[str] | None = None, shard_tokens: int = 12000) -> None:
     assert shards_of(bench.output) == byte_shards(documents or bench.documents, shard_tokens=shard_tokens)
     assert leftovers(bench.output) == []
 
@@ -379,8 +379,8 @@ def test_new_token_on_the_same_output_proves_it_and_mends_what_is_damaged(bench:
     damaged = bytearray(whole[names[1]])
     damaged[-5] ^= 1
     (bench.output / names[1]).write_bytes(damaged)
-    (bench.output / names[4]).unlink()
-    (bench.output / names[7]).write_bytes(whole[names[7]][:-2])
+    (bench.output / names[3]).unlink()
+    (bench.output / names[4]).write_bytes(whole[names[4]][:-2])
     result = bench.tokjob("run", "job.yaml", "--rerunToken", "3")
 
     assert result.code == 0

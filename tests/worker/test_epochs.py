@@ -379,7 +379,8 @@ def test_what_a_voided_run_left_at_the_commit_is_replaced(context: RunContext, t
             assert (output / path).read_bytes() == (trap.reference / path).read_bytes(), path
 
 
-LONG_S = ["it'ſ", "'ſ", "don'ſ and 'S", "ſ", "'\u017f'\u017fx'\u017f ", "Weſt'ſ  'ſt", "I'Mſ WE'LL'ſ"]
+LONG_S = ["it'ſ", "'ſ", "a'ſ'So", "T'ſ'ms and I'ſ'LLs", "ſ", "'ſ'ſx'ſ ", "Weſt'ſ  'ſt"]
+"""After "'ſ" the accelerated engine alone would take "'S" for a contraction that tiktoken does not see."""
 
 
 @pytest.mark.skipif(

@@ -18,8 +18,9 @@ from storage_contract import StoreContract, paths, put, race
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.base import PreconditionFailed, Store
-from tokenization_worker.storage.local import LocalStore, has_live_writers
+from tokenization_worker.storage.local import LocalStore
 from tokenization_worker.storage.open import open_store
+from tokenization_worker.storage.scratch import has_live_writers
 
 WRITER = """
 import os, sys

@@ -63,7 +63,10 @@ class Encoder:
         if not len(ids):
             return
         largest = int(ids.max())
-        is_delimiter = ids == self.delimiter_id if self.delimiter_id is not None else np.zeros(0, dtype=bool)
+        delimiter = self.vocab_size if self.delimiter_id is None else self.delimiter_id
+        if largest < min(delimiter, self.vocab_size):
+            return  # as a rule the delimiter is the largest id, and one look at the largest found is enough
+        is_delimiter = ids == delimiter
         if largest < self.vocab_size and not is_delimiter.any():
             return
         if self.engine is not self.reference:

@@ -19,8 +19,9 @@ from tokenization_worker.plan import Plan
 from tokenization_worker.planning import Prepared, make_plan_of, prepare, require_room, require_shards
 from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.base import Entry, NotFound, Store
-from tokenization_worker.storage.local import has_live_writers, map_os_errors
+from tokenization_worker.storage.local import map_os_errors
 from tokenization_worker.storage.open import open_store, plain_path, scheme_of
+from tokenization_worker.storage.scratch import has_live_writers
 from tokenization_worker.tokenizers.probe import choose_engine
 
 FAST_ENGINE_GAIN = 8.0

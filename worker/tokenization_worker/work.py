@@ -91,7 +91,7 @@ def _hand_out(
             report.send(_take(work, schedule, done))
         _require_few_damaged(work, schedule)
         for range_id in schedule.releasable():
-            work.store.delete(layout.segment_path(work.context.epoch, range_id))
+            work.store.discard(layout.segment_path(work.context.epoch, range_id))
     raise Stopped
 
 

@@ -100,6 +100,10 @@ class Store(Protocol):
         """Remove the object; one that is already gone is fine."""
         ...
 
+    def discard(self, path: str) -> None:
+        """Remove scratch (an upload that was not durable); its room may serve the next one."""
+        ...
+
     def local_path(self, path: str) -> Path | None:
         """Where the object can be memory-mapped, if it can."""
         ...

@@ -97,6 +97,9 @@ class GcsStore:
         if found is not None:
             delete_generation(self.blob(path), f"{self.uri}/{path}", found.version, self.retry)
 
+    def discard(self, path: str) -> None:
+        self.delete(path)
+
     def local_path(self, path: str) -> Path | None:
         del path
         return None

@@ -11,13 +11,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 import shutil
-import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import count
 from pathlib import Path
 from stat import S_ISREG
 from types import TracebackType
@@ -25,8 +22,7 @@ from typing import Self
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound, PreconditionFailed
-
-_TMP = "_tokenization/tmp"
+from tokenization_worker.storage.scratch import SCRATCH, ScratchFolder, hand_back, remove_dead_scratch
 
 _FLUSH_BYTES = 16 << 20
 """Bytes of a shard after which their way to the disk is begun (Linux does that on DONTNEED), so that the final
@@ -66,7 +62,7 @@ class LocalStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.uri = str(root)
-        self._scratch: _ScratchFolder | None = None
+        self._scratch: ScratchFolder | None = None
         self._making_scratch = threading.Lock()
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[Path]]:
@@ -85,7 +81,7 @@ class LocalStore:
         for item in found:
             path = os.path.relpath(item.path, self.root).replace(os.sep, "/")
             if item.is_dir(follow_symlinks=False):
-                if path == _TMP:
+                if path == SCRATCH:
                     continue
                 if path.startswith(prefix) or prefix.startswith(path + "/"):
                     yield from self._walk(Path(item.path), prefix)
@@ -116,20 +112,27 @@ class LocalStore:
                 raise NotFound(path) from error
 
     def upload(self, path: str, *, expect: str = MARK_ABSENT, durable: bool = True) -> LocalUpload:
-        return LocalUpload(self, self._own_scratch().new_file(), path, expect, durable)
+        scratch = self._own_scratch()
+        with map_os_errors("write", self.root / path):
+            temporary = scratch.new_file() if durable else scratch.spare_file()
+        return LocalUpload(self, temporary, path, expect, durable)
 
-    def _own_scratch(self) -> _ScratchFolder:
+    def _own_scratch(self) -> ScratchFolder:
         with self._making_scratch, map_os_errors("write below", self.root):
             if self._scratch is not None and self._scratch.pid != os.getpid():
                 self._scratch.let_go()
                 self._scratch = None
             if self._scratch is None:
-                self._scratch = _ScratchFolder(self.root / _TMP)
+                self._scratch = ScratchFolder(self.root / SCRATCH)
             return self._scratch
 
     def delete(self, path: str) -> None:
         with map_os_errors("delete", self.root / path), suppress(FileNotFoundError, NotADirectoryError):
             (self.root / path).unlink()
+
+    def discard(self, path: str) -> None:
+        with map_os_errors("discard", self.root / path):
+            hand_back(self.root / path, self.root / SCRATCH)
 
     def local_path(self, path: str) -> Path | None:
         return self.root / path
@@ -143,13 +146,13 @@ class LocalStore:
         return usage.free if usage.total else None  # /proc and the like have no size
 
     def close_scratch(self) -> None:
-        with map_os_errors("clean up", self.root / _TMP):
+        with map_os_errors("clean up", self.root / SCRATCH):
             if self._scratch is not None and self._scratch.pid == os.getpid():
                 self._scratch.remove()
             elif self._scratch is not None:
                 self._scratch.let_go()
             self._scratch = None
-            remove_dead_scratch(self.root / _TMP)
+            remove_dead_scratch(self.root / SCRATCH)
 
 
 class LocalUpload:
@@ -164,7 +167,7 @@ class LocalUpload:
         self._size = 0
         self._flushing = 0
         with map_os_errors("write", self._target):
-            self._fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            self._fd = os.open(temporary, os.O_WRONLY | (os.O_CREAT | os.O_EXCL if durable else 0), 0o666)
 
     def write(self, data: bytes | memoryview, /) -> None:
         view = memoryview(data).cast("B")
@@ -182,6 +185,8 @@ class LocalUpload:
         with map_os_errors("write", self._target):
             if self._durable:
                 os.fsync(self._fd)
+            else:
+                os.ftruncate(self._fd, self._size)
             self._target.parent.mkdir(parents=True, exist_ok=True)
             if self._expect == MARK_ABSENT:
                 try:
@@ -229,88 +234,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-class _ScratchFolder:
-    """This process's folder for temporary files, locked as long as the process lives."""
-
-    def __init__(self, parent: Path) -> None:
-        self.pid = os.getpid()
-        while True:
-            try:
-                parent.mkdir(parents=True, exist_ok=True)
-            except FileExistsError:
-                if parent.exists() and not parent.is_dir():
-                    raise
-                continue  # somebody removed the empty parent between two looks
-            except FileNotFoundError as error:
-                raise PermissionError(errno.EPERM, "no folder can be made there") from error  # as in /proc
-            name = f"{socket.gethostname()}-{self.pid}-{secrets.token_hex(4)}"
-            self._lock_path = parent / f"{name}.lock"
-            try:
-                self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            except FileNotFoundError:
-                continue  # somebody removed the empty parent
-            if _lock_now(self._lock) and _is_same_file(self._lock, self._lock_path):
-                break
-            os.close(self._lock)  # somebody cleaned up between the two calls
-        self.folder = parent / name
-        self.folder.mkdir()
-        self._numbers = count(1)
-
-    def new_file(self) -> Path:
-        return self.folder / f"{next(self._numbers):06d}"
-
-    def let_go(self) -> None:
-        """In a forked child: drop its share of the parent's lock, or the parent would seem to outlive itself."""
-        os.close(self._lock)
-
-    def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self._lock_path.unlink(missing_ok=True)
-        os.close(self._lock)
-
-
-def remove_dead_scratch(parent: Path) -> None:
-    """Remove the folders whose process is gone, and `parent` itself when it is empty."""
-    for lock_path in parent.glob("*.lock"):
-        try:
-            lock = os.open(lock_path, os.O_RDWR)
-        except FileNotFoundError:
-            continue
-        try:
-            if _lock_now(lock):
-                shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
-                lock_path.unlink(missing_ok=True)
-        finally:
-            os.close(lock)
-    with suppress(OSError):
-        parent.rmdir()
-
-
-def has_live_writers(root: Path) -> bool:
-    """Whether a process of this machine is writing below `root` right now."""
-    for lock_path in (root / _TMP).glob("*.lock"):
-        with suppress(FileNotFoundError):
-            lock = os.open(lock_path, os.O_RDWR)
-            try:
-                if not _lock_now(lock):
-                    return True
-            finally:
-                os.close(lock)
-    return False
-
-
-def _lock_now(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_same_file(fd: int, path: Path) -> bool:
-    try:
-        return path.stat().st_ino == os.fstat(fd).st_ino
-    except FileNotFoundError:
-        return False

@@ -1,0 +1,131 @@
+"""Temporary files of a local store: who owns them, and who may remove them.
+
+They live in `_tokenization/tmp/<host>-<pid>-<random>/`, each folder guarded by a lock that the kernel drops when
+its process dies, so that whoever comes next can tell a dead writer's leftovers from a live writer's work.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import socket
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+SCRATCH = "_tokenization/tmp"
+_SPARE = "spare"
+
+
+class ScratchFolder:
+    """This process's folder for temporary files, locked as long as the process lives."""
+
+    def __init__(self, parent: Path) -> None:
+        self.pid = os.getpid()
+        while True:
+            try:
+                parent.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                if parent.exists() and not parent.is_dir():
+                    raise
+                continue  # somebody removed the empty parent between two looks
+            except FileNotFoundError as error:
+                raise PermissionError(errno.EPERM, "no folder can be made there") from error  # as in /proc
+            name = f"{socket.gethostname()}-{self.pid}-{secrets.token_hex(4)}"
+            self._lock_path = parent / f"{name}.lock"
+            try:
+                self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            except FileNotFoundError:
+                continue  # somebody removed the empty parent
+            if _lock_now(self._lock) and _is_same_file(self._lock, self._lock_path):
+                break
+            os.close(self._lock)  # somebody cleaned up between the two calls
+        self.folder = parent / name
+        self._spare = parent / _SPARE
+        self.folder.mkdir()
+        self._numbers = count(1)
+
+    def new_file(self) -> Path:
+        return self.folder / f"{next(self._numbers):06d}"
+
+    def spare_file(self) -> Path:
+        """A file to be written over: one that was handed back (see `hand_back`), or a new, empty one."""
+        path = self.new_file()
+        with suppress(FileNotFoundError):
+            for spare in self._spare.iterdir():
+                with suppress(FileNotFoundError):  # somebody else took it
+                    spare.rename(path)
+                    return path
+        path.touch()
+        return path
+
+    def let_go(self) -> None:
+        """In a forked child: drop its share of the parent's lock, or the parent would seem to outlive itself."""
+        os.close(self._lock)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock_path.unlink(missing_ok=True)
+        os.close(self._lock)
+
+
+def remove_dead_scratch(parent: Path) -> None:
+    """Remove the folders whose process is gone, and `parent` itself when it is empty."""
+    for lock_path in parent.glob("*.lock"):
+        try:
+            lock = os.open(lock_path, os.O_RDWR)
+        except FileNotFoundError:
+            continue
+        try:
+            if _lock_now(lock):
+                shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
+                lock_path.unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+    shutil.rmtree(parent / _SPARE, ignore_errors=True)
+    with suppress(OSError):
+        parent.rmdir()
+
+
+def hand_back(file: Path, parent: Path) -> None:
+    """Take a scratch file away; its pages serve the next one.
+
+    Writing over a file costs a tenth of writing a new one, whose pages the kernel must find and clear: 0.1
+    against 1 ns a byte (2026-11-21), 6 % of a run. A reader that has the file open sees foreign bytes, which its
+    checksums tell.
+    """
+    spare = parent / _SPARE
+    spare.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        file.rename(spare / secrets.token_hex(8))
+
+
+def has_live_writers(root: Path) -> bool:
+    """Whether a process of this machine is writing below `root` right now."""
+    for lock_path in (root / SCRATCH).glob("*.lock"):
+        with suppress(FileNotFoundError):
+            lock = os.open(lock_path, os.O_RDWR)
+            try:
+                if not _lock_now(lock):
+                    return True
+            finally:
+                os.close(lock)
+    return False
+
+
+def _lock_now(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_same_file(fd: int, path: Path) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(fd).st_ino
+    except FileNotFoundError:
+        return False
