@@ -24,7 +24,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from corpus import BAD_LINES, Corpus, CorpusWriter, take_documents
-from runs import Running, command, difference, files_below, leftovers, make_job, read_index
+from runs import Running, command, difference, files_below, kill_all, leftovers, make_job, read_index
 
 SHARD_TOKENS = 600_000
 OWN = "_tokenization"
@@ -442,7 +442,10 @@ def _number(text: str) -> int | str:
 
 def run_chaos(folder: Path, *, kills: int, seed: int, size: float = 1.0, say: Callable[[str], None] = print) -> Summary:
     """Land `kills` kills (more, where an aimed one misses) below `folder`; raises `ChaosFailure`."""
-    return Chaos(folder, kills, seed, size=size, say=say).run()
+    try:
+        return Chaos(folder, kills, seed, size=size, say=say).run()
+    finally:
+        kill_all()
 
 
 def main() -> int:

@@ -1,0 +1,86 @@
+"""Identity end to end: what a tokenizer is called is not what it does, and how a job runs is not what it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import sample_texts
+from corpus import json_lines
+from inline import inline
+from runs import make_job, read_index, shard_files
+
+from tokenization_worker.api.keys import run_key
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.outlook import make_plan
+from tokenization_worker.plan import Plan
+from tokenization_worker.run import run_job
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "src"
+    folder.mkdir()
+    for name in "ab":
+        (folder / f"{name}.jsonl").write_bytes(json_lines(sample_texts(name, 60)))
+    return folder
+
+
+def plan_of(source: Path, output: Path, **fields: Any) -> Plan:
+    return make_plan(make_job(source, output, fields))
+
+
+def test_two_names_of_one_tokenizer_have_one_data_key_and_two_run_keys(source: Path, tmp_path: Path) -> None:
+    encoding = plan_of(source, tmp_path / "out", tokenizer={"name": "cl100k_base"})
+    model = plan_of(source, tmp_path / "out", tokenizer={"name": "gpt-4"})
+    other = plan_of(source, tmp_path / "out", tokenizer={"name": "gpt2"})
+    assert model.data_key == encoding.data_key
+    assert model.run_key != encoding.run_key
+    assert other.data_key != encoding.data_key
+
+
+def test_dataset_of_one_name_is_proved_for_the_other(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    run_job(make_job(source, output, tokenizer={"name": "cl100k_base"}), executor=inline())
+    index, model = read_index(output), make_job(source, output, tokenizer={"name": "gpt-4"})
+    finished = run_job(model, executor=inline())
+    assert (finished.already, finished.rebuilt) == (False, 0)
+    assert read_index(output) == index
+    assert (output / "_tokenization" / "reruns" / f"{run_key(model)}.json").exists()
+    assert run_job(model, executor=inline()).already
+    with pytest.raises(ChangedError, match="OutputConflict"):
+        run_job(make_job(source, output, tokenizer={"name": "gpt2"}), executor=inline())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"maxQuarantined": "50%"},
+        {"maxCorruptFiles": 3},
+        {"rangeBytes": "64Ki"},
+        {"workers": {"replicas": 7, "nodeSelector": {"a": "b"}}},
+        {"backoffLimit": 0, "suspend": True, "ttlSecondsAfterFinished": 60},
+    ],
+    ids=lambda fields: "-".join(fields),
+)
+def test_how_a_job_runs_changes_no_key_and_the_dataset_counts_as_its_own(
+    fields: dict[str, Any], source: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    plain, other = ({"tokenizer": {"name": "bytes"}} | more for more in ({}, fields))
+    first, second = plan_of(source, output, **plain), plan_of(source, output, **other)
+    assert (first.data_key, first.run_key) == (second.data_key, second.run_key)
+    run_job(make_job(source, output, plain), executor=inline())
+    assert run_job(make_job(source, output, other), executor=inline()).already
+
+
+def test_place_of_the_output_is_no_part_of_the_data(source: Path, tmp_path: Path) -> None:
+    jobs = [make_job(source, tmp_path / name, tokenizer={"name": "bytes"}) for name in ("one", "two")]
+    for job in jobs:
+        run_job(job, executor=inline())
+    one, two = read_index(tmp_path / "one"), read_index(tmp_path / "two")
+    assert one["dataKey"] == two["dataKey"]
+    assert one["digest"] == two["digest"]
+    assert one["run"]["runKey"] != two["run"]["runKey"]
+    assert shard_files(tmp_path / "one") == shard_files(tmp_path / "two")
