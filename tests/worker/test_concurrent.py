@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -10,7 +12,10 @@ import pytest
 from corpus import Corpus
 from runs import Running, command, difference, leftovers, make_job, read_index
 
+from tokenization_worker.adoption import refuse_foreign_files
+from tokenization_worker.planning import prepare
 from tokenization_worker.run import Options, run_job
+from tokenization_worker.storage.local import LocalStore
 
 OUTPUT = {"shards": {"tokens": 20_000}, "splits": [{"name": "val", "shards": 2}, {"name": "train"}]}
 DEADLINE_S = 60
@@ -122,4 +127,34 @@ def test_a_late_run_finds_everything_done_and_changes_nothing(mixed: Corpus, alo
     assert b.wait() == 0
     assert b.events()[-1]["already"] is True
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.npy")} == before
+    require_equal(output, alone)
+
+
+def test_shards_of_a_run_that_has_just_won_the_race_for_the_plan_are_not_foreign(mixed: Corpus, alone: Path) -> None:
+    """Between looking for a plan and looking for foreign files the other run may have got as far as its shards."""
+    job = make_job(mixed.folder, alone, output=OUTPUT, maxQuarantined=mixed.quarantined)
+    refuse_foreign_files(LocalStore(alone), prepare(job))
+
+
+def test_workers_do_not_outlive_a_killed_driver(mixed: Corpus, alone: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    running = start(mixed, output, tmp_path / "a", processes=3, range_bytes="64Ki", engine="reference")
+    wait_for_receipts(output, 1, running)
+    os.kill(running.process.pid, signal.SIGKILL)
+    assert running.wait(timeout_s=10) == -9
+    again = start(mixed, output, tmp_path / "b", processes=1, range_bytes="64Ki", engine="reference")
+    assert again.wait() == 0, again.errors
+    require_equal(output, alone)
+
+
+def test_a_killed_worker_ends_the_run_and_the_same_command_goes_on(mixed: Corpus, alone: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    running = start(mixed, output, tmp_path / "a", processes=3, range_bytes="64Ki", engine="reference")
+    wait_for_receipts(output, 1, running)
+    receipt = next((output / "_tokenization" / "ledger" / "0" / "ranges").iterdir())
+    os.kill(json.loads(receipt.read_bytes())["pid"], signal.SIGKILL)
+    assert running.wait() == 5
+    assert "WorkerDied" in running.errors
+    again = start(mixed, output, tmp_path / "b", processes=1, range_bytes="64Ki", engine="reference")
+    assert again.wait() == 0, again.errors
     require_equal(output, alone)

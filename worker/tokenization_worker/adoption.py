@@ -98,6 +98,8 @@ def refuse_foreign_files(store: Store, prepared: Prepared) -> None:
     matcher = layout.shard_matcher(template, npy.SUFFIX)
     for entry in store.list(layout.static_prefix(template)):
         if matcher.fullmatch(entry.path):
+            if read_plan(store) is not None:
+                return  # a concurrent run has written a plan and this shard meanwhile
             raise ChangedError(
                 "OutputConflict",
                 f"{store.uri}/{entry.path} has a name that output.path gives to shards, and there is no plan",

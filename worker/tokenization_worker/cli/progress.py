@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 PLAIN_INTERVAL_S = 10.0
+DRAW_INTERVAL_S = 0.1
 
 
 class Display(Protocol):
@@ -97,7 +98,9 @@ class TerminalDisplay:
             TextColumn("{task.fields[text]}"),
             console=self._console,
             transient=False,
+            auto_refresh=False,  # rich's thread and a line printed meanwhile may move the cursor up twice
         )
+        self._drawn = 0.0
         self._tokenize: TaskID | None = None
         self._build: TaskID | None = None
 
@@ -122,6 +125,9 @@ class TerminalDisplay:
             completed=event.shards_done,
             text=f"{event.shards_done:,}/{shards} shards",
         )
+        if time.monotonic() - self._drawn >= DRAW_INTERVAL_S:
+            self._drawn = time.monotonic()
+            self._bars.refresh()
 
     def close(self) -> None:
         if self.is_drawing:
