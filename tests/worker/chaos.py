@@ -124,8 +124,9 @@ class Output:
         return (self.folder / OWN / "epochs" / "0001.json").exists()
 
     def writers(self) -> set[str]:
-        """Folders of temporary files, one a process, dead or alive."""
-        return {name for name in _names(self.folder / OWN / "tmp") if not name.endswith(".lock")}
+        """Folders of temporary files, one a process, dead or alive; each has a lock beside it."""
+        names = _names(self.folder / OWN / "tmp")
+        return {name for name in names if f"{name}.lock" in names}
 
     def temporary(self) -> list[Temporary]:
         """Temporary files of all writers, dead or alive."""

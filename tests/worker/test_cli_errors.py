@@ -400,6 +400,22 @@ def test_missing_permission_is_refused_in_the_plan(
     assert shards_of(bench.output) == byte_shards(bench.documents)
 
 
+@pytest.mark.usefixtures("may_obey")
+def test_file_without_permission_is_refused_in_the_plan_also_where_the_plan_reads_none_of_it(bench: Bench) -> None:
+    for number in range(60):
+        bench.write(f"src/b{number:02d}.jsonl", json_lines(["short"]))
+    before = bench.files()
+    for number in (0, 58):  # the plan reads a few files, spread over all of them
+        path = bench.source / f"b{number:02d}.jsonl"
+        path.chmod(0)
+        try:
+            result = bench.tokjob("run", "job.yaml", preexec=obey_permissions)
+        finally:
+            path.chmod(0o644)
+        assert_told(result, 2, "SourceNotReadable", str(path), "Permission denied")
+        assert bench.files() == before
+
+
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_read_only_disk_is_refused_in_the_plan(command: str, bench: Bench) -> None:
     with mounted(bench.folder / "disk", "4m") as disk:

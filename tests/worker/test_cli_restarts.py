@@ -30,9 +30,10 @@ from runs import TOKJOB, leftovers, make_job, read_index
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.context import TokenizeTask
-from tokenization_worker.errors import ChangedError, DataError
+from tokenization_worker.errors import ChangedError, DataError, TemporaryError
 from tokenization_worker.executors.base import Task
 from tokenization_worker.run import run_job
+from tokenization_worker.work import Stopped
 
 LONG = ("tokens: 12000", "tokens: 300000")
 RANGE_BYTES = ["--rangeBytes", "64Ki", "--processes", "1"]
@@ -88,6 +89,22 @@ def test_stopped_run_ends_with_its_code_and_the_same_command_goes_on(
     assert re.search(r"^resume +[1-9]\d* of \d+ ranges", again.out, re.MULTILINE)
     assert done.items() <= ledger_of(long_bench.output).items()
     assert_right(long_bench, shard_tokens=300_000)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["after-a-signal", "by-itself"])
+def test_worker_that_dies_by_the_signal_is_a_stop_and_by_itself_an_error(is_stopped: bool, bench: Bench) -> None:
+    signalled: list[bool] = []
+
+    def die(task: Task) -> None:
+        signalled.append(is_stopped)  # a signal to the whole process group ends the workers first
+        raise TemporaryError("WorkerDied", "a worker process was killed")
+
+    with pytest.raises(Stopped if is_stopped else TemporaryError):
+        run_job(
+            make_job(bench.source, bench.output, tokenizer={"name": "bytes"}),
+            executor=inline(die),
+            should_stop=lambda: any(signalled),
+        )
 
 
 def test_second_signal_ends_at_once_and_the_same_command_goes_on(long_bench: Bench) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_line import DELIMITER, byte_shards, dataset_of, ledger_of, read_table, sample_texts, shards_of
-from corpus import json_lines
+from corpus import json_lines, zstd_frames
 from hostile import Hostile, flip, hostile_files
 from inline import inline
 from runs import leftovers, make_job
@@ -231,6 +231,22 @@ def test_file_damaged_in_its_last_range_is_dropped_whole_and_a_raised_limit_resu
     assert read_table(output, "_tokenization/quarantine.jsonl.zst") == []
     run_job(late_job(late_damage, tmp_path / "fresh", allowed=1), executor=inline())
     assert dataset_of(tmp_path / "fresh") == dataset_of(output)
+
+
+def test_damage_far_inside_a_packed_file_takes_back_all_that_was_written_of_it(tmp_path: Path) -> None:
+    """Blocks of the file are in the segment already, and its bad lines in the list of its range, when it breaks."""
+    source, output = tmp_path / "src", tmp_path / "out"
+    source.mkdir()
+    content = b"not JSON\n" * 5 + json_lines(["x" * 100_000 + str(number) for number in range(50)])
+    (source / "a.jsonl").write_bytes(b"not JSON either\n" + json_lines(GOOD))
+    (source / "b.jsonl.zst").write_bytes(zstd_frames(content, frames=5)[:-10])
+    (source / "c.jsonl").write_bytes(json_lines(GOOD))
+
+    run(source, output, GENEROUS, tokenizer={"name": "bytes"})
+
+    assert np.array_equal(tokens_of(output), np.concatenate([good_tokens()] * 2))
+    lists = (output / "_tokenization" / "ledger" / "0" / "quarantine").iterdir()
+    assert [b"a.jsonl" in path.read_bytes() and b"b.jsonl" not in path.read_bytes() for path in lists] == [True]
 
 
 @pytest.mark.parametrize("range_bytes", ["64Ki", "300Ki", "16Mi"])

@@ -39,9 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # One thread per process is the rule here, and numpy's thread pool would cost 30 ms of every start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser()
     if not arguments or arguments[0] not in COMMANDS:
-        _refuse_unknown(parser, arguments)
+        _refuse_unknown(_parser(), arguments)
         return 0
     return _guarded(lambda: _run(arguments[0], arguments[1:]))
 
