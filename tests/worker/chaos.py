@@ -110,6 +110,9 @@ class Output:
     def segments(self) -> set[str]:
         return _names(self._ledger / "segments")
 
+    def inode_of_segment(self, name: str) -> int:
+        return (self._ledger / "segments" / name).stat().st_ino
+
     def receipts(self) -> set[str]:
         return {name.removesuffix(".json") for name in _names(self._ledger / "ranges")}
 
@@ -137,7 +140,10 @@ class Output:
                 try:
                     with (folder / name).open("rb") as file:
                         status = os.fstat(file.fileno())
-                        found.append(Temporary(f"{writer}/{name}", status.st_size, status.st_nlink > 1, file.read(8)))
+                        is_placed = status.st_nlink > 1
+                        found.append(
+                            Temporary(f"{writer}/{name}", status.st_ino, status.st_size, is_placed, file.read(8))
+                        )
                 except OSError:
                     continue  # it has just become an object
         return found
@@ -148,6 +154,7 @@ class Temporary:
     """A file that is not yet, or was until now, on its way to be an object; `is_placed`: it has its name already."""
 
     name: str
+    inode: int
     size: int
     is_placed: bool
     head: bytes
@@ -378,9 +385,17 @@ class Chaos:
             raise ChaosFailure(f"{log}: {len(after - before - set(told))} receipts that nobody was told of")
 
     def _count_ranges_under_way(self, log: Path, left: list[Temporary], new_orphans: set[str], processes: int) -> int:
-        """Ranges that this start had begun and not finished, from the files that it left: their work is lost."""
-        writers = {file.writer for file in left if file.is_segment and not file.is_placed}
-        under_way = len(writers) + len(new_orphans)
+        """Ranges that this start had begun and not finished, from the files that it left: their work is lost.
+
+        A writer works on one range at a time. An empty file may be a segment or a receipt in the making: it is
+        then the receipt of a segment that is in its place, and not one range more.
+        """
+        mine = [file for file in left if file.is_segment]
+        writing = {file.writer for file in mine if file.size}
+        beginning = {file.writer for file in mine} - writing
+        inodes = {file.inode for file in mine}
+        placed = [name for name in new_orphans if self._output.inode_of_segment(name) not in inodes]
+        under_way = len(writing) + max(len(beginning), len(placed))
         if under_way > processes:
             raise ChaosFailure(f"{log}: {under_way} ranges were under way in {processes} processes")
         return under_way
