@@ -256,6 +256,34 @@ def test_file_that_changes_while_the_run_goes_on_stops_it(
     assert not (bench.output / "index.json").exists()
 
 
+def test_shards_of_an_unfinished_run_that_were_deleted_or_changed_are_written_again(stopped: Bench) -> None:
+    names = sorted(shards_of(stopped.output))
+    deleted, flipped, cut, touched = (stopped.output / name for name in names[:4])
+    deleted.unlink()
+    data = flipped.read_bytes()
+    flipped.write_bytes(data[:-5] + bytes([data[-5] ^ 1]) + data[-4:])
+    cut.write_bytes(cut.read_bytes()[:-2])
+    os.utime(touched, ns=(1, 1))
+    others = [stopped.output / name for name in names[3:]]
+    before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in others]
+
+    assert stopped.tokjob(*FINISH).code == 0
+
+    assert_right(stopped)
+    # Also the one that was only touched: its bytes are right.
+    assert [(path.stat().st_ino, path.stat().st_mtime_ns) for path in others] == before
+
+
+def test_changed_shard_is_written_again_although_its_segment_is_torn(stopped: Bench) -> None:
+    """Then the build fails first, and the receipt of the shard as it was must not be taken for its repair."""
+    (stopped.output / sorted(shards_of(stopped.output))[0]).unlink()
+    segments = stopped.output / "_tokenization" / "ledger" / "0" / "segments"
+    segments.mkdir(exist_ok=True)
+    (segments / "00000000").write_bytes(b"torn")
+    assert stopped.tokjob(*FINISH).code == 0
+    assert_right(stopped)
+
+
 # --- the limits
 
 

@@ -23,6 +23,7 @@ from tokenization_worker.plan import Plan
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.schedule import Schedule
 from tokenization_worker.segments import SegmentLost
+from tokenization_worker.splits import ShardName
 from tokenization_worker.storage.base import NotFound, Store
 
 POLL_S = 0.2
@@ -113,17 +114,25 @@ def _take(work: Work, schedule: Schedule, done: Done) -> RangeReceipt | ShardRec
 
 
 def _take_loss(work: Work, schedule: Schedule, task: BuildTask, loss: SegmentLost) -> ShardReceipt | None:
-    """A concurrent run deletes segments of shards that it has built; otherwise the range is done again."""
-    name = task.shard.name
-    try:
-        data = work.store.read(layout.shard_receipt_path(work.context.epoch, name.split, name.index))
-    except NotFound:
+    """A concurrent run deletes segments of shards that it has built; otherwise the range is done again.
+
+    The receipt of a shard that is to be repaired tells of the shard as it was, and does not count.
+    """
+    receipt = None if task.repair else _find_shard_receipt(work, task.shard.name)
+    if receipt is None:
         work.store.delete(layout.segment_path(work.context.epoch, loss.range_id))
         schedule.segment_lost(task.shard, loss.range_id, loss.detail)
         return None
-    receipt = ShardReceipt.from_dict(orjson.loads(data))
     schedule.shard_done(task.shard, receipt)
     return receipt
+
+
+def _find_shard_receipt(work: Work, name: ShardName) -> ShardReceipt | None:
+    try:
+        data = work.store.read(layout.shard_receipt_path(work.context.epoch, name.split, name.index))
+    except NotFound:
+        return None
+    return ShardReceipt.from_dict(orjson.loads(data))
 
 
 def _find_receipt(work: Work, range_id: int) -> RangeReceipt | None:
