@@ -16,6 +16,7 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import wait as wait_connections
 from multiprocessing.context import BaseContext
+from pathlib import Path
 
 from tokenization_worker.errors import TemporaryError
 
@@ -23,13 +24,25 @@ WORKER_BYTES = 700 << 20
 """Memory set aside for a worker process: the measured peak is below 600 MB."""
 
 
-def default_processes() -> int:
-    """As many as cores and memory allow."""
+def default_processes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """As many as cores and memory allow: the machine's, or the container's where it has less."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return cores
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(cores, memory * 3 // 4 // WORKER_BYTES))
+    quota, period = _read_limits(cgroup / "cpu.max", 2)
+    if quota is not None and period:
+        cores = min(cores, max(1, quota // period))
+    memory = [limit for limit in _read_limits(cgroup / "memory.max", 1) if limit is not None]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return max(1, min([cores, *(limit * 3 // 4 // WORKER_BYTES for limit in memory)]))
+
+
+def _read_limits(path: Path, count: int) -> list[int | None]:
+    """The `count` numbers of a limit of a control group (v2); None for one that is absent, or "max"."""
+    try:
+        words = path.read_text(encoding="ascii").split()
+    except OSError:
+        words = []
+    return [int(word) if word.isdecimal() else None for word in [*words, *[""] * count][:count]]
 
 
 def start_method(*, may_fork: bool) -> BaseContext:
