@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -217,3 +218,20 @@ def test_a_file_where_a_folder_must_be_is_named(tmp_path: Path, root: str, path:
         put(LocalStore(tmp_path / root), path, b"x")
     assert raised.value.reason == "OutputNotWritable"
     assert (tmp_path / "file").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS], ids=lambda number: os.strerror(number)
+)
+def test_file_system_without_hard_links_is_named_with_a_way_out(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number), source, None, target)
+
+    monkeypatch.setattr(os, "link", refuse)
+    store = LocalStore(tmp_path)
+    with pytest.raises(SpecError, match=r"(?s)makes no hard links.*gs:// URI rather than a mounted bucket"):
+        put(store, "new", b"x")
+    store.close_scratch()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "_tokenization"]
