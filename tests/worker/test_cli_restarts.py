@@ -120,7 +120,12 @@ def test_second_signal_ends_at_once_and_the_same_command_goes_on(long_bench: Ben
 
 def test_ctrl_c_before_anything_is_done_is_no_traceback(bench: Bench) -> None:
     os.mkfifo(bench.folder / "slow.yaml")
-    process = subprocess.Popen([TOKJOB, "run", "slow.yaml"], cwd=bench.folder, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [TOKJOB, "run", "slow.yaml"],
+        cwd=bench.folder,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where a shell started us with `&`
+    )
     writer = os.open(bench.folder / "slow.yaml", os.O_WRONLY)  # returns when the command has opened it
     process.send_signal(signal.SIGINT)
     os.close(writer)
