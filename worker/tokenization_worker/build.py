@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from hashlib import sha256
 
-import google_crc32c
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization_worker import layout
 from tokenization_worker.commit import create_receipt, place, place_bytes
@@ -24,7 +24,7 @@ from tokenization_worker.epochs import require_current
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats import npy
 from tokenization_worker.receipts import ShardReceipt
-from tokenization_worker.segments import SegmentReader
+from tokenization_worker.segments import SegmentReader, crc32c_of
 from tokenization_worker.storage.base import Entry, Store, Upload
 from tokenization_worker.storage.open import open_store
 
@@ -77,18 +77,19 @@ class _ShardWork:
         self.crc32c = 0
         self.sha256 = sha256()
         builder = DocumentsBuilder()
-        self._write_chunk(upload, npy.header(self._task.shard.tokens, self._task.context.numpy_dtype))
+        header = npy.header(self._task.shard.tokens, self._task.context.numpy_dtype)
+        self._write_chunk(upload, np.frombuffer(header, np.uint8))
         for chunk in self._chunks(builder):
             self._write_chunk(upload, chunk)
         self.documents = builder.finish()
         place_bytes(self._store, self._documents_path, self.documents.to_bytes(), allow_replace=self.allow_replace)
 
-    def _write_chunk(self, upload: Upload, chunk: bytes) -> None:
-        self.crc32c = google_crc32c.extend(self.crc32c, chunk)
-        self.sha256.update(chunk)
-        upload.write(chunk)
+    def _write_chunk(self, upload: Upload, chunk: NDArray[np.generic]) -> None:
+        self.crc32c = crc32c_of(chunk, start=self.crc32c)
+        self.sha256.update(chunk.data)
+        upload.write(chunk.data)
 
-    def _chunks(self, builder: DocumentsBuilder) -> Iterator[bytes]:
+    def _chunks(self, builder: DocumentsBuilder) -> Iterator[NDArray[np.unsignedinteger]]:
         """The shard's tokens in order, little-endian; its documents go to `builder` on the way."""
         task, context = self._task, self._task.context
         for piece, digest, files in zip(task.shard.pieces, task.segment_digests, task.slice_files, strict=True):
@@ -106,7 +107,7 @@ class _ShardWork:
                 data = block.tokens[first : piece.end - block.token_start]
                 step = _CHUNK_BYTES // data.itemsize
                 for start in range(0, len(data), step):
-                    yield data[start : start + step].tobytes()
+                    yield data[start : start + step]
 
     def is_same(self, found: Entry) -> bool:
         """Whether the shard that is there holds the bytes that were just written."""

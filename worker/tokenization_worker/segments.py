@@ -51,6 +51,14 @@ class SegmentLost(Exception):
         self.detail = detail
 
 
+def crc32c_of(*arrays: NDArray[np.generic], start: int = 0) -> int:
+    """CRC32C of the bytes of contiguous arrays, one after the other, without a copy of them."""
+    crc = start
+    for array in arrays:
+        crc = google_crc32c.extend(crc, array.view(np.uint8))
+    return crc
+
+
 class SegmentWriter:
     """Appends blocks to an upload; memory is bounded by one block."""
 
@@ -67,17 +75,18 @@ class SegmentWriter:
         lengths: NDArray[np.uint32],
         positions: NDArray[np.int64],
         slices: NDArray[np.uint32],
-    ) -> None:
-        """Write one block. `tokens` is u16 or u32; the other arrays have one entry a document."""
-        crc = 0
-        size = 0
+    ) -> int:
+        """Write one block; returns `crc32c_of(tokens, lengths)`.
+
+        `tokens` is u16 or u32; the other arrays have one entry a document.
+        """
         for array in (tokens, lengths, positions, slices):
-            data = array.tobytes()
-            crc = google_crc32c.extend(crc, data)
-            self._upload.write(data)
-            size += len(data)
+            self._upload.write(array.data)
+        data_crc = crc32c_of(tokens, lengths)
+        crc = crc32c_of(positions, slices, start=data_crc)
         self._blocks.append((stream, crc, len(tokens), len(lengths), self._offset))
-        self._offset += size
+        self._offset += tokens.nbytes + lengths.nbytes + positions.nbytes + slices.nbytes
+        return data_crc
 
     def mark(self) -> int:
         """The number of blocks so far, for `drop_from`."""

@@ -15,7 +15,6 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import pairwise
 
-import google_crc32c
 import numpy as np
 import orjson
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ from tokenization_worker.quarantine import QuarantineList
 from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, FileOutcome, FileSlice
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.receipts import RangeReceipt, SliceResult
-from tokenization_worker.segments import SegmentWriter
+from tokenization_worker.segments import SegmentWriter, crc32c_of
 from tokenization_worker.splits import stream_of
 from tokenization_worker.storage.base import ByteReader, NotFound, PreconditionFailed, Store
 from tokenization_worker.storage.open import open_store
@@ -93,18 +92,18 @@ class _Slice:
         self.detail = detail
         self.tokens = [0] * n_streams
         self.docs = [0] * n_streams
-        self.crc = [0] * n_streams
+        self.crcs: list[list[int]] = [[] for _ in range(n_streams)]
         self.records = 0
         self.quarantined: Counter[str] = Counter()
 
-    def count(self, stream: int, tokens: NDArray[np.unsignedinteger], lengths: NDArray[np.uint32]) -> None:
-        self.tokens[stream] += len(tokens)
-        self.docs[stream] += len(lengths)
-        crc = google_crc32c.extend(self.crc[stream], tokens.tobytes())
-        self.crc[stream] = google_crc32c.extend(crc, lengths.tobytes())
+    def count(self, stream: int, tokens: int, docs: int, crc: int) -> None:
+        """Take one more block's part; `crc` is of its tokens and lengths."""
+        self.tokens[stream] += tokens
+        self.docs[stream] += docs
+        self.crcs[stream].append(crc)
 
     def result(self) -> SliceResult:
-        counts = [self.tokens, self.docs, self.crc, self.records, sorted(self.quarantined.items())]
+        counts = [self.tokens, self.docs, self.crcs, self.records, sorted(self.quarantined.items())]
         return SliceResult(
             file=self.source.file,
             outcome=self.outcome,
@@ -234,12 +233,16 @@ class _RangeWork:
             ) from mismatch
         self.samples += samples
         slices = np.array([part.number for part in owners], dtype=np.uint32)
+        crc = self.segment.append(stream, tokens, lengths, positions, slices)
+        if owners[0] is owners[-1]:  # owners come in order: the whole block is of one slice
+            owners[0].count(stream, len(tokens), len(lengths), crc)
+            return
         first_docs = np.flatnonzero(np.diff(slices, prepend=np.uint32(0xFFFFFFFF))).tolist()
         token_ends = np.cumsum(lengths, dtype=np.int64)
         for first, end in pairwise([*first_docs, len(slices)]):
             token_start = int(token_ends[first - 1]) if first else 0
-            owners[first].count(stream, tokens[token_start : int(token_ends[end - 1])], lengths[first:end])
-        self.segment.append(stream, tokens, lengths, positions, slices)
+            part = tokens[token_start : int(token_ends[end - 1])]
+            owners[first].count(stream, len(part), end - first, crc32c_of(part, lengths[first:end]))
 
 
 def _open(source: FileSlice) -> ByteReader:

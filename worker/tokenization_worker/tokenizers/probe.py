@@ -24,7 +24,7 @@ from tokenization_worker.tokenizers.base import Engine, Tokenizer
 from tokenization_worker.tokenizers.host_files import write_whole
 from tokenization_worker.tokenizers.probe_texts import make_texts
 
-PROBE_VERSION = 1
+PROBE_VERSION = 2
 """Counted up whenever the probe's texts or their comparison change: older verdicts then no longer count."""
 
 _BATCH_CHARACTERS = 1_000_000
