@@ -12,7 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 
 COMMANDS: dict[str, str] = {
     "run": "run a job here, to its index; the same command resumes",
@@ -51,6 +51,8 @@ def _run(command: str, arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from importlib import metadata  # 20 ms, which a run need not wait for
+
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
     parser = argparse.ArgumentParser(

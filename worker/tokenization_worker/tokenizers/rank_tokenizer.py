@@ -77,12 +77,11 @@ def _read_custom(spec: TokenizerSpec, pattern: str, uri: str, data: bytes) -> Ra
         pattern=pattern,
         ranks=ranks,
         special_tokens=specials,
-        reload=lambda: parse_ranks(data),
     )
 
 
 def build_tokenizer(spec: TokenizerSpec, table: RankTable) -> Tokenizer:
-    """A tokenizer from its table, whose ranks are emptied: the engine has its own copy (o200k: 25 MB less)."""
+    """A tokenizer from its table, which it keeps until the accelerated engine is built."""
     import tiktoken
 
     delimiter_id = resolve_delimiter(spec, table.name, table.special_tokens)
@@ -104,7 +103,6 @@ def build_tokenizer(spec: TokenizerSpec, table: RankTable) -> Tokenizer:
     forbidden = forbid_ids(table.special_tokens, delimiter_id)
     check_specials(reference, table.special_tokens, forbidden)
     fingerprint = fingerprint_ranks(table.ranks, table.pattern, table.special_tokens, reference)
-    table.ranks.clear()
     return Tokenizer(
         name=table.name,
         vocab_size=encoding.max_token_value + 1,

@@ -26,13 +26,12 @@ _ENVIRONMENT_LOCK = threading.Lock()
 
 @dataclass(slots=True)
 class RankTable:
-    """What defines a tiktoken encoding. `ranks` may be emptied when it is no longer needed (it is large)."""
+    """What defines a tiktoken encoding. `ranks` is emptied when it is no longer needed (it is large)."""
 
     name: str
     pattern: str
     ranks: dict[bytes, int]
     special_tokens: dict[str, int]
-    reload: Callable[[], dict[bytes, int]]  # the same ranks again
     preset: str | None = None  # the encoding whose pattern and ranks these are
     read_file: Callable[[], bytes] | None = None  # the `*.tiktoken` file, where there is one
 
@@ -52,7 +51,6 @@ def read_named(name: str) -> RankTable:
         pattern=table["pat_str"],
         ranks=table["mergeable_ranks"],
         special_tokens=dict(table["special_tokens"]),
-        reload=lambda: dict(_construct(encoding, folder)["mergeable_ranks"]),
         preset=_rank_encoding(encoding),
         read_file=rank_file.read_bytes if rank_file is not None else None,
     )
@@ -68,7 +66,6 @@ def read_known(encoding: str, data: bytes) -> RankTable:
         pattern=table["pat_str"],
         ranks=table["mergeable_ranks"],
         special_tokens=dict(table["special_tokens"]),
-        reload=lambda: parse_ranks(data),
         preset=encoding,
         read_file=lambda: data,
     )
