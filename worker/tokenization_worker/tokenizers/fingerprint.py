@@ -32,13 +32,13 @@ def fingerprint_ranks(
     ranks: Mapping[bytes, int], pattern: str, special_tokens: Mapping[str, int], reference: Engine
 ) -> str:
     """Of an encoding of tiktoken's kind: ranks in rank order, pattern, specials."""
-    ordered = sorted(ranks.items(), key=lambda item: item[1])
-    lengths = np.fromiter((len(token) for token, _ in ordered), np.uint32, len(ordered))
-    values = np.fromiter((rank for _, rank in ordered), np.uint32, len(ordered))
+    tokens = sorted(ranks, key=ranks.__getitem__)
+    lengths = np.fromiter(map(len, tokens), np.uint32, len(tokens))
+    values = np.fromiter(map(ranks.__getitem__, tokens), np.uint32, len(tokens))
     return _digest(
         reference,
         kind=b"ranks",
-        tokens=b"".join(token for token, _ in ordered),
+        tokens=b"".join(tokens),
         lengths=lengths.astype("<u4").tobytes(),
         ranks=values.astype("<u4").tobytes(),
         pattern=pattern.encode(),
