@@ -6,9 +6,9 @@ function of the receipts, so it does not matter how often this is started and in
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -38,18 +38,25 @@ from tokenization_worker.tokenizers.base import Tokenizer
 
 @dataclass(slots=True)
 class FileTotals:
-    """One file's row of files.jsonl.zst; counts are of all its slices, per stream where lists."""
+    """One file's row of files.jsonl.zst; counts are of all its slices, per stream where lists.
 
+    There may be a million of them: what most files do not have takes no room.
+    """
+
+    documents: list[int]
+    tokens: list[int]
+    records: int = 0
     outcome: str = FileOutcome.READ
     detail: str = ""
-    documents: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    quarantined: Counter[str] = field(default_factory=Counter)
-    lines_before: list[tuple[int, int, int]] = field(default_factory=list)  # (range, slice, records before)
+    quarantined: Counter[str] | None = None
 
     @property
     def is_read(self) -> bool:
         return self.outcome == FileOutcome.READ
+
+
+LinesBefore = dict[tuple[int, int], int]
+"""(range, slice) -> records of its file before it; for ranges that have unusable documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +73,25 @@ class Totals:
         return self.written + self.quarantined.total()
 
 
-def add_up_files(plan: Plan, ledger: Ledger, n_streams: int) -> list[FileTotals]:
+def add_up_files(plan: Plan, ledger: Ledger, n_streams: int) -> tuple[list[FileTotals], LinesBefore]:
     """Per file, from the receipts of all its slices; needs every receipt."""
     files = [FileTotals(documents=[0] * n_streams, tokens=[0] * n_streams) for _ in plan.files]
-    records: defaultdict[int, int] = defaultdict(int)
+    lines_before: LinesBefore = {}
     for range_id in range(plan.n_ranges):
-        for number, result in enumerate(ledger.ranges[range_id].slices):
+        receipt = ledger.ranges[range_id]
+        for number, result in enumerate(receipt.slices):
             totals = files[result.file]
-            totals.lines_before.append((range_id, number, records[result.file]))
-            records[result.file] += result.records
+            if receipt.quarantine_digest:
+                lines_before[range_id, number] = totals.records
+            totals.records += result.records
             if not result.is_read:
                 totals.outcome, totals.detail = result.outcome, result.detail or totals.detail
             for stream in range(n_streams):
                 totals.documents[stream] += result.docs[stream]
                 totals.tokens[stream] += result.tokens[stream]
-            totals.quarantined.update(result.quarantined)
-    return files
+            if result.quarantined:
+                totals.quarantined = (totals.quarantined or Counter()) + Counter(result.quarantined)
+    return files, lines_before
 
 
 def add_up(files: Iterable[FileTotals]) -> Totals:
@@ -93,7 +103,7 @@ def add_up(files: Iterable[FileTotals]) -> Totals:
         if totals.is_read:
             written += sum(totals.documents)
             tokens += sum(totals.tokens)
-            quarantined.update(totals.quarantined)
+            quarantined.update(totals.quarantined or {})
         else:
             dropped[totals.outcome] += 1
     return Totals(written, quarantined, tokens, dropped)
@@ -125,7 +135,7 @@ def commit(
     store: Store, plan: Plan, context: RunContext, ledger: Ledger, tokenizer: Tokenizer, limits: RunLimits
 ) -> Index:
     """Check everything and write the index; returns the one that is there. Needs a complete ledger."""
-    files = add_up_files(plan, ledger, context.streams.count)
+    files, lines_before = add_up_files(plan, ledger, context.streams.count)
     totals = add_up(files)
     check_limits(store, totals, limits.max_quarantined, context.epoch)
     shards = _ordered_shards(context, ledger)
@@ -135,15 +145,17 @@ def commit(
     if context.epoch:
         _remove_voided_shards(store, context, shards)
     tables = {
-        layout.SHARDS_TABLE: [_shard_row(shard) for shard in shards],
-        layout.FILES_TABLE: [_file_row(plan, i, item) for i, item in enumerate(files)],
-        layout.QUARANTINE_TABLE: list(_quarantine_rows(store, plan, context, ledger, files)),
+        layout.SHARDS_TABLE: _json_lines(_shard_row(shard) for shard in shards),
+        layout.FILES_TABLE: _json_lines(_file_row(plan, i, item) for i, item in enumerate(files)),
+        layout.QUARANTINE_TABLE: _json_lines(
+            _quarantine_rows(store, plan, context, ledger, lambda file: files[file].is_read, lines_before)
+        ),
     }
-    for path, rows in tables.items():
+    for path, content in tables.items():
         place_bytes(
             store,
             path,
-            zstd.compress(_json_lines(rows)),
+            zstd.compress(content),
             allow_replace=lambda: require_current(store, context.epoch),
         )
     index = _index(store, plan, context, ledger, tokenizer, totals, shards, tables)
@@ -223,7 +235,7 @@ def _file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
     if not totals.is_read:
         nothing = {"read": None, "documents": None, "tokens": None, "quarantined": None}
         return row | {"outcome": totals.outcome, "detail": totals.detail} | nothing
-    quarantined = totals.quarantined.total()
+    quarantined = totals.quarantined.total() if totals.quarantined else 0
     return row | {
         "outcome": totals.outcome,
         "detail": "",
@@ -235,14 +247,18 @@ def _file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
 
 
 def _quarantine_rows(
-    store: Store, plan: Plan, context: RunContext, ledger: Ledger, files: list[FileTotals]
+    store: Store,
+    plan: Plan,
+    context: RunContext,
+    ledger: Ledger,
+    is_read: Callable[[int], bool],
+    lines_before: LinesBefore,
 ) -> Iterator[dict[str, Any]]:
     """All unusable documents of files that were read, in source order, with line numbers."""
-    lines_before = {(r, n): before for totals in files for r, n, before in totals.lines_before}
     for range_id in range(plan.n_ranges):
         digest = ledger.ranges[range_id].quarantine_digest
         for row in read_range_list(store, context.epoch, range_id, digest):
-            if files[row["file"]].is_read:
+            if is_read(row["file"]):
                 number = row.pop("slice")
                 row["record"] += lines_before[range_id, number] + 1
                 yield row
@@ -260,7 +276,7 @@ def _index(
     tokenizer: Tokenizer,
     totals: Totals,
     shards: list[ShardReceipt],
-    tables: dict[str, list[dict[str, Any]]],
+    tables: dict[str, bytes],
 ) -> Index:
     content: Index = {
         "formatVersion": FORMAT_VERSION,
@@ -288,8 +304,8 @@ def _index(
     # A name is only a way to find a tokenizer: the dataset is the same under another one.
     anonymous = {key: value for key, value in content["tokenizer"].items() if key != "name"}
     digest = sha256(dump_record(content | {"tokenizer": anonymous}))
-    digest.update(_json_lines(tables[layout.SHARDS_TABLE]))
-    digest.update(_json_lines(tables[layout.QUARANTINE_TABLE]))
+    digest.update(tables[layout.SHARDS_TABLE])
+    digest.update(tables[layout.QUARANTINE_TABLE])
     receipts = ledger.ranges.values()
     return content | {
         "digest": digest.hexdigest(),
