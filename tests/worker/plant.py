@@ -190,9 +190,9 @@ class Planter:
                 streams = [[d for d in mine if d.stream == stream] for stream in range(self._streams.count)]
                 item["docs"] = [len(documents) for documents in streams]
                 item["tokens"] = [sum(len(d.tokens) for d in documents) for documents in streams]
-                crc = [_slice_crc(documents, self.facts.dtype) for documents in streams]
+                crcs = [_block_crcs(documents, self.facts.dtype) for documents in streams]
                 quarantined = sorted(item["quarantined"].items())
-                counts = [item["tokens"], item["docs"], crc, item["records"], quarantined]
+                counts = [item["tokens"], item["docs"], crcs, item["records"], quarantined]
                 item["digest"] = sha256(orjson.dumps(counts)).hexdigest()[:32]
             _write_record(path, receipt)
         kept = set()
@@ -218,7 +218,9 @@ class Planter:
                 path.unlink()
 
     def _write_table(self, path: str, rows: Sequence[Row]) -> None:
-        (self.output / path).write_bytes(zstd.compress(_json_lines(rows)))
+        compressor = zstd.ZstdCompressor()  # as a stream, whose frame does not say how long it is
+        parts = [compressor.compress(_json_lines([row])) for row in rows]
+        (self.output / path).write_bytes(b"".join([*parts, compressor.flush()]))
 
     def _write_index(self, shard_rows: list[Row]) -> None:
         written = len(self.documents)
@@ -255,12 +257,13 @@ def _is_inside(position: int, piece: FileSlice) -> bool:
     return piece.start <= position and (piece.end < 0 or position < piece.end)
 
 
-def _slice_crc(documents: list[Document], dtype: np.dtype[np.unsignedinteger]) -> int:
+def _block_crcs(documents: list[Document], dtype: np.dtype[np.unsignedinteger]) -> list[int]:
+    """Of the one block that a slice of a small file makes, if it has documents."""
     if not documents:
-        return 0
+        return []
     tokens = np.array([token for document in documents for token in document.tokens], dtype=dtype)
     lengths = np.array([len(document.tokens) for document in documents], dtype=np.uint32)
-    return google_crc32c.extend(google_crc32c.value(tokens.tobytes()), lengths.tobytes())
+    return [google_crc32c.extend(google_crc32c.value(tokens.tobytes()), lengths.tobytes())]
 
 
 def _write_record(path: Path, record: Row) -> None:

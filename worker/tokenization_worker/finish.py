@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -144,21 +144,21 @@ def commit(
     _check_shards(store, shards)
     if context.epoch:
         _remove_voided_shards(store, context, shards)
+    content = _describe(plan, context, tokenizer, totals, shards)
+    digest = _begin_digest(content)
+    unusable = _quarantine_rows(store, plan, context, ledger, lambda file: files[file].is_read, lines_before)
     tables = {
-        layout.SHARDS_TABLE: _json_lines(_shard_row(shard) for shard in shards),
-        layout.FILES_TABLE: _json_lines(_file_row(plan, i, item) for i, item in enumerate(files)),
-        layout.QUARANTINE_TABLE: _json_lines(
-            _quarantine_rows(store, plan, context, ledger, lambda file: files[file].is_read, lines_before)
-        ),
+        layout.SHARDS_TABLE: _pack(map(_shard_row, shards), digest),
+        layout.QUARANTINE_TABLE: _pack(unusable, digest),
+        layout.FILES_TABLE: _pack(_file_row(plan, i, item) for i, item in enumerate(files)),
     }
-    for path, content in tables.items():
-        place_bytes(
-            store,
-            path,
-            zstd.compress(content),
-            allow_replace=lambda: require_current(store, context.epoch),
-        )
-    index = _index(store, plan, context, ledger, tokenizer, totals, shards, tables)
+    for path, packed in tables.items():
+        place_bytes(store, path, packed, allow_replace=lambda: require_current(store, context.epoch))
+    index = content | {
+        "digest": digest.hexdigest(),
+        "dataKey": plan.data_key,
+        "run": _describe_run(store, plan, context, ledger, tokenizer),
+    }
     seal_epoch(store, context.epoch)
     if not create_bytes(store, layout.INDEX, dump_record(index)):
         found = read_index(store)
@@ -264,21 +264,35 @@ def _quarantine_rows(
                 yield row
 
 
-def _json_lines(rows: Iterable[dict[str, Any]]) -> bytes:
-    return b"".join(orjson.dumps(row) + b"\n" for row in rows)
+class Digest(Protocol):
+    """What hashlib gives."""
+
+    def update(self, data: bytes, /) -> None: ...
+    def hexdigest(self) -> str: ...
 
 
-def _index(
-    store: Store,
-    plan: Plan,
-    context: RunContext,
-    ledger: Ledger,
-    tokenizer: Tokenizer,
-    totals: Totals,
-    shards: list[ShardReceipt],
-    tables: dict[str, bytes],
+def _json_line(row: dict[str, Any]) -> bytes:
+    return orjson.dumps(row) + b"\n"
+
+
+def _pack(rows: Iterable[dict[str, Any]], *digests: Digest) -> bytes:
+    """JSON lines under zstd, a row at a time; `digests` see the lines."""
+    compressor = zstd.ZstdCompressor()
+    parts = []
+    for row in rows:
+        line = _json_line(row)
+        for digest in digests:
+            digest.update(line)
+        if part := compressor.compress(line):
+            parts.append(part)
+    return b"".join([*parts, compressor.flush()])
+
+
+def _describe(
+    plan: Plan, context: RunContext, tokenizer: Tokenizer, totals: Totals, shards: list[ShardReceipt]
 ) -> Index:
-    content: Index = {
+    """What the index says of the data: the same for every run that makes this dataset."""
+    return {
         "formatVersion": FORMAT_VERSION,
         "keyVersion": KEY_VERSION,
         "data": plan.data,
@@ -301,26 +315,29 @@ def _index(
         },
         "tokens": totals.tokens,
     }
-    # A name is only a way to find a tokenizer: the dataset is the same under another one.
+
+
+def _begin_digest(content: Index) -> Digest:
+    """The dataset's digest before its tables: a tokenizer's name is only a way to find it, and does not count."""
     anonymous = {key: value for key, value in content["tokenizer"].items() if key != "name"}
-    digest = sha256(dump_record(content | {"tokenizer": anonymous}))
-    digest.update(tables[layout.SHARDS_TABLE])
-    digest.update(tables[layout.QUARANTINE_TABLE])
+    return sha256(dump_record(content | {"tokenizer": anonymous}))
+
+
+def _describe_run(
+    store: Store, plan: Plan, context: RunContext, ledger: Ledger, tokenizer: Tokenizer
+) -> dict[str, Any]:
+    """What the index says of the run: it may differ from run to run."""
     receipts = ledger.ranges.values()
-    return content | {
-        "digest": digest.hexdigest(),
-        "dataKey": plan.data_key,
-        "run": {
-            "runKey": plan.run_key,
-            "planId": plan.plan_id,
-            "epoch": context.epoch,
-            "engine": context.engine,
-            "documentsCompared": sum(receipt.samples for receipt in receipts),
-            "textBytes": sum(receipt.text_bytes for receipt in receipts),
-            "libraries": tokenizer.libraries,
-            "tokenizer": _tokenizer_source(context.data.tokenizer),
-            "epochs": [entry for entry in current_epoch(store).history if "voids" in entry],
-        },
+    return {
+        "runKey": plan.run_key,
+        "planId": plan.plan_id,
+        "epoch": context.epoch,
+        "engine": context.engine,
+        "documentsCompared": sum(receipt.samples for receipt in receipts),
+        "textBytes": sum(receipt.text_bytes for receipt in receipts),
+        "libraries": tokenizer.libraries,
+        "tokenizer": _tokenizer_source(context.data.tokenizer),
+        "epochs": [entry for entry in current_epoch(store).history if "voids" in entry],
     }
 
 
@@ -346,5 +363,5 @@ def _split_entry(name: str, shards: list[ShardReceipt]) -> dict[str, Any]:
         "documents": sum(shard.documents for shard in mine),
         "tokens": sum(shard.tokens for shard in mine),
         "shards": len(mine),
-        "digest": sha256(_json_lines([_shard_row(shard) for shard in mine])).hexdigest(),
+        "digest": sha256(b"".join(_json_line(_shard_row(shard)) for shard in mine)).hexdigest(),
     }
