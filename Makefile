@@ -46,10 +46,13 @@ chaos: install  ## kill a run KILLS times at random and aimed moments, compare b
 bench: install  ## compare with the leanest loop and with peers (CORPUS=folder of .jsonl.zst)
 	$(BIN)/python benchmarks/compare.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
 
-memory: install  ## peak memory of a worker on hostile inputs (writes some 8 GB below TMPDIR)
+startup: install  ## time a run on 1 MB and `tokjob --help`
+	$(BIN)/python benchmarks/startup.py
+
+memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 GB below TMPDIR)
 	$(BIN)/python benchmarks/memory.py
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test lint format generate chaos bench memory clean
+.PHONY: help install run test lint format generate chaos bench startup memory clean
