@@ -1,4 +1,4 @@
-"""The end of a run: check the sums, write the tables, seal the epoch, write the index, clean up.
+"""The end of a run: check the sums, write the tables, seal the epoch, write the index.
 
 Nothing is committed before the index, and the index is written last, create-only. Every table is a pure
 function of the receipts, so it does not matter how often this is started and interrupted.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -17,12 +16,11 @@ import orjson
 from tokenization_worker import layout
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
-from tokenization_worker.api.quantities import Limit
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.commit import Disagreement, create_bytes, dump_record, place_bytes
 from tokenization_worker.context import RunContext
 from tokenization_worker.epochs import current_epoch, require_current, seal_epoch
-from tokenization_worker.errors import DataError, TemporaryError
+from tokenization_worker.errors import TemporaryError
 from tokenization_worker.formats import npy
 from tokenization_worker.index import FORMAT_VERSION, Index, read_index
 from tokenization_worker.ledger import Ledger
@@ -34,101 +32,15 @@ from tokenization_worker.readers.documents import FileOutcome
 from tokenization_worker.receipts import ShardReceipt
 from tokenization_worker.storage.base import Store
 from tokenization_worker.tokenizers.base import Tokenizer
-
-
-@dataclass(slots=True)
-class FileTotals:
-    """One file's row of files.jsonl.zst; counts are of all its slices, per stream where lists.
-
-    There may be a million of them: what most files do not have takes no room.
-    """
-
-    documents: list[int]
-    tokens: list[int]
-    records: int = 0
-    outcome: str = FileOutcome.READ
-    detail: str = ""
-    quarantined: Counter[str] | None = None
-
-    @property
-    def is_read(self) -> bool:
-        return self.outcome == FileOutcome.READ
-
-
-LinesBefore = dict[tuple[int, int], int]
-"""(range, slice) -> records of its file before it; for ranges that have unusable documents."""
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """The whole run's sums; dropped files count in `dropped` only."""
-
-    written: int
-    quarantined: Counter[str]
-    tokens: int
-    dropped: Counter[str]
-
-    @property
-    def read(self) -> int:
-        return self.written + self.quarantined.total()
-
-
-def add_up_files(plan: Plan, ledger: Ledger, n_streams: int) -> tuple[list[FileTotals], LinesBefore]:
-    """Per file, from the receipts of all its slices; needs every receipt."""
-    files = [FileTotals(documents=[0] * n_streams, tokens=[0] * n_streams) for _ in plan.files]
-    lines_before: LinesBefore = {}
-    for range_id in range(plan.n_ranges):
-        receipt = ledger.ranges[range_id]
-        for number, result in enumerate(receipt.slices):
-            totals = files[result.file]
-            if receipt.quarantine_digest:
-                lines_before[range_id, number] = totals.records
-            totals.records += result.records
-            if not result.is_read:
-                totals.outcome, totals.detail = result.outcome, result.detail or totals.detail
-            for stream in range(n_streams):
-                totals.documents[stream] += result.docs[stream]
-                totals.tokens[stream] += result.tokens[stream]
-            if result.quarantined:
-                totals.quarantined = (totals.quarantined or Counter()) + Counter(result.quarantined)
-    return files, lines_before
-
-
-def add_up(files: Iterable[FileTotals]) -> Totals:
-    """The sums over files; a dropped file has no documents."""
-    written, tokens = 0, 0
-    quarantined: Counter[str] = Counter()
-    dropped: Counter[str] = Counter()
-    for totals in files:
-        if totals.is_read:
-            written += sum(totals.documents)
-            tokens += sum(totals.tokens)
-            quarantined.update(totals.quarantined or {})
-        else:
-            dropped[totals.outcome] += 1
-    return Totals(written, quarantined, tokens, dropped)
-
-
-def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int) -> None:
-    """Raise QuarantineExceeded or NoDocuments; judged at the end, when the number read is known."""
-    count = totals.quarantined.total()
-    where = f"{store.uri}/{layout.quarantine_prefix(epoch)}"
-    reasons = ", ".join(f"{reason} {n:,}" for reason, n in totals.quarantined.most_common(3))
-    if count > limit.allowed(totals.read):
-        raise DataError(
-            "QuarantineExceeded",
-            f"{count:,} of {totals.read:,} documents are unusable ({reasons}); maxQuarantined allows "
-            f"{limit.allowed(totals.read):,}; they are listed in {where}",
-            next_step="look at the list; mend the source or raise maxQuarantined and start again (nothing is redone)",
-        )
-    if not totals.written:
-        raise DataError(
-            "NoDocuments",
-            f"no document was written: {totals.read:,} read, {count:,} unusable"
-            + (f" ({reasons}; listed in {where})" if count else "")
-            + f", {totals.dropped.total():,} files dropped",
-            next_step="check source.uris and source.textField",
-        )
+from tokenization_worker.totals import (
+    FileTotals,
+    LinesBefore,
+    Totals,
+    add_up,
+    add_up_files,
+    check_conservation,
+    check_limits,
+)
 
 
 def commit(
@@ -140,7 +52,7 @@ def commit(
     check_limits(store, totals, limits.max_quarantined, context.epoch)
     shards = _ordered_shards(context, ledger)
     context.streams.require_all_filled(_shards_per_stream(context, shards))
-    _check_conservation(totals, shards)
+    check_conservation(totals, shards)
     _check_shards(store, shards)
     if context.epoch:
         _remove_voided_shards(store, context, shards)
@@ -182,16 +94,6 @@ def _shards_per_stream(context: RunContext, shards: list[ShardReceipt]) -> list[
         return [len(shards)]
     names = Counter(shard.split for shard in shards)
     return [names[split.name] for split in context.data.output.splits]
-
-
-def _check_conservation(totals: Totals, shards: list[ShardReceipt]) -> None:
-    in_shards = sum(shard.tokens for shard in shards)
-    if in_shards != totals.tokens:
-        raise Disagreement(
-            "NotConserved",
-            f"receipts count {totals.tokens:,} tokens in files and {in_shards:,} in shards",
-            next_step="this is a bug: please report it with the _tokenization folder",
-        )
 
 
 def _check_shards(store: Store, shards: list[ShardReceipt]) -> None:
