@@ -16,9 +16,8 @@ Before = Callable[[Task], None]
 class InlineExecutor:
     """Runs a task when somebody waits for it. `before` is called with every task first, and may raise."""
 
-    slots = 1
-
-    def __init__(self, before: Before) -> None:
+    def __init__(self, before: Before, slots: int) -> None:
+        self.slots = slots
         self._before = before
         self._tasks: list[Task] = []
 
@@ -42,6 +41,6 @@ class InlineExecutor:
         return []
 
 
-def inline(before: Before = lambda task: None) -> Callable[[Prepared, RunContext], InlineExecutor]:
+def inline(before: Before = lambda task: None, slots: int = 1) -> Callable[[Prepared, RunContext], InlineExecutor]:
     """What `run_job` takes as `executor`."""
-    return lambda prepared, context: InlineExecutor(before)
+    return lambda prepared, context: InlineExecutor(before, slots)

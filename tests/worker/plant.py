@@ -190,10 +190,17 @@ class Planter:
                 streams = [[d for d in mine if d.stream == stream] for stream in range(self._streams.count)]
                 item["docs"] = [len(documents) for documents in streams]
                 item["tokens"] = [sum(len(d.tokens) for d in documents) for documents in streams]
-                crcs = [_block_crcs(documents, self.facts.dtype) for documents in streams]
+                crcs = [_checksums(documents, self.facts.dtype) for documents in streams]
                 quarantined = sorted(item["quarantined"].items())
-                counts = [item["tokens"], item["docs"], crcs, item["records"], quarantined]
-                item["digest"] = sha256(orjson.dumps(counts)).hexdigest()[:32]
+                counts = [
+                    item["tokens"],
+                    item["docs"],
+                    [tokens for tokens, _ in crcs],
+                    [lengths for _, lengths in crcs],
+                ]
+                item["digest"] = sha256(orjson.dumps([*counts, item["records"], quarantined])).hexdigest()[:32]
+            digests = [(i, item["digest"]) for i, item in enumerate(receipt["slices"]) if item["outcome"] == "Read"]
+            receipt["segment_digest"] = sha256(orjson.dumps(digests)).hexdigest()[:32]
             _write_record(path, receipt)
         kept = set()
         for row in shard_rows:
@@ -257,13 +264,11 @@ def _is_inside(position: int, piece: FileSlice) -> bool:
     return piece.start <= position and (piece.end < 0 or position < piece.end)
 
 
-def _block_crcs(documents: list[Document], dtype: np.dtype[np.unsignedinteger]) -> list[int]:
-    """Of the one block that a slice of a small file makes, if it has documents."""
-    if not documents:
-        return []
+def _checksums(documents: list[Document], dtype: np.dtype[np.unsignedinteger]) -> tuple[int, int]:
+    """CRC32C of the documents' tokens, and of their lengths."""
     tokens = np.array([token for document in documents for token in document.tokens], dtype=dtype)
     lengths = np.array([len(document.tokens) for document in documents], dtype=np.uint32)
-    return [google_crc32c.extend(google_crc32c.value(tokens.tobytes()), lengths.tobytes())]
+    return google_crc32c.value(tokens.tobytes()), google_crc32c.value(lengths.tobytes())
 
 
 def _write_record(path: Path, record: Row) -> None:

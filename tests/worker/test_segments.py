@@ -13,12 +13,16 @@ import pytest
 from corpus import BAD_LINES, Corpus, CorpusWriter, take_documents
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inline import inline
 from runs import command, difference, leftovers, make_job, read_index, run_command
 
+from tokenization_worker import tokenize
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.commit import Disagreement
+from tokenization_worker.context import BuildTask
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Event, Progress
+from tokenization_worker.executors.base import Task
 from tokenization_worker.receipts import RangeReceipt
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.segments import MAGIC, SegmentLost, SegmentReader, SegmentWriter
@@ -26,11 +30,14 @@ from tokenization_worker.storage.local import LocalStore
 from tokenization_worker.work import Stopped
 
 U16, U32 = np.dtype("<u2"), np.dtype("<u4")
+DIGEST = "0123456789abcdef" * 2
 Written = list[tuple[int, list[int], bool]]
 """(stream, tokens of each document, whether the block is dropped afterwards), a row a block."""
 
 
-def write_segment(store: LocalStore, path: str, blocks: Written, dtype: np.dtype[np.unsignedinteger]) -> str:
+def write_segment(
+    store: LocalStore, path: str, blocks: Written, dtype: np.dtype[np.unsignedinteger], digest: str = DIGEST
+) -> str:
     """A segment whose n-th token is n, counted over all blocks; returns its digest."""
     with store.upload(path, durable=False) as upload:
         writer = SegmentWriter(upload, n_streams=3)
@@ -47,7 +54,7 @@ def write_segment(store: LocalStore, path: str, blocks: Written, dtype: np.dtype
             number += sum(lengths)
             if is_dropped:
                 writer.drop_from(mark)
-        size, digest = writer.finish()
+        size = writer.finish(digest)
         assert upload.commit().size == size
     store.close_scratch()
     return digest
@@ -151,7 +158,7 @@ def test_a_torn_segment_is_lost(torn: str, tmp_path: Path) -> None:
 def test_a_missing_segment_and_another_ranges_segment_are_lost(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     digest = write_segment(store, "segment", SMALL, U16)
-    write_segment(store, "other", [(0, [3, 0, 2], False), (1, [4], False), (0, [1, 2], False)], U16)
+    write_segment(store, "other", SMALL, U16, digest=DIGEST[::-1])
     (tmp_path / "other").rename(tmp_path / "segment")
     with pytest.raises(SegmentLost, match="not the segment of its receipt"):
         read_everything(store, digest)
@@ -313,3 +320,50 @@ def test_a_damaged_file_is_described_alike_by_whoever_found_its_verdict(tmp_path
     table = "_tokenization/files.jsonl.zst"
     assert (tmp_path / "out" / table).read_bytes() == (tmp_path / "expected" / table).read_bytes()
     assert difference(tmp_path / "out", tmp_path / "expected") is None
+
+
+@pytest.mark.parametrize("block_bytes", [1 << 20, 5_000], ids=["same-blocks", "other-blocks"])
+def test_a_range_with_a_dropped_file_in_its_middle_can_be_done_again(
+    block_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first time its small files stand in blocks of their own, the second time together, or cut otherwise."""
+    writer = CorpusWriter(tmp_path / "source")
+    writer.jsonl(take_documents(20_000), pack="zstd")
+    writer.truncated_zstd(take_documents(3_000_000))
+    writer.jsonl(take_documents(20_000, first=50), pack="zstd")
+    corpus = writer.finish()
+
+    def run(token: str) -> None:
+        fields = {"rerunToken": token, "maxCorruptFiles": 1, "output": {"shards": {"tokens": 1_000}}}
+        run_job(make_job(corpus.folder, tmp_path / "out", {"tokenizer": {"name": "bytes"}}, fields), executor=inline())
+
+    run("1")
+    index = read_index(tmp_path / "out")
+    assert index["conservation"]["files"]["Read"] == 2
+    shards = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.npy")}
+    for path in shards:
+        path.unlink()
+    monkeypatch.setattr(tokenize, "BLOCK_BYTES", block_bytes)
+    run("2")
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.npy")} == shards
+
+
+def test_a_segment_that_many_builds_find_torn_is_lost_once(tmp_path: Path) -> None:
+    writer = CorpusWriter(tmp_path / "source")
+    writer.jsonl(take_documents(20_000))
+    corpus = writer.finish()
+    torn: list[Path] = []
+
+    def tear(task: Task) -> None:
+        segment = tmp_path / "out" / "_tokenization" / "ledger" / "0" / "segments" / "00000000"
+        if isinstance(task, BuildTask) and not torn:
+            torn.append(segment)
+            empty(segment)
+
+    fields = {"tokenizer": {"name": "bytes"}, "output": {"shards": {"tokens": 1_000}}}
+    done = run_job(make_job(corpus.folder, tmp_path / "out", fields), executor=inline(tear, slots=8))
+    assert torn
+    assert done.shards > 8
+    fresh = run_job(make_job(corpus.folder, tmp_path / "fresh", fields), executor=inline())
+    assert fresh.shards == done.shards
+    assert difference(tmp_path / "out", tmp_path / "fresh") is None

@@ -6,8 +6,12 @@ at token bytes: it says how many documents and tokens each slice of the range ga
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from typing import Any, Self
+
+import orjson
 
 from tokenization_worker.readers.documents import FileOutcome
 
@@ -16,7 +20,8 @@ from tokenization_worker.readers.documents import FileOutcome
 class SliceResult:
     """What one file slice gave: `tokens[s]`, `docs[s]` per stream; zeros unless it was read to its end.
 
-    `digest` covers the counts and token bytes. `records` counts lines (rows, pieces), blank ones too.
+    `digest` covers the counts and the checksums of tokens and document lengths. `records` counts lines (rows,
+    pieces), blank ones too.
     """
 
     file: int
@@ -35,6 +40,12 @@ class SliceResult:
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
         return cls(**{**value, "tokens": tuple(value["tokens"]), "docs": tuple(value["docs"])})
+
+
+def segment_digest(slices: Iterable[SliceResult]) -> str:
+    """Identifies what the streams of a range's segment hold: the slices that were read, in order."""
+    digests = [(number, result.digest) for number, result in enumerate(slices) if result.is_read]
+    return sha256(orjson.dumps(digests)).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class Schedule:
         self._again: deque[int] = deque()
         self._redoing: set[int] = set()
         self._losses: dict[int, int] = {}
+        self._losses_before: dict[tuple[str, int], dict[int, int]] = {}
         self._to_build: deque[ShardPlan] = deque()
         self._uses: dict[int, int] = {}
         self._unreleased: deque[int] = deque(range(plan.n_ranges))
@@ -95,17 +96,24 @@ class Schedule:
         for range_id in {piece.range_id for piece in shard.pieces}:
             self._uses[range_id] -= 1
 
-    def segment_lost(self, shard: ShardPlan, range_id: int, detail: str) -> None:
-        """A build found a segment missing or torn: tokenize its range again, then build again."""
-        self._losses[range_id] = self._losses.get(range_id, 0) + 1
-        if self._losses[range_id] > _MAX_LOSSES:
+    def segment_lost(self, shard: ShardPlan, range_id: int, detail: str) -> bool:
+        """A build found a segment missing or torn: tokenize its range again, then build again.
+
+        True for the first to say so; several builds that were under way may find the same loss.
+        """
+        self._to_build.append(shard)
+        losses = self._losses.get(range_id, 0)
+        if losses > self._losses_before[shard.name.split, shard.name.index][range_id]:
+            return False
+        self._losses[range_id] = losses + 1
+        if losses + 1 >= _MAX_LOSSES:
             raise TemporaryError(
                 "SegmentLost",
                 f"the segment of range {range_id} was lost {_MAX_LOSSES} times: {detail}",
                 next_step="check the disk, or whether something deletes files below _tokenization/",
             )
         self._ledger.segments.discard(range_id)
-        self._to_build.append(shard)
+        return True
 
     def releasable(self) -> Iterator[int]:
         """Ranges whose segment no shard needs any more, each once."""
@@ -159,6 +167,8 @@ class Schedule:
 
     def _build_task(self, shard: ShardPlan) -> BuildTask:
         receipts = [self._ledger.ranges[piece.range_id] for piece in shard.pieces]
+        losses = {piece.range_id: self._losses.get(piece.range_id, 0) for piece in shard.pieces}
+        self._losses_before[shard.name.split, shard.name.index] = losses
         return BuildTask(
             context=self._context,
             shard=shard,

@@ -7,18 +7,19 @@ A segment is a run of blocks and a footer. A block holds documents of one stream
     positions  i64[n_docs]       byte offset of its record in the decompressed file; Parquet: row number
     slices     u32[n_docs]       which slice of the range it came from
 
-    footer     zero or more rows of BLOCK, then u64 number of rows, then the magic
+    footer     zero or more rows of BLOCK, then TAIL
 
-All numbers are little-endian. Every block carries its CRC32C in the footer, so that a segment torn by a
-power failure is found out (and its range tokenized again) rather than copied into a shard. Blocks of a file
-that turned out damaged stay where they are but belong to no stream, so positions never depend on them.
+All numbers are little-endian. Every block carries its CRC32C in the footer, and the footer its own, so that a
+segment torn by a power failure is found out (and its range tokenized again) rather than copied into a shard.
+Blocks of a file that turned out damaged stay where they are but belong to no stream, so positions never depend
+on them. What identifies a segment is what its streams hold; how that is cut into blocks may differ from writer
+to writer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 
 import google_crc32c
 import numpy as np
@@ -30,13 +31,21 @@ MAGIC = b"TOKSEG1\n"
 BLOCK = np.dtype(
     [
         ("stream", "<u4"),
-        ("crc32c", "<u4"),
+        ("crc32c", "<u4"),  # of the whole block, going on from `crc32c_start`
+        ("crc32c_start", "<u4"),
         ("n_tokens", "<i8"),
         ("n_docs", "<i8"),
         ("offset", "<i8"),
     ]
 )
-
+TAIL = np.dtype(
+    [
+        ("n_blocks", "<i8"),
+        ("digest", "V16"),  # of the receipt that this segment belongs to
+        ("crc32c", "<u4"),  # of the rows, and of the fields before
+        ("magic", "V8"),
+    ]
+)
 
 DROPPED = 0xFFFFFFFF
 """The stream of blocks that nobody reads."""
@@ -64,7 +73,7 @@ class SegmentWriter:
 
     def __init__(self, upload: Upload, n_streams: int) -> None:
         self._upload = upload
-        self._blocks: list[tuple[int, int, int, int, int]] = []
+        self._blocks: list[tuple[int, int, int, int, int, int]] = []
         self._offset = 0
         self.n_streams = n_streams
 
@@ -75,18 +84,20 @@ class SegmentWriter:
         lengths: NDArray[np.uint32],
         positions: NDArray[np.int64],
         slices: NDArray[np.uint32],
+        *,
+        crc_start: int = 0,
     ) -> int:
-        """Write one block; returns `crc32c_of(tokens, lengths)`.
+        """Write one block; returns `crc32c_of(tokens, start=crc_start)`, so that tokens are summed once.
 
         `tokens` is u16 or u32; the other arrays have one entry a document.
         """
         for array in (tokens, lengths, positions, slices):
             self._upload.write(array.data)
-        data_crc = crc32c_of(tokens, lengths)
-        crc = crc32c_of(positions, slices, start=data_crc)
-        self._blocks.append((stream, crc, len(tokens), len(lengths), self._offset))
+        tokens_crc = crc32c_of(tokens, start=crc_start)
+        crc = crc32c_of(lengths, positions, slices, start=tokens_crc)
+        self._blocks.append((stream, crc, crc_start, len(tokens), len(lengths), self._offset))
         self._offset += tokens.nbytes + lengths.nbytes + positions.nbytes + slices.nbytes
-        return data_crc
+        return tokens_crc
 
     def mark(self) -> int:
         """The number of blocks so far, for `drop_from`."""
@@ -96,19 +107,19 @@ class SegmentWriter:
         """Take the blocks written since `mark` out of their streams."""
         self._blocks[mark:] = [(DROPPED, *block[1:]) for block in self._blocks[mark:]]
 
-    def finish(self) -> tuple[int, str]:
-        """Write the footer; returns the segment's size in bytes and its digest."""
+    def finish(self, digest: str) -> int:
+        """Write the footer with the digest (32 hexadecimal digits) that the receipt has, too; the segment's size."""
         rows = np.array(self._blocks, dtype=BLOCK)
-        footer = rows.tobytes() + len(rows).to_bytes(8, "little") + MAGIC
-        self._upload.write(footer)
-        return self._offset + len(footer), _digest(rows)
+        tail = np.zeros(1, dtype=TAIL)
+        tail["n_blocks"], tail["digest"], tail["magic"] = len(rows), bytes.fromhex(digest), MAGIC
+        tail["crc32c"] = _footer_crc(rows, tail)
+        for array in (rows, tail):
+            self._upload.write(array.tobytes())
+        return self._offset + rows.nbytes + tail.nbytes
 
 
-def _digest(blocks: NDArray[np.void]) -> str:
-    """Identifies what the streams hold, wherever the blocks lie and whatever was dropped between them."""
-    kept = blocks[blocks["stream"] != DROPPED].copy()
-    kept["offset"] = 0
-    return sha256(kept.tobytes()).hexdigest()[:32]
+def _footer_crc(rows: NDArray[np.void], tail: NDArray[np.void]) -> int:
+    return crc32c_of(rows, tail["n_blocks"].copy(), tail["digest"].copy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +147,17 @@ class SegmentReader:
         if entry is None:
             raise SegmentLost(range_id, f"{path} is gone")
         self._size = entry.size
-        tail = self._read(max(0, entry.size - 65536), entry.size)
-        if len(tail) < 16 or tail[-8:] != MAGIC:
+        end = self._read(max(0, entry.size - 65536), entry.size)
+        if len(end) < TAIL.itemsize or end[-len(MAGIC) :] != MAGIC:
             raise SegmentLost(range_id, f"{path}: no footer at {entry.size} bytes")
-        footer_bytes = int.from_bytes(tail[-16:-8], "little") * BLOCK.itemsize + 16
-        if footer_bytes > len(tail):
-            tail = self._read(entry.size - footer_bytes, entry.size)
-        self._blocks = np.frombuffer(tail[len(tail) - footer_bytes : -16], dtype=BLOCK)
-        if _digest(self._blocks) != digest:
+        tail = np.frombuffer(end[-TAIL.itemsize :], dtype=TAIL)
+        footer_bytes = int(tail["n_blocks"][0]) * BLOCK.itemsize + TAIL.itemsize
+        if footer_bytes > len(end):
+            end = self._read(entry.size - footer_bytes, entry.size)
+        self._blocks = np.frombuffer(end[len(end) - footer_bytes : -TAIL.itemsize], dtype=BLOCK)
+        if _footer_crc(self._blocks, tail) != int(tail["crc32c"][0]):
+            raise SegmentLost(range_id, f"{path}: wrong checksum of the footer")
+        if tail["digest"][0].tobytes().hex() != digest:
             raise SegmentLost(range_id, f"{path} is not the segment of its receipt")
 
     def _read(self, start: int, end: int) -> bytes:
@@ -170,7 +184,7 @@ class SegmentReader:
         n_tokens, n_docs, offset = int(row["n_tokens"]), int(row["n_docs"]), int(row["offset"])
         size = n_tokens * self._dtype.itemsize + n_docs * 16
         data = self._read(offset, offset + size)
-        if google_crc32c.value(data) != int(row["crc32c"]):
+        if google_crc32c.extend(int(row["crc32c_start"]), data) != int(row["crc32c"]):
             raise SegmentLost(self._range_id, f"{self._path}: wrong checksum at byte {offset}")
         arrays = []
         position = 0

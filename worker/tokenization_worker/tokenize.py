@@ -27,7 +27,7 @@ from tokenization_worker.epochs import void_engine
 from tokenization_worker.quarantine import QuarantineList
 from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, FileOutcome, FileSlice
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.receipts import RangeReceipt, SliceResult
+from tokenization_worker.receipts import RangeReceipt, SliceResult, segment_digest
 from tokenization_worker.segments import SegmentWriter, crc32c_of
 from tokenization_worker.splits import stream_of
 from tokenization_worker.storage.base import ByteReader, NotFound, PreconditionFailed, Store
@@ -49,9 +49,11 @@ def tokenize_range(task: TokenizeTask) -> RangeReceipt:
     segment_path = layout.segment_path(context.epoch, task.range_id)
     with store.upload(segment_path, durable=False) as upload, QuarantineList() as quarantine:
         work = _RangeWork(task, store, SegmentWriter(upload, context.streams.count), quarantine)
-        slices = [work.tokenize(number, part) for number, part in enumerate(task.slices)]
+        parts = [work.tokenize(number, source) for number, source in enumerate(task.slices)]
         work.write_pending()
-        segment_bytes, segment_digest = work.segment.finish()
+        slices = tuple(part.result() for part in parts)
+        digest = segment_digest(slices)
+        segment_bytes = work.segment.finish(digest)
         with suppress(PreconditionFailed):  # another writer's segment: build compares it with the receipt
             upload.commit()
         quarantine_digest = quarantine.store(store, context.epoch, task.range_id)
@@ -59,8 +61,8 @@ def tokenize_range(task: TokenizeTask) -> RangeReceipt:
         plan_id=context.plan_id,
         epoch=context.epoch,
         range_id=task.range_id,
-        slices=tuple(part.result() for part in slices),
-        segment_digest=segment_digest,
+        slices=slices,
+        segment_digest=digest,
         segment_bytes=segment_bytes,
         quarantine_digest=quarantine_digest,
         text_bytes=work.text_bytes,
@@ -92,18 +94,21 @@ class _Slice:
         self.detail = detail
         self.tokens = [0] * n_streams
         self.docs = [0] * n_streams
-        self.crcs: list[list[int]] = [[] for _ in range(n_streams)]
+        self.tokens_crc = [0] * n_streams
+        self.lengths_crc = [0] * n_streams
         self.records = 0
         self.quarantined: Counter[str] = Counter()
 
-    def count(self, stream: int, tokens: int, docs: int, crc: int) -> None:
-        """Take one more block's part; `crc` is of its tokens and lengths."""
+    def count(self, stream: int, tokens: int, lengths: NDArray[np.uint32], tokens_crc: int) -> None:
+        """Take one more block's part; `tokens_crc` is of all tokens so far, so no border of a block shows."""
         self.tokens[stream] += tokens
-        self.docs[stream] += docs
-        self.crcs[stream].append(crc)
+        self.docs[stream] += len(lengths)
+        self.tokens_crc[stream] = tokens_crc
+        self.lengths_crc[stream] = crc32c_of(lengths, start=self.lengths_crc[stream])
 
     def result(self) -> SliceResult:
-        counts = [self.tokens, self.docs, self.crcs, self.records, sorted(self.quarantined.items())]
+        counts = [self.tokens, self.docs, self.tokens_crc, self.lengths_crc, self.records]
+        counts.append(sorted(self.quarantined.items()))
         return SliceResult(
             file=self.source.file,
             outcome=self.outcome,
@@ -233,16 +238,19 @@ class _RangeWork:
             ) from mismatch
         self.samples += samples
         slices = np.array([part.number for part in owners], dtype=np.uint32)
-        crc = self.segment.append(stream, tokens, lengths, positions, slices)
         if owners[0] is owners[-1]:  # owners come in order: the whole block is of one slice
-            owners[0].count(stream, len(tokens), len(lengths), crc)
+            start = owners[0].tokens_crc[stream]
+            crc = self.segment.append(stream, tokens, lengths, positions, slices, crc_start=start)
+            owners[0].count(stream, len(tokens), lengths, crc)
             return
+        self.segment.append(stream, tokens, lengths, positions, slices)
         first_docs = np.flatnonzero(np.diff(slices, prepend=np.uint32(0xFFFFFFFF))).tolist()
         token_ends = np.cumsum(lengths, dtype=np.int64)
         for first, end in pairwise([*first_docs, len(slices)]):
             token_start = int(token_ends[first - 1]) if first else 0
             part = tokens[token_start : int(token_ends[end - 1])]
-            owners[first].count(stream, len(part), end - first, crc32c_of(part, lengths[first:end]))
+            crc = crc32c_of(part, start=owners[first].tokens_crc[stream])
+            owners[first].count(stream, len(part), lengths[first:end], crc)
 
 
 def _open(source: FileSlice) -> ByteReader:

@@ -120,8 +120,8 @@ def _take_loss(work: Work, schedule: Schedule, task: BuildTask, loss: SegmentLos
     """
     receipt = None if task.repair else _find_shard_receipt(work, task.shard.name)
     if receipt is None:
-        work.store.delete(layout.segment_path(work.context.epoch, loss.range_id))
-        schedule.segment_lost(task.shard, loss.range_id, loss.detail)
+        if schedule.segment_lost(task.shard, loss.range_id, loss.detail):
+            work.store.delete(layout.segment_path(work.context.epoch, loss.range_id))
         return None
     schedule.shard_done(task.shard, receipt)
     return receipt
