@@ -146,8 +146,8 @@ def read_events(log: Path) -> list[dict[str, Any]]:
 
 
 def files_below(folder: Path) -> set[str]:
-    """Paths of all files, relative to `folder`."""
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    """Paths of all files, relative to `folder`, which a run may be changing meanwhile."""
+    return {Path(parent, name).relative_to(folder).as_posix() for parent, _, names in os.walk(folder) for name in names}
 
 
 def shard_files(output: Path) -> set[str]:
