@@ -65,6 +65,14 @@ class TestLocalStore(StoreContract):
         return open_store(str(tmp_path / "deep" / "out"))
 
 
+def test_relative_path_means_the_folder_the_process_is_in_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        assert open_store("out").uri == str(tmp_path / name / "out")
+        assert open_store("out") is open_store(f"file://{tmp_path / name}/out")
+
+
 def scratch_folders(root: Path) -> list[Path]:
     return [path for path in (root / "_tokenization" / "tmp").glob("*") if path.is_dir()]
 

@@ -20,14 +20,21 @@ def plain_path(uri: str) -> Path:
     return Path(uri.removeprefix("file://")).expanduser().absolute()
 
 
-@cache
 def open_store(uri: str) -> Store:
-    """The store rooted at `uri` (a folder or a bucket prefix): one per process. Opening does no I/O."""
+    """The store rooted at `uri` (a folder or a bucket prefix): one per process. Opening does no I/O.
+
+    A relative path means the folder that the process is in now.
+    """
+    return _open_store(str(plain_path(uri)) if scheme_of(uri) == "file" else uri)
+
+
+@cache
+def _open_store(uri: str) -> Store:
     scheme = scheme_of(uri)
     if scheme == "file":
         from tokenization_worker.storage.local import LocalStore
 
-        return LocalStore(plain_path(uri))
+        return LocalStore(Path(uri))
     if scheme == "gs":
         from tokenization_worker.storage.gcs_store import GcsStore
 
