@@ -492,3 +492,14 @@ def test_file_size_limit_stops_the_run_and_the_same_command_goes_on(bench: Bench
     assert bench.tokjob("run", "job.yaml").code == 0
     assert shards_of(bench.output) == byte_shards(bench.documents)
     assert leftovers(bench.output) == []
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "two"])
+@pytest.mark.parametrize(
+    ("command", "flag"), [("verify", "--sample-one-in"), ("verify", "--processes"), ("show", "--count")]
+)
+def test_number_below_one_is_refused(command: str, flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command, "out", flag, value])
+    assert stop.value.code == 2
+    assert f"{flag}: found '{value}', expected a whole number, at least 1" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import dataclasses
 
 import orjson
 
+from tokenization_worker.cli.numbers import read_count
 from tokenization_worker.dataset import open_dataset
 from tokenization_worker.outlook import absolute_uri
 from tokenization_worker.show import ShownDocument, show_documents
@@ -23,7 +24,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("output", help="output.uri of a finished job")
     parser.add_argument("--split", help="the split (default: the last one)")
     parser.add_argument("--token", type=int, default=0, help="a token's number within the split; 0 is the first")
-    parser.add_argument("--count", type=int, default=1, help="how many documents, from the one that holds the token")
+    parser.add_argument(
+        "--count", type=read_count, default=1, help="how many documents, from the one that holds the token"
+    )
     parser.add_argument("--whole", action="store_true", help="print whole texts, not their beginnings")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args(arguments)

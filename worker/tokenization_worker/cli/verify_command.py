@@ -9,7 +9,7 @@ import time
 
 import orjson
 
-from tokenization_worker.cli.numbers import short_bytes, short_time
+from tokenization_worker.cli.numbers import read_count, short_bytes, short_time
 from tokenization_worker.outlook import absolute_uri
 from tokenization_worker.verification.report import VerifyMode, VerifyProgress, VerifyReport
 from tokenization_worker.verification.verify import SAMPLE_ONE_IN, dataset_digest, verify
@@ -29,8 +29,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("output", help="output.uri of a finished job")
     parser.add_argument("--mode", choices=list(VerifyMode), default=VerifyMode.SAMPLE.value, help="how much to prove")
     parser.add_argument("--full", action="store_const", const="full", dest="mode", help="short for --mode full")
-    parser.add_argument("--sample-one-in", type=int, default=SAMPLE_ONE_IN, help="documents per one encoded again")
-    parser.add_argument("--processes", type=int, help="worker processes (default: one a core)")
+    parser.add_argument(
+        "--sample-one-in", type=read_count, default=SAMPLE_ONE_IN, help="documents per one encoded again"
+    )
+    parser.add_argument("--processes", type=read_count, help="worker processes (default: one a core)")
     parser.add_argument("--digest", action="store_true", help="only print the dataset's digest, from its bytes")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     options = parser.parse_args(arguments)
