@@ -290,7 +290,7 @@ def void(store: LocalStore, context: RunContext) -> TemporaryError:
 
 @pytest.fixture
 def context(trap: Trap) -> RunContext:
-    return RunContext(resolve_data(trap.job(Path("/nowhere"))), "plan", 0, "fastokens", DType.UINT16, 1)
+    return RunContext(resolve_data(trap.job(Path("/nowhere"))), "plan", 0, "fastokens", DType.UINT16, 1, "")
 
 
 def test_a_voided_epoch_cannot_be_sealed(context: RunContext, tmp_path: Path) -> None:

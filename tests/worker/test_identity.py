@@ -10,12 +10,15 @@ from command_line import sample_texts
 from corpus import json_lines
 from inline import inline
 from runs import make_job, read_index, shard_files
+from tokenizer_models import train_byte_level, write_json
 
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.errors import ChangedError
+from tokenization_worker.executors.base import Task
 from tokenization_worker.outlook import make_plan
 from tokenization_worker.plan import Plan
 from tokenization_worker.run import run_job
+from tokenization_worker.tokenizers.load import load_tokenizer
 
 
 @pytest.fixture
@@ -84,3 +87,23 @@ def test_place_of_the_output_is_no_part_of_the_data(source: Path, tmp_path: Path
     assert one["digest"] == two["digest"]
     assert one["run"]["runKey"] != two["run"]["runKey"]
     assert shard_files(tmp_path / "one") == shard_files(tmp_path / "two")
+
+
+END = {"id": 600, "content": "<|endoftext|>", "special": True}
+
+
+def test_worker_that_finds_another_tokenizer_than_the_plan_did_stops(source: Path, tmp_path: Path) -> None:
+    """A spawned worker reads the tokenizer's file itself, at a time when it may be another."""
+    model, output = write_json(tmp_path / "tokenizer.json", train_byte_level([END])), tmp_path / "out"
+    job = make_job(source, output, {"tokenizer": {"name": None, "uri": str(model)}})
+    planned = model.read_bytes()
+
+    def replace(_: Task) -> None:
+        write_json(model, train_byte_level([END], normalizer={"type": "Lowercase"}))
+        load_tokenizer.cache_clear()
+
+    with pytest.raises(ChangedError, match=rf"TokenizerChanged: {model} changed .* was \w+, is \w+\n.*put that"):
+        run_job(job, executor=inline(replace))
+    model.write_bytes(planned)
+    load_tokenizer.cache_clear()
+    assert not run_job(job, executor=inline()).already

@@ -19,7 +19,8 @@ NUMPY_DTYPES: dict[DType, np.dtype[np.unsignedinteger]] = {
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """A run's fixed facts. `dtype` is resolved, `engine` is the engine of `epoch`."""
+    """A run's fixed facts. `dtype` is resolved, `engine` is the engine of `epoch`, `fingerprint` the
+    tokenizer's."""
 
     data: DataSpec
     plan_id: str
@@ -27,6 +28,7 @@ class RunContext:
     engine: str
     dtype: DType
     sample_one_in: int
+    fingerprint: str
 
     @property
     def streams(self) -> Streams:

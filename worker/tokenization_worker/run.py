@@ -171,6 +171,7 @@ def _context(prepared: Prepared, plan: Plan, epoch: Epoch, options: Options) -> 
         engine=epoch.engine,
         dtype=prepared.dtype,
         sample_one_in=options.sample_one_in,
+        fingerprint=prepared.tokenizer.fingerprint,
     )
 
 

@@ -24,6 +24,7 @@ from tokenization_worker.commit import create_receipt, create_record
 from tokenization_worker.context import RunContext, TokenizeTask
 from tokenization_worker.encode import Encoder, EngineMismatch
 from tokenization_worker.epochs import void_engine
+from tokenization_worker.errors import ChangedError
 from tokenization_worker.quarantine import QuarantineList
 from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, FileOutcome, FileSlice
 from tokenization_worker.readers.open import read_documents
@@ -34,6 +35,7 @@ from tokenization_worker.storage.base import ByteReader, NotFound, PreconditionF
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.source_file import Changed, SourceFile, source_changed
 from tokenization_worker.storage.sources import open_unchanged
+from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.tokenizers.probe import engine_by_name
 
@@ -142,7 +144,7 @@ class _RangeWork:
         self._options = context.read_options()
         self._thresholds = context.streams.thresholds()
         self._pending: list[tuple[_Slice, DocumentBatch]] = []
-        tokenizer = load_tokenizer(context.data.tokenizer)
+        tokenizer = _load_tokenizer(context)
         self._encoder = Encoder(
             engine=engine_by_name(tokenizer, context.engine),
             reference=tokenizer.reference,
@@ -251,6 +253,20 @@ class _RangeWork:
             part = tokens[token_start : int(token_ends[end - 1])]
             crc = crc32c_of(part, start=owners[first].tokens_crc[stream])
             owners[first].count(stream, len(part), lengths[first:end], crc)
+
+
+def _load_tokenizer(context: RunContext) -> Tokenizer:
+    """The run's tokenizer, provided that it still is: a worker that was not forked has read its file anew."""
+    spec = context.data.tokenizer
+    tokenizer = load_tokenizer(spec)
+    if tokenizer.fingerprint != context.fingerprint:
+        raise ChangedError(
+            "TokenizerChanged",
+            f"{spec.uri or spec.name} changed since the plan was made: its fingerprint was {context.fingerprint}, "
+            f"is {tokenizer.fingerprint}",
+            next_step="put that tokenizer back and start the same command again, or write to another output.uri",
+        )
+    return tokenizer
 
 
 def _open(source: FileSlice) -> ByteReader:
