@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -32,7 +33,7 @@ from tokenization_worker.api.keys import run_key
 from tokenization_worker.context import TokenizeTask
 from tokenization_worker.errors import ChangedError, DataError, TemporaryError
 from tokenization_worker.executors.base import Task
-from tokenization_worker.run import run_job
+from tokenization_worker.run import Options, run_job
 from tokenization_worker.work import Stopped
 
 LONG = ("tokens: 12000", "tokens: 300000")
@@ -442,6 +443,49 @@ def test_new_token_on_the_same_output_proves_it_and_mends_what_is_damaged(bench:
     shutil.rmtree(bench.source)
     for token in "123":  # each is proven now, also an earlier one that comes back
         assert bench.run(more=f'  rerunToken: "{token}"\n').already
+
+
+def move_dataset(output: Path, target: Path) -> Path:
+    """Copy what docs/layout.md calls the dataset: no plan, no epochs, no ledger."""
+    own = [f"_tokenization/{name}" for name in ("documents/*/*", "files.jsonl.zst", "quarantine.jsonl.zst")]
+    for pattern in ("train/*.npy", "index.json", "shards.jsonl.zst", *own):
+        for path in output.glob(pattern):
+            copy = target / path.relative_to(output)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    return target
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["", "train/train_000001.npy", "_tokenization/documents/train/00000002"],
+    ids=["none", "shard", "sidecar"],
+)
+def test_moved_dataset_is_proved_and_mended(damaged: str, bench: Bench) -> None:
+    bench.run()
+    moved = move_dataset(bench.output, bench.folder / "moved")
+    if damaged:
+        (moved / damaged).unlink()
+    result = bench.tokjob("run", "job.yaml", "--output", "moved", "--rerunToken", "2")
+    assert result.code == 0, result.err
+    assert ("1 damaged or missing shard written again" in result.out) == bool(damaged)
+    assert dataset_of(moved) == dataset_of(bench.output)
+    assert leftovers(moved) == [f"_tokenization/reruns/{name}" for name in rerun_files(moved)]
+    assert bench.tokjob("verify", "moved", "--full").code == 0
+    assert bench.tokjob("run", "job.yaml", "--output", "moved", "--rerunToken", "2").out.startswith("complete ")
+
+
+def test_moved_dataset_is_not_mended_with_an_engine_that_was_voided_when_it_was_made(bench: Bench) -> None:
+    changes = ("{name: bytes}", "{name: gpt2}"), ("{tokens: 12000}", "{tokens: 3000}")
+    bench.run(*changes)
+    moved = move_dataset(bench.output, bench.folder / "moved")
+    index = json.loads((moved / "index.json").read_bytes())
+    index["run"]["epochs"] = [{"epoch": 1, "engine": "reference", "voids": {"epoch": 0, "engine": "fastokens"}}]
+    (moved / "index.json").write_text(json.dumps(index))
+    (moved / "train" / "train_000001.npy").unlink()
+    job = make_job(bench.source, moved, tokenizer={"name": "gpt2"}, output={"shards": {"tokens": 3000}})
+    assert run_job(job, options=Options(engine="fastokens"), executor=inline()).rebuilt == 1
+    assert json.loads((moved / "_tokenization" / "epochs" / "0000.json").read_bytes())["engine"] == "tiktoken"
 
 
 def test_new_token_after_the_source_has_changed_is_a_conflict(bench: Bench) -> None:

@@ -1,7 +1,8 @@
 """What happens at output.uri: which of what is there belongs to this job.
 
 index with this runKey, or a proof of it    complete already (decided before the source is listed)
-index with this dataKey, other runKey       prove it: check every shard, rebuild what is damaged
+index with this dataKey, other runKey       prove it: check every shard, rebuild what is damaged; with a new plan
+                                            where the dataset was moved without its own
 plan with this runKey or dataKey            adopt it and go on
 plan or index of other data, foreign files  OutputConflict; nothing is touched
 anything else                               a new plan, create-only: the loser of a race adopts

@@ -83,8 +83,8 @@ def run_job(
     prepared = _prepare(job, store, on_progress)
     if index is not None:
         require_own_index(store, index, prepared)
-    plan, is_new = _fix_plan(store, prepared, options, on_progress)
-    epoch = _fix_epoch(store, prepared, options, on_progress)
+    plan, is_new = _fix_plan(store, index, prepared, options, on_progress)
+    epoch = _fix_epoch(store, index, prepared, options, on_progress)
     context = _context(prepared, plan, epoch, options)
     ledger = read_ledger(store, plan, epoch.number)
     damaged = find_damaged_shards(store) if index is not None else _find_damaged(store, ledger)
@@ -130,13 +130,19 @@ def _prepare(job: TokenizationJob, store: Store, watch: Watcher) -> Prepared:
         ) from error
 
 
-def _fix_plan(store: Store, prepared: Prepared, options: Options, watch: Watcher) -> tuple[Plan, bool]:
-    """The plan that counts: the one that is there, or a new one. Also whether it is ours."""
+def _fix_plan(
+    store: Store, index: Index | None, prepared: Prepared, options: Options, watch: Watcher
+) -> tuple[Plan, bool]:
+    """The plan that counts: the one that is there, or a new one. Also whether it is ours.
+
+    A dataset of this data without a plan was moved: its shards are no foreign files.
+    """
     plan = read_plan(store)
     if plan is None:
-        refuse_foreign_files(store, prepared)
-        require_room(store, prepared.estimate)
-        require_shards(prepared)
+        if index is None:
+            refuse_foreign_files(store, prepared)
+            require_room(store, prepared.estimate)
+            require_shards(prepared)
         mine = make_plan_of(prepared, options.processes or default_processes())
         plan = write_plan(store, mine)
         if plan is mine:
@@ -145,12 +151,17 @@ def _fix_plan(store: Store, prepared: Prepared, options: Options, watch: Watcher
     return plan, False
 
 
-def _fix_epoch(store: Store, prepared: Prepared, options: Options, watch: Watcher) -> Epoch:
-    """The current epoch; the first start chooses the engine for all of them."""
+def _fix_epoch(store: Store, index: Index | None, prepared: Prepared, options: Options, watch: Watcher) -> Epoch:
+    """The current epoch; the first start chooses the engine for all of them.
+
+    An engine that was voided when a moved dataset was made is not tried again.
+    """
     try:
         epoch = current_epoch(store)
     except NotFound:
-        choice = choose_engine(prepared.tokenizer, options.engine, prepared.estimate.source_bytes)
+        was_voided = index is not None and index["run"]["epochs"]
+        engine: EngineWanted = "reference" if was_voided else options.engine
+        choice = choose_engine(prepared.tokenizer, engine, prepared.estimate.source_bytes)
         return start_epoch(store, choice.name)
     wanted = prepared.tokenizer.reference.name if options.engine == REFERENCE else options.engine
     if wanted not in ("auto", epoch.engine):
