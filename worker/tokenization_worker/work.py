@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 import orjson
 
@@ -170,17 +171,19 @@ class _Reporter:
         self._schedule = schedule
         self._ledger = ledger
         self._watch = watch
-        self._counted: set[int] = set()
+        self._counted = 0
         self._sums = Counter[str]()
         self._total = int(plan.cut.range_bytes.sum())
 
     def send(self, receipt: RangeReceipt | ShardReceipt | None) -> None:
-        for range_id in self._ledger.ranges.keys() - self._counted:
-            self._count(self._ledger.ranges[range_id])
+        ranges = self._ledger.ranges  # only ever added to: those not counted yet, also a concurrent run's, are the last
+        for added in islice(reversed(ranges.values()), len(ranges) - self._counted):
+            self._count(added)
+        self._counted = len(ranges)
         assembly = self._schedule.assembly
         self._watch(
             Progress(
-                ranges_done=len(self._counted),
+                ranges_done=self._counted,
                 ranges=self._plan.n_ranges,
                 bytes_done=self._sums["stored"],
                 bytes_total=self._total,
@@ -195,7 +198,6 @@ class _Reporter:
         )
 
     def _count(self, receipt: RangeReceipt) -> None:
-        self._counted.add(receipt.range_id)
         self._sums["stored"] += receipt.stored_bytes
         self._sums["source"] += receipt.source_bytes
         for result in receipt.slices:

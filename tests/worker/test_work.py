@@ -1,0 +1,68 @@
+"""The loop of a run: what it tells its watcher, and what that costs."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+from runs import make_job
+
+from tokenization_worker.api.data import DType
+from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.context import RunContext
+from tokenization_worker.events import Event, Progress
+from tokenization_worker.ledger import Ledger
+from tokenization_worker.plan import Cut, Plan
+from tokenization_worker.receipts import RangeReceipt, SliceResult
+from tokenization_worker.schedule import Schedule
+from tokenization_worker.storage.source_file import SourceFile
+from tokenization_worker.work import _Reporter
+
+RANGES = 20_000
+DONE_BEFORE = RANGES - 4
+
+
+def plan_of_small_files() -> Plan:
+    """Each file is a range of its own, of 10 stored bytes."""
+    numbers = np.arange(RANGES)
+    zeros = np.zeros(RANGES, np.int64)
+    cut = Cut(numbers.astype(np.int32), zeros, zeros - 1, np.arange(RANGES + 1), zeros + 10)
+    files = tuple(SourceFile(f"/{number}", 10, "v") for number in range(RANGES))
+    return Plan("plan", "data", "run", {}, files, (None,) * RANGES, cut)
+
+
+def receipt(range_id: int) -> RangeReceipt:
+    """Of one file with 3 documents, 2 of which are written with 7 tokens."""
+    result = SliceResult(range_id, "Read", "", (7,), (2,), 3, {"InvalidJSON": 1}, "")
+    return RangeReceipt("plan", 0, range_id, (result,), "", 0, "", 0, 20, 10, 0, "reference", "here", 1, 0.0)
+
+
+def test_each_receipt_is_told_once_and_costs_the_same_however_much_is_done() -> None:
+    plan = plan_of_small_files()
+    data = resolve_data(make_job(Path("/src"), Path("/out"), output={"shards": {"tokens": 10**9}}))
+    context = RunContext(data, "plan", 0, "reference", DType.UINT16, 1, "")
+    ledger = Ledger({range_id: receipt(range_id) for range_id in range(DONE_BEFORE)})
+    schedule = Schedule(plan, context, ledger, frozenset())
+    told: list[Event] = []
+    report = _Reporter(plan, schedule, ledger, told.append)
+    report.send(None)
+
+    tracemalloc.start()
+    schedule.range_done(receipt(DONE_BEFORE + 2))
+    report.send(receipt(DONE_BEFORE + 2))
+    schedule.range_done(receipt(7))  # a lost segment, made again
+    report.send(receipt(7))
+    schedule.next_task(lambda r: receipt(r) if r == DONE_BEFORE else None)  # a concurrent run has done the first
+    schedule.range_done(receipt(DONE_BEFORE + 1))
+    report.send(receipt(DONE_BEFORE + 1))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    events = [event for event in told if isinstance(event, Progress)]
+    done = [event.ranges_done for event in events]
+    assert done == [DONE_BEFORE, DONE_BEFORE + 1, DONE_BEFORE + 1, RANGES - 1]
+    for event, count in zip(events, done, strict=True):
+        sums = (event.bytes_done, event.source_bytes, event.tokens, event.documents, event.quarantined)
+        assert sums == (10 * count, 20 * count, 7 * count, 2 * count, count)
+    assert peak_bytes < 100_000
