@@ -59,7 +59,8 @@ def _load(store: Store, path: str, plan: Plan) -> dict[str, object]:
 
 def remove_scratch(store: Store) -> None:
     """Delete all segments and what dead writers left; nothing of the dataset or the ledger."""
-    for entry in list(store.list(layout.LEDGER)):
-        if "/segments/" in entry.path:
+    n_epochs = sum(1 for _ in store.list(layout.EPOCHS))
+    for epoch in range(n_epochs):
+        for entry in list(store.list(layout.segments_prefix(epoch))):
             store.delete(entry.path)
     store.close_scratch()
