@@ -179,6 +179,15 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert anchor in set(anchors(linked.read_text(encoding="utf-8"))), f"{page.name}: {target}"
 
 
+def test_the_map_of_the_modules_names_what_is_there() -> None:
+    named = re.findall(r"^\| (`[^|]+) \|", read("CONTRIBUTING.md").partition("## Where things live")[2], re.MULTILINE)
+    places = re.findall(r"`([^`]+)`", " ".join(named))
+    assert "worker/tokenization_worker/api/" in places
+    package = CHECKOUT / "worker" / "tokenization_worker"
+    for place in places:
+        assert (package / place).exists() or (CHECKOUT / place.replace("...", str(package))).exists(), place
+
+
 def anchors(text: str) -> Iterator[str]:
     """The anchors that a renderer gives to headings."""
     for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import shutil
 from collections import Counter
@@ -682,3 +683,12 @@ def test_verify_imports_nothing_that_writes() -> None:
     imported = {name for module in own for name in graph.find_modules_directly_imported_by(module)}
     prefixes = tuple(f"tokenization_worker.{name}" for name in (*allowed, "verification"))
     assert {name for name in imported if not name.startswith(prefixes)} == set()
+
+
+def test_the_contract_of_verify_names_every_reader_but_the_words_that_both_use() -> None:
+    config = configparser.ConfigParser()
+    config.read(Path(__file__).resolve().parents[2] / ".importlinter")
+    contract = config["importlinter:contract:verify-shares-nothing-with-the-writers"]
+    graph = grimp.build_graph("tokenization_worker", cache_dir=None)
+    readers = graph.find_children("tokenization_worker.readers")
+    assert readers - set(contract["forbidden_modules"].split()) == {"tokenization_worker.readers.documents"}
