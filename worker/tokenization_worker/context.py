@@ -8,7 +8,7 @@ import numpy as np
 
 from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType
 from tokenization_worker.assembly import ShardPlan
-from tokenization_worker.readers.documents import FileSlice, ReadOptions
+from tokenization_worker.readers.documents import FileSlice
 from tokenization_worker.splits import Streams
 
 NUMPY_DTYPES: dict[DType, np.dtype[np.unsignedinteger]] = {
@@ -41,16 +41,6 @@ class RunContext:
     @property
     def delimiter_position(self) -> DelimiterPosition:
         return self.data.tokenizer.delimiter_position
-
-    def read_options(self) -> ReadOptions:
-        source = self.data.source
-        separator = source.document_separator
-        return ReadOptions(
-            format=source.format,
-            text_field=source.text_field,
-            document_separator=None if separator is None else separator.encode(),
-            max_document_bytes=self.data.max_document_bytes,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def _sample(
 ) -> list[tuple[SourceFile, HeadSample]]:
     """The heads of a few files, spread over the source; the first file's fields must be right."""
     step = max(1, len(files) // SAMPLED_FILES)
-    options = _read_options(data)
+    options = ReadOptions.of(data)
     samples = []
     for number, file in enumerate(files[::step][:SAMPLED_FILES]):
         head = read_head(file.uri, file.size, options, SAMPLE_BYTES, open_source)
@@ -158,16 +158,6 @@ def _sample(
             watch(Warned(f"{problem.reason}: {problem.message}"))
         samples.append((file, head))
     return samples
-
-
-def _read_options(data: DataSpec) -> ReadOptions:
-    separator = data.source.document_separator
-    return ReadOptions(
-        format=data.source.format,
-        text_field=data.source.text_field,
-        document_separator=None if separator is None else separator.encode(),
-        max_document_bytes=data.max_document_bytes,
-    )
 
 
 def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | DataError | None:
@@ -248,7 +238,7 @@ def make_plan_of(prepared: Prepared, slots: int | None) -> Plan:
 
 
 def _looker(data: DataSpec) -> Callable[[SourceFile], Inside]:
-    options = _read_options(data)
+    options = ReadOptions.of(data)
 
     def look_inside(file: SourceFile) -> Inside:
         kind = kind_of_source(file.uri, file.size, options.format, open_source)

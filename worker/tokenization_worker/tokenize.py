@@ -26,7 +26,7 @@ from tokenization_worker.encode import Encoder, EngineMismatch
 from tokenization_worker.epochs import void_engine
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.quarantine import QuarantineList
-from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, FileOutcome, FileSlice
+from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, FileOutcome, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.receipts import RangeReceipt, SliceResult, segment_digest
 from tokenization_worker.segments import SegmentWriter, crc32c_of
@@ -141,7 +141,7 @@ class _RangeWork:
         self._store = store
         self._dropped = {file: (outcome, detail) for file, outcome, detail in task.dropped}
         self._quarantine = quarantine
-        self._options = context.read_options()
+        self._options = ReadOptions.of(context.data)
         self._thresholds = context.streams.thresholds()
         self._pending: list[tuple[_Slice, DocumentBatch]] = []
         tokenizer = _load_tokenizer(context)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.api.data import DataSpec, SourceFormat
 
 
 class Compression(StrEnum):
@@ -98,6 +99,18 @@ class ReadOptions:
     text_field: str
     document_separator: bytes | None
     max_document_bytes: int
+
+    @classmethod
+    def of(cls, data: DataSpec) -> Self:
+        """The options of a job."""
+        source = data.source
+        separator = source.document_separator
+        return cls(
+            format=source.format,
+            text_field=source.text_field,
+            document_separator=None if separator is None else separator.encode(),
+            max_document_bytes=data.max_document_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
