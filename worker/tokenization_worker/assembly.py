@@ -67,11 +67,6 @@ class Assembly:
         """Every file is accounted for, so every shard has been planned."""
         return self._closed
 
-    @property
-    def settled_files(self) -> int:
-        """Files, from the first on, whose outcome is known."""
-        return self._next_file
-
     def _file_slices(self, file: int) -> Iterator[tuple[int, int]]:
         """(range, slice's number within the range) of the file's slices."""
         for i in range(self._file_slice[file], self._file_slice[file + 1]):
