@@ -214,6 +214,14 @@ class StoreContract:
         assert paths(store) == []
         put(store, "a/b", b"again")
 
+    def test_a_retracted_upload_is_gone_and_may_be_retracted_again(self, store: Store) -> None:
+        with store.upload("a") as upload:
+            upload.write(b"x")
+            upload.commit()
+            upload.retract()
+            upload.retract()
+        assert store.stat("a") is None
+
     @pytest.mark.parametrize("path", ["missing", "a", "a/b/c"], ids=["nothing", "above-an-object", "below-an-object"])
     def test_what_is_not_an_object_is_not_found(self, store: Store, path: str) -> None:
         put(store, "a/b", b"x")

@@ -16,17 +16,20 @@ import oracle
 import pytest
 from corpus import Corpus, json_lines, take_documents
 from flipping_run import FLIP, STUTTER
+from inline import inline
 from runs import Running, command, difference, files_below, leftovers, make_job, read_index, shard_files
 
 from tokenization_worker import layout
 from tokenization_worker.api.data import DelimiterPosition, DType
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.context import RunContext
+from tokenization_worker.commit import place
+from tokenization_worker.context import BuildTask, RunContext
 from tokenization_worker.encode import Encoder, EngineMismatch
 from tokenization_worker.epochs import current_epoch, seal_epoch, start_epoch, void_engine
 from tokenization_worker.errors import TemporaryError, TokenizationError
 from tokenization_worker.events import Event, Progress
+from tokenization_worker.executors.base import Task
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.storage.local import LocalStore
 from tokenization_worker.tokenizers.base import Encoded
@@ -195,10 +198,17 @@ SLEEPS = [
 ]
 
 
+@pytest.fixture(params=["trap", "stuttering_trap"], ids=["one wrong token", "more tokens"])
+def any_trap(request: pytest.FixtureRequest) -> Trap:
+    chosen: Trap = request.getfixturevalue(request.param)
+    return chosen
+
+
 @pytest.mark.parametrize(("moment", "wakes"), SLEEPS)
 def test_a_sleeping_process_of_the_voided_epoch_cannot_harm(
-    moment: str, wakes: str, trap: Trap, tmp_path: Path
+    moment: str, wakes: str, any_trap: Trap, tmp_path: Path
 ) -> None:
+    trap = any_trap
     output = tmp_path / "out"
     sleeper = trap.start_flipping(output, tmp_path / "sleeper", processes=2, sample_one_in=NEVER)
     until(lambda: output.exists() and ASLEEP[moment](files_below(output)), sleeper)
@@ -220,7 +230,8 @@ def test_a_sleeping_process_of_the_voided_epoch_cannot_harm(
     assert leftovers(output) == []
 
 
-def test_a_process_of_the_voided_epoch_that_keeps_writing_cannot_harm(trap: Trap, tmp_path: Path) -> None:
+def test_a_process_of_the_voided_epoch_that_keeps_writing_cannot_harm(any_trap: Trap, tmp_path: Path) -> None:
+    trap = any_trap
     output, gate = tmp_path / "out", tmp_path / "gate"
     slow = trap.start_flipping(output, tmp_path / "slow", "--gate", str(gate), "--gate-after", "8", sample_one_in=NEVER)
     until(lambda: len(shard_files(output)) >= 1, slow)
@@ -234,6 +245,69 @@ def test_a_process_of_the_voided_epoch_that_keeps_writing_cannot_harm(trap: Trap
     run_job(trap.job(output))
     require_reference(trap, output)
     assert leftovers(output) == []
+
+
+def voided_on_the_way(tmp_path: Path, context: RunContext) -> Exception:
+    return void(LocalStore(tmp_path), context)
+
+
+def store_fails_on_the_way(tmp_path: Path, context: RunContext) -> Exception:
+    return TemporaryError("StorageFailed", "no answer")
+
+
+@pytest.mark.parametrize(
+    ("what", "is_kept"), [(voided_on_the_way, False), (store_fails_on_the_way, True)], ids=["voided", "another error"]
+)
+def test_only_what_is_created_while_the_epoch_is_voided_is_taken_back(
+    what: Callable[[Path, RunContext], Exception], is_kept: bool, context: RunContext, tmp_path: Path
+) -> None:
+    store = LocalStore(tmp_path)
+    start_epoch(store, "fastokens")
+    errors: list[Exception] = []
+
+    def fail_after_the_first_look() -> None:
+        if errors:
+            raise errors[0]
+        errors.append(what(tmp_path, context))
+
+    with pytest.raises(TemporaryError) as caught:
+        place(
+            store,
+            "train_000023.npy",
+            lambda upload: upload.write(b"wrong"),
+            is_same=lambda found: False,
+            allow_replace=fail_after_the_first_look,
+            require_current=fail_after_the_first_look,
+        )
+    assert caught.value is errors[0]
+    assert (store.stat("train_000023.npy") is not None) == is_kept
+
+
+def test_a_build_of_a_voided_epoch_creates_nothing(context: RunContext, trap: Trap, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+
+    def void_first(task: Task) -> None:
+        if isinstance(task, BuildTask):
+            void(LocalStore(output), context)
+
+    with pytest.raises(TemporaryError) as caught:
+        run_job(trap.job(output), executor=inline(void_first))
+    assert caught.value.reason == "EngineVoided"
+    assert [path for path in files_below(output) if path.endswith(".npy") or "/documents/" in path] == []
+
+
+def test_a_later_epoch_replaces_even_what_is_right(context: RunContext, trap: Trap, tmp_path: Path) -> None:
+    """Its voided writer may be about to take it back, that version."""
+    output = tmp_path / "out"
+    run_job(trap.job(output), options=Options(engine="reference"), executor=inline())
+    (output / "index.json").unlink()
+    (output / EPOCH_1).unlink()
+    void(LocalStore(output), context)
+    store = LocalStore(output)
+    old = {path: store.stat(path) for path in files_below(output) if path.endswith(".npy") or "/documents/" in path}
+    run_job(trap.job(output), executor=inline())
+    require_reference(trap, output)
+    assert [path for path, entry in old.items() if store.stat(path) == entry] == []
 
 
 class ListEngine:

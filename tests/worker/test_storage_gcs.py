@@ -13,6 +13,7 @@ from gcs_emulator import gcs_bucket, gcs_host, gcs_uri  # noqa: F401  fixtures
 from gcs_fake import FakeGcs, Fault, serve_fake_gcs
 from storage_contract import StoreContract, paths, put, race
 
+from tokenization_worker.commit import place
 from tokenization_worker.errors import SpecError, TemporaryError, TokenizationError
 from tokenization_worker.storage.base import NotFound, PreconditionFailed, Store
 from tokenization_worker.storage.gcs_client import RETRY, gcs_client
@@ -181,8 +182,28 @@ def test_a_refused_write_is_ours_only_with_the_same_content(fake: FakeGcs, store
         fake.put("out/same", data)
         fake.put("out/other", data[:-1] + b"!")
         assert upload.commit().version == str(fake.objects["out/same"].generation)
+        upload.retract()  # it may be another's after all
+        assert fake.objects["out/same"].data == data
         with pytest.raises(PreconditionFailed):
             other.commit()
+
+
+def test_whoever_may_not_rely_on_an_equal_object_replaces_it(fake: FakeGcs, store: GcsStore) -> None:
+    """A later epoch; the upload alone would take a voided writer's object for its own."""
+    fake.put("out/a", b"same")
+    found = fake.objects["out/a"].generation
+    entry = place(
+        store, "a", lambda upload: upload.write(b"same"), is_same=lambda found: False, allow_replace=lambda: None
+    )
+    assert found < fake.objects["out/a"].generation == int(entry.version)
+
+
+def test_a_retracted_upload_that_was_replaced_meanwhile_stays(store: GcsStore) -> None:
+    with store.upload("a") as upload:
+        upload.write(b"mine")
+        newer = put(store, "a", b"mine", upload.commit().version)
+        upload.retract()
+    assert store.stat("a") == newer
 
 
 @pytest.mark.parametrize("data", [b"mine", LARGE], ids=["one-request", "resumable"])

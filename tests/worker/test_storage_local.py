@@ -151,6 +151,15 @@ def test_a_replacing_writer_waits_for_another_and_sees_what_it_did(tmp_path: Pat
     assert store.read("a") == b"another version"
 
 
+def test_a_retracted_upload_that_was_replaced_meanwhile_stays(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with store.upload("a") as upload:
+        upload.write(b"mine")
+        newer = put(store, "a", b"mine", upload.commit().version)
+        upload.retract()
+    assert store.stat("a") == newer
+
+
 def test_local_path_is_where_the_object_is(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     put(store, "a/b", b"x")

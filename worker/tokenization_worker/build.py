@@ -2,7 +2,8 @@
 
 A shard is fed by runs of tokens, wherever they come from. Order of writing: sidecar, shard, receipt, so a
 receipt says that both are there. Final names are create-only; only a later epoch than the first, or the
-repair of a damaged shard, may replace what it finds.
+repair of a damaged shard, may replace what it finds. A voided epoch may not even create: its names may be
+none of the dataset's.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker import layout
-from tokenization_worker.commit import create_receipt, place, place_bytes
+from tokenization_worker.commit import create_receipt, place
 from tokenization_worker.context import BuildTask
 from tokenization_worker.documents import DocumentsBuilder, ShardDocuments
 from tokenization_worker.epochs import require_current
@@ -38,7 +39,7 @@ def build_shard(task: BuildTask) -> ShardReceipt:
     context, name = task.context, task.shard.name
     store = open_store(context.data.output.uri)
     work = _ShardWork(task, store)
-    entry = place(store, work.path, work.write, is_same=work.is_same, allow_replace=work.allow_replace)
+    entry = work.place()
     receipt = ShardReceipt(
         plan_id=context.plan_id,
         epoch=context.epoch,
@@ -69,11 +70,31 @@ class _ShardWork:
     def __init__(self, task: BuildTask, store: Store) -> None:
         self._task = task
         self._store = store
+        self._epoch = task.context.epoch
         name, output = task.shard.name, task.context.data.output
         self._documents_path = layout.documents_path(name.split, name.index)
         self.path = layout.shard_path(output.path, npy.SUFFIX, split=name.split, index=name.index, shard=name.shard)
 
-    def write(self, upload: Upload) -> None:
+    def place(self) -> Entry:
+        """The shard at its name, its sidecar before it."""
+        return self._place(self.path, self._write, self._is_same)
+
+    def _place(self, path: str, write: Callable[[Upload], None], is_same: Callable[[Entry], bool]) -> Entry:
+        """`commit.place` by the rules of epochs.
+
+        In a later epoch what is there may be a voided writer's, who is about to take it back: it is replaced even
+        where it is the same.
+        """
+        return place(
+            self._store,
+            path,
+            write,
+            is_same=lambda found: self._epoch == 0 and is_same(found),
+            allow_replace=self._allow_replace,
+            require_current=self._require_current,
+        )
+
+    def _write(self, upload: Upload) -> None:
         self.crc32c = 0
         self.sha256 = sha256()
         builder = DocumentsBuilder()
@@ -82,7 +103,12 @@ class _ShardWork:
         for chunk in self._chunks(builder):
             self._write_chunk(upload, chunk)
         self.documents = builder.finish()
-        place_bytes(self._store, self._documents_path, self.documents.to_bytes(), allow_replace=self.allow_replace)
+        sidecar = self.documents.to_bytes()
+        self._place(
+            self._documents_path,
+            lambda upload: upload.write(sidecar),
+            lambda found: found.size == len(sidecar) and self._store.read(found.path) == sidecar,
+        )
 
     def _write_chunk(self, upload: Upload, chunk: NDArray[np.generic]) -> None:
         self.crc32c = crc32c_of(chunk, start=self.crc32c)
@@ -109,7 +135,7 @@ class _ShardWork:
                 for start in range(0, len(data), step):
                     yield data[start : start + step]
 
-    def is_same(self, found: Entry) -> bool:
+    def _is_same(self, found: Entry) -> bool:
         """Whether the shard that is there holds the bytes that were just written."""
         if found.crc32c is not None:
             return found.crc32c == self.crc32c
@@ -118,10 +144,13 @@ class _ShardWork:
             digest.update(self._store.read_range(self.path, start, start + _CHUNK_BYTES))
         return digest.digest() == self.sha256.digest()
 
-    def allow_replace(self) -> None:
+    def _require_current(self) -> None:
+        require_current(self._store, self._epoch)
+
+    def _allow_replace(self) -> None:
         """Return if this build may replace what it found at its shard's name."""
-        require_current(self._store, self._task.context.epoch)
-        if self._task.context.epoch == 0 and not self._task.repair:
+        self._require_current()
+        if self._epoch == 0 and not self._task.repair:
             raise ChangedError(
                 "OutputConflict",
                 f"{self._store.uri}/{self.path} (or its documents sidecar) holds something else than this job's shard",

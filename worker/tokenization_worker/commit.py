@@ -1,9 +1,9 @@
 """Create-only: the one module that decides what a second writer may do.
 
-Every durable object is written by `create_once`. The first writer wins; whoever comes later compares what
-it would have written with what is there, by a digest of the data and never by reading the data again. Equal
-means somebody else did the same work; different means that two runs of the same job disagree, which is an
-error that stops the run.
+Every durable object is written here. The first writer wins; whoever comes later compares what it would have
+written with what is there, by a digest of the data and never by reading the data again. Equal means somebody
+else did the same work; different means that two runs of the same job disagree, which is an error that stops
+the run. Only `place` replaces, one version, where its caller has the right to.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import orjson
 
-from tokenization_worker.errors import TokenizationError
+from tokenization_worker.errors import TemporaryError, TokenizationError
 from tokenization_worker.storage.base import (
     MARK_ABSENT,
     Entry,
@@ -26,6 +26,10 @@ from tokenization_worker.storage.base import (
 
 class Disagreement(TokenizationError):
     """Two writers of one object produced different data: the job is not deterministic here."""
+
+
+class Voided(TemporaryError):
+    """This writer's epoch was voided: what it makes must not be seen."""
 
 
 def dump_record(record: dict[str, Any]) -> bytes:
@@ -92,18 +96,31 @@ def place(
     *,
     is_same: Callable[[Entry], bool],
     allow_replace: Callable[[], None],
+    require_current: Callable[[], None] = lambda: None,
 ) -> Entry:
     """Leave at `path` what `write` writes, and return its entry.
 
     `write` may be called again after a lost race. Something else at `path` is replaced, that version and
-    no other, if `allow_replace` returns; it raises where this writer has no right to.
+    no other, if `allow_replace` returns; it raises where this writer has no right to. `require_current` raises
+    `Voided` where it may not even create: it is asked before the bytes become visible, and again afterwards,
+    when they are taken back. So a later epoch must not rely on what a voided one has created: its `is_same`
+    is never true.
     """
     expect = MARK_ABSENT
     while True:
         try:
             with store.upload(path, expect=expect) as upload:
                 write(upload)
-                return upload.commit()
+                require_current()
+                entry = upload.commit()
+                try:
+                    require_current()
+                except Voided:  # no other error: a run of the same epoch may rely on it already
+                    upload.retract()
+                    raise
+                if not upload.is_ours and not is_same(entry):
+                    raise PreconditionFailed(path)
+                return entry
         except PreconditionFailed:
             found = store.stat(path)
             if found is None:
@@ -116,7 +133,7 @@ def place(
 
 
 def place_bytes(store: Store, path: str, data: bytes, *, allow_replace: Callable[[], None]) -> Entry:
-    """`place` for small objects."""
+    """`place` for small objects that every dataset has: whoever has the right to comes last and replaces them."""
     return place(
         store,
         path,

@@ -15,10 +15,9 @@ from typing import Any
 import orjson
 
 from tokenization_worker import layout
-from tokenization_worker.commit import create_record
+from tokenization_worker.commit import Voided, create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.encode import EngineMismatch
-from tokenization_worker.errors import TemporaryError
 from tokenization_worker.storage.base import NotFound, Store
 
 REFERENCE = "reference"
@@ -56,22 +55,25 @@ def current_epoch(store: Store) -> Epoch:
 
 
 def seal_epoch(store: Store, epoch: int) -> None:
-    """Make it impossible to void `epoch`; raises `TemporaryError` if that has happened already."""
+    """Make it impossible to void `epoch`; raises `Voided` if that has happened already."""
     found = create_record(store, layout.epoch_path(epoch + 1), {"epoch": epoch + 1, "sealed": epoch})
     if found.get("sealed") != epoch:
         raise _voided(store, epoch, found)
 
 
 def require_current(store: Store, epoch: int) -> None:
-    """Raise if a newer epoch has voided `epoch`."""
-    newest = current_epoch(store)
-    if newest.number != epoch:
-        raise _voided(store, epoch, newest.history[epoch + 1])
+    """Raise `Voided` if a newer epoch has voided `epoch`; a seal is no reason. One request, as writers ask often."""
+    try:
+        next_entry = orjson.loads(store.read(layout.epoch_path(epoch + 1)))
+    except NotFound:
+        return
+    if "sealed" not in next_entry:
+        raise _voided(store, epoch, next_entry)
 
 
 def void_engine(
     store: Store, context: RunContext, mismatch: EngineMismatch, *, uri: str, position: int, text: str
-) -> TemporaryError:
+) -> Voided:
     """Write the next epoch with the evidence; returns the error that stops this run."""
     first = next(
         (i for i, (a, b) in enumerate(zip(mismatch.found, mismatch.expected, strict=False)) if a != b),
@@ -90,16 +92,16 @@ def void_engine(
     return _voided(store, context.epoch, found)
 
 
-def _voided(store: Store, epoch: int, entry: dict[str, Any]) -> TemporaryError:
+def _voided(store: Store, epoch: int, entry: dict[str, Any]) -> Voided:
     evidence = f"{store.uri}/{layout.epoch_path(epoch + 1)}"
     if "sealed" in entry:
-        return TemporaryError(
+        return Voided(
             "EngineVoided",
             f"engine of epoch {epoch} differs from the reference, but the dataset is complete already: {evidence}",
             next_step="run `tokjob verify --mode full` on the output and report the document",
         )
     document = entry["document"]
-    return TemporaryError(
+    return Voided(
         "EngineVoided",
         f"engine {entry['voids']['engine']} differs from the reference at token {entry['firstDifference']} of "
         f"the document at {document['uri']}, position {document['position']}; evidence: {evidence}",

@@ -55,7 +55,12 @@ class ByteReader(Protocol):
 
 
 class Upload(Protocol):
-    """Bytes on their way to an object; leaving the `with` block without `commit()` drops them."""
+    """Bytes on their way to an object; leaving the `with` block without `commit()` drops them.
+
+    `is_ours`: `commit` is certain to have made what it returned.
+    """
+
+    is_ours: bool
 
     def write(self, data: bytes | memoryview, /) -> None: ...
 
@@ -65,6 +70,10 @@ class Upload(Protocol):
         A store that cannot tell its own repeated request from another writer's may take an object with the
         very same bytes for this write's own, and return its entry.
         """
+        ...
+
+    def retract(self) -> None:
+        """Delete what `commit` made, that version and no other; nothing unless it `is_ours`."""
         ...
 
     def __enter__(self) -> Self: ...

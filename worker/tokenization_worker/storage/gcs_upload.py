@@ -68,6 +68,8 @@ class GcsUpload:
         self._crc32c = 0
         self._session: _Session | None = None
         self._refused = False
+        self._version = ""
+        self.is_ours = False
 
     @property
     def _generation(self) -> int:
@@ -97,7 +99,13 @@ class GcsUpload:
         self._session = None
         if (entry.size, entry.crc32c) != (self._size, self._crc32c):
             raise self._damaged(entry)
+        self._version = entry.version
+        self.is_ours = True
         return entry
+
+    def retract(self) -> None:
+        if self.is_ours:
+            delete_generation(self._store.blob(self._path), self._uri, self._version, self._store.retry)
 
     def __enter__(self) -> Self:
         return self

@@ -169,6 +169,8 @@ class LocalUpload:
         self._durable = durable
         self._size = 0
         self._flushing = 0
+        self._version = ""
+        self.is_ours = False
         with map_os_errors("write", self._target):
             self._fd = os.open(temporary, os.O_WRONLY | (os.O_CREAT | os.O_EXCL if durable else 0), 0o666)
 
@@ -205,7 +207,18 @@ class LocalUpload:
             if self._durable:
                 _sync_folder(self._target.parent)
             status = os.fstat(self._fd)
-        return Entry(self._path, status.st_size, version_of(status))
+        self._version = version_of(status)
+        self.is_ours = True
+        return Entry(self._path, status.st_size, self._version)
+
+    def retract(self) -> None:
+        with (
+            map_os_errors("delete", self._target),
+            suppress(FileNotFoundError, NotADirectoryError),
+            _locked_folder(self._target.parent),
+        ):
+            if version_of(self._target.stat()) == self._version:
+                self._target.unlink()
 
     def _link(self) -> None:
         """Give the file its name, unless something has it."""
@@ -235,7 +248,7 @@ class LocalUpload:
 
 @contextmanager
 def _locked_folder(folder: Path) -> Iterator[None]:
-    """Keep other replacing writers out of `folder`, between the look at a version and the rename over it."""
+    """Keep other replacing writers out of `folder`, between the look at a version and what is done to it."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
