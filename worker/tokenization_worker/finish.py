@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import orjson
 
 from tokenization_worker import layout
-from tokenization_worker.api.data import TokenizerSpec
+from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.commit import Disagreement, create_bytes, dump_record, place_bytes
@@ -52,7 +52,7 @@ def commit(
     check_limits(store, totals, limits.max_quarantined, context.epoch)
     shards = _ordered_shards(context, ledger)
     context.streams.require_all_filled(_shards_per_stream(context, shards))
-    check_conservation(totals, shards)
+    check_conservation(totals, shards, delimited=context.delimiter_position is not DelimiterPosition.NONE)
     _check_shards(store, shards)
     if context.epoch:
         _remove_voided_shards(store, context, shards)

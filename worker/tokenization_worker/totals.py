@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tokenization_worker import layout
@@ -112,12 +112,22 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int) -> None
         )
 
 
-def check_conservation(totals: Totals, shards: Iterable[ShardReceipt]) -> None:
-    """Raise NotConserved unless files and shards hold the same number of tokens."""
-    in_shards = sum(shard.tokens for shard in shards)
-    if in_shards != totals.tokens:
-        raise Disagreement(
-            "NotConserved",
-            f"receipts count {totals.tokens:,} tokens in files and {in_shards:,} in shards",
-            next_step="this is a bug: please report it with the _tokenization folder",
-        )
+def check_conservation(totals: Totals, shards: Sequence[ShardReceipt], *, delimited: bool) -> None:
+    """Raise NotConserved unless files and shards hold the same number of tokens and of documents.
+
+    Every document begins in one shard, but for those of no tokens: empty texts that are not `delimited`.
+    """
+    tokens = sum(shard.tokens for shard in shards)
+    documents = sum(shard.documents for shard in shards)
+    if tokens != totals.tokens:
+        raise _not_conserved("tokens", totals.tokens, tokens)
+    if documents > totals.written or (delimited and documents < totals.written):
+        raise _not_conserved("documents", totals.written, documents)
+
+
+def _not_conserved(what: str, in_files: int, in_shards: int) -> Disagreement:
+    return Disagreement(
+        "NotConserved",
+        f"receipts count {in_files:,} {what} in files and {in_shards:,} in shards",
+        next_step="this is a bug: please report it with the _tokenization folder",
+    )
