@@ -1,0 +1,72 @@
+"""The two tasks, one after the other in this process: what they leave alone, and what comes before a receipt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import sample_texts
+from corpus import json_lines
+from inline import inline
+from runs import difference, files_below, leftovers, make_job
+
+from tokenization_worker import layout
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.context import BuildTask, TokenizeTask
+from tokenization_worker.errors import ChangedError, SpecError
+from tokenization_worker.executors.base import Task
+from tokenization_worker.run import run_job
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(json_lines(sample_texts("a", 60)) + b"no JSON\n")
+    return folder
+
+
+def job_of(source: Path, output: Path) -> TokenizationJob:
+    blocks = {"tokenizer": {"name": "bytes"}, "output": {"shards": {"tokens": 500}}}
+    return make_job(source, output, blocks, maxQuarantined=1)
+
+
+@pytest.mark.parametrize("at", ["shard", "sidecar"])
+def test_a_foreign_file_that_comes_after_the_plan_is_not_replaced(at: str, source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    sidecar, shard = layout.documents_path("train", 0), "train/train_000000.npy"
+    foreign = output / (shard if at == "shard" else sidecar)
+
+    def put_there(task: Task) -> None:
+        if isinstance(task, BuildTask) and not foreign.exists():
+            foreign.parent.mkdir(parents=True)
+            foreign.write_bytes(b"somebody's")
+
+    with pytest.raises(ChangedError) as caught:
+        run_job(job_of(source, output), executor=inline(put_there))
+    assert caught.value.reason == "OutputConflict"
+    assert shard in caught.value.message
+    assert foreign.read_bytes() == b"somebody's"
+    assert not (output / layout.shard_receipt_path(0, "train", 0)).exists()
+
+
+@pytest.mark.parametrize("folder", ["segments", "quarantine"])
+def test_a_range_has_no_receipt_before_what_it_tells_of_is_written(folder: str, source: Path, tmp_path: Path) -> None:
+    output, expected = tmp_path / "out", tmp_path / "expected"
+    obstacle = output / layout.LEDGER / "0" / folder
+
+    def obstruct(task: Task) -> None:
+        assert isinstance(task, TokenizeTask)
+        obstacle.parent.mkdir(parents=True)
+        obstacle.write_bytes(b"no folder")
+
+    with pytest.raises(SpecError) as caught:
+        run_job(job_of(source, output), executor=inline(obstruct))
+    assert caught.value.reason == "OutputNotWritable"
+    assert [path for path in files_below(output) if "/ranges/" in path] == []
+
+    obstacle.unlink()
+    for folder_of in (output, expected):
+        run_job(job_of(source, folder_of), executor=inline())
+    assert difference(output, expected) is None
+    assert leftovers(output) == []
