@@ -190,8 +190,9 @@ def run_once(chosen: Input, source: Path, tokenizer: str, folder: Path, options:
     )
     index = orjson.loads((output / "index.json").read_bytes())
     quarantined = sum(index["conservation"]["quarantined"].values())
-    if quarantined != chosen.quarantined:
-        raise CommandFailed(f"{chosen.name}: {quarantined} documents quarantined, expected {chosen.quarantined}")
+    expected = chosen.quarantined(options.scale)
+    if quarantined != expected:
+        raise CommandFailed(f"{chosen.name}: {quarantined} documents quarantined, expected {expected}")
     shutil.rmtree(output)
     return Result(chosen, tokenizer, index["run"]["engine"], session.summarize(cost.peak_rss_bytes), cost.seconds)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from stdlib_text import iter_documents
@@ -21,6 +21,8 @@ TINY_FILES = 200_000
 TINY_TEXT_CHARACTERS = 400
 SMALL_BYTES = 1_000_000
 FILES_IN_A_FOLDER = 1000
+BAD_LINE = b'{"id": 12345678, "text": "cut in the middle of it\n'
+BAD_LINES = 2_000_000
 
 
 class Input(NamedTuple):
@@ -29,7 +31,7 @@ class Input(NamedTuple):
     name: str
     title: str
     make: Callable[[Path, float], None]
-    quarantined: int = 0
+    quarantined: Callable[[float], int] = lambda scale: 0
     arguments: Callable[[float], list[str]] = lambda scale: []
 
 
@@ -90,12 +92,34 @@ def make_tiny_files(folder: Path, scale: float) -> None:
         (parent / f"{number:06d}.jsonl").write_bytes(orjson.dumps(record) + b"\n")
 
 
+def make_bad_lines(folder: Path, scale: float) -> None:
+    """Short unusable lines in a file that cannot be cut, and a good file, so that the dataset is not empty."""
+    zstd: Any = import_module("tokenization_worker.readers.decompress").zstd
+    (folder / "bad.jsonl.zst").write_bytes(zstd.compress(BAD_LINE * count_bad_lines(scale)))
+    _write_jsonl(folder / "good.jsonl", SMALL_BYTES)
+
+
+def count_bad_lines(scale: float) -> int:
+    return int(BAD_LINES * scale)
+
+
+def limit_bad_lines(scale: float) -> list[str]:
+    return ["--maxQuarantined", "100%"]
+
+
 INPUTS = (
     Input("small", "1 MB of JSONL, engine not yet probed on this host", make_small),
     Input("jsonl", "4 GB of JSONL in one file", make_jsonl),
-    Input("line", "a line of 3 GB (quarantined) and a good file", make_single_line, 1, limit_documents),
+    Input("line", "a line of 3 GB (quarantined) and a good file", make_single_line, lambda scale: 1, limit_documents),
     Input("parquet", "Parquet, one row group of 1 GB", make_parquet),
     Input("tiny", "200,000 files of a document each", make_tiny_files),
+    Input(
+        "bad",
+        "100 MB of short unusable lines in one .zst, and a good file",
+        make_bad_lines,
+        count_bad_lines,
+        limit_bad_lines,
+    ),
 )
 
 

@@ -88,6 +88,19 @@ def test_one_bad_line_changes_nothing_for_the_others(length: int, bad: int | Non
     assert (found.records, found.source_bytes) == (200, len(content))
 
 
+def test_a_batch_of_very_short_bad_lines_is_bounded() -> None:
+    lines = [b"x"] * 30_000 + [b'{"text": "good"}'] + [b"x"] * 30_000
+    found = list(batches_of(b"\n".join(lines)))
+    assert max(len(batch.rejected) for batch in found) <= batches.MAX_REJECTED
+    whole = read(b"\n".join(lines))
+    assert [item.record for item in whole.rejected] == [n for n, line in enumerate(lines) if line == b"x"]
+    assert [item.position for item in whole.rejected] == [
+        2 * n + 15 * (n > 30_000) for n in range(60_001) if n != 30_000
+    ]
+    assert (whole.texts, whole.positions.tolist()) == (["good"], [60_000])
+    assert (whole.records, whole.source_bytes) == (60_001, len(b"\n".join(lines)))
+
+
 @pytest.mark.parametrize("text", ["é" * 50, "x" * 100, "\x00" * 100, "🦊" * 25], ids=["é", "x", "NUL", "fox"])
 def test_the_size_limit_counts_utf8_bytes_of_text(text: str) -> None:
     line = orjson.dumps({"id": "some id", "text": text})

@@ -7,6 +7,7 @@ import io
 import pytest
 
 from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.readers.batches import MAX_REJECTED
 from tokenization_worker.readers.documents import FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
 
@@ -51,6 +52,19 @@ def test_a_piece_that_is_not_utf8_or_too_large_costs_only_itself() -> None:
         [(6, 1, "InvalidUtf8"), (13, 2, "DocumentTooLarge")],
         4,
     )
+
+
+def test_a_batch_of_very_short_bad_pieces_is_bounded() -> None:
+    content = b"\xff<>" * 30_000 + b"good<>" + b"\xff<>" * 30_000
+    options = ReadOptions(SourceFormat.TEXT, "text", b"<>", 1000)
+    found = list(read_documents(FileSlice(0, "f", len(content), ""), options, lambda _: io.BytesIO(content)))
+    assert max(len(batch.rejected) for batch in found) <= MAX_REJECTED
+    assert sum(batch.source_bytes for batch in found) == len(content)
+    texts, rejected, records = read(content, "<>")
+    assert (texts, records) == ([(90_000, "good")], 60_001)
+    assert [(position, record) for position, record, _ in rejected] == [
+        (3 * n + 3 * (n > 30_000), n) for n in range(60_001) if n != 30_000
+    ]
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["no mark", "mark"])

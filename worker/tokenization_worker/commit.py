@@ -8,7 +8,7 @@ the run. Only `place` replaces, one version, where its caller has the right to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Self, TypeVar
 
 import orjson
@@ -39,9 +39,15 @@ def dump_record(record: dict[str, Any]) -> bytes:
 
 def create_bytes(store: Store, path: str, data: bytes) -> bool:
     """Create `path` with `data`; False where something is there already."""
+    return create_chunks(store, path, (data,))
+
+
+def create_chunks(store: Store, path: str, chunks: Iterable[bytes]) -> bool:
+    """`create_bytes` for what is never held whole."""
     try:
         with store.upload(path) as upload:
-            upload.write(data)
+            for chunk in chunks:
+                upload.write(chunk)
             upload.commit()
     except PreconditionFailed:
         return False

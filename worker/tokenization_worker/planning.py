@@ -169,13 +169,13 @@ def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | 
             next_step="set source.textField to a column that holds text, or raise maxCorruptFiles: such files are "
             "then dropped whole",
         )
-    reasons = {item.reason for item in head.rejected}
+    reasons = head.rejected.keys()
     if head.texts or not reasons or not reasons <= _WRONG_FIELD:
         return None
     found = ", ".join(head.fields[:20]) or "no fields"
     return SpecError(
         "SourceInvalid",
-        f"{file.uri}: none of its first {len(head.rejected)} records has a text at "
+        f"{file.uri}: none of its first {head.rejected.total()} records has a text at "
         f"{data.source.text_field!r} ({', '.join(sorted(reasons))}); fields found: {found}",
         next_step="set source.textField to the field that holds the text",
     )

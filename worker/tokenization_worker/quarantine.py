@@ -2,7 +2,8 @@
 
 A range's list is JSON lines in source order, named by its digest so that two writers of one range cannot
 overwrite each other's. Its receipt says which list counts. The final table adds line numbers, which are
-known only when every range before has counted its lines.
+known only when every range before has counted its lines. A list may be longer than memory: it is written
+and read in chunks.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import Any, Self
 import orjson
 
 from tokenization_worker import layout
-from tokenization_worker.commit import create_bytes
+from tokenization_worker.commit import create_chunks
 from tokenization_worker.readers.documents import FileSlice, Rejected
-from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.base import NotFound, Store
 
 _IN_MEMORY_BYTES = 8 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 class QuarantineList:
@@ -63,15 +65,39 @@ class QuarantineList:
         """Write the list; returns the digest that names it, "" for an empty one."""
         if not self._file.tell():
             return ""
+        digest = sha256()
+        for chunk in self._chunks():
+            digest.update(chunk)
+        name = digest.hexdigest()[:32]
+        create_chunks(store, layout.quarantine_path(epoch, range_id, name), self._chunks())
+        return name
+
+    def _chunks(self) -> Iterator[bytes]:
         self._file.seek(0)
-        data = self._file.read()
-        digest = sha256(data).hexdigest()[:32]
-        create_bytes(store, layout.quarantine_path(epoch, range_id, digest), data)
-        return digest
+        while chunk := self._file.read(_CHUNK_BYTES):
+            yield chunk
 
 
 def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Iterator[dict[str, Any]]:
     """The rows of one range's list."""
     if digest:
-        for line in store.read(layout.quarantine_path(epoch, range_id, digest)).splitlines():
+        for line in _lines(_stored_chunks(store, layout.quarantine_path(epoch, range_id, digest))):
             yield orjson.loads(line)
+
+
+def _stored_chunks(store: Store, path: str) -> Iterator[bytes]:
+    entry = store.stat(path)
+    if entry is None:
+        raise NotFound(path)
+    for start in range(0, entry.size, _CHUNK_BYTES):
+        yield store.read_range(path, start, min(entry.size, start + _CHUNK_BYTES))
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Whole lines without their ends; of the chunks, one at a time is held."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest

@@ -12,6 +12,7 @@ import socket
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
 
@@ -173,7 +174,7 @@ class _RangeWork:
                     part.quarantined[str(item.reason)] += 1
                     self._quarantine.add(number, source, item)
                 if batch.texts:
-                    batches.append(batch)
+                    batches.append(replace(batch, rejected=[]))  # they are on the list: not to be held
                     size += batch.source_bytes
                 if size >= BLOCK_BYTES:
                     if self._pending:

@@ -6,6 +6,7 @@ file is decided by reading all of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ import orjson
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks
-from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, ReadOptions, Rejected
+from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, ReadOptions
 from tokenization_worker.readers.jsonl import max_line_bytes, read_jsonl
 from tokenization_worker.readers.kinds import (
     HEAD_BYTES,
@@ -36,7 +37,7 @@ _READ_BYTES = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class HeadSample:
-    """The documents at the start of a file.
+    """The documents at the start of a file; `rejected` counts the reasons of what is none.
 
     `source_bytes` are decompressed bytes of the sampled records (Parquet: of their text), `stored_bytes` the
     stored bytes these stand for (Parquet: of all columns), so that a file of n stored bytes holds about
@@ -45,7 +46,7 @@ class HeadSample:
     """
 
     texts: list[str]
-    rejected: list[Rejected]
+    rejected: Counter[str]
     source_bytes: int
     stored_bytes: int
     damage: DamagedFile | None
@@ -72,17 +73,21 @@ def read_head(uri: str, size: int, options: ReadOptions, max_bytes: int, open_so
         separator = record_separator(format, options)
         content, ended = _collect(content, blocks, separator, max_bytes)
         whole = len(content) if ended else _whole_records(content, separator)
-        batches = list(_read(content[:whole], format, options))
+        texts: list[str] = []
+        rejected: Counter[str] = Counter()
+        for batch in _read(content[:whole], format, options):
+            texts += batch.texts
+            rejected.update(item.reason for item in batch.rejected)
         return HeadSample(
-            texts=[text for batch in batches for text in batch.texts],
-            rejected=[item for batch in batches for item in batch.rejected],
+            texts=texts,
+            rejected=rejected,
             source_bytes=whole,
             stored_bytes=stored.taken * whole // len(content) if content else 0,
             damage=None,
             fields=_fields(content[:whole]) if format is SourceFormat.JSONL else [],
         )
     except DamagedFile as damage:
-        return HeadSample([], [], 0, 0, damage, [])
+        return HeadSample([], Counter(), 0, 0, damage, [])
     finally:
         stream.close()
 
@@ -95,7 +100,7 @@ def _parquet_head(uri: str, size: int, options: ReadOptions, max_bytes: int, ope
         stream.close()
     return HeadSample(
         texts=found.batch.texts if found.batch else [],
-        rejected=found.batch.rejected if found.batch else [],
+        rejected=Counter(item.reason for item in found.batch.rejected) if found.batch else Counter(),
         source_bytes=found.batch.source_bytes if found.batch else 0,
         stored_bytes=found.stored_bytes,
         damage=found.damage,

@@ -18,7 +18,7 @@ import orjson
 from tokenization_worker.readers.batches import BATCH_BYTES, BatchBuilder, too_large
 from tokenization_worker.readers.documents import DocumentBatch, Reason
 from tokenization_worker.readers.giants import GIANT_LINE_BYTES, smallest_text_bytes
-from tokenization_worker.readers.records import Oversized, Run
+from tokenization_worker.readers.records import Oversized, Run, rest_of
 
 SEPARATOR = b"\n"
 
@@ -55,7 +55,10 @@ def read_jsonl(runs: Iterator[Run | Oversized], text_field: str, max_document_by
             batch.reject(run.offset, batch.records, Reason.DOCUMENT_TOO_LARGE, detail, run.head)
             batch.records += 1
         elif not (_has_short_lines(run) and _parse_short(run, path, max_document_bytes, batch)):
-            _parse(run, path, max_document_bytes, batch)
+            rest = _parse(run, path, max_document_bytes, batch)
+            while rest is not None:
+                yield batch.take()
+                rest = _parse(rest, path, max_document_bytes, batch)
         batch.source_bytes += run.source_bytes
         if batch.is_full:
             yield batch.take()
@@ -95,8 +98,8 @@ def _parse_short(run: Run, path: tuple[str, ...], max_document_bytes: int, batch
     return True
 
 
-def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: BatchBuilder) -> None:
-    """Add all lines of a run, whatever they are."""
+def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: BatchBuilder) -> Run | None:
+    """Add the lines of a run, whatever they are; returns the rest of it if the batch has too many unusable ones."""
     first, rest = path[0], path[1:]
     data, end = run.data, run.end
     view, find, loads = memoryview(data), data.find, orjson.loads
@@ -106,7 +109,7 @@ def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: Batc
     records = batch.records
     begin = run.begin
     position = run.offset
-    while begin < end:
+    while begin < end and not batch.has_many_rejected:
         stop = find(SEPARATOR, begin, end)
         if stop < 0:
             stop = end
@@ -138,6 +141,7 @@ def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: Batc
         position = run.offset + begin - run.begin
     batch.records = records
     batch.positions.append(np.array(positions, dtype=np.int64))
+    return rest_of(run, begin, position)
 
 
 def _fits(text: str, max_document_bytes: int) -> bool:

@@ -40,6 +40,11 @@ class Run:
     source_bytes: int
 
 
+def rest_of(run: Run, begin: int, offset: int) -> Run | None:
+    """The records of `run` from `data[begin]` on, or None; its bytes are counted with the run."""
+    return Run(run.data, begin, run.end, offset, 0) if begin < run.end else None
+
+
 @dataclass(frozen=True, slots=True)
 class Oversized:
     """A record of `size` bytes that was passed over; `head` is enough of it for an excerpt."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from tokenization_worker.readers.batches import BATCH_BYTES, BatchBuilder, invalid_utf8, too_large
 from tokenization_worker.readers.documents import DocumentBatch, Reason
-from tokenization_worker.readers.records import Oversized, Run
+from tokenization_worker.readers.records import Oversized, Run, rest_of
 
 
 def read_text(
@@ -28,7 +28,10 @@ def read_text(
             batch.reject(run.offset, batch.records, Reason.DOCUMENT_TOO_LARGE, detail, run.head)
             batch.records += 1
         else:
-            _decode(run, separator, max_document_bytes, batch)
+            rest = _decode(run, separator, max_document_bytes, batch)
+            while rest is not None:
+                yield batch.take()
+                rest = _decode(rest, separator, max_document_bytes, batch)
         batch.source_bytes += run.source_bytes
         if batch.is_full:
             yield batch.take()
@@ -36,12 +39,13 @@ def read_text(
         yield batch.take()
 
 
-def _decode(run: Run, separator: bytes | None, max_document_bytes: int, batch: BatchBuilder) -> None:
+def _decode(run: Run, separator: bytes | None, max_document_bytes: int, batch: BatchBuilder) -> Run | None:
+    """Add the pieces of a run; returns the rest of it if the batch has too many unusable ones."""
     data, begin, end = run.data, run.begin, run.end
     view = memoryview(data)
     position = run.offset
     positions: list[int] = []
-    while begin < end:
+    while begin < end and not batch.has_many_rejected:
         stop = data.find(separator, begin, end) if separator else -1
         if stop < 0:
             stop = end
@@ -59,3 +63,4 @@ def _decode(run: Run, separator: bytes | None, max_document_bytes: int, batch: B
         begin = stop + len(separator or b"")
         position = run.offset + begin - run.begin
     batch.positions.append(np.array(positions, dtype=np.int64))
+    return rest_of(run, begin, position)

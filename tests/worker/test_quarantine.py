@@ -1,0 +1,54 @@
+"""A range's list of unusable documents: what was added comes back, and never all of it at once."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+from tokenization_worker.quarantine import QuarantineList, read_range_list
+from tokenization_worker.readers.documents import FileSlice, Reason, Rejected
+from tokenization_worker.storage.local import LocalStore
+
+SOURCE = FileSlice(0, "a.jsonl", 1, "")
+BOUND_BYTES = 16 << 20  # 8 MiB in memory before the list goes to a disk, and some chunks
+
+
+def item(number: int) -> Rejected:
+    return Rejected(
+        9 * number, number, Reason.INVALID_JSON, "line break \u2028 and \n in a detail", f"not JSON {number}"
+    )
+
+
+def test_a_list_longer_than_memory_is_written_and_read_in_chunks(tmp_path: Path) -> None:
+    store, count = LocalStore(tmp_path), 200_000
+    tracemalloc.start()
+    try:
+        with QuarantineList() as quarantine:
+            for number in range(count):
+                quarantine.add(0, SOURCE, item(number))
+            size = quarantine.mark()
+            digest = quarantine.store(store, 0, 0)
+            assert quarantine.store(store, 0, 0) == digest  # another writer's: the same
+        rows = 0
+        for number, row in enumerate(read_range_list(store, 0, 0, digest)):
+            assert (row["record"], row["excerpt"]) == (number, f"not JSON {number}")
+            rows += 1
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == count
+    assert peak < BOUND_BYTES < size
+
+
+def test_what_was_dropped_is_not_on_the_list(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with QuarantineList() as quarantine:
+        assert quarantine.store(store, 0, 0) == ""
+        quarantine.add(0, SOURCE, item(1))
+        mark = quarantine.mark()
+        quarantine.add(1, SOURCE, item(2))
+        quarantine.drop_from(mark)
+        quarantine.add(2, SOURCE, item(3))
+        digest = quarantine.store(store, 0, 0)
+    assert [row["record"] for row in read_range_list(store, 0, 0, digest)] == [1, 3]
+    assert list(read_range_list(store, 0, 0, "")) == []
