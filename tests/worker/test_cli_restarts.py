@@ -24,7 +24,7 @@ from command_line import (
     sample_texts,
     shards_of,
 )
-from corpus import json_lines, zstd_frames
+from corpus import json_lines, zstd, zstd_frames
 from inline import inline
 from runs import TOKJOB, leftovers, make_job, read_index
 
@@ -37,6 +37,7 @@ from tokenization_worker.run import Options, run_job
 from tokenization_worker.work import Stopped
 
 LONG = ("tokens: 12000", "tokens: 300000")
+QUARANTINE = "_tokenization/quarantine.jsonl.zst"
 RANGE_BYTES = ["--rangeBytes", "64Ki", "--processes", "1"]
 
 
@@ -486,6 +487,32 @@ def test_moved_dataset_is_not_mended_with_an_engine_that_was_voided_when_it_was_
     job = make_job(bench.source, moved, tokenizer={"name": "gpt2"}, output={"shards": {"tokens": 3000}})
     assert run_job(job, options=Options(engine="fastokens"), executor=inline()).rebuilt == 1
     assert json.loads((moved / "_tokenization" / "epochs" / "0000.json").read_bytes())["engine"] == "tiktoken"
+
+
+@pytest.mark.parametrize("name", ["shards.jsonl.zst", "_tokenization/files.jsonl.zst", QUARANTINE])
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda data: None, "TableMissing"),
+        (lambda data: data[: len(data) // 2], "TableCorrupt"),
+        (lambda data: zstd.compress(zstd.decompress(data)[:-20]), "TableCorrupt"),
+        (lambda data: zstd.compress(b""), "TableCorrupt"),
+    ],
+    ids=["gone", "cut", "last row cut", "without rows"],
+)
+def test_new_token_does_not_prove_a_dataset_without_its_tables(
+    name: str, damage: Callable[[bytes], bytes | None], reason: str, bench: Bench
+) -> None:
+    bench.write("src/b.jsonl", json_lines(bench.texts["b.jsonl"]) + b"not JSON\n")
+    bench.run(more='  rerunToken: "1"\n' + MORE)
+    table = bench.output / name
+    left = damage(table.read_bytes())
+    table.unlink() if left is None else table.write_bytes(left)
+
+    result = bench.tokjob("run", "job.yaml", "--rerunToken", "2", "--maxQuarantined", "1")
+
+    assert_told(result, 4, f"{reason}: {table}", "next: put it back from a copy, or build the dataset anew")
+    assert rerun_files(bench.output) == set()
 
 
 def test_new_token_after_the_source_has_changed_is_a_conflict(bench: Bench) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from io import BytesIO
 from typing import Any
 
 import google_crc32c
@@ -11,22 +12,49 @@ import orjson
 
 from tokenization_worker import layout
 from tokenization_worker.errors import DataError
+from tokenization_worker.index import Index
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.receipts import ShardReceipt
 from tokenization_worker.storage.base import Entry, NotFound, Store
 
 _CHUNK_BYTES = 1 << 20
+_MEND_TABLE = "put it back from a copy, or build the dataset anew at another output.uri"
 
 
 def read_table(store: Store, path: str) -> list[dict[str, Any]]:
     """The rows of a `.jsonl.zst` table of ours; raises `DataError` if it is missing or damaged."""
+    return list(_table_rows(store, path))
+
+
+def require_tables(store: Store, index: Index) -> None:
+    """Raise `DataError` unless all tables are there, each with as many rows as the index counts."""
+    conservation = index["conservation"]
+    counts = {
+        layout.SHARDS_TABLE: sum(split["shards"] for split in index["splits"]),
+        layout.FILES_TABLE: sum(conservation["files"].values()),
+        layout.QUARANTINE_TABLE: sum(conservation["quarantined"].values()),
+    }
+    for path, expected in counts.items():
+        found = sum(1 for _ in _table_rows(store, path))
+        if found != expected:
+            raise _table_corrupt(store, path, f"{found:,} rows, the index says {expected:,}")
+
+
+def _table_rows(store: Store, path: str) -> Iterator[dict[str, Any]]:
     try:
-        data = zstd.decompress(store.read(path))
+        packed = store.read(path)
     except NotFound as error:
-        raise DataError("TableMissing", f"{store.uri}/{path} is missing") from error
-    except zstd.ZstdError as error:
-        raise DataError("TableCorrupt", f"{store.uri}/{path}: {error}") from error
-    return [orjson.loads(line) for line in data.splitlines()]
+        raise DataError("TableMissing", f"{store.uri}/{path} is missing", next_step=_MEND_TABLE) from error
+    try:
+        with zstd.open(BytesIO(packed)) as lines:
+            for line in lines:
+                yield orjson.loads(line)
+    except (zstd.ZstdError, EOFError, orjson.JSONDecodeError) as error:
+        raise _table_corrupt(store, path, str(error)) from error
+
+
+def _table_corrupt(store: Store, path: str, detail: str) -> DataError:
+    return DataError("TableCorrupt", f"{store.uri}/{path}: {detail}", next_step=_MEND_TABLE)
 
 
 def find_damaged_shards(store: Store) -> frozenset[tuple[str, int]]:

@@ -39,7 +39,7 @@ from tokenization_worker.planning import (
     require_shards,
 )
 from tokenization_worker.processes import default_processes
-from tokenization_worker.proof import find_changed_shards, find_damaged_shards
+from tokenization_worker.proof import find_changed_shards, find_damaged_shards, require_tables
 from tokenization_worker.readers.documents import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store, scheme_of
@@ -83,6 +83,7 @@ def run_job(
     prepared = _prepare(job, store, on_progress)
     if index is not None:
         require_own_index(store, index, prepared)
+        require_tables(store, index)
     plan, is_new = _fix_plan(store, index, prepared, options, on_progress)
     epoch = _fix_epoch(store, index, prepared, options, on_progress)
     context = _context(prepared, plan, epoch, options)
