@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,12 +28,17 @@ from corpus import json_lines, zstd, zstd_frames
 from inline import inline
 from runs import TOKJOB, leftovers, make_job, read_index
 
+from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.context import TokenizeTask
 from tokenization_worker.errors import ChangedError, DataError, TemporaryError
 from tokenization_worker.executors.base import Task
+from tokenization_worker.ledger import read_ledger
+from tokenization_worker.proof import find_changed_shards
 from tokenization_worker.run import Options, run_job
+from tokenization_worker.storage.base import Entry
+from tokenization_worker.storage.local import LocalStore
 from tokenization_worker.work import Stopped
 
 LONG = ("tokens: 12000", "tokens: 300000")
@@ -279,6 +284,43 @@ def test_shards_of_an_unfinished_run_that_were_deleted_or_changed_are_written_ag
     assert_right(stopped)
     # Also the one that was only touched: its bytes are right.
     assert [(path.stat().st_ino, path.stat().st_mtime_ns) for path in others] == before
+
+
+def test_sidecars_of_an_unfinished_run_that_were_deleted_or_changed_are_written_again(stopped: Bench) -> None:
+    sidecars = sorted((stopped.output / "_tokenization" / "documents").rglob("0*"))
+    before = {path: path.read_bytes() for path in sidecars}
+    sidecars[0].unlink()
+    sidecars[1].write_bytes(before[sidecars[1]][:-1] + b"!")
+    sidecars[2].write_bytes(before[sidecars[2]][:-4])
+
+    result = stopped.tokjob(*FINISH)
+
+    assert result.code == 0
+    assert "3 damaged or missing shards written again" in result.out
+    assert {path: path.read_bytes() for path in sidecars} == before
+    assert_right(stopped)
+
+
+class ListingStore(LocalStore):
+    """Notes what was listed."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.listed: list[str] = []
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        self.listed += [entry.path for entry in super().list(prefix)]
+        return super().list(prefix)
+
+
+def test_shards_without_a_folder_are_looked_for_without_a_walk_of_all_that_is_ours(bench: Bench) -> None:
+    bench.run(("shards:", 'path: "{split}_{index:04d}", splits: [{name: a, shards: 2}, {name: b}], shards:'))
+    plan = read_plan(store := ListingStore(bench.output))
+    assert plan is not None
+    receipts = read_ledger(store, plan, 0).shards.values()
+    store.listed.clear()
+    assert find_changed_shards(store, receipts) == []
+    assert sorted(store.listed) == sorted(shards_of(bench.output))
 
 
 def test_changed_shard_is_written_again_although_its_segment_is_torn(stopped: Bench) -> None:

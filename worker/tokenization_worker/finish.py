@@ -101,7 +101,8 @@ def _check_shards(store: Store, shards: list[ShardReceipt]) -> None:
     if changed:
         raise TemporaryError(
             "ShardChanged",
-            f"{store.uri}/{changed[0].path} is gone or no longer what its receipt says ({len(changed)} such shards)",
+            f"{store.uri}/{changed[0].path} or its documents sidecar is gone or no longer what its receipt "
+            f"says ({len(changed)} such shards)",
             next_step="start the same command again: they are written again",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from io import BytesIO
+from os.path import commonprefix
 from typing import Any
 
 import google_crc32c
@@ -63,20 +64,34 @@ def find_damaged_shards(store: Store) -> frozenset[tuple[str, int]]:
     """
     damaged = set()
     for row in read_table(store, layout.SHARDS_TABLE):
-        if not (_is_whole(store, row) and _has_sidecar(store, row)):
-            damaged.add((row["split"], row["index"]))
+        key = (row["split"], row["index"])
+        if not (_is_whole(store, row) and _has_sidecar(store, *key, row["documentsSha256"])):
+            damaged.add(key)
     return frozenset(damaged)
 
 
 def find_changed_shards(store: Store, receipts: Iterable[ShardReceipt]) -> list[ShardReceipt]:
-    """The receipts whose shard is gone or differs: one listing, and reading only where the store keeps no
-    checksum and the file is not the one that was written.
+    """The receipts whose shard or documents sidecar is gone or differs.
+
+    Shards are listed, and read only where the store keeps no checksum and the file is not the one that was
+    written; sidecars are small and read.
     """
     shards = list(receipts)
-    folders = {shard.path.rpartition("/")[0] for shard in shards}
-    prefixes = [f"{folder}/" if folder else "" for folder in folders]
-    found = {entry.path: entry for prefix in prefixes for entry in store.list(prefix)}
-    return [shard for shard in shards if not _is_as_written(store, shard, found.get(shard.path))]
+    found = {entry.path: entry for prefix in _prefixes(shards) for entry in store.list(prefix)}
+    return [
+        shard
+        for shard in shards
+        if not _is_as_written(store, shard, found.get(shard.path))
+        or not _has_sidecar(store, shard.split, shard.index, shard.documents_sha256)
+    ]
+
+
+def _prefixes(shards: list[ShardReceipt]) -> list[str]:
+    """What the shards of a split begin with: without folders in `output.path` their folder holds all that is ours."""
+    paths: dict[str, list[str]] = {}
+    for shard in shards:
+        paths.setdefault(shard.split, []).append(shard.path)
+    return [commonprefix(mine) for mine in paths.values()]  # noqa: RUF071  a listing takes any prefix
 
 
 def _is_as_written(store: Store, shard: ShardReceipt, entry: Entry | None) -> bool:
@@ -90,12 +105,12 @@ def _is_whole(store: Store, row: dict[str, Any]) -> bool:
     return entry is not None and _holds(store, entry, row["bytes"], int(row["crc32c"], 16))
 
 
-def _has_sidecar(store: Store, row: dict[str, Any]) -> bool:
+def _has_sidecar(store: Store, split: str, index: int, digest: str) -> bool:
     try:
-        sidecar = store.read(layout.documents_path(row["split"], row["index"]))
+        sidecar = store.read(layout.documents_path(split, index))
     except NotFound:
         return False
-    return bool(sha256(sidecar).hexdigest() == row["documentsSha256"])
+    return sha256(sidecar).hexdigest() == digest
 
 
 def _holds(store: Store, entry: Entry, size: int, crc32c: int) -> bool:
