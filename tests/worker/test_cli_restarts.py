@@ -301,6 +301,41 @@ def test_sidecars_of_an_unfinished_run_that_were_deleted_or_changed_are_written_
     assert_right(stopped)
 
 
+def quarantine_lists(output: Path) -> list[Path]:
+    return sorted((output / "_tokenization" / "ledger" / "0" / "quarantine").iterdir())
+
+
+@pytest.mark.parametrize("has_segments", [True, False], ids=["segments there", "segments lost"])
+def test_lost_quarantine_list_of_an_unfinished_run_is_written_again(has_segments: bool, stopped: Bench) -> None:
+    [lost] = quarantine_lists(stopped.output)
+    before, done = lost.read_bytes(), ledger_of(stopped.output)
+    lost.unlink()
+    if not has_segments:
+        shutil.rmtree(stopped.output / "_tokenization" / "ledger" / "0" / "segments", ignore_errors=True)
+
+    result = stopped.tokjob(*FINISH)
+
+    assert_told(result, 0)
+    assert lost.read_bytes() == before
+    assert ledger_of(stopped.output) == done  # no receipt and no shard is another one
+    assert_right(stopped)
+    assert len(read_table(stopped.output, QUARANTINE)) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [lambda data: data[:-9], lambda data: data.replace(b"not", b"NOT")], ids=["cut", "other"]
+)
+def test_changed_quarantine_list_stops_the_run_until_it_is_removed(
+    change: Callable[[bytes], bytes], stopped: Bench
+) -> None:
+    [changed] = quarantine_lists(stopped.output)
+    changed.write_bytes(change(changed.read_bytes()))
+    assert_told(stopped.tokjob(*FINISH), 4, f"QuarantineCorrupt: {changed}", "next: remove that file")
+    changed.unlink()
+    assert_told(stopped.tokjob(*FINISH), 0)
+    assert_right(stopped)
+
+
 class ListingStore(LocalStore):
     """Notes what was listed."""
 

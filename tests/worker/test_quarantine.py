@@ -5,6 +5,10 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
+import pytest
+
+from tokenization_worker import layout
+from tokenization_worker.errors import TemporaryError
 from tokenization_worker.quarantine import QuarantineList, read_range_list
 from tokenization_worker.readers.documents import FileSlice, Reason, Rejected
 from tokenization_worker.storage.local import LocalStore
@@ -38,6 +42,20 @@ def test_a_list_longer_than_memory_is_written_and_read_in_chunks(tmp_path: Path)
         tracemalloc.stop()
     assert rows == count
     assert peak < BOUND_BYTES < size
+
+
+def test_a_list_that_goes_away_while_it_is_read_is_temporary(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with QuarantineList() as quarantine:
+        for number in range(20_000):
+            quarantine.add(0, SOURCE, item(number))
+        digest = quarantine.store(store, 0, 7)
+    rows = read_range_list(store, 0, 7, digest)
+    next(rows)
+    store.delete(layout.quarantine_path(0, 7, digest))
+    for found in (rows, read_range_list(store, 0, 7, digest)):
+        with pytest.raises(TemporaryError, match=r"QuarantineLost: .*00000007-.* of range 7\n.*start the same command"):
+            list(found)
 
 
 def test_what_was_dropped_is_not_on_the_list(tmp_path: Path) -> None:

@@ -20,12 +20,14 @@ from tokenization_worker.storage.base import Store
 class Ledger:
     """What is done in one epoch.
 
-    `segments`: ranges whose segment is there. `verdicts`: of damaged files, file -> (outcome, detail).
+    `segments`: ranges whose segment is there. `lost_lists`: ranges whose quarantine list is not there, although
+    their receipt names one. `verdicts`: of damaged files, file -> (outcome, detail).
     """
 
     ranges: dict[int, RangeReceipt] = field(default_factory=dict)
     shards: dict[tuple[str, int], ShardReceipt] = field(default_factory=dict)
     segments: set[int] = field(default_factory=set)
+    lost_lists: set[int] = field(default_factory=set)
     verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
 
 
@@ -35,6 +37,11 @@ def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
     for entry in store.list(f"{layout.LEDGER}{epoch}/ranges/"):
         receipt = RangeReceipt.from_dict(_load(store, entry.path, plan))
         ledger.ranges[receipt.range_id] = receipt
+    lists = {entry.path for entry in store.list(layout.quarantine_prefix(epoch))}  # after the receipts: they come later
+    for range_id, receipt in ledger.ranges.items():
+        digest = receipt.quarantine_digest
+        if digest and layout.quarantine_path(epoch, range_id, digest) not in lists:
+            ledger.lost_lists.add(range_id)
     for entry in store.list(f"{layout.LEDGER}{epoch}/shards/"):
         shard = ShardReceipt.from_dict(_load(store, entry.path, plan))
         ledger.shards[shard.split, shard.index] = shard

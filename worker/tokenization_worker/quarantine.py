@@ -18,6 +18,7 @@ import orjson
 
 from tokenization_worker import layout
 from tokenization_worker.commit import create_chunks
+from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.readers.documents import FileSlice, Rejected
 from tokenization_worker.storage.base import NotFound, Store
 
@@ -79,18 +80,42 @@ class QuarantineList:
 
 
 def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Iterator[dict[str, Any]]:
-    """The rows of one range's list."""
-    if digest:
-        for line in _lines(_stored_chunks(store, layout.quarantine_path(epoch, range_id, digest))):
+    """The rows of one range's list; raises `TemporaryError` if it is gone, `DataError` if it is another one."""
+    if not digest:
+        return
+    path = layout.quarantine_path(epoch, range_id, digest)
+    try:
+        for line in _lines(_stored_chunks(store, path, digest)):
             yield orjson.loads(line)
+    except NotFound as error:
+        raise TemporaryError(
+            "QuarantineLost",
+            f"{store.uri}/{path} is gone: the list of unusable documents of range {range_id}",
+            next_step="start the same command again: it is written again",
+        ) from error
+    except orjson.JSONDecodeError as error:
+        raise _changed(store, path) from error
 
 
-def _stored_chunks(store: Store, path: str) -> Iterator[bytes]:
+def _stored_chunks(store: Store, path: str, digest: str) -> Iterator[bytes]:
     entry = store.stat(path)
     if entry is None:
         raise NotFound(path)
+    found = sha256()
     for start in range(0, entry.size, _CHUNK_BYTES):
-        yield store.read_range(path, start, min(entry.size, start + _CHUNK_BYTES))
+        chunk = store.read_range(path, start, min(entry.size, start + _CHUNK_BYTES))
+        found.update(chunk)
+        yield chunk
+    if found.hexdigest()[:32] != digest:
+        raise _changed(store, path)
+
+
+def _changed(store: Store, path: str) -> DataError:
+    return DataError(
+        "QuarantineCorrupt",
+        f"{store.uri}/{path}, a list of unusable documents, is not what its range's receipt says",
+        next_step="remove that file and start the same command again: it is written again",
+    )
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:

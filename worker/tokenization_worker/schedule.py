@@ -47,6 +47,8 @@ class Schedule:
         for range_id in sorted(ledger.ranges):
             self._plan_shards(ledger.ranges[range_id])
         self._to_tokenize.extend(r for r in _in_order(plan) if r not in ledger.ranges)
+        for range_id in sorted(ledger.lost_lists):
+            self._redo(range_id)
 
     def next_task(self, is_done_elsewhere: Callable[[int], RangeReceipt | None]) -> TokenizeTask | BuildTask | None:
         """The most useful task that can start now.
@@ -77,6 +79,7 @@ class Schedule:
     def is_finished(self) -> bool:
         return (
             len(self._ledger.ranges) == self._plan.n_ranges
+            and not self._redoing
             and self.assembly.is_complete
             and self.shards_done == sum(self.assembly.shard_counts)
         )
