@@ -6,6 +6,7 @@ import base64
 import io
 import os
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.gcs_client import RETRY
 from tokenization_worker.storage.gcs_source import READ_BYTES, GcsSource
 from tokenization_worker.storage.gcs_store import GcsStore
+from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.source_file import Changed
 from tokenization_worker.storage.sources import list_source, open_source, open_unchanged, read_uri
 
@@ -219,21 +221,73 @@ def test_a_scheme_that_cannot_be_read_is_refused(uri: str) -> None:
 # Local disks
 
 
-def test_links_to_files_are_followed_and_links_to_folders_below_are_not(tmp_path: Path) -> None:
-    put_local(tmp_path)("real/a", b"abc")
-    (tmp_path / "folder").mkdir()
+def names(root: Path, *patterns: str) -> list[str]:
+    return [file.uri.removeprefix(f"{root}/") for file in list_source(tuple(f"{root}/{each}" for each in patterns))]
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """A folder with links to a file and to folders outside of it."""
+    put = put_local(tmp_path)
+    for name in ("real/a", "real/deep/b", "real/_c", "folder/z", "folder/m/x"):
+        put(name, b"abc")
     (tmp_path / "folder" / "file").symlink_to(tmp_path / "real" / "a")
     (tmp_path / "folder" / "below").symlink_to(tmp_path / "real")
-    (tmp_path / "folder" / "dangling").symlink_to(tmp_path / "none")
     (tmp_path / "named").symlink_to(tmp_path / "real")
-    assert [file.uri for file in list_source((str(tmp_path / "folder"),))] == [str(tmp_path / "folder" / "file")]
-    assert [file.uri for file in list_source((str(tmp_path / "named"),))] == [str(tmp_path / "named" / "a")]
+    return tmp_path
 
 
-def test_what_is_no_regular_file_is_no_source(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SpecError, match="matches no file"):
-        list_source((str(tmp_path),))
+def test_links_are_followed_and_what_is_behind_them_has_the_name_it_was_reached_by(linked: Path) -> None:
+    everything = ["folder/below/a", "folder/below/deep/b", "folder/file", "folder/m/x", "folder/z"]
+    assert names(linked, "folder") == names(linked, "folder/**") == everything
+    assert names(linked, "folder/*/*") == ["folder/below/a", "folder/m/x"]
+    assert names(linked, "*/deep/*") == ["named/deep/b", "real/deep/b"]
+    assert names(linked, "named") == ["named/a", "named/deep/b"]
+
+
+@pytest.mark.parametrize("target", [".", "..", "deep", "/"], ids=["itself", "parent", "itself-by-link", "root"])
+def test_a_link_in_a_circle_is_refused_by_name(tmp_path: Path, target: str) -> None:
+    put_local(tmp_path)("corpus/deep/a", b"abc")
+    (tmp_path / "corpus" / "deep" / "back").symlink_to(tmp_path if target == "/" else tmp_path / "corpus" / target)
+    for pattern in ("corpus", "corpus/**", "**/a"):
+        with pytest.raises(SpecError, match=r"deep/back.* go in a circle") as raised:
+            names(tmp_path, pattern)
+        assert raised.value.reason == "SourceInvalid"
+        assert "narrow source.uris" in raised.value.next_step
+    assert names(tmp_path, "corpus/*/a", "*/deep/a") == ["corpus/deep/a"]
+
+
+@pytest.mark.parametrize("kind", ["dangling", "circular", "pipe"])
+def test_what_is_matched_and_is_no_file_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+    put_local(tmp_path)("corpus/a.jsonl", b"abc")
+    path = tmp_path / "corpus" / "x.jsonl"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("none" if kind == "dangling" else path)
+    for pattern in ("corpus", "corpus/*.jsonl", "**/*.jsonl", "corpus/x.jsonl"):
+        with pytest.raises(SpecError, match=re.escape(str(path))) as raised:
+            names(tmp_path, pattern)
+        assert raised.value.reason == "SourceInvalid"
+        assert "narrow source.uris" in raised.value.next_step
+    assert names(tmp_path, "corpus/a*") == ["corpus/a.jsonl"]
+
+
+def test_a_link_to_a_folder_that_is_gone_is_refused_where_it_would_be_entered(tmp_path: Path) -> None:
+    put_local(tmp_path)("corpus/2024/a.jsonl", b"abc")
+    (tmp_path / "corpus" / "2025").symlink_to(tmp_path / "not-mounted")
+    with pytest.raises(SpecError, match=r"2025 is a link to .*not-mounted, which is not there"):
+        names(tmp_path, "corpus/*/*.jsonl")
+    assert names(tmp_path, "corpus/*4/*.jsonl") == ["corpus/2024/a.jsonl"]
+
+
+def test_folders_that_no_match_can_lie_in_are_not_read() -> None:
+    with open_folder() as root:
+        put_local(root)("a.jsonl", b"x")
+        (root / "closed").mkdir(mode=0)
+        with without_root():
+            assert names(root, "*.jsonl") == ["a.jsonl"]
+        (root / "closed").chmod(0o755)
 
 
 def test_a_name_that_is_not_utf8_is_refused_by_name(tmp_path: Path) -> None:
@@ -296,7 +350,7 @@ def test_a_bucket_is_a_folder_and_folder_marks_are_no_files(fake: FakeGcs) -> No
 def test_a_file_in_a_bucket_has_its_content_checksum_as_version(fake: FakeGcs, source: GcsSource) -> None:
     fake.put("a", b"abc")
     version = f"crc32c:{base64.b64encode(google_crc32c.value(b'abc').to_bytes(4, 'big')).decode()}"
-    [file] = source.list("gs://bucket/a")
+    [file] = source.list(Pattern.parse("gs://bucket/*"))
     assert (file.size, file.version) == (3, version)
     fake.put("a", b"abc")  # another generation of the same content
     assert source.stat("gs://bucket/a") == file

@@ -50,8 +50,10 @@ class Source(Block):
         max_length=256,
         description=(
             "Files, folders or globs (* within a folder, ** across folders), read in this order; a file "
-            "matched twice counts once. gs://, s3:// and hf:// are read over the network, file:// and plain "
-            "paths from this machine. Compression (none, gzip, zstd) is found by content, never by suffix."
+            "matched twice counts once. In folders and globs, names that begin with . or _ are skipped, and links "
+            "are followed: a file behind two names is two files. gs://, s3:// and hf:// are read over the network, "
+            "file:// and plain paths from this machine. Compression (none, gzip, zstd) is found by content, never "
+            "by suffix."
         ),
         examples=[["gs://corpus/fineweb-edu/*.parquet"]],
     )

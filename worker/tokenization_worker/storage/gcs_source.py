@@ -26,6 +26,7 @@ from tokenization_worker.storage.gcs_client import (
     map_gcs_errors,
     split_gcs_uri,
 )
+from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.source_file import SourceFile
 
 READ_BYTES = 8 << 20
@@ -40,9 +41,9 @@ class GcsSource:
     def __init__(self, *, retry: Retry = RETRY) -> None:
         self._retry = retry
 
-    def list(self, prefix: str) -> Iterator[SourceFile]:
-        bucket, name = split_gcs_uri(prefix)
-        with map_gcs_errors(LIST_SOURCE, prefix):
+    def list(self, pattern: Pattern) -> Iterator[SourceFile]:
+        bucket, name = split_gcs_uri(pattern.folder)
+        with map_gcs_errors(LIST_SOURCE, pattern.folder):
             for blob in gcs_client().list_blobs(bucket, prefix=name, fields=_FIELDS, retry=self._retry):
                 if not blob.name.endswith("/"):  # such objects stand for folders
                     yield _file_of(f"gs://{bucket}/{blob.name}", blob)

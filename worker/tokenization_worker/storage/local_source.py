@@ -6,38 +6,59 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 from typing import cast
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.open import plain_path
+from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.source_file import SourceFile
 
 
 class LocalSource:
-    """URIs are absolute plain paths; links to files are followed, links to folders are not."""
+    """URIs are absolute plain paths; links are followed, and a file or folder keeps the name it was reached by."""
 
-    def list(self, prefix: str) -> Iterator[SourceFile]:
-        folder = plain_path(prefix)
-        for parent, folders, names in os.walk(folder, onerror=_refuse):
-            folders[:] = [name for name in folders if not name.startswith((".", "_"))]
-            for name in names:
-                _require_utf8(Path(parent, name))
-                file = self.stat(str(Path(parent, name)))
-                if file is not None:
-                    yield file
+    def list(self, pattern: Pattern) -> Iterator[SourceFile]:
+        """Raises `SpecError("SourceInvalid")` for what is selected and is no file, and for a link in a circle."""
+        root = str(plain_path(pattern.folder))
+        folders: list[tuple[str, str, frozenset[str]]] = [(root, os.path.realpath(root), frozenset())]
+        while folders:
+            folder, real, way = folders.pop()
+            if real in way:
+                raise _refused(f"{folder} is {real} again, which is on the way to it: its links go in a circle")
+            inside = way | {real}
+            for item in _scan(folder):
+                path = item.path
+                enters, selected = pattern.may_enter(path), pattern.selects(path)
+                if not (enters or selected):
+                    continue
+                _require_utf8(path)
+                if _is_folder(item, path):
+                    if enters:
+                        below = os.path.realpath(path) if item.is_symlink() else str(Path(real, item.name))
+                        folders.append((path, below, inside))
+                elif selected or item.is_symlink():  # a link to nothing may have been meant as a folder
+                    file = self.stat(path)
+                    if file is not None and selected:
+                        yield file
 
     def stat(self, uri: str) -> SourceFile | None:
         path = plain_path(uri)
         try:
             status = path.stat()
         except (FileNotFoundError, NotADirectoryError):
+            if path.is_symlink():
+                raise _refused(f"{path} is a link to {path.readlink()}, which is not there") from None
             return None
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise _refused(f"{path} is a link that leads back to itself") from error
             raise _not_readable(path, error) from error
-        if not S_ISREG(status.st_mode):
+        if S_ISDIR(status.st_mode):
             return None
+        if not S_ISREG(status.st_mode):
+            raise _refused(f"{path} is a pipe, socket or device, and not a file")
         if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
             raise _not_readable(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         return _file_of(path, status)
@@ -64,9 +85,29 @@ def _file_of(path: Path, status: os.stat_result) -> SourceFile:
     return SourceFile(str(path), status.st_size, f"mtime:{status.st_mtime_ns}")
 
 
-def _require_utf8(path: Path) -> None:
+def _scan(folder: str) -> list[os.DirEntry[str]]:
+    """The entries of a folder by the bytes of their names, so that the first error is always the same one."""
     try:
-        str(path).encode()
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda item: os.fsencode(item.name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []  # a pattern below a folder that is not there matches nothing
+    except OSError as error:
+        raise _not_readable(Path(folder), error) from error
+
+
+def _is_folder(item: os.DirEntry[str], path: str) -> bool:
+    try:
+        return item.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise _not_readable(Path(path), error) from error
+
+
+def _require_utf8(path: str) -> None:
+    try:
+        path.encode()
     except UnicodeEncodeError as error:
         raise SpecError(
             "SourceInvalid",
@@ -75,10 +116,8 @@ def _require_utf8(path: Path) -> None:
         ) from error
 
 
-def _refuse(error: OSError) -> None:
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return  # a pattern below a folder that is not there matches nothing
-    raise _not_readable(Path(error.filename), error) from error
+def _refused(detail: str) -> SpecError:
+    return SpecError("SourceInvalid", detail, next_step="remove it, or narrow source.uris so that they do not match it")
 
 
 def _not_readable(path: Path, error: OSError) -> SpecError:

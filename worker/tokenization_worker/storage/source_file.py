@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.storage.base import ByteReader
+from tokenization_worker.storage.patterns import Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,13 @@ class SourceFile:
 class Source(Protocol):
     """Files of one scheme, read-only."""
 
-    def list(self, prefix: str) -> Iterator[SourceFile]:
-        """Every file whose URI starts with `prefix`, in no particular order."""
+    def list(self, pattern: Pattern) -> Iterator[SourceFile]:
+        """At least every file that `pattern` selects, in no particular order."""
         ...
 
-    def stat(self, uri: str) -> SourceFile | None: ...
+    def stat(self, uri: str) -> SourceFile | None:
+        """The file at `uri`; None for a folder and for nothing."""
+        ...
 
     def is_folder(self, uri: str) -> bool: ...
 

@@ -1,22 +1,19 @@
 """The source: which files it has, in which order, and their bytes.
 
 Order is part of the output: patterns as given, within a pattern by the URI's UTF-8 bytes, a file matched
-twice counts once. Names that begin with `.` or `_` are skipped below folders and wildcards (markers,
-temporary files), not when they are named outright.
+twice counts once. What is skipped below folders and wildcards is the business of `patterns`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cache
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.open import scheme_of
+from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.source_file import Changed, Source, SourceFile
-
-_WILDCARD = re.compile(r"[*]")
 
 
 @cache
@@ -77,57 +74,22 @@ def list_source(uris: tuple[str, ...]) -> list[SourceFile]:
 
 def _match(pattern: str) -> Iterator[SourceFile]:
     source = _source(scheme_of(pattern))
-    if _WILDCARD.search(pattern) is None:
+    if "*" not in pattern:
         file = None if pattern.endswith("/") else source.stat(pattern)
         if file is not None:
             yield file
             return
         if not source.is_folder(pattern):
             return
-    folder, matcher = _split_pattern(pattern)
-    for file in source.list(folder):
-        if _is_visible(file.uri[len(folder) :], matcher):
+    parsed = Pattern.parse(pattern)
+    for file in source.list(parsed):
+        if parsed.selects(file.uri):
             yield file
 
 
 def selects(pattern: str, uri: str) -> bool:
     """Whether a file at `uri` would be a file of the source; a pattern without wildcards counts as a folder."""
-    folder, matcher = _split_pattern(pattern)
-    return uri.startswith(folder) and _is_visible(uri[len(folder) :], matcher)
-
-
-def _split_pattern(pattern: str) -> tuple[str, re.Pattern[str]]:
-    """The folder that holds all that a pattern matches, and what the rest of their URIs must match."""
-    wildcard = _WILDCARD.search(pattern)
-    if wildcard is None:
-        return pattern.rstrip("/") + "/", re.compile(".*", re.DOTALL)
-    folder = pattern[: wildcard.start()].rpartition("/")[0] + "/"
-    return folder, compile_glob(pattern[len(folder) :])
-
-
-def _is_visible(rest: str, matcher: re.Pattern[str]) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in rest.split("/"))
-    return bool(rest) and not hidden and matcher.fullmatch(rest) is not None
-
-
-def compile_glob(glob: str) -> re.Pattern[str]:
-    """`*` matches within one path component, `**` over any number of them; all else is literal."""
-    parts = []
-    position = 0
-    while position < len(glob):
-        if glob.startswith("**/", position):
-            parts.append("(?:[^/]+/)*")
-            position += 3
-        elif glob.startswith("**", position):
-            parts.append(".*")
-            position += 2
-        elif glob[position] == "*":
-            parts.append("[^/]*")
-            position += 1
-        else:
-            parts.append(re.escape(glob[position]))
-            position += 1
-    return re.compile("".join(parts), re.DOTALL)
+    return Pattern.parse(pattern).selects(uri)
 
 
 def open_unchanged(uri: str, size: int, version: str) -> ByteReader:
