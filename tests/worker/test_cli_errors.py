@@ -6,7 +6,9 @@ message and one exit code, no byte and no folder changes anywhere, and the right
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import resource
 import subprocess
 from collections.abc import Callable
@@ -189,6 +191,30 @@ REFUSED: dict[str, Refused] = {
         ["job.yaml", "--source.textField", "content"],
         ["a.jsonl: none of its first 40 records has a text at 'content' (MissingText)", "fields found: id, text"],
     ),
+    "json-array": Refused(
+        ["job.yaml", "--source", "a.json"],
+        [
+            "SourceInvalid: ",
+            "a.json: no line is a JSON object with a text at 'text'",
+            "jq -c '.[]' a.json > lines-a.json",
+        ],
+        prepare=lambda b: b.write("a.json", json.dumps([{"text": "a"}] * 9, indent=1)),
+    ),
+    "json-array-on-one-line": Refused(
+        ["job.yaml", "--source", "a.json"],
+        ["a.json: none of its first 1 records has a text at 'text' (NotAnObject)", "jq -c '.[]' a.json"],
+        prepare=lambda b: b.write("a.json", json.dumps([{"text": "a"}])),
+    ),
+    "json-array-on-one-long-line": Refused(
+        ["job.yaml", "--source", "a.json"],
+        ["a.json: no line is a JSON object", "jq -c '.[]' a.json"],
+        prepare=lambda b: b.write("a.json", json.dumps([{"text": "a" * 1000}] * 3000)),
+    ),
+    "random-bytes": Refused(
+        ["job.yaml", "--source", "a.jsonl"],
+        ["SourceInvalid: ", "a.jsonl: no line is a JSON object", "InvalidJson", "set source.format"],
+        prepare=lambda b: b.write("a.jsonl", random.Random(1).randbytes(5000)),
+    ),
     "text-field-of-parquet": Refused(
         ["job.yaml", "--source", "p.parquet"],
         ["SchemaMismatch", "p.parquet", "'text'", "body", "set source.textField"],
@@ -324,6 +350,17 @@ def test_bad_input_is_refused_in_the_plan_with_a_message_and_nothing_is_touched(
         (bench.source / source).write_bytes(json_lines(texts))
     bench.run(("uri: out", f"uri: {bench.folder}/right"), ("tokens: 12000", "tokens: 100000"))
     assert shards_of(bench.folder / "right") == byte_shards(bench.documents, shard_tokens=100_000)
+
+
+def test_bad_lines_before_good_ones_and_a_limit_of_all_are_no_reason_to_refuse(bench: Bench) -> None:
+    bench.write("late.jsonl", b"not JSON\n" * 5000 + json_lines(["good"] * 9))
+    bench.write("never.jsonl", b"not JSON\n" * 50)
+    late = bench.tokjob("plan", "job.yaml", "--source", "late.jsonl")
+    assert (late.code, "warning" in late.out) == (0, False), late.err
+    assert bench.tokjob("plan", "job.yaml", "--source", "never.jsonl").code == 2
+    assert bench.tokjob("plan", "job.yaml", "--source", "never.jsonl", "--source", "src").code == 0
+    allowed = bench.tokjob("plan", "job.yaml", "--source", "never.jsonl", "--maxQuarantined", "100%")
+    assert (allowed.code, "warning    SourceInvalid" in allowed.out) == (0, True), allowed.err
 
 
 def call_main(*arguments: str) -> int:

@@ -6,7 +6,10 @@ files into ranges. Writes nothing: `adoption` decides what happens at the output
 
 from __future__ import annotations
 
+import posixpath
+import shlex
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,6 +42,13 @@ SAMPLE_BYTES = 32 << 10
 """Of decompressed text from each sampled file: half a megabyte in all takes about 35 ms with the reference engine."""
 
 _WRONG_FIELD = {"MissingText", "WrongTextType", "NotAnObject"}
+_WRONG_FORMAT = _WRONG_FIELD | {"InvalidJson"}
+
+_FEW_RECORDS = 3
+"""Fewer unusable records than that say nothing about the rest of a source."""
+
+_DOUBT_BYTES = 1 << 20
+"""Of each sampled file, read before a source is refused: bad lines may come first, and good ones after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +167,45 @@ def _sample(
                 raise problem
             watch(Warned(f"{problem.reason}: {problem.message}"))
         samples.append((file, head))
+    _refuse_unusable(data, limits, samples, watch)
     return samples
+
+
+def _refuse_unusable(
+    data: DataSpec, limits: RunLimits, samples: list[tuple[SourceFile, HeadSample]], watch: Watcher
+) -> None:
+    """Raise where no sampled file has a usable document and lines are not JSON; warn where the job allows that."""
+    heads = [(file, head) for file, head in samples if file.size]
+    rejected = sum((head.rejected for _, head in heads), Counter[str]())
+    is_array = any(head.is_array for _, head in heads)
+    unknown = any(head.texts or head.damage or not (head.source_bytes or head.is_array) for _, head in heads)
+    if unknown or not set(rejected) <= _WRONG_FORMAT or (rejected.total() < _FEW_RECORDS and not is_array):
+        return
+    options = ReadOptions.of(data)
+    if any(read_head(file.uri, file.size, options, _DOUBT_BYTES, open_source).texts for file, _ in heads):
+        return
+    file, head = next((file, head) for file, head in heads if head.rejected or head.is_array)
+    found = f" ({', '.join(sorted(rejected))})" if rejected else ""
+    problem = SpecError(
+        "SourceInvalid",
+        f"{file.uri}: no line is a JSON object with a text at {data.source.text_field!r}, in none of the "
+        f"{len(heads):,} files that were looked at{found}",
+        next_step=_array_advice(file)
+        if head.is_array
+        else "write one JSON object a line, or set source.format to what the files are; to go on all the same, raise "
+        "maxQuarantined",
+    )
+    if limits.max_quarantined.allowed(rejected.total()) < max(1, rejected.total()):
+        raise problem
+    watch(Warned(f"{problem.reason}: {problem.message}"))
+
+
+def _array_advice(file: SourceFile) -> str:
+    name = shlex.quote(posixpath.basename(file.uri))
+    return (
+        "the file begins with '[', as a JSON array does; one JSON object a line is needed: "
+        f"jq -c '.[]' {name} > {shlex.quote('lines-' + posixpath.basename(file.uri))}"
+    )
 
 
 def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | DataError | None:
@@ -177,7 +225,7 @@ def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | 
         "SourceInvalid",
         f"{file.uri}: none of its first {head.rejected.total()} records has a text at "
         f"{data.source.text_field!r} ({', '.join(sorted(reasons))}); fields found: {found}",
-        next_step="set source.textField to the field that holds the text",
+        next_step=_array_advice(file) if head.is_array else "set source.textField to the field that holds the text",
     )
 
 

@@ -42,7 +42,8 @@ class HeadSample:
     `source_bytes` are decompressed bytes of the sampled records (Parquet: of their text), `stored_bytes` the
     stored bytes these stand for (Parquet: of all columns), so that a file of n stored bytes holds about
     n * source_bytes / stored_bytes. `fields` are the names in the sampled objects, or the columns, as dotted paths.
-    `damage` is what was seen so far; a sample without it promises nothing.
+    `damage` is what was seen so far; a sample without it promises nothing. `is_array`: what should be lines of JSON
+    begins like one JSON array.
     """
 
     texts: list[str]
@@ -51,6 +52,7 @@ class HeadSample:
     stored_bytes: int
     damage: DamagedFile | None
     fields: list[str]
+    is_array: bool = False
 
 
 def read_head(uri: str, size: int, options: ReadOptions, max_bytes: int, open_source: OpenSource) -> HeadSample:
@@ -85,6 +87,7 @@ def read_head(uri: str, size: int, options: ReadOptions, max_bytes: int, open_so
             stored_bytes=stored.taken * whole // len(content) if content else 0,
             damage=None,
             fields=_fields(content[:whole]) if format is SourceFormat.JSONL else [],
+            is_array=format is SourceFormat.JSONL and content.removeprefix(UTF8_BOM).lstrip()[:1] == b"[",
         )
     except DamagedFile as damage:
         return HeadSample([], Counter(), 0, 0, damage, [])
