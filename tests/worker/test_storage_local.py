@@ -226,6 +226,31 @@ def test_a_folder_without_write_permission_is_named() -> None:
         assert str(folder / "out") in raised.value.message
 
 
+def test_a_place_that_may_not_be_read_is_named() -> None:
+    with open_folder() as folder:
+        store = LocalStore(folder / "out")
+        put(store, "deep/a", b"x")
+        for closed, attempt in (
+            ("deep/a", lambda: store.read("deep/a")),
+            ("deep", lambda: list(store.list())),
+            ("deep", lambda: store.stat("deep/a")),
+        ):
+            (folder / "out" / closed).chmod(0)
+            with without_root(), pytest.raises(SpecError, match=r"Permission denied as user \d+") as raised:
+                attempt()
+            (folder / "out" / closed).chmod(0o755)
+            assert raised.value.reason == "OutputNotReadable"
+            assert str(folder / "out" / closed) in raised.value.message
+
+
+def test_a_circle_of_links_is_no_place_and_no_retry_helps(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "out")
+    store = LocalStore(tmp_path / "out")
+    for attempt in (lambda: store.read("a"), lambda: store.stat("a"), lambda: put(store, "a", b"x")):
+        with pytest.raises(SpecError, match="symbolic links"):
+            attempt()
+
+
 @pytest.mark.parametrize(
     ("root", "path"), [("file", "a"), ("file/below", "a"), (".", "file/a")], ids=["root", "above-root", "in-path"]
 )

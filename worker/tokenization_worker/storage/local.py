@@ -32,6 +32,10 @@ _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What link(2) says on FAT, on mounted buckets and on some network shares."""
 
 
+_LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP)
+_READING = ("list", "look at", "read")
+
+
 @contextmanager
 def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
     """Turn an operating-system error on `path` into the answer its reader can act on."""
@@ -45,7 +49,10 @@ def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
                 detail,
                 next_step="free space there and start the same command again; what is done is kept",
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+        if error.errno in (errno.EACCES, errno.EPERM) and what in _READING:
+            detail = f"{detail} as user {os.geteuid()}"
+            raise SpecError("OutputNotReadable", detail, next_step="give this user read permission there") from error
+        if error.errno in _LASTING:
             raise SpecError(
                 "OutputNotWritable", detail, next_step="check the path and its owner and permissions"
             ) from error
