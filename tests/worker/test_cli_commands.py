@@ -73,6 +73,32 @@ def test_status_tells_each_phase_and_the_next_step(bench: Bench) -> None:
     assert numbers["tokens"] == read_index(bench.output)["tokens"]
 
 
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("job.yaml", "there is a file"),
+        ("src", "there is files, but none of ours"),
+        ("out/train", "there is a part of {output}, which is an output"),
+        ("out/_tokenization/ledger", "there is a part of {output}, which is an output"),
+    ],
+    ids=["file", "other-files", "inside-a-dataset", "inside-our-records"],
+)
+def test_status_of_what_is_no_output_says_what_it_is(stopped: Bench, place: str, words: str) -> None:
+    told = stopped.tokjob("status", place)
+    assert (told.code, told.out) == (2, "")
+    assert f"NotAnOutput: {stopped.folder / place} holds no plan of ours" in told.err
+    assert words.format(output=stopped.output) in told.err
+
+
+@pytest.mark.parametrize("place", ["nowhere", "empty", "killed"])
+def test_status_of_an_empty_place_is_empty(bench: Bench, place: str) -> None:
+    (bench.folder / "empty").mkdir()
+    bench.write("killed/_tokenization/probe", "")
+    bench.write("index.json", "of somebody else")
+    told = bench.tokjob("status", place)
+    assert (told.code, told.out.split()[0]) == (0, "Empty")
+
+
 def test_clean_lists_then_removes_what_is_ours_and_nothing_else(stopped: Bench) -> None:
     stopped.write("out/notes.txt", "theirs")
     stopped.write("out/train/notes.npy", "theirs")
@@ -91,7 +117,7 @@ def test_clean_lists_then_removes_what_is_ours_and_nothing_else(stopped: Bench) 
     left = {path for path in stopped.files() if path.startswith("out/") and not path.endswith("/")}
     assert left == {"out/notes.txt", "out/train/notes.npy"}
 
-    assert stopped.tokjob("status", "out").out.startswith("Empty")
+    assert "there is files, but none of ours" in stopped.tokjob("status", "out").err
     stopped.run(more=MORE)
     assert shards_of(stopped.output) == byte_shards(stopped.documents) | {"train/notes.npy": b"theirs"}
 

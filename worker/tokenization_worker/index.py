@@ -52,11 +52,23 @@ def require_index(store: Store) -> Index:
         done = sum("/ranges/" in entry.path for entry in store.list(layout.LEDGER))
         there = f"an unfinished run: a plan and the receipts of {done:,} ranges"
         next_step = "start its job again, which goes on where it stopped; tokjob status shows how far it is"
-    elif any(True for _ in store.list()):
-        there, next_step = "files, but none of ours", "give the output.uri of a finished job"
     else:
-        there, next_step = "nothing", "check the path: it must be the output.uri of a finished job"
+        there = foreign_content(store) or "nothing"
+        next_step = "check the path: it must be the output.uri of a finished job"
     raise SpecError("NotADataset", f"{store.uri} has no {layout.INDEX}: there is {there}", next_step=next_step)
+
+
+def foreign_content(store: Store) -> str | None:
+    """What is at a place with neither index nor plan, in words; None where it is empty but for leftovers of ours."""
+    root = store.local_path("")
+    if root is not None and root.is_file():
+        return "a file"
+    for parent in root.parents if root is not None and root.exists() else ():
+        if (parent / layout.OWN).is_dir():
+            return f"a part of {parent}, which is an output"
+    if any(not entry.path.startswith(layout.OWN) for entry in store.list()):
+        return "files, but none of ours"
+    return None
 
 
 def is_proven(store: Store, index: Index, run_key: str) -> bool:

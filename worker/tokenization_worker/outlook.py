@@ -13,7 +13,7 @@ from tokenization_worker.epochs import current_epoch
 from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.events import Watcher, ignore
 from tokenization_worker.formats import npy
-from tokenization_worker.index import is_proven, read_index
+from tokenization_worker.index import foreign_content, is_proven, read_index
 from tokenization_worker.ledger import read_ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.planning import Prepared, make_plan_of, prepare, require_room, require_shards
@@ -153,12 +153,19 @@ class OutputState:
 
 
 def look_at_output(uri: str) -> OutputState:
-    """The state of an output, from its index, plan and ledger."""
+    """The state of an output, from its index, plan and ledger; raises `SpecError` where something else is."""
     store = open_store(absolute_uri(uri))
     plan = read_plan(store)
     index = read_index(store)
     if plan is None:
         if index is None:
+            there = foreign_content(store)
+            if there is not None:
+                raise SpecError(
+                    "NotAnOutput",
+                    f"{store.uri} holds no plan of ours: there is {there}",
+                    next_step="check the path: it must be the output.uri of a job",
+                )
             return OutputState(store.uri, "Empty", next_step="tokjob run with this output.uri")
         return OutputState(store.uri, "Complete", next_step=f"tokjob verify {store.uri}")
     try:
