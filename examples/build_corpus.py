@@ -203,6 +203,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("out/corpus"))
     parser.add_argument("--megabytes", type=float, default=24.0, help="bytes of text, in millions (default 24)")
     options = parser.parse_args(arguments)
+    if not 0 < options.megabytes < float("inf"):
+        parser.error(f"--megabytes {options.megabytes:g}: give a number above 0")
+    if options.folder.exists() and not options.folder.is_dir():
+        parser.error(f"{options.folder} is a file: give a folder")
     if options.folder.exists():
         print(f"{options.folder}: there already")
         return 0

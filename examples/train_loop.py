@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker import open_dataset
 from tokenization_worker.dataset import Split
+from tokenization_worker.errors import TokenizationError
 
 Tokens = NDArray[np.int64]
 
@@ -82,6 +83,8 @@ class BigramModel:
 def train(uri: str, split: str = "train", *, steps: int = 50, window: int = 1024) -> list[float]:
     """Train on a split; returns the loss of every step, taken before the step learns its batch."""
     dataset = open_dataset(uri)
+    if split not in dataset:
+        raise ValueError(f"{uri} has no split {split!r}; it has: {', '.join(dataset)}")
     model = BigramModel(dataset.vocab_size)
     losses = []
     for _, batch in zip(range(steps), random_windows(dataset[split], window=window), strict=False):
@@ -97,7 +100,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--split", default="train")
     parser.add_argument("--steps", type=int, default=50)
     options = parser.parse_args(arguments)
-    losses = train(options.dataset, options.split, steps=options.steps)
+    if options.steps < 1:
+        parser.error(f"--steps {options.steps}: give a number above 0")
+    try:
+        losses = train(options.dataset, options.split, steps=options.steps)
+    except (TokenizationError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
     for step in range(0, len(losses), max(1, len(losses) // 10)):
         print(f"step {step:4}  loss {losses[step]:.3f}")
     print(f"step {len(losses) - 1:4}  loss {losses[-1]:.3f}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -208,6 +209,38 @@ def test_windows_follow_each_other_and_survive_a_trip_to_a_loader_process(local_
     assert np.array_equal(batch.x[:, 1:], batch.y[:, :-1])
     with pytest.raises(ValueError, match="a window takes"):
         next(train_loop.random_windows(dataset["test"], window=len(dataset["test"])))
+
+
+@pytest.mark.parametrize("name", ["quarantine", "text-with-separator", "tokenizer-file"])
+def test_what_a_manifest_says_to_try_it_works(name: str, tmp_path: Path) -> None:
+    for file in ("examples", "README.md"):
+        (tmp_path / file).symlink_to(CHECKOUT / file)
+    comment = (EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8").partition("apiVersion:")[0]
+    lines = comment.partition("To try it")[2].splitlines()[1:]
+    commands = "\n".join(line.removeprefix("#   ") for line in lines if line.startswith("#   "))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True, env=os.environ | {"PATH": path})
+    assert "done " in tokjob(tmp_path, "run", f"examples/{name}.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["build_corpus.py", "new", "--megabytes", "0"], "--megabytes 0: give a number above 0"),
+        (["build_corpus.py", "new", "--megabytes", "-1"], "--megabytes -1: give a number above 0"),
+        (["build_corpus.py", "file"], "file is a file: give a folder"),
+        (["train_loop.py", "nowhere"], "NotADataset: "),
+        (["train_loop.py", "nowhere", "--steps", "0"], "--steps 0: give a number above 0"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_a_script_says_what_is_wrong_without_a_traceback(arguments: list[str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    script = [sys.executable, str(EXAMPLES / arguments[0]), *arguments[1:]]
+    told = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (told.returncode, "Traceback" in told.stderr) == (2, False), told.stderr
+    assert words in told.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_training_script_prints_a_falling_loss(local_run: tuple[Path, str]) -> None:
