@@ -19,7 +19,7 @@ from command_line import MANIFEST, Bench, byte_shards, sample_texts, shards_of
 from corpus import json_lines
 from runs import TOKJOB, leftovers, read_index
 
-from tokenization_worker.api.job import JobSpec, TokenizationJob
+from tokenization_worker.api.job import DATA_FIELDS, OPERATOR_FIELDS, JobSpec, TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.walk import is_list_type, iter_fields
 from tokenization_worker.cli import progress
@@ -88,6 +88,24 @@ def test_status_of_what_is_no_output_says_what_it_is(stopped: Bench, place: str,
     assert (told.code, told.out) == (2, "")
     assert f"NotAnOutput: {stopped.folder / place} holds no plan of ours" in told.err
     assert words.format(output=stopped.output) in told.err
+
+
+def test_run_warns_once_of_fields_that_it_ignores(bench: Bench) -> None:
+    def warnings(*flags: str) -> list[str]:
+        told = bench.tokjob("run", "job.yaml", *flags)
+        assert told.code == 0, told.err
+        return [line for line in told.out.splitlines() if line.startswith("warning")]
+
+    assert warnings("--suspend", "false", "--backoffLimit", "3", "--rerunToken", "1") == []
+    assert warnings("--suspend", "true") == ["warning    suspend is for the operator: tokjob run ignores it"]
+    assert warnings("--env", "[{name: A}]", "--workers.replicas", "2", "--activeDeadlineSeconds", "9") == [
+        "warning    workers, env, activeDeadlineSeconds are for the operator: tokjob run ignores them"
+    ]
+
+
+def test_every_field_is_the_datas_the_operators_or_obeyed_here() -> None:
+    obeyed = {"max_quarantined", "max_corrupt_files", "range_bytes", "rerun_token"}
+    assert obeyed | {*DATA_FIELDS, *OPERATOR_FIELDS} == set(JobSpec.model_fields)
 
 
 @pytest.mark.parametrize("place", ["nowhere", "empty", "killed"])
@@ -181,7 +199,9 @@ def test_printed_manifest_stands_for_the_same_run(bench: Bench) -> None:
     assert bench.tokjob("run", *AWKWARD).code == 0
     again = bench.tokjob("run", "printed.yaml")
 
-    assert again.out.startswith("complete ")
+    warning, end, *_ = again.out.splitlines()
+    assert warning == "warning    workers is for the operator: tokjob run ignores it"
+    assert end.startswith("complete ")
     with contextlib.chdir(bench.folder):
         key = run_key(TokenizationJob.from_yaml(Path("printed.yaml")))
     assert read_index(bench.folder / "sets" / "007")["run"]["runKey"] == key

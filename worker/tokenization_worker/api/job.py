@@ -1,8 +1,8 @@
 """The TokenizationJob: its metadata, its spec, and how a manifest becomes one.
 
 Owns the root of the manifest and the rules that span blocks. `DATA_FIELDS` names the fields that, with
-the contents of the source, fix every output byte; all others say how a run is executed. `resolve.py`
-turns the first into the frozen values that the worker uses.
+the contents of the source, fix every output byte; all others say how a run is executed, `OPERATOR_FIELDS` on a
+cluster. `resolve.py` turns the first into the frozen values that the worker uses.
 """
 
 from __future__ import annotations
@@ -28,6 +28,24 @@ from tokenization_worker.api.workers import Head, Workers
 API_GROUP: Final = "tokenization.dev"
 API_VERSION: Final = "tokenization.dev/v1alpha1"
 DATA_FIELDS = ("source", "documents", "tokenizer", "output")
+OPERATOR_FIELDS = (
+    "workers",
+    "head",
+    "env",
+    "env_from",
+    "image",
+    "image_pull_policy",
+    "image_pull_secrets",
+    "service_account_name",
+    "suspend",
+    "backoff_limit",
+    "infra_retry_limit",
+    "active_deadline_seconds",
+    "startup_deadline_seconds",
+    "stall_timeout_seconds",
+    "ttl_seconds_after_finished",
+)
+"""Fields of a spec, by their names here, that mean nothing to a run on one machine."""
 
 _NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _NAME_WORDS = (
@@ -222,6 +240,13 @@ class JobSpec(Block):
         ),
         examples=[604800],
     )
+
+
+def fields_for_operator(spec: JobSpec) -> list[str]:
+    """The fields, as a manifest names them, that are not at their defaults and that a run on one machine ignores."""
+    fields = JobSpec.model_fields
+    changed = [name for name in OPERATOR_FIELDS if getattr(spec, name) != fields[name].default]
+    return [fields[name].alias or name for name in changed]
 
 
 class TokenizationJob(Block):

@@ -7,10 +7,11 @@ field means is written once, at the field.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import fill
 from typing import Any, get_args, get_origin
 
 from tokenization_worker.api.fields import TypeWords
-from tokenization_worker.api.job import DATA_FIELDS, JobSpec
+from tokenization_worker.api.job import DATA_FIELDS, OPERATOR_FIELDS, JobSpec
 from tokenization_worker.api.model import Block
 from tokenization_worker.api.schema import drop_nulls, write_example
 from tokenization_worker.api.walk import (
@@ -47,7 +48,12 @@ run is executed; they may change at any time and apply to the next attempt.
 `null` means absent. Unknown fields are refused. A quantity such as `64Mi` is a whole number with an optional
 unit: Ki, Mi, Gi, Ti (powers of 1024) or k, M, G, T (powers of 1000). A relative path means the folder that
 the command was started in.
-"""
+
+Some fields are for the operator alone; `tokjob run` ignores them, with a warning where one is not at its default:
+OPERATOR_FIELDS.
+""".replace(
+    "OPERATOR_FIELDS", fill(", ".join(f"`{JobSpec.model_fields[name].alias}`" for name in OPERATOR_FIELDS), 110)
+)
 _PLAIN_TYPES = {str: "text", int: "whole number", bool: "true or false"}
 
 

@@ -6,9 +6,11 @@ import signal
 import sys
 from types import FrameType
 
+from tokenization_worker.api.job import fields_for_operator
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
 from tokenization_worker.cli.numbers import read_count
 from tokenization_worker.cli.progress import Display, make_display
+from tokenization_worker.events import Warned
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.work import Stopped
 
@@ -38,7 +40,12 @@ def main(arguments: list[str]) -> int:
         return 0
     display = make_display(as_json=options.json)
     stop = _StopOnSignal(display)
+    ignored = fields_for_operator(job.spec)
     try:
+        if ignored:
+            them = "them" if len(ignored) > 1 else "it"
+            verb = "are" if len(ignored) > 1 else "is"
+            display(Warned(f"{', '.join(ignored)} {verb} for the operator: tokjob run ignores {them}"))
         finished = run_job(
             job,
             options=Options(processes=options.processes, engine=options.engine),
