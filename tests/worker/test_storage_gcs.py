@@ -319,7 +319,7 @@ def test_errors_say_what_to_do(
     store = GcsStore("gs://bucket/out", retry=QUICK.with_timeout(0.02))
     with pytest.raises(error) as raised:
         action(store)  # type: ignore[operator]
-    assert raised.value.reason == reason
+    assert raised.value.reason == (reason if method == "POST" else reason.replace("NotWritable", "NotReadable"))
     assert words in str(raised.value)
     assert "gs://bucket/out/" in raised.value.message
     assert "http:" not in str(raised.value)
@@ -368,7 +368,7 @@ def test_missing_credentials_say_how_to_get_some(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent/key.json")
     with pytest.raises(SpecError, match="gcloud auth application-default login") as raised:
         GcsStore("gs://bucket/out", retry=QUICK).stat("a")
-    assert raised.value.reason == "OutputNotWritable"
+    assert raised.value.reason == "OutputNotReadable"
 
 
 # The client

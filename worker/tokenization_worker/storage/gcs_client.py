@@ -50,8 +50,8 @@ class Access(NamedTuple):
 
 WRITE = Access("write", "storage.objects.create", "OutputNotWritable", "roles/storage.objectUser")
 DELETE = Access("delete", "storage.objects.delete", "OutputNotWritable", "roles/storage.objectUser")
-READ = Access("read", "storage.objects.get", "OutputNotWritable", "roles/storage.objectUser")
-LIST = Access("list", "storage.objects.list", "OutputNotWritable", "roles/storage.objectUser")
+READ = Access("read", "storage.objects.get", "OutputNotReadable", "roles/storage.objectUser")
+LIST = Access("list", "storage.objects.list", "OutputNotReadable", "roles/storage.objectUser")
 READ_SOURCE = Access("read", "storage.objects.get", "SourceNotReadable", "roles/storage.objectViewer")
 LIST_SOURCE = Access("list", "storage.objects.list", "SourceNotReadable", "roles/storage.objectViewer")
 
