@@ -181,7 +181,7 @@ class Planter:
 
     def _write_receipts(self, shard_rows: list[Row]) -> None:
         """Ranges: what each slice gave. Shards: what was written."""
-        plan = Plan.from_bytes((self.output / layout.PLAN).read_bytes(), "plan")
+        plan = Plan.from_bytes((self.output / layout.PLAN).read_bytes(), str(self.output))
         for range_id in range(plan.n_ranges):
             path = self.output / layout.range_receipt_path(0, range_id)
             receipt = orjson.loads(path.read_bytes())

@@ -28,7 +28,7 @@ _PUT_BACK = "write to another output.uri; or put the field back; or, if the old 
 def read_plan(store: Store) -> Plan | None:
     """The plan at the output, or None."""
     try:
-        return Plan.from_bytes(store.read(layout.PLAN), f"{store.uri}/{layout.PLAN}")
+        return Plan.from_bytes(store.read(layout.PLAN), store.uri)
     except NotFound:
         return None
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 import orjson
 
 from tokenization_worker.errors import TemporaryError, TokenizationError
+from tokenization_worker.records import parsing
 from tokenization_worker.storage.base import (
     MARK_ABSENT,
     Entry,
@@ -66,8 +67,8 @@ def create_record(store: Store, path: str, record: dict[str, Any]) -> dict[str, 
         except NotFound:
             continue  # removed between the two calls: try again
         break
-    found: dict[str, Any] = orjson.loads(data)
-    return found
+    with parsing(store.uri, path):
+        return dict(orjson.loads(data))
 
 
 class Receipt(Protocol):
@@ -84,7 +85,9 @@ R = TypeVar("R", bound=Receipt)
 
 def create_receipt(store: Store, path: str, receipt: R) -> R:
     """Create a receipt, or return the one that is there; raises `Disagreement` if their data differ."""
-    found = type(receipt).from_dict(create_record(store, path, receipt.to_dict()))
+    record = create_record(store, path, receipt.to_dict())
+    with parsing(store.uri, path):
+        found = type(receipt).from_dict(record)
     difference = receipt.disagreement(found)
     if difference is not None:
         raise Disagreement(

@@ -18,6 +18,7 @@ from tokenization_worker import layout
 from tokenization_worker.commit import Voided, create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.encode import EngineMismatch
+from tokenization_worker.records import parsing
 from tokenization_worker.storage.base import NotFound, Store
 
 REFERENCE = "reference"
@@ -43,15 +44,23 @@ def current_epoch(store: Store) -> Epoch:
     """The newest epoch that is not a seal; raises `NotFound` where there is none."""
     history: list[dict[str, Any]] = []
     while True:
+        path = layout.epoch_path(len(history))
         try:
-            history.append(orjson.loads(store.read(layout.epoch_path(len(history)))))
+            data = store.read(path)
         except NotFound:
             break
+        with parsing(store.uri, path):
+            history.append(_entry(orjson.loads(data)))
     if not history:
         raise NotFound(layout.epoch_path(0))
     sealed = "sealed" in history[-1]
     working = history[-2] if sealed else history[-1]
     return Epoch(working["epoch"], working["engine"], sealed, tuple(history))
+
+
+def _entry(record: dict[str, Any]) -> dict[str, Any]:
+    """`record`, if it has what an epoch or a seal has; raises `KeyError` or `TypeError`."""
+    return {**record, "epoch": record["epoch"]} if "sealed" in record else {**record, "engine": record["engine"]}
 
 
 def seal_epoch(store: Store, epoch: int) -> None:

@@ -11,12 +11,15 @@ from typing import Any
 import orjson
 
 from tokenization_worker import layout
-from tokenization_worker.errors import ChangedError, SpecError
+from tokenization_worker.errors import ChangedError, DataError, SpecError
+from tokenization_worker.records import parsing
 from tokenization_worker.storage.base import NotFound, Store
 
 FORMAT_VERSION = 1
 
 Index = dict[str, Any]
+
+_ALWAYS = ("conservation", "data", "dataKey", "digest", "dtype", "run", "splits", "tokenizer", "tokens")
 
 
 def read_index(store: Store) -> Index | None:
@@ -26,9 +29,12 @@ def read_index(store: Store) -> Index | None:
     except NotFound:
         return None
     try:
-        index = orjson.loads(data)
-        version = index["formatVersion"]
-    except (orjson.JSONDecodeError, TypeError, KeyError) as error:
+        with parsing(store.uri, layout.INDEX):
+            index = orjson.loads(data)
+            version = index["formatVersion"]
+    except DataError as error:
+        if store.stat(layout.PLAN) is not None:  # it was ours
+            raise
         raise ChangedError(
             "OutputConflict",
             f"{store.uri}/{layout.INDEX} is not an index of this project",
@@ -40,7 +46,8 @@ def read_index(store: Store) -> Index | None:
             f"{store.uri}/{layout.INDEX} has format version {version}; this program reads {FORMAT_VERSION}",
             next_step="use the version of this program that wrote it",
         )
-    return dict(index)
+    with parsing(store.uri, layout.INDEX):
+        return {**index, **{name: index[name] for name in _ALWAYS}}
 
 
 def require_index(store: Store) -> Index:

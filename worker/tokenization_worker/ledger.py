@@ -13,6 +13,7 @@ from tokenization_worker import layout
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.plan import Plan
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.records import parsing
 from tokenization_worker.storage.base import Store
 
 
@@ -35,7 +36,8 @@ def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
     """Everything recorded for `plan` in `epoch`."""
     ledger = Ledger()
     for entry in store.list(f"{layout.LEDGER}{epoch}/ranges/"):
-        receipt = RangeReceipt.from_dict(_load(store, entry.path, plan))
+        with parsing(store.uri, entry.path):
+            receipt = RangeReceipt.from_dict(_load(store, entry.path, plan))
         ledger.ranges[receipt.range_id] = receipt
     lists = {entry.path for entry in store.list(layout.quarantine_prefix(epoch))}  # after the receipts: they come later
     for range_id, receipt in ledger.ranges.items():
@@ -43,13 +45,15 @@ def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
         if digest and layout.quarantine_path(epoch, range_id, digest) not in lists:
             ledger.lost_lists.add(range_id)
     for entry in store.list(f"{layout.LEDGER}{epoch}/shards/"):
-        shard = ShardReceipt.from_dict(_load(store, entry.path, plan))
+        with parsing(store.uri, entry.path):
+            shard = ShardReceipt.from_dict(_load(store, entry.path, plan))
         ledger.shards[shard.split, shard.index] = shard
     for entry in store.list(layout.segments_prefix(epoch)):
         ledger.segments.add(int(entry.path.rpartition("/")[2]))
     for entry in store.list(layout.VERDICTS):
-        verdict = orjson.loads(store.read(entry.path))
-        ledger.verdicts[verdict["file"]] = (verdict["outcome"], verdict["detail"])
+        with parsing(store.uri, entry.path):
+            verdict = orjson.loads(store.read(entry.path))
+            ledger.verdicts[verdict["file"]] = (verdict["outcome"], verdict["detail"])
     return ledger
 
 

@@ -10,12 +10,12 @@ from tokenization_worker.adoption import read_plan, refuse_foreign_files, requir
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.commit import create_bytes
 from tokenization_worker.epochs import current_epoch
-from tokenization_worker.errors import ChangedError, SpecError
+from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.events import Watcher, ignore
 from tokenization_worker.formats import npy
 from tokenization_worker.index import foreign_content, is_proven, read_index
 from tokenization_worker.ledger import read_ledger
-from tokenization_worker.plan import Plan
+from tokenization_worker.plan import Plan, read_path_template
 from tokenization_worker.planning import Prepared, make_plan_of, prepare, require_room, require_shards
 from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.base import Entry, NotFound, Store
@@ -197,8 +197,16 @@ def look_at_output(uri: str) -> OutputState:
     )
 
 
-def clean_output(uri: str, *, dry_run: bool) -> list[Entry]:
-    """Remove what an unfinished run wrote; returns what was (or would be) removed.
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What was (or would be) removed. `shards_stay`: the plan is too damaged to say which files are shards."""
+
+    removed: list[Entry]
+    shards_stay: bool
+
+
+def clean_output(uri: str, *, dry_run: bool) -> Cleaned:
+    """Remove what an unfinished run wrote, whatever state its records are in.
 
     Raises `ChangedError` for a committed dataset or an output that a process of this machine writes to, and
     `SpecError` where there is nothing of ours.
@@ -212,16 +220,19 @@ def clean_output(uri: str, *, dry_run: bool) -> list[Entry]:
         )
     if _is_live(store):
         raise ChangedError("OutputLive", f"{store.uri}: a run is writing there now", next_step="stop it first (Ctrl-C)")
-    plan = read_plan(store)
-    if plan is None:
+    try:
+        plan = read_plan(store)
+        template = None if plan is None else plan.data["output"]["path"]
+        has_plan = plan is not None
+    except DataError:
+        has_plan, template = True, read_path_template(store.read(layout.PLAN))
+    if not has_plan:
         raise SpecError(
             "NotAnOutput",
             f"{store.uri} holds no plan of ours, so there is nothing to clean",
             next_step="check the path: it must be the output.uri of a job",
         )
-    template = plan.data["output"]["path"]
-    matcher = layout.shard_matcher(template, npy.SUFFIX)
-    entries = [entry for entry in store.list(layout.static_prefix(template)) if matcher.fullmatch(entry.path)]
+    entries = [] if template is None else _shards(store, template)
     own = [entry for entry in store.list(layout.OWN) if entry.path not in {e.path for e in entries}]
     # The plan goes last: until then a second `clean` knows what is ours.
     own.sort(key=lambda entry: entry.path == layout.PLAN)
@@ -231,7 +242,25 @@ def clean_output(uri: str, *, dry_run: bool) -> list[Entry]:
         for entry in removed:
             store.delete(entry.path)
         store.close_scratch()
-    return removed
+        _remove_empty_folders(store, removed)
+    return Cleaned(removed, shards_stay=template is None)
+
+
+def _shards(store: Store, template: str) -> list[Entry]:
+    matcher = layout.shard_matcher(template, npy.SUFFIX)
+    return [entry for entry in store.list(layout.static_prefix(template)) if matcher.fullmatch(entry.path)]
+
+
+def _remove_empty_folders(store: Store, removed: list[Entry]) -> None:
+    """Remove the folders that `removed` leaves empty, and our own empty ones, the deepest first."""
+    root = store.local_path("")
+    if root is None:
+        return
+    folders = {folder for entry in removed for folder in (root / entry.path).parents if root in folder.parents}
+    folders |= {root / layout.OWN, *(path for path in (root / layout.OWN).rglob("*") if path.is_dir())}
+    for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _is_live(store: Store) -> bool:

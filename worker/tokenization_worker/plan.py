@@ -18,10 +18,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from tokenization_worker import layout
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import Compression, FileKind, FileSlice
+from tokenization_worker.records import parsing
 from tokenization_worker.storage.source_file import SourceFile
 
 MAGIC = b"TOKPLAN1"
@@ -105,22 +107,28 @@ class Plan:
             yield orjson.dumps([file.uri, file.size, file.version, names]) + b"\n"
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Plan:
-        """The plan written at `where`; raises `ChangedError` if these bytes are no plan of ours."""
-        if data[:8] != MAGIC:
+    def from_bytes(cls, data: bytes, uri: str) -> Plan:
+        """The plan of the store at `uri`; raises `ChangedError` if these bytes are no plan of ours, and `DataError`
+        if they were one."""
+        if not MAGIC.startswith(data[:8]):
             raise ChangedError(
                 "OutputConflict",
-                f"{where} is not a plan that this version can read",
+                f"{uri}/{layout.PLAN} is not a plan that this version can read",
                 next_step="write to another output.uri, or move what is there away",
             )
-        header_end = 16 + int.from_bytes(data[8:16], "little")
-        header = orjson.loads(data[16:header_end])
+        with parsing(uri, layout.PLAN):
+            return cls._parse(data)
+
+    @classmethod
+    def _parse(cls, data: bytes) -> Plan:
+        header, position = _read_header(data)
         sections: dict[str, bytes] = {}
-        position = header_end
         for name, size in header["sections"].items():
             sections[name] = data[position : position + size]
             position += size
-        rows = [orjson.loads(line) for line in zstd.decompress(sections["files"]).splitlines()]
+        if position != len(data):
+            raise ValueError(f"expected {position:,} bytes, found {len(data):,}")
+        rows = [orjson.loads(line) for line in _unpack(sections["files"]).splitlines()]
         arrays = {name: np.frombuffer(sections[name], dtype=dtype) for name, dtype in _ARRAYS.items()}
         return cls(
             plan_id=header["planId"],
@@ -131,6 +139,27 @@ class Plan:
             kinds=tuple(None if names is None else _kind(*names) for *_, names in rows),
             cut=Cut(**arrays),
         )
+
+
+def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
+    """The header and its end."""
+    end = 16 + int.from_bytes(data[8:16], "little")
+    return dict(orjson.loads(data[16:end])), end
+
+
+def read_path_template(data: bytes) -> str | None:
+    """`output.path` of a plan, also of one whose end is lost; None where it cannot be told."""
+    try:
+        return str(_read_header(data)[0]["data"]["output"]["path"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _unpack(section: bytes) -> bytes:
+    try:
+        return zstd.decompress(section)
+    except zstd.ZstdError as error:
+        raise ValueError(str(error)) from error
 
 
 def _kind(source_format: str, compression: str) -> FileKind:

@@ -22,6 +22,7 @@ from tokenization_worker.executors.base import Done, Executor
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.records import parsing
 from tokenization_worker.schedule import Schedule
 from tokenization_worker.segments import SegmentLost
 from tokenization_worker.splits import ShardName
@@ -129,20 +130,24 @@ def _take_loss(work: Work, schedule: Schedule, task: BuildTask, loss: SegmentLos
 
 
 def _find_shard_receipt(work: Work, name: ShardName) -> ShardReceipt | None:
+    path = layout.shard_receipt_path(work.context.epoch, name.split, name.index)
     try:
-        data = work.store.read(layout.shard_receipt_path(work.context.epoch, name.split, name.index))
+        data = work.store.read(path)
     except NotFound:
         return None
-    return ShardReceipt.from_dict(orjson.loads(data))
+    with parsing(work.store.uri, path):
+        return ShardReceipt.from_dict(orjson.loads(data))
 
 
 def _find_receipt(work: Work, range_id: int) -> RangeReceipt | None:
     """A concurrent run's receipt of a range that this one has not started."""
+    path = layout.range_receipt_path(work.context.epoch, range_id)
     try:
-        data = work.store.read(layout.range_receipt_path(work.context.epoch, range_id))
+        data = work.store.read(path)
     except NotFound:
         return None
-    return RangeReceipt.from_dict(orjson.loads(data))
+    with parsing(work.store.uri, path):
+        return RangeReceipt.from_dict(orjson.loads(data))
 
 
 def _require_few_damaged(work: Work, schedule: Schedule) -> None:

@@ -18,9 +18,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("output", help="output.uri of a job")
     parser.add_argument("--dry-run", action="store_true", help="list what would be removed")
     options = parser.parse_args(arguments)
-    removed = clean_output(options.output, dry_run=options.dry_run)
+    cleaned = clean_output(options.output, dry_run=options.dry_run)
+    removed = cleaned.removed
     for entry in removed if options.dry_run else []:
         print(entry.path)
     word = "would remove" if options.dry_run else "removed"
     print(f"{word} {len(removed):,} objects, {short_bytes(sum(entry.size for entry in removed))}, at {options.output}")
+    if cleaned.shards_stay:
+        print("the plan is damaged, so that nobody knows which files are shards: they stay; remove them yourself")
     return 0
