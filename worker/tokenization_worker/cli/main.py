@@ -7,6 +7,7 @@ Only this package prints. Modules of the worker are imported by the command that
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -39,15 +40,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     # One thread per process is the rule here, and numpy's thread pool would cost 30 ms of every start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_outputs()
+    return _guarded(lambda: _run(arguments))
+
+
+def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         _refuse_unknown(_parser(), arguments)
         return 0
-    return _guarded(lambda: _run(arguments[0], arguments[1:]))
+    run: Callable[[list[str]], int] = import_module(f"tokenization_worker.cli.{arguments[0]}_command").main
+    return run(arguments[1:])
 
 
-def _run(command: str, arguments: list[str]) -> int:
-    run: Callable[[list[str]], int] = import_module(f"tokenization_worker.cli.{command}_command").main
-    return run(arguments)
+def _open_outputs() -> None:
+    """Let every command print: where an output is closed, to nobody; letters that an encoding lacks, as `\\xf6`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123  it takes the free number 1 or 2
+        output = getattr(sys, name)
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,7 +101,10 @@ def _guarded(run: Callable[[], int]) -> int:
     from tokenization_worker.errors import TokenizationError
 
     try:
-        return run()
+        try:
+            return run()
+        finally:
+            sys.stdout.flush()  # here, where an error can still be told
     except TokenizationError as error:
         print(f"tokjob: {error}", file=sys.stderr)
         if error.exit_code == 1:
@@ -101,10 +116,26 @@ def _guarded(run: Callable[[], int]) -> int:
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  the reader of our output left; nothing to flush
         return 128 + signal.SIGPIPE  # as for any command in a pipe; the work is not done
-    except Exception:  # noqa: BLE001  the last resort: whatever comes here is a bug
+    except Exception as error:  # noqa: BLE001  the last resort: whatever comes here is a bug
+        if isinstance(error, OSError) and not _can_print():
+            print(f"tokjob: cannot write standard output: {error.strerror or error}", file=sys.stderr)
+            print(
+                "  next: start the same command again with its output elsewhere; what is done is kept", file=sys.stderr
+            )
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  as above
+            return 5
         traceback.print_exc()
         print("tokjob: this is a bug: please report it with the lines above and the manifest", file=sys.stderr)
         return 1
+
+
+def _can_print() -> bool:
+    """Whether standard output takes a line. Asked only after an error, and an error that is mapped never gets here."""
+    try:
+        print(flush=True)
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -1,0 +1,59 @@
+"""Standard output that cannot take what a command prints: full, closed, or of another encoding."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import MANIFEST, TIMEOUT_S, Bench, byte_shards, shards_of
+from runs import TOKJOB
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def shell(bench: Bench, line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`line` with `tokjob` in it, in the bench's folder."""
+    return subprocess.run(
+        ["sh", "-c", line.replace("tokjob", str(TOKJOB))],
+        cwd=bench.folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("command", ["run job.yaml", "run job.yaml --json", "plan job.yaml", "status out", "crd"])
+def test_full_output_is_a_message_and_the_same_command_goes_on(command: str, bench: Bench) -> None:
+    result = shell(bench, f"tokjob {command} > /dev/full")
+    assert result.returncode == 5
+    assert result.stderr.splitlines() == [
+        "tokjob: cannot write standard output: No space left on device",
+        "  next: start the same command again with its output elsewhere; what is done is kept",
+    ]
+    assert shell(bench, "tokjob run job.yaml").returncode == 0
+    assert shards_of(bench.output) == byte_shards(bench.documents)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", ">&- --json"])
+def test_closed_output_is_no_reason_to_stop(closed: str, bench: Bench) -> None:
+    result = shell(bench, f"tokjob run job.yaml {closed}")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert shards_of(bench.output) == byte_shards(bench.documents)
+    assert shell(bench, f"tokjob status out {closed}").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["run job.yaml", "status größe", "show größe", "run nß.yaml"])
+def test_encoding_that_lacks_a_letter_is_no_reason_to_stop(command: str, bench: Bench) -> None:
+    bench.write("job.yaml", MANIFEST.replace("uri: out", "uri: größe"))
+    assert shell(bench, "tokjob run job.yaml", PYTHONIOENCODING="ascii").returncode == 0
+    result = shell(bench, f"tokjob {command}", PYTHONIOENCODING="ascii")
+    assert result.returncode == (2 if "nß" in command else 0)
+    assert "\\xdf" in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
