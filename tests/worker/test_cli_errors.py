@@ -387,6 +387,9 @@ def test_every_message_says_what_to_do_next(bench: Bench, capsys: pytest.Capture
         (["verify", "nowhere"], ["NotADataset:", "nowhere has no index.json: there is nothing", "check the path"]),
         (["clean", "nowhere"], ["NotAnOutput:", "nowhere holds no plan of ours", "check the path"]),
         (["validate", "job.yaml", "nope.yaml"], ["SpecNotFound: nope.yaml"]),
+        (["crd", "--write", "job.yaml"], ["OutputNotWritable: cannot write job.yaml: File exists", "give --write a"]),
+        (["crd", "--write", "job.yaml/x"], ["OutputNotWritable: cannot write job.yaml/x: Not a directory"]),
+        (["crd", "--write", "/proc/x"], ["OutputNotWritable: cannot write /proc/x: No such file or directory"]),
     ],
     ids=lambda value: " ".join(value) if value and value[0].islower() else "",
 )

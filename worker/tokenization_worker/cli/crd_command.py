@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from tokenization_worker.api.crd import generate_crds
+from tokenization_worker.errors import SpecError
 
 
 def main(arguments: list[str]) -> int:
@@ -17,8 +18,16 @@ def main(arguments: list[str]) -> int:
     if options.write is None:
         print("---\n".join(crds.values()), end="")
         return 0
-    options.write.mkdir(parents=True, exist_ok=True)
-    for name, text in crds.items():
-        (options.write / name).write_text(text, encoding="utf-8")
+    try:
+        options.write.mkdir(parents=True, exist_ok=True)
+        for name, text in crds.items():
+            (options.write / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SpecError(
+            "OutputNotWritable",
+            f"cannot write {error.filename or options.write}: {error.strerror}",
+            next_step="give --write a folder that can be written",
+        ) from error
+    for name in crds:
         print(options.write / name)
     return 0
