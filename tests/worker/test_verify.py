@@ -94,6 +94,12 @@ LAYOUTS: dict[str, tuple[Callable[[Path], CorpusWriter], dict[str, Any]]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def samples_of_small_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The datasets here are so small that their samples would be all documents."""
+    monkeypatch.setattr("tokenization_worker.verification.verify.SAMPLE_LEAST", 4)
+
+
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A finished dataset of each layout, not to be written to."""

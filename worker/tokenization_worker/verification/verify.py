@@ -45,6 +45,9 @@ from tokenization_worker.verification.workers import run_all
 
 SAMPLE_ONE_IN = 100
 
+SAMPLE_LEAST = 64
+"""How many documents a sample is expected to have, at least: 100 of a corpus of 50 would be none."""
+
 _TASK_BYTES = 32 << 20
 """Stored bytes of small files that one task checks, at most."""
 
@@ -62,8 +65,8 @@ def verify(
     - `checksums`: every byte of shards, sidecars and tables is read once: sizes, headers, CRC32C, SHA-256, id range,
       sums and keys. No source is needed. About 1 GB/s a core.
     - `sample`: also the whole source is read once, documents and unusable documents are recounted for every file,
-      and one document in `sample_one_in` (by a hash of its place) is encoded again with the reference engine
-      and compared with its tokens.
+      and one document in `sample_one_in` (by a hash of its place; more of a small dataset, so that about 64 are
+      looked at, or all) is encoded again with the reference engine and compared with its tokens.
     - `full`: every document is encoded again and every token compared: about 15 MB of text a second and core.
 
     Shards and files are checked in `processes` processes (default: one a core; 1: in this one). Raises
@@ -89,7 +92,8 @@ def verify(
     findings += _check_whole(dataset, facts, shards, digest)
     files: list[FileCheck] = []
     if mode is not VerifyMode.CHECKSUMS:
-        files = _check_source(dataset, facts, 1 if mode is VerifyMode.FULL else sample_one_in, processes, watch)
+        one_in = 1 if mode is VerifyMode.FULL else one_in_of_sample(dataset.files, sample_one_in)
+        files = _check_source(dataset, facts, one_in, processes, watch)
         findings += [finding for check in files for finding in check.findings]
     return _report(dataset, mode, findings, shards, files, digest)
 
@@ -220,6 +224,11 @@ def _check_source(dataset: _Dataset, facts: Facts, one_in: int, processes: int, 
         size = sum(task.claim.size for task in tasks[number])
         watch.add("source", size, sum(len(check.findings) for check in done))
     return [check for number in range(len(tasks)) for check in checks[number]]
+
+
+def one_in_of_sample(files: list[FileClaim], wanted: int) -> int:
+    """One document in how many is encoded again: `wanted`, or fewer so that `SAMPLE_LEAST` can be expected."""
+    return min(wanted, max(1, sum(sum(file.documents) for file in files) // SAMPLE_LEAST))
 
 
 def _uris(dataset: _Dataset, facts: Facts) -> Iterator[str]:
