@@ -27,8 +27,10 @@ def main(arguments: list[str]) -> int:
         "the reference engine (about 15 MB of text a second and core).",
     )
     parser.add_argument("output", help="output.uri of a finished job")
-    parser.add_argument("--mode", choices=list(VerifyMode), default=VerifyMode.SAMPLE.value, help="how much to prove")
-    parser.add_argument("--full", action="store_const", const="full", dest="mode", help="short for --mode full")
+    parser.add_argument(
+        "--mode", choices=[mode.value for mode in VerifyMode], help="how much to prove (default: sample)"
+    )
+    parser.add_argument("--full", action="store_true", help="short for --mode full")
     parser.add_argument(
         "--sample-one-in", type=read_count, default=SAMPLE_ONE_IN, help="documents per one encoded again"
     )
@@ -36,15 +38,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--digest", action="store_true", help="only print the dataset's digest, from its bytes")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     options = parser.parse_args(arguments)
+    if options.full and options.mode not in (None, VerifyMode.FULL):
+        parser.error(f"--full contradicts --mode {options.mode}: leave one of them out")
+    if options.digest and (options.full or options.mode):
+        parser.error("--digest proves nothing, in no mode: leave --mode and --full out")
     uri = absolute_uri(options.output)
     if options.digest:
-        print(dataset_digest(uri, processes=options.processes))
+        digest = dataset_digest(uri, processes=options.processes)
+        print(orjson.dumps({"digest": digest}).decode() if options.json else digest)
         return 0
     started = time.monotonic()
     watch = _Watch(quiet=options.json)
     report = verify(
         uri,
-        mode=options.mode,
+        mode=VerifyMode.FULL if options.full else options.mode or VerifyMode.SAMPLE,
         processes=options.processes,
         on_progress=watch,
         sample_one_in=options.sample_one_in,
@@ -101,13 +108,4 @@ def _lines(report: VerifyReport, elapsed_s: float) -> list[str]:
     if len(report.findings) > SHOWN_FINDINGS:
         lines.append(f"  and {len(report.findings) - SHOWN_FINDINGS:,} more (--json shows all)")
     lines.append(f"damaged    {report.mode}: {len(report.findings):,} findings  {short_time(elapsed_s)}")
-    return [*lines, f"           next: {_next_step(report)}"]
-
-
-def _next_step(report: VerifyReport) -> str:
-    if report.mode is VerifyMode.CHECKSUMS:
-        return "run the job again with a new rerunToken: it writes damaged shards again"
-    return (
-        "`tokjob verify --mode checksums`: what that finds, a run with a new rerunToken mends; anything else, "
-        "keep the dataset and report it"
-    )
+    return [*lines, f"           next: {report.next_step}"]

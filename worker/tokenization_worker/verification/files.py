@@ -82,11 +82,11 @@ def _open(claim: FileClaim) -> ByteReader:
         now = "it is gone"
         cause: Exception = error
     except Changed as error:
-        now = f"{error.now.size:,} bytes, {error.now.version}"
+        now = f"is {error.now.size:,} bytes, {error.now.version}"
         cause = error
     raise ChangedError(
         "SourceChanged",
-        f"{claim.uri} is not the file that this dataset was made from: was {was}; is {now}",
+        f"{claim.uri} is not the file that this dataset was made from: was {was}; {now}",
         next_step="put that file back, or verify with mode checksums, which needs no source",
     ) from cause
 

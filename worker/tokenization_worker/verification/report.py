@@ -7,9 +7,11 @@ the stronger record, demands; `found` is what the dataset holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from tokenization_worker import layout
 
 
 class VerifyMode(StrEnum):
@@ -99,6 +101,35 @@ class VerifyReport:
     @property
     def is_clean(self) -> bool:
         return not self.findings
+
+    @property
+    def next_step(self) -> str:
+        """What mends the dataset; "" where nothing is wrong."""
+        return next_step(self.findings)
+
+
+_AGAIN = f"delete {layout.INDEX} and run the job again: index and tables are written again from the ledger"
+_TABLES = (Fault.TABLE_MISSING, Fault.TABLE_CORRUPT, Fault.TABLES_DISAGREE, Fault.DIGEST_DIFFERS)
+
+
+def next_step(findings: Sequence[Finding]) -> str:
+    """What mends `findings`: of the files that are damaged, and of anything else only where no file is."""
+    steps = []
+    faults = {finding.fault for finding in findings}
+    if any(fault.startswith(("Shard", "Sidecar", "TokenOut")) for fault in faults):
+        steps.append("run the job again with a new rerunToken: it writes damaged shards again")
+    foreign = [finding.path for finding in findings if finding.fault is Fault.UNEXPECTED_FILE]
+    if foreign:
+        steps.append(f"move {foreign[0]} away" if len(foreign) == 1 else f"move the {len(foreign):,} other files away")
+    for finding in findings:
+        if finding.fault in (Fault.TABLE_MISSING, Fault.TABLE_CORRUPT):
+            other = "delete it: the dataset is whole without it" if finding.path == layout.PLAN else _AGAIN
+            steps.append(f"restore {finding.path} from a copy, or {other}")
+    if not steps and faults and faults <= set(_TABLES):
+        steps.append(f"restore index and tables from a copy, or {_AGAIN}")
+    if not steps and faults:
+        steps.append("keep the dataset and report it: it was made or changed wrongly")
+    return "; ".join(dict.fromkeys(steps))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from tokenization_worker.verification.report import (
     VerifyReport,
     Watcher,
     ignore,
+    next_step,
 )
 from tokenization_worker.verification.shards import ShardCheck, check_neighbours, check_shard
 from tokenization_worker.verification.tables import check_names, check_plan, check_tables
@@ -115,7 +116,7 @@ def dataset_digest(uri: str, *, processes: int | None = None) -> str:
         raise DataError(
             "DatasetIncomplete",
             f"{dataset.store.uri}: {dataset.findings[0]}",
-            next_step="run the job again with a new rerunToken: damaged shards are written again",
+            next_step=next_step(dataset.findings),
         )
     return digest
 
