@@ -52,8 +52,9 @@ def start_method(*, may_fork: bool) -> BaseContext:
 
 
 def begin_worker() -> None:
-    """In a new worker: leave Ctrl-C to the parent, and do not outlive it."""
+    """In a new worker: leave Ctrl-C and a terminal that is gone to the parent, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -19,7 +19,7 @@ from tokenization_worker.receipts import ShardReceipt
 from tokenization_worker.storage.base import Entry, NotFound, Store
 
 _CHUNK_BYTES = 1 << 20
-_MEND_TABLE = "put it back from a copy, or build the dataset anew at another output.uri"
+_MEND_TABLE = "put it back from a copy, or delete index.json and run the job again: both are written again"
 
 
 def read_table(store: Store, path: str) -> list[dict[str, Any]]:

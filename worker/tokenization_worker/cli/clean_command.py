@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-
 from tokenization_worker.cli.numbers import short_bytes
+from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.outlook import clean_output
 
 
 def main(arguments: list[str]) -> int:
     """Remove what an unfinished run wrote; a committed or live output is refused."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="tokjob clean",
         description="Remove an unfinished run's plan, ledger and shards. Refuses a committed dataset and an output "
         "that a process is writing to.",

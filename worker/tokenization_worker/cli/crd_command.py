@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from tokenization_worker.api.crd import generate_crds
+from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.errors import SpecError
 
 
 def main(arguments: list[str]) -> int:
     """Print the CRDs, or write them below a folder."""
-    parser = argparse.ArgumentParser(prog="tokjob crd", description="Print the CustomResourceDefinitions.")
+    parser = CommandParser(prog="tokjob crd", description="Print the CustomResourceDefinitions.")
     parser.add_argument("--write", metavar="FOLDER", type=Path, help="write one file per kind there instead")
     options = parser.parse_args(arguments)
     crds = generate_crds()

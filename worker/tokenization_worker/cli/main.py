@@ -31,7 +31,9 @@ exit codes:
   0  done, or complete already      3  the source changed, or the output conflicts
   1  a bug: please report it        4  data is corrupt, or too much of it is unusable
   2  the manifest or the command    5  temporary: start the same command again
-     is wrong                       130, 143  stopped; the same command goes on
+     is wrong                       129, 130, 143  stopped by SIGHUP, Ctrl-C or SIGTERM;
+                                       the same command goes on
+                                    141  the reader of the output left
 """
 
 

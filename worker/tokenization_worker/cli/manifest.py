@@ -8,41 +8,31 @@ scripts. A flag outranks the file.
 from __future__ import annotations
 
 import argparse
-import difflib
-import re
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 
 from tokenization_worker.api.job import JobSpec, TokenizationJob
 from tokenization_worker.api.load import parse_value, parse_yaml, validate_manifest
 from tokenization_worker.api.walk import is_list_type, iter_fields, strip_annotation
+from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.errors import SpecError
 
 SHORT = {"--source": "source.uris", "--tokenizer": "tokenizer.name", "--output": "output.uri"}
 _FIELD_PREFIX = "field:"
 
 
-class JobParser(argparse.ArgumentParser):
-    """A parser for commands that take a job. Usage is one line, and an unknown flag is told the nearest one."""
+class JobParser(CommandParser):
+    """A parser for commands that take a job. Usage is one line."""
 
     def __init__(self, prog: str, description: str) -> None:
         usage = f"{prog} [MANIFEST] [--FIELD VALUE ...] [OPTIONS]"
         super().__init__(prog, usage, description, allow_abbrev=False)
         add_job_arguments(self)
-
-    def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (-[^\s=]*)", message)
-        if unknown is not None:
-            flags = [flag for action in self._actions for flag in action.option_strings]
-            near = difflib.get_close_matches(unknown[1], flags, n=1)
-            message = f"unknown flag {unknown[1]}" + (f"; did you mean {near[0]}?" if near else "")
-        print(f"{self.format_usage()}{self.prog}: error: {message}", file=sys.stderr)
-        self.exit(2, f"  next: {self.prog} --help shows every flag\n")
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:

@@ -69,8 +69,9 @@ class _StopOnSignal:
         self.exit_code = 0
         self._display = display
         self._is_told = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._take)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+                signal.signal(number, self._take)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self.exit_code:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 
 import orjson
 
 from tokenization_worker.cli.numbers import read_count
+from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.dataset import open_dataset
 from tokenization_worker.outlook import absolute_uri
 from tokenization_worker.show import ShownDocument, show_documents
@@ -18,9 +18,7 @@ SHOWN_TOKENS = 16
 
 def main(arguments: list[str]) -> int:
     """Show documents, decoded, and where they come from."""
-    parser = argparse.ArgumentParser(
-        prog="tokjob show", description="The documents and tokens at a place in a dataset, decoded."
-    )
+    parser = CommandParser(prog="tokjob show", description="The documents and tokens at a place in a dataset, decoded.")
     parser.add_argument("output", help="output.uri of a finished job")
     parser.add_argument("--split", help="the split (default: the last one)")
     parser.add_argument("--token", type=int, default=0, help="a token's number within the split; 0 is the first")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 
 import orjson
 
 from tokenization_worker.cli.numbers import short_bytes, short_count
+from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.outlook import look_at_output
 
 
 def main(arguments: list[str]) -> int:
     """Show what is done at an output."""
-    parser = argparse.ArgumentParser(prog="tokjob status", description="How far a run at an output is.")
+    parser = CommandParser(prog="tokjob status", description="How far a run at an output is.")
     parser.add_argument("output", help="output.uri of a job")
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")
     options = parser.parse_args(arguments)

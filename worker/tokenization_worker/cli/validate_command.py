@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.errors import SpecError
 
 
 def main(arguments: list[str]) -> int:
     """Check every manifest; 2 if one is wrong."""
-    parser = argparse.ArgumentParser(
-        prog="tokjob validate", description="Check manifests without looking at source or output."
-    )
+    parser = CommandParser(prog="tokjob validate", description="Check manifests without looking at source or output.")
     parser.add_argument("manifests", nargs="+", help="TokenizationJobs in YAML")
     options = parser.parse_args(arguments)
     worst = 0

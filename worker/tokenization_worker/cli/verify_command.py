@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 import time
@@ -10,6 +9,7 @@ import time
 import orjson
 
 from tokenization_worker.cli.numbers import read_count, short_bytes, short_time
+from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.outlook import absolute_uri
 from tokenization_worker.verification.report import VerifyMode, VerifyProgress, VerifyReport
 from tokenization_worker.verification.verify import SAMPLE_ONE_IN, dataset_digest, verify
@@ -20,7 +20,7 @@ EXIT_DAMAGED = 4
 
 def main(arguments: list[str]) -> int:
     """Verify; 4 if anything is wrong."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="tokjob verify",
         description="Prove a dataset. checksums: reads every shard once (about 1 GB/s a core). sample: also reads the "
         "whole source, recounts every document and encodes a sample again. full: encodes every document again with "
