@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 from tokenization_worker import layout
 from tokenization_worker.adoption import (
@@ -20,6 +21,7 @@ from tokenization_worker.adoption import (
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.arguments import require_count, require_one_of
 from tokenization_worker.commit import create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, start_epoch
@@ -50,11 +52,16 @@ from tokenization_worker.work import Work, do_missing_work
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run; none of it changes a byte. `engine`: auto, reference or fastokens."""
+    """How to run; none of it changes a byte. `engine`: auto, reference or fastokens. Raises `SpecError`."""
 
     processes: int | None = None
     engine: EngineWanted = "auto"
     sample_one_in: int = SAMPLE_ONE_IN
+
+    def __post_init__(self) -> None:
+        require_count("processes", self.processes)
+        require_count("sample_one_in", self.sample_one_in)
+        require_one_of("engine", self.engine, get_args(EngineWanted))
 
 
 ExecutorFactory = Callable[[Prepared, RunContext], Executor]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tokenization_worker import layout
+from tokenization_worker.arguments import require_count, require_one_of
 from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.index import Index, require_index
 from tokenization_worker.processes import default_processes
@@ -75,6 +76,9 @@ def verify(
     or the tokenizer is not what the dataset was made from: then nothing can be proved, and nothing is known to
     be wrong.
     """
+    require_one_of("mode", mode, VerifyMode)
+    require_count("processes", processes)
+    require_count("sample_one_in", sample_one_in)
     mode = VerifyMode(mode)
     dataset = _open(uri)
     if dataset.facts is None:

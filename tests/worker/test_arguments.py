@@ -1,0 +1,36 @@
+"""The Python API refuses what the command line refuses, with the same class of error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tokenization_worker import Options, make_plan, verify
+from tokenization_worker.errors import SpecError
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Options(processes=0), "processes: found 0, expected a whole number, at least 1"),
+        (lambda: Options(processes=-3), "processes: found -3"),
+        (lambda: Options(sample_one_in=0), "sample_one_in: found 0"),
+        (lambda: Options(engine="fast"), "engine: found 'fast'\n  next: give one of auto, reference, fastokens"),  # type: ignore[arg-type]
+        (lambda: verify("nowhere", mode="all"), "mode: found 'all'\n  next: give one of checksums, sample, full"),
+        (lambda: verify("nowhere", processes=0), "processes: found 0"),
+        (lambda: verify("nowhere", sample_one_in=0), "sample_one_in: found 0"),
+        (lambda: make_plan(None, processes=0), "processes: found 0"),  # type: ignore[arg-type]
+    ],
+    ids=lambda value: value.split("\n")[0] if isinstance(value, str) else "",
+)
+def test_wrong_argument_is_a_spec_error(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(SpecError) as error:
+        call()
+    assert words in str(error.value)
+    assert error.value.reason == "SpecInvalid"
+
+
+def test_options_are_right_by_default() -> None:
+    assert Options() == Options(processes=None, engine="auto")

@@ -1,0 +1,21 @@
+"""Arguments of the Python API that no manifest and no command line has checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenization_worker.errors import SpecError
+
+
+def require_count(name: str, value: int | None) -> None:
+    """Raise `SpecError` unless `value` is None or a whole number, at least 1."""
+    if value is not None and (not isinstance(value, int) or value < 1):
+        found = f"{name}: found {value!r}, expected a whole number, at least 1"
+        raise SpecError("SpecInvalid", found, next_step="give such a number")
+
+
+def require_one_of(name: str, value: str, choices: Iterable[str]) -> None:
+    """Raise `SpecError` unless `value` is one of `choices`."""
+    known = [str(choice) for choice in choices]
+    if value not in known:
+        raise SpecError("SpecInvalid", f"{name}: found {value!r}", next_step=f"give one of {', '.join(known)}")
