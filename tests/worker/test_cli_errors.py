@@ -293,7 +293,7 @@ REFUSED: dict[str, Refused] = {
     ),
     "shard-number-too-wide": Refused(
         ["job.yaml", "--output.path", "{split}_{index:01d}", "--output.shards.tokens", "500"],
-        ["output.path: {split}_{index:01d} has 1 digits for shard", "give it", "shards.tokens"],
+        ["output.path: {split}_{index:01d} has 1 digit for shard", "give it", "shards.tokens"],
     ),
     "split-empty": Refused(
         ["job.yaml", "--output.splits", "[{name: test, shards: 100}, {name: train}]"],

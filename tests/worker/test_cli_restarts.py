@@ -615,3 +615,31 @@ def test_token_in_the_output_makes_a_dataset_of_its_own_and_lists_the_source_aga
     assert bench.tokjob(*command, "2").code == 0
     assert shards_of(bench.folder / "sets" / "1") == byte_shards(bench.documents)
     assert shards_of(bench.folder / "sets" / "2") == byte_shards([*bench.documents, "new"])
+
+
+def only_texts(bench: Bench, *texts: str) -> None:
+    for path in bench.source.iterdir():
+        path.unlink()
+    (bench.source / "a.jsonl").write_bytes(json_lines(texts))
+
+
+def test_texts_without_tokens_are_no_documents_and_not_a_matter_of_splits(bench: Bench) -> None:
+    only_texts(bench, "")
+    result = bench.tokjob("run", "job.yaml", "--tokenizer.delimiter.position", "None")
+    assert_told(
+        result,
+        4,
+        "NoDocuments: no token was written: every document is an empty text",
+        "tokenizer.delimiter.position: Before",
+    )
+
+
+def test_texts_that_are_all_too_large_are_told_the_limit(bench: Bench) -> None:
+    only_texts(bench, "x" * 5000, "y" * 5000)
+    limits = ["--documents.maxBytes", "1Ki", "--maxQuarantined", "100%"]
+    result = bench.tokjob("run", "job.yaml", *limits)
+    assert_told(
+        result, 4, "NoDocuments: no document was written", "every text is larger than documents.maxBytes: raise it"
+    )
+    assert bench.tokjob("clean", "out").code == 0
+    assert bench.tokjob("run", "job.yaml", "--documents.maxBytes", "1Mi").code == 0

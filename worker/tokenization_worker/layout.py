@@ -73,9 +73,10 @@ def require_number_fits(template: str, number: int) -> None:
     """Raise `SpecError` if a shard number has more digits than the template gives it."""
     width = number_width(template)
     if width is not None and len(str(number)) > width:
+        digits = "1 digit" if width == 1 else f"{width} digits"
         raise SpecError(
             "SpecInvalid",
-            f"output.path: {template} has {width} digits for shard {number:,}",
+            f"output.path: {template} has {digits} for shard {number:,}",
             next_step=f"give it {len(str(number)) + 1} digits, or ask for larger shards (shards.tokens)",
         )
 

@@ -12,7 +12,7 @@ from tokenization_worker.commit import Disagreement
 from tokenization_worker.errors import DataError
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
-from tokenization_worker.readers.documents import FileOutcome
+from tokenization_worker.readers.documents import FileOutcome, Reason
 from tokenization_worker.receipts import ShardReceipt
 from tokenization_worker.storage.base import Store
 
@@ -90,6 +90,10 @@ def add_up(files: Iterable[FileTotals]) -> Totals:
     return Totals(written, quarantined, tokens, dropped)
 
 
+_LOOK = "check source.uris and source.textField"
+_TOO_LARGE = "every text is larger than documents.maxBytes: raise it, and write elsewhere or `tokjob clean` this output"
+
+
 def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int) -> None:
     """Raise QuarantineExceeded or NoDocuments; judged at the end, when the number read is known."""
     count = totals.quarantined.total()
@@ -108,7 +112,13 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int) -> None
             f"no document was written: {totals.read:,} read, {count:,} unusable"
             + (f" ({reasons}; listed in {where})" if count else "")
             + f", {totals.dropped.total():,} files dropped",
-            next_step="check source.uris and source.textField",
+            next_step=_TOO_LARGE if set(totals.quarantined) == {Reason.DOCUMENT_TOO_LARGE} else _LOOK,
+        )
+    if not totals.tokens:
+        raise DataError(
+            "NoDocuments",
+            "no token was written: every document is an empty text, and there is no delimiter",
+            next_step=f"{_LOOK}; or set tokenizer.delimiter.position: Before",
         )
 
 
