@@ -446,6 +446,28 @@ def test_terminal_shows_two_bars_and_the_end(bench: Bench) -> None:
     assert shards_of(bench.output) == byte_shards(bench.documents)
 
 
+def test_terminal_that_is_closed_stops_the_run_and_the_same_command_goes_on(bench: Bench) -> None:
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        pytest.skip("whoever started the tests ignores this signal, as nohup does")
+    bench.texts["b.jsonl"] = sample_texts("b", 2500)
+    (bench.source / "b.jsonl").write_bytes(json_lines(bench.texts["b.jsonl"]))
+    options = ["job.yaml", "--rangeBytes", "64Ki", "--processes", "1", "--output.shards.tokens", "300000"]
+    with terminal(bench, *options) as screen:
+        screen.read_until(b"tokenize")
+        workers = screen.workers()
+        for pid in workers:  # they wait, so that the run cannot end before
+            os.kill(pid, signal.SIGSTOP)
+        nobody = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nobody, screen.master)
+        os.close(nobody)
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+        assert screen.process.wait(60) == 129
+    assert not (bench.output / "index.json").exists()
+    bench.run(("{tokens: 12000}", "{tokens: 300000}"))
+    assert shards_of(bench.output) == byte_shards(bench.documents, shard_tokens=300_000)
+
+
 def test_ctrl_c_on_a_terminal_leaves_it_clean_and_the_same_command_goes_on(bench: Bench) -> None:
     bench.texts["b.jsonl"] = sample_texts("b", 2500)
     (bench.source / "b.jsonl").write_bytes(json_lines(bench.texts["b.jsonl"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from types import FrameType
@@ -69,6 +70,7 @@ class _StopOnSignal:
         self.exit_code = 0
         self._display = display
         self._is_told = False
+        self._terminals = [number for number in (1, 2) if os.isatty(number)]
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
                 signal.signal(number, self._take)
@@ -77,6 +79,11 @@ class _StopOnSignal:
         if self.exit_code:
             raise KeyboardInterrupt
         self.exit_code = 128 + number
+        if number == signal.SIGHUP:  # the terminal is gone, and every write to it would be an error
+            nobody = os.open(os.devnull, os.O_WRONLY)
+            for terminal in self._terminals:
+                os.dup2(nobody, terminal)
+            os.close(nobody)
         if not self._display.is_drawing:  # the signal may have come in the middle of a line of a bar
             self._tell()
 
