@@ -83,6 +83,16 @@ class Receipt(Protocol):
 R = TypeVar("R", bound=Receipt)
 
 
+def find_receipt(store: Store, path: str, kind: type[R]) -> R | None:
+    """The receipt at `path`, whoever wrote it; None where there is none."""
+    try:
+        data = store.read(path)
+    except NotFound:
+        return None
+    with parsing(store.uri, path):
+        return kind.from_dict(orjson.loads(data))
+
+
 def create_receipt(store: Store, path: str, receipt: R) -> R:
     """Create a receipt, or return the one that is there; raises `Disagreement` if their data differ."""
     record = create_record(store, path, receipt.to_dict())

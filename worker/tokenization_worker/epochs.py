@@ -43,14 +43,8 @@ def start_epoch(store: Store, engine: str) -> Epoch:
 def current_epoch(store: Store) -> Epoch:
     """The newest epoch that is not a seal; raises `NotFound` where there is none."""
     history: list[dict[str, Any]] = []
-    while True:
-        path = layout.epoch_path(len(history))
-        try:
-            data = store.read(path)
-        except NotFound:
-            break
-        with parsing(store.uri, path):
-            history.append(_entry(orjson.loads(data)))
+    while (entry := _read_entry(store, len(history))) is not None:
+        history.append(entry)
     if not history:
         raise NotFound(layout.epoch_path(0))
     sealed = "sealed" in history[-1]
@@ -58,9 +52,16 @@ def current_epoch(store: Store) -> Epoch:
     return Epoch(working["epoch"], working["engine"], sealed, tuple(history))
 
 
-def _entry(record: dict[str, Any]) -> dict[str, Any]:
-    """`record`, if it has what an epoch or a seal has; raises `KeyError` or `TypeError`."""
-    return {**record, "epoch": record["epoch"]} if "sealed" in record else {**record, "engine": record["engine"]}
+def _read_entry(store: Store, number: int) -> dict[str, Any] | None:
+    """The epoch or seal with this number, or None; raises `DataError` if it has not what such an entry has."""
+    path = layout.epoch_path(number)
+    try:
+        data = store.read(path)
+    except NotFound:
+        return None
+    with parsing(store.uri, path):
+        entry = orjson.loads(data)
+        return {**entry, "epoch": entry["epoch"]} if "sealed" in entry else {**entry, "engine": entry["engine"]}
 
 
 def seal_epoch(store: Store, epoch: int) -> None:
@@ -72,11 +73,8 @@ def seal_epoch(store: Store, epoch: int) -> None:
 
 def require_current(store: Store, epoch: int) -> None:
     """Raise `Voided` if a newer epoch has voided `epoch`; a seal is no reason. One request, as writers ask often."""
-    try:
-        next_entry = orjson.loads(store.read(layout.epoch_path(epoch + 1)))
-    except NotFound:
-        return
-    if "sealed" not in next_entry:
+    next_entry = _read_entry(store, epoch + 1)
+    if next_entry is not None and "sealed" not in next_entry:
         raise _voided(store, epoch, next_entry)
 
 

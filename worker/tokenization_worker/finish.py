@@ -7,7 +7,7 @@ function of the receipts, so it does not matter how often this is started and in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -58,7 +58,7 @@ def commit(
         _remove_voided_shards(store, context, shards)
     content = _describe(plan, context, tokenizer, totals, shards)
     digest = _begin_digest(content)
-    unusable = _quarantine_rows(store, plan, context, ledger, lambda file: files[file].is_read, lines_before)
+    unusable = _quarantine_rows(store, plan, context, ledger, files, lines_before)
     tables = {
         layout.SHARDS_TABLE: _pack(map(_shard_row, shards), digest),
         layout.QUARANTINE_TABLE: _pack(unusable, digest),
@@ -154,14 +154,14 @@ def _quarantine_rows(
     plan: Plan,
     context: RunContext,
     ledger: Ledger,
-    is_read: Callable[[int], bool],
+    files: list[FileTotals],
     lines_before: LinesBefore,
 ) -> Iterator[dict[str, Any]]:
     """All unusable documents of files that were read, in source order, with line numbers."""
     for range_id in range(plan.n_ranges):
         digest = ledger.ranges[range_id].quarantine_digest
         for row in read_range_list(store, context.epoch, range_id, digest):
-            if is_read(row["file"]):
+            if files[row["file"]].is_read:
                 number = row.pop("slice")
                 row["record"] += lines_before[range_id, number] + 1
                 yield row

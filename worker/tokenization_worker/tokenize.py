@@ -110,8 +110,8 @@ class _Slice:
         self.lengths_crc[stream] = crc32c_of(lengths, start=self.lengths_crc[stream])
 
     def result(self) -> SliceResult:
-        counts = [self.tokens, self.docs, self.tokens_crc, self.lengths_crc, self.records]
-        counts.append(sorted(self.quarantined.items()))
+        quarantined = sorted(self.quarantined.items())
+        counts = [self.tokens, self.docs, self.tokens_crc, self.lengths_crc, self.records, quarantined]
         return SliceResult(
             file=self.source.file,
             outcome=self.outcome,

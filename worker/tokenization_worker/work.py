@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-import orjson
-
 from tokenization_worker import layout
 from tokenization_worker.api.resolve import RunLimits
+from tokenization_worker.commit import find_receipt
 from tokenization_worker.context import BuildTask, RunContext
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Progress, Watcher
@@ -22,11 +21,9 @@ from tokenization_worker.executors.base import Done, Executor
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
-from tokenization_worker.records import parsing
 from tokenization_worker.schedule import Schedule
 from tokenization_worker.segments import SegmentLost
-from tokenization_worker.splits import ShardName
-from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.storage.base import Store
 
 POLL_S = 0.2
 STOP_GRACE_S = 10.0
@@ -120,34 +117,20 @@ def _take_loss(work: Work, schedule: Schedule, task: BuildTask, loss: SegmentLos
 
     The receipt of a shard that is to be repaired tells of the shard as it was, and does not count.
     """
-    receipt = None if task.repair else _find_shard_receipt(work, task.shard.name)
+    name, epoch = task.shard.name, work.context.epoch
+    path = layout.shard_receipt_path(epoch, name.split, name.index)
+    receipt = None if task.repair else find_receipt(work.store, path, ShardReceipt)
     if receipt is None:
         if schedule.segment_lost(task.shard, loss.range_id, loss.detail):
-            work.store.delete(layout.segment_path(work.context.epoch, loss.range_id))
+            work.store.delete(layout.segment_path(epoch, loss.range_id))
         return None
     schedule.shard_done(task.shard, receipt)
     return receipt
 
 
-def _find_shard_receipt(work: Work, name: ShardName) -> ShardReceipt | None:
-    path = layout.shard_receipt_path(work.context.epoch, name.split, name.index)
-    try:
-        data = work.store.read(path)
-    except NotFound:
-        return None
-    with parsing(work.store.uri, path):
-        return ShardReceipt.from_dict(orjson.loads(data))
-
-
 def _find_receipt(work: Work, range_id: int) -> RangeReceipt | None:
     """A concurrent run's receipt of a range that this one has not started."""
-    path = layout.range_receipt_path(work.context.epoch, range_id)
-    try:
-        data = work.store.read(path)
-    except NotFound:
-        return None
-    with parsing(work.store.uri, path):
-        return RangeReceipt.from_dict(orjson.loads(data))
+    return find_receipt(work.store, layout.range_receipt_path(work.context.epoch, range_id), RangeReceipt)
 
 
 def _require_few_damaged(work: Work, schedule: Schedule) -> None:
