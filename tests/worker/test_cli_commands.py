@@ -446,17 +446,27 @@ def test_terminal_shows_two_bars_and_the_end(bench: Bench) -> None:
     assert shards_of(bench.output) == byte_shards(bench.documents)
 
 
+LONG_RUN = ["job.yaml", "--rangeBytes", "64Ki", "--processes", "1", "--output.shards.tokens", "300000"]
+
+
+@contextlib.contextmanager
+def standing_still(bench: Bench) -> Iterator[tuple[Terminal, list[int]]]:
+    """A long run on a terminal and its workers, which wait, so that it cannot end before the test has done its part."""
+    bench.texts["b.jsonl"] = sample_texts("b", 2500)
+    (bench.source / "b.jsonl").write_bytes(json_lines(bench.texts["b.jsonl"]))
+    with terminal(bench, *LONG_RUN) as screen:
+        screen.read_until(b"tokenize")
+        workers = screen.workers()
+        assert workers
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        yield screen, workers
+
+
 def test_terminal_that_is_closed_stops_the_run_and_the_same_command_goes_on(bench: Bench) -> None:
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         pytest.skip("whoever started the tests ignores this signal, as nohup does")
-    bench.texts["b.jsonl"] = sample_texts("b", 2500)
-    (bench.source / "b.jsonl").write_bytes(json_lines(bench.texts["b.jsonl"]))
-    options = ["job.yaml", "--rangeBytes", "64Ki", "--processes", "1", "--output.shards.tokens", "300000"]
-    with terminal(bench, *options) as screen:
-        screen.read_until(b"tokenize")
-        workers = screen.workers()
-        for pid in workers:  # they wait, so that the run cannot end before
-            os.kill(pid, signal.SIGSTOP)
+    with standing_still(bench) as (screen, workers):
         nobody = os.open(os.devnull, os.O_RDWR)
         os.dup2(nobody, screen.master)
         os.close(nobody)
@@ -469,15 +479,7 @@ def test_terminal_that_is_closed_stops_the_run_and_the_same_command_goes_on(benc
 
 
 def test_ctrl_c_on_a_terminal_leaves_it_clean_and_the_same_command_goes_on(bench: Bench) -> None:
-    bench.texts["b.jsonl"] = sample_texts("b", 2500)
-    (bench.source / "b.jsonl").write_bytes(json_lines(bench.texts["b.jsonl"]))
-    options = ["job.yaml", "--rangeBytes", "64Ki", "--processes", "1", "--output.shards.tokens", "300000"]
-    with terminal(bench, *options) as screen:
-        screen.read_until(b"tokenize")
-        workers = screen.workers()
-        assert workers
-        for pid in workers:  # they wait, so that the run cannot end before the key is pressed
-            os.kill(pid, signal.SIGSTOP)
+    with standing_still(bench) as (screen, workers):
         os.write(screen.master, b"\x03")
         screen.read_until(b"again to stop at once")
         for pid in workers:
@@ -493,7 +495,7 @@ def test_ctrl_c_on_a_terminal_leaves_it_clean_and_the_same_command_goes_on(bench
         r"build      [━╸╺]{23} \d+/\? shards *",
         r"tokjob: stopped; what is done is kept. The same command goes on from here",
     )
-    assert bench.tokjob("run", *options).code == 0
+    assert bench.tokjob("run", *LONG_RUN).code == 0
     assert shards_of(bench.output) == byte_shards(bench.documents, shard_tokens=300_000)
     assert leftovers(bench.output) == []
 
