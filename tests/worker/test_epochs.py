@@ -457,9 +457,6 @@ LONG_S = ["it'ſ", "'ſ", "a'ſ'So", "T'ſ'ms and I'ſ'LLs", "ſ", "'ſ'ſx'ſ "
 """After "'ſ" the accelerated engine alone would take "'S" for a contraction that tiktoken does not see."""
 
 
-@pytest.mark.skipif(
-    not (oracle.RANK_FILES / "fb374d419588a4632f3f557e76b4b70aebbca790").exists(), reason="no rank file of o200k"
-)
 @pytest.mark.parametrize("engine", ["reference", "fastokens"])
 def test_o200k_with_the_long_s_is_tiktokens_through_the_whole_run(engine: str, tmp_path: Path) -> None:
     texts = take_documents(150_000, odd=True)
