@@ -1,10 +1,11 @@
 """`tokjob run` with an accelerated engine that is wrong about some documents, for tests of epochs.
 
-    python flipping_run.py job.yaml --processes 2 --sample-one-in 64 [--gate FILE --gate-after 4]
+    python flipping_run.py job.yaml --processes 2 --sample-one-in 64 --gate FILE --gate-after 4 --late-gate FOLDER GLOB
 
 The engine that the loaded tokenizer hands out is wrapped before the run begins; workers are forked and inherit it.
 Documents with `FLIP` get one wrong token, documents with `STUTTER` each token 500 times. With a gate every worker's
-engine waits after some calls until the file is there, and is slow from then on. Everything else is the product.
+engine waits after some calls until the file is there, and is slow from then on; with a late gate it waits before the
+document with `LATE` until a file of the folder matches. Everything else is the product.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 FLIP = "<< one token of this document comes out wrong >>"
 STUTTER = "<< every token of this document comes out many times >>"
 
+LATE = "<< and this is the last document that does >>"
+
 SLOW_S = 0.1
 """How much longer a call takes once the gate is open: a range a second would be as good, and tests would be slow."""
 
@@ -35,11 +38,12 @@ SLOW_S = 0.1
 class FlippingEngine:
     """Another engine's tokens, but for the documents that ask for a mistake."""
 
-    def __init__(self, engine: Engine, gate: Path | None, gate_after: int) -> None:
+    def __init__(self, engine: Engine, gate: Path | None, gate_after: int, late_gate: tuple[str, str] | None) -> None:
         self.name = engine.name
         self._engine = engine
         self._gate = gate
         self._free_calls = gate_after
+        self._late_gate = late_gate
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         self._free_calls -= 1
@@ -47,6 +51,9 @@ class FlippingEngine:
             while not self._gate.exists():
                 time.sleep(0.001)
             time.sleep(SLOW_S)
+        if self._late_gate is not None and any(LATE in text for text in texts):
+            while not any(Path(self._late_gate[0]).glob(self._late_gate[1])):
+                time.sleep(0.001)
         ids, ends = self._engine.encode(texts)
         parts = np.split(ids, ends[:-1])
         for number, text in enumerate(texts):
@@ -66,12 +73,13 @@ def main() -> int:
     parser.add_argument("--sample-one-in", type=int, default=1)
     parser.add_argument("--gate", type=Path)
     parser.add_argument("--gate-after", type=int, default=0)
+    parser.add_argument("--late-gate", nargs=2)
     options = parser.parse_args()
     job = TokenizationJob.from_yaml(options.manifest)
     tokenizer = load_tokenizer(resolve_data(job).tokenizer)
     engine = tokenizer.accelerated()
     assert engine is not None
-    tokenizer._accelerated = FlippingEngine(engine, options.gate, options.gate_after)
+    tokenizer._accelerated = FlippingEngine(engine, options.gate, options.gate_after, options.late_gate)
     how = Options(processes=options.processes, engine="fastokens", sample_one_in=options.sample_one_in)
     display = JsonDisplay()
     try:

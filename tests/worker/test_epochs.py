@@ -15,7 +15,7 @@ import numpy as np
 import oracle
 import pytest
 from corpus import Corpus, json_lines, take_documents
-from flipping_run import FLIP, STUTTER
+from flipping_run import FLIP, LATE, STUTTER
 from inline import inline
 from runs import Running, command, difference, files_below, leftovers, make_job, read_index, shard_files
 
@@ -89,7 +89,7 @@ def make_trap(folder: Path, mark: str) -> Trap:
     early = take_documents(400_000, odd=False)
     late = take_documents(400_000, first=700, odd=False)
     early, _, _ = with_mistakes(early, 0, mark, range(3, 100), compared=False)
-    late, number, position = with_mistakes(late, 1, mark, range(len(late) // 2, len(late)), compared=True)
+    late, number, position = with_mistakes(late, 1, mark + LATE, range(len(late) // 2, len(late)), compared=True)
     source = folder / "source"
     source.mkdir(parents=True)
     (source / "0.jsonl").write_bytes(json_lines(early))
@@ -129,7 +129,8 @@ def until(condition: Callable[[], bool], running: Running) -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_late_mismatch_stops_the_run_with_the_evidence(trap: Trap, processes: int, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    voided = trap.start_flipping(output, tmp_path / "voided", processes=processes)
+    after_shards = ["--late-gate", str(output), "*/*.npy"]
+    voided = trap.start_flipping(output, tmp_path / "voided", *after_shards, processes=processes)
     assert voided.wait() == 5
     assert "EngineVoided" in voided.errors
     assert EPOCH_1 in voided.errors
@@ -209,10 +210,12 @@ def test_a_sleeping_process_of_the_voided_epoch_cannot_harm(
     moment: str, wakes: str, any_trap: Trap, tmp_path: Path
 ) -> None:
     trap = any_trap
-    output = tmp_path / "out"
-    sleeper = trap.start_flipping(output, tmp_path / "sleeper", processes=2, sample_one_in=NEVER)
+    output, gate = tmp_path / "out", tmp_path / "gate"
+    in_time = ["--late-gate", str(tmp_path), gate.name]
+    sleeper = trap.start_flipping(output, tmp_path / "sleeper", *in_time, processes=2, sample_one_in=NEVER)
     until(lambda: output.exists() and ASLEEP[moment](files_below(output)), sleeper)
     sleeper.signal(signal.SIGSTOP)
+    gate.touch()
     assert trap.start_flipping(output, tmp_path / "voided").wait() == 5
     assert (output / EPOCH_1).exists()
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -112,6 +113,27 @@ def test_scratch_of_a_live_process_is_kept_and_its_upload_succeeds(tmp_path: Pat
         assert process.returncode == 0
     assert LocalStore(tmp_path).read("half") == b"half of it"
     assert not (tmp_path / "_tokenization" / "tmp").exists()
+
+
+def test_files_are_discarded_while_another_run_cleans_up(tmp_path: Path) -> None:
+    """The folder that takes discarded files comes and goes all the time."""
+    is_done = threading.Event()
+
+    def clean_up() -> None:
+        while not is_done.is_set():
+            LocalStore(tmp_path).close_scratch()
+
+    def discard_many() -> None:
+        store = LocalStore(tmp_path)
+        try:
+            for number in range(300):
+                put(store, f"{number}", b"x")
+                store.discard(f"{number}")
+        finally:
+            is_done.set()
+
+    assert race([clean_up, discard_many]) == 2
+    assert paths(LocalStore(tmp_path)) == []
 
 
 def test_a_forked_child_does_not_keep_its_killed_parents_scratch_alive(tmp_path: Path) -> None:

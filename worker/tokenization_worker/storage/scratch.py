@@ -98,9 +98,12 @@ def hand_back(file: Path, parent: Path) -> None:
     checksums tell.
     """
     spare = parent / _SPARE
-    spare.mkdir(parents=True, exist_ok=True)
-    with suppress(FileNotFoundError):
+    with suppress(FileExistsError):  # another run that ends may remove the folder at any moment
+        spare.mkdir(parents=True, exist_ok=True)
+    try:
         file.rename(spare / secrets.token_hex(8))
+    except FileNotFoundError:
+        file.unlink(missing_ok=True)
 
 
 def has_live_writers(root: Path) -> bool:
