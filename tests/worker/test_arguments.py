@@ -14,6 +14,7 @@ from tokenization_worker.errors import SpecError
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: Options(processes=2000), "processes: found 2,000, expected at most 1,024"),
         (lambda: Options(processes=0), "processes: found 0, expected a whole number, at least 1"),
         (lambda: Options(processes=-3), "processes: found -3"),
         (lambda: Options(sample_one_in=0), "sample_one_in: found 0"),

@@ -273,6 +273,15 @@ def test_a_circle_of_links_is_no_place_and_no_retry_helps(tmp_path: Path) -> Non
             attempt()
 
 
+@pytest.mark.parametrize("root", ["link", "link/below"])
+def test_a_link_to_nothing_is_named(tmp_path: Path, root: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SpecError) as caught:
+        put(LocalStore(tmp_path / root), "a", b"x")
+    assert caught.value.reason == "OutputNotWritable"
+    assert f"{tmp_path}/link is a link to {tmp_path}/nowhere" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("root", "path"), [("file", "a"), ("file/below", "a"), (".", "file/a")], ids=["root", "above-root", "in-path"]
 )

@@ -6,12 +6,23 @@ from collections.abc import Iterable
 
 from tokenization_worker.errors import SpecError
 
+MAX_PROCESSES = 1024
+"""More than any machine has use for; ten times that many can leave one without process ids."""
+
 
 def require_count(name: str, value: int | None) -> None:
     """Raise `SpecError` unless `value` is None or a whole number, at least 1."""
     if value is not None and (not isinstance(value, int) or value < 1):
         found = f"{name}: found {value!r}, expected a whole number, at least 1"
         raise SpecError("SpecInvalid", found, next_step="give such a number")
+
+
+def require_processes(value: int | None) -> None:
+    """Raise `SpecError` unless `value` is None or a number of processes that a machine can start."""
+    require_count("processes", value)
+    if value is not None and value > MAX_PROCESSES:
+        found = f"processes: found {value:,}, expected at most {MAX_PROCESSES:,}"
+        raise SpecError("SpecInvalid", found, next_step="give the number of cores, or leave it out")
 
 
 def require_one_of(name: str, value: str, choices: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tokenization_worker import layout
 from tokenization_worker.adoption import read_plan, refuse_foreign_files, require_own_index, require_own_plan
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.arguments import require_count
+from tokenization_worker.arguments import require_processes
 from tokenization_worker.commit import create_bytes
 from tokenization_worker.epochs import current_epoch
 from tokenization_worker.errors import ChangedError, DataError, SpecError
@@ -61,7 +61,7 @@ class Outlook:
 
 def make_plan(job: TokenizationJob, processes: int | None = None) -> Plan:
     """The plan that a run of `job` would write; writes nothing."""
-    require_count("processes", processes)
+    require_processes(processes)
     return make_plan_of(prepare(job), processes or default_processes())
 
 

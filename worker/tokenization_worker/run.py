@@ -21,7 +21,7 @@ from tokenization_worker.adoption import (
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.arguments import require_count, require_one_of
+from tokenization_worker.arguments import require_count, require_one_of, require_processes
 from tokenization_worker.commit import create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, start_epoch
@@ -59,7 +59,7 @@ class Options:
     sample_one_in: int = SAMPLE_ONE_IN
 
     def __post_init__(self) -> None:
-        require_count("processes", self.processes)
+        require_processes(self.processes)
         require_count("sample_one_in", self.sample_one_in)
         require_one_of("engine", self.engine, get_args(EngineWanted))
 

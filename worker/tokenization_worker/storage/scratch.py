@@ -31,6 +31,7 @@ class ScratchFolder:
             except FileExistsError:
                 if parent.exists() and not parent.is_dir():
                     raise
+                _refuse_broken_link(parent)
                 continue  # somebody removed the empty parent between two looks
             except FileNotFoundError as error:
                 raise PermissionError(errno.EPERM, "no folder can be made there") from error  # as in /proc
@@ -117,6 +118,13 @@ def has_live_writers(root: Path) -> bool:
             finally:
                 os.close(lock)
     return False
+
+
+def _refuse_broken_link(path: Path) -> None:
+    """Raise where `path` goes through a link to nothing: no folder can ever be made there."""
+    for folder in (path, *path.parents):
+        if folder.is_symlink() and not folder.exists():
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a link to {folder.readlink()}, where nothing is")
 
 
 def _lock_now(fd: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tokenization_worker import layout
-from tokenization_worker.arguments import require_count, require_one_of
+from tokenization_worker.arguments import require_count, require_one_of, require_processes
 from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.index import Index, require_index
 from tokenization_worker.processes import default_processes
@@ -77,7 +77,7 @@ def verify(
     be wrong.
     """
     require_one_of("mode", mode, VerifyMode)
-    require_count("processes", processes)
+    require_processes(processes)
     require_count("sample_one_in", sample_one_in)
     mode = VerifyMode(mode)
     dataset = _open(uri)
