@@ -175,8 +175,12 @@ def test_shards_that_only_the_voided_engine_had_are_removed(
     extra = shard_files(output) - shard_files(stuttering_trap.reference)
     assert extra
     void(LocalStore(output), context)
+    theirs = output / "mine" / "other_000099.npy"
+    theirs.parent.mkdir()
+    theirs.write_bytes(b"named almost like a shard")
     again = stuttering_trap.start_ordinary(output, tmp_path / "again")
     assert again.wait() == 0, again.errors
+    theirs.unlink()
     require_reference(stuttering_trap, output)
     assert leftovers(output) == []
     sidecars = {path for path in files_below(output) if "/documents/" in path}

@@ -111,7 +111,7 @@ def _remove_voided_shards(store: Store, context: RunContext, shards: list[ShardR
     """Delete what a voided engine left at names that the dataset does not have: it may have made more shards."""
     template = context.data.output.path
     ours = {shard.path for shard in shards} | {layout.documents_path(shard.split, shard.index) for shard in shards}
-    matcher = layout.shard_matcher(template, npy.SUFFIX)
+    matcher = layout.shard_matcher(template, npy.SUFFIX, [split.name for split in context.data.output.splits])
     for prefix, is_shard in ((layout.static_prefix(template), True), (layout.DOCUMENTS, False)):
         for entry in list(store.list(prefix)):
             if entry.path not in ours and (not is_shard or matcher.fullmatch(entry.path)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from tokenization_worker.errors import SpecError
 
@@ -81,12 +82,16 @@ def require_number_fits(template: str, number: int) -> None:
         )
 
 
-def shard_matcher(template: str, suffix: str) -> re.Pattern[str]:
-    """A pattern for every path the template could ever produce."""
-    escaped = re.escape(template)
-    escaped = re.sub(r"\\{split\\}", "[^/]+", escaped)
-    escaped = re.sub(r"\\{(?:index|shard)(?::0\d+d)?\\}", r"\\d+", escaped)
-    return re.compile(escaped + re.escape(suffix))
+def shard_matcher(template: str, suffix: str, splits: Iterable[str] | None = None) -> re.Pattern[str]:
+    """A pattern for the paths that the template gives to shards of `splits`; None: for whatever looks like one, of
+    any split, with any number of digits.
+    """
+    names = "[^/]+" if splits is None else "|".join(map(re.escape, splits))
+    width = None if splits is None else number_width(template)
+    digits = r"\d+" if width is None else rf"\d{{{width}}}"
+    pattern = re.escape(template).replace(r"\{split\}", f"(?P<split>{names})", 1).replace(r"\{split\}", "(?P=split)")
+    pattern = re.sub(r"\\{(?:index|shard)(?::0\d+d)?\\}", lambda _: digits, pattern)
+    return re.compile(pattern + re.escape(suffix))
 
 
 def static_prefix(template: str) -> str:

@@ -16,7 +16,7 @@ from tokenization_worker.events import Watcher, ignore
 from tokenization_worker.formats import npy
 from tokenization_worker.index import foreign_content, is_proven, read_index
 from tokenization_worker.ledger import read_ledger
-from tokenization_worker.plan import Plan, read_path_template
+from tokenization_worker.plan import Plan, read_naming
 from tokenization_worker.planning import Prepared, make_plan_of, prepare, require_room, require_shards
 from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.base import Entry, NotFound, Store
@@ -223,18 +223,17 @@ def clean_output(uri: str, *, dry_run: bool) -> Cleaned:
     if _is_live(store):
         raise ChangedError("OutputLive", f"{store.uri}: a run is writing there now", next_step="stop it first (Ctrl-C)")
     try:
-        plan = read_plan(store)
-        template = None if plan is None else plan.data["output"]["path"]
-        has_plan = plan is not None
+        has_plan = read_plan(store) is not None
     except DataError:
-        has_plan, template = True, read_path_template(store.read(layout.PLAN))
+        has_plan = True
     if not has_plan:
         raise SpecError(
             "NotAnOutput",
             f"{store.uri} holds no plan of ours, so there is nothing to clean",
             next_step="check the path: it must be the output.uri of a job",
         )
-    entries = [] if template is None else _shards(store, template)
+    naming = read_naming(store.read(layout.PLAN))
+    entries = [] if naming is None else _shards(store, *naming)
     own = [entry for entry in store.list(layout.OWN) if entry.path not in {e.path for e in entries}]
     # The plan goes last: until then a second `clean` knows what is ours.
     own.sort(key=lambda entry: entry.path == layout.PLAN)
@@ -245,11 +244,11 @@ def clean_output(uri: str, *, dry_run: bool) -> Cleaned:
             store.delete(entry.path)
         store.close_scratch()
         _remove_empty_folders(store, removed)
-    return Cleaned(removed, shards_stay=template is None)
+    return Cleaned(removed, shards_stay=naming is None)
 
 
-def _shards(store: Store, template: str) -> list[Entry]:
-    matcher = layout.shard_matcher(template, npy.SUFFIX)
+def _shards(store: Store, template: str, splits: list[str]) -> list[Entry]:
+    matcher = layout.shard_matcher(template, npy.SUFFIX, splits)
     return [entry for entry in store.list(layout.static_prefix(template)) if matcher.fullmatch(entry.path)]
 
 

@@ -147,10 +147,11 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     return dict(orjson.loads(data[16:end])), end
 
 
-def read_path_template(data: bytes) -> str | None:
-    """`output.path` of a plan, also of one whose end is lost; None where it cannot be told."""
+def read_naming(data: bytes) -> tuple[str, list[str]] | None:
+    """`output.path` and the splits' names of a plan, also of one whose end is lost; None where it cannot be told."""
     try:
-        return str(_read_header(data)[0]["data"]["output"]["path"])
+        output = _read_header(data)[0]["data"]["output"]
+        return str(output["path"]), [str(split["name"]) for split in output["splits"]]
     except (ValueError, KeyError, TypeError):
         return None
 
