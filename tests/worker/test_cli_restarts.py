@@ -598,6 +598,38 @@ def test_new_token_does_not_prove_a_dataset_without_its_tables(
     assert rerun_files(bench.output) == set()
 
 
+@pytest.mark.parametrize(("name", "field"), [("shards.jsonl.zst", "crc32c"), (QUARANTINE, "detail")])
+def test_new_token_does_not_prove_a_dataset_of_which_a_table_was_changed(name: str, field: str, bench: Bench) -> None:
+    bench.write("src/b.jsonl", json_lines(bench.texts["b.jsonl"]) + b"not JSON\n")
+    bench.run(more='  rerunToken: "1"\n' + MORE)
+    table = bench.output / name
+    rows = [json.loads(line) for line in zstd.decompress(table.read_bytes()).splitlines()]
+    rows[0][field] = "00000000"
+    table.write_bytes(zstd.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+
+    result = bench.tokjob("run", "job.yaml", "--rerunToken", "2", "--maxQuarantined", "1")
+
+    assert_told(result, 4, f"TableCorrupt: {table}", "next: put it back from a copy, or delete index.json")
+    assert rerun_files(bench.output) == set()
+
+
+def test_new_token_does_not_prove_a_dataset_whose_mended_shard_came_out_otherwise(bench: Bench) -> None:
+    bench.run()
+    moved = move_dataset(bench.output, bench.folder / "moved")
+    (moved / "train/train_000000.npy").unlink()
+    source = bench.source / "a.jsonl"
+    status, data = source.stat(), source.read_bytes()
+    source.write_bytes(data.replace(b"a0 Stra", b"a0 Gras", 1))
+    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    result = bench.tokjob("run", "job.yaml", "--output", "moved", "--rerunToken", "2")
+
+    assert "NotDeterministic:" in result.err
+    assert "shard 0 of split train was written again and differs from shards.jsonl.zst" in result.err
+    assert result.code == 1
+    assert rerun_files(moved) == set()
+
+
 def test_new_token_after_the_source_has_changed_is_a_conflict(bench: Bench) -> None:
     bench.run(more='  rerunToken: "1"\n')
     bench.write("src/d.jsonl", json_lines(["new"]))

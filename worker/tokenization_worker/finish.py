@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -25,7 +25,7 @@ from tokenization_worker.formats import npy
 from tokenization_worker.index import FORMAT_VERSION, Index, read_index
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
-from tokenization_worker.proof import find_changed_shards
+from tokenization_worker.proof import Digest, begin_digest, find_changed_shards
 from tokenization_worker.quarantine import read_range_list
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import FileOutcome
@@ -57,7 +57,7 @@ def commit(
     if context.epoch:
         _remove_voided_shards(store, context, shards)
     content = _describe(plan, context, tokenizer, totals, shards)
-    digest = _begin_digest(content)
+    digest = begin_digest(content)
     unusable = _quarantine_rows(store, plan, context, ledger, files, lines_before)
     tables = {
         layout.SHARDS_TABLE: _pack(map(_shard_row, shards), digest),
@@ -167,13 +167,6 @@ def _quarantine_rows(
                 yield row
 
 
-class Digest(Protocol):
-    """What hashlib gives."""
-
-    def update(self, data: bytes, /) -> None: ...
-    def hexdigest(self) -> str: ...
-
-
 def _json_line(row: dict[str, Any]) -> bytes:
     return orjson.dumps(row) + b"\n"
 
@@ -218,12 +211,6 @@ def _describe(
         },
         "tokens": totals.tokens,
     }
-
-
-def _begin_digest(content: Index) -> Digest:
-    """The dataset's digest before its tables: a tokenizer's name is only a way to find it, and does not count."""
-    anonymous = {key: value for key, value in content["tokenizer"].items() if key != "name"}
-    return sha256(dump_record(content | {"tokenizer": anonymous}))
 
 
 def _describe_run(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from hashlib import sha256
 from io import BytesIO
 from os.path import commonprefix
-from typing import Any
+from typing import Any, Protocol
 
 import google_crc32c
 import orjson
 
 from tokenization_worker import layout
+from tokenization_worker.commit import dump_record
 from tokenization_worker.errors import DataError
 from tokenization_worker.index import Index
 from tokenization_worker.readers.decompress import zstd
@@ -22,26 +23,48 @@ _CHUNK_BYTES = 1 << 20
 _MEND_TABLE = "put it back from a copy, or delete index.json and run the job again: both are written again"
 
 
+class Digest(Protocol):
+    """What hashlib gives."""
+
+    def update(self, data: bytes, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
 def read_table(store: Store, path: str) -> list[dict[str, Any]]:
     """The rows of a `.jsonl.zst` table of ours; raises `DataError` if it is missing or damaged."""
-    return list(_table_rows(store, path))
+    return [orjson.loads(line) for line in _table_lines(store, path)]
+
+
+def begin_digest(content: Index) -> Digest:
+    """The dataset's digest before its tables: a tokenizer's name is only a way to find it, and does not count."""
+    anonymous = {key: value for key, value in content["tokenizer"].items() if key != "name"}
+    return sha256(dump_record(content | {"tokenizer": anonymous}))
 
 
 def require_tables(store: Store, index: Index) -> None:
-    """Raise `DataError` unless all tables are there, each with as many rows as the index counts."""
-    conservation = index["conservation"]
-    counts = {
-        layout.SHARDS_TABLE: sum(split["shards"] for split in index["splits"]),
-        layout.FILES_TABLE: sum(conservation["files"].values()),
-        layout.QUARANTINE_TABLE: sum(conservation["quarantined"].values()),
-    }
-    for path, expected in counts.items():
-        found = sum(1 for _ in _table_rows(store, path))
-        if found != expected:
-            raise _table_corrupt(store, path, f"{found:,} rows, the index says {expected:,}")
+    """Raise `DataError` unless all tables are there, and are those that the index was written with."""
+    digest = begin_digest({key: value for key, value in index.items() if key not in ("digest", "dataKey", "run")})
+    splits = {split["name"]: sha256() for split in index["splits"]}
+    for line in _table_lines(store, layout.SHARDS_TABLE):
+        digest.update(line)
+        split = splits.get(orjson.loads(line).get("split"))
+        if split is not None:
+            split.update(line)
+    for entry in index["splits"]:
+        if splits[entry["name"]].hexdigest() != entry["digest"]:
+            raise _table_corrupt(store, layout.SHARDS_TABLE, f"not the rows of split {entry['name']} in the index")
+    for line in _table_lines(store, layout.QUARANTINE_TABLE):
+        digest.update(line)
+    if digest.hexdigest() != index["digest"]:
+        raise _table_corrupt(store, layout.QUARANTINE_TABLE, "its rows and the index do not make the index's digest")
+    expected = sum(index["conservation"]["files"].values())
+    found = sum(1 for _ in _table_lines(store, layout.FILES_TABLE))
+    if found != expected:
+        raise _table_corrupt(store, layout.FILES_TABLE, f"{found:,} rows, the index says {expected:,}")
 
 
-def _table_rows(store: Store, path: str) -> Iterator[dict[str, Any]]:
+def _table_lines(store: Store, path: str) -> Iterator[bytes]:
+    """A table's lines, each a JSON object."""
     try:
         packed = store.read(path)
     except NotFound as error:
@@ -49,7 +72,9 @@ def _table_rows(store: Store, path: str) -> Iterator[dict[str, Any]]:
     try:
         with zstd.open(BytesIO(packed)) as lines:
             for line in lines:
-                yield orjson.loads(line)
+                if not isinstance(orjson.loads(line), dict):
+                    raise _table_corrupt(store, path, f"found {line[:50]!r}, expected a JSON object")
+                yield line
     except (zstd.ZstdError, EOFError, orjson.JSONDecodeError) as error:
         raise _table_corrupt(store, path, str(error)) from error
 
@@ -58,13 +83,15 @@ def _table_corrupt(store: Store, path: str, detail: str) -> DataError:
     return DataError("TableCorrupt", f"{store.uri}/{path}: {detail}", next_step=_MEND_TABLE)
 
 
-def find_damaged_shards(store: Store) -> frozenset[tuple[str, int]]:
+def find_damaged_shards(store: Store, among: Container[tuple[str, int]] | None = None) -> frozenset[tuple[str, int]]:
     """(split, index) of every shard that is missing, or differs from the shards table in size or CRC32C, or
-    whose documents sidecar is missing or has another SHA-256.
+    whose documents sidecar is missing or has another SHA-256. `among`: those to look at; None: all.
     """
     damaged = set()
     for row in read_table(store, layout.SHARDS_TABLE):
         key = (row["split"], row["index"])
+        if among is not None and key not in among:
+            continue
         if not (_is_whole(store, row) and _has_sidecar(store, *key, row["documentsSha256"])):
             damaged.add(key)
     return frozenset(damaged)

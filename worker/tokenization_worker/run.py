@@ -22,7 +22,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.arguments import require_count, require_one_of, require_processes
-from tokenization_worker.commit import create_record
+from tokenization_worker.commit import Disagreement, create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, start_epoch
 from tokenization_worker.errors import ChangedError, SpecError
@@ -117,6 +117,8 @@ def run_job(
         do_missing_work(work, lambda: start(prepared, context), on_progress, should_stop)
     if index is None:
         index = commit(store, plan, context, ledger, prepared.tokenizer, prepared.limits)
+    else:
+        _require_mended(store, damaged)
     if index["run"]["runKey"] != prepared.run_key:
         create_record(store, layout.rerun_path(prepared.run_key), {"runKey": prepared.run_key})
     remove_scratch(store)
@@ -180,6 +182,19 @@ def _fix_epoch(store: Store, index: Index | None, prepared: Prepared, options: O
 def _find_damaged(store: Store, ledger: Ledger) -> frozenset[tuple[str, int]]:
     """Shards of an unfinished run that somebody deleted or changed since they were written."""
     return frozenset((shard.split, shard.index) for shard in find_changed_shards(store, ledger.shards.values()))
+
+
+def _require_mended(store: Store, damaged: frozenset[tuple[str, int]]) -> None:
+    """Raise `Disagreement` where shards that were written again are still not what the dataset's table says."""
+    left = sorted(find_damaged_shards(store, among=damaged)) if damaged else []
+    if left:
+        split, number = left[0]
+        raise Disagreement(
+            "NotDeterministic",
+            f"{store.uri}: shard {number} of split {split} was written again and differs from {layout.SHARDS_TABLE} "
+            f"({len(left)} such shards)",
+            next_step="start the same command again; if it stays so, please report it with the index",
+        )
 
 
 def _context(prepared: Prepared, plan: Plan, epoch: Epoch, options: Options) -> RunContext:
