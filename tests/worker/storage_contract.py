@@ -239,6 +239,15 @@ class StoreContract:
         assert copy.uri == store.uri
         assert copy.read("a") == b"x"
 
+    def test_deleting_a_version_leaves_another_one(self, store: Store) -> None:
+        first = put(store, "a", b"one")
+        second = put(store, "a", b"two", expect=first.version)
+        store.delete("a", version=first.version)
+        assert store.read("a") == b"two"
+        store.delete("a", version=second.version)
+        assert store.stat("a") is None
+        store.delete("a", version=second.version)
+
     def test_close_scratch_keeps_what_was_committed(self, store: Store) -> None:
         put(store, "a", b"x")
         with store.upload("b") as upload:

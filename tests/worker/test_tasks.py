@@ -16,6 +16,8 @@ from tokenization_worker.context import BuildTask, TokenizeTask
 from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.executors.base import Task
 from tokenization_worker.run import run_job
+from tokenization_worker.segments import SegmentLost
+from tokenization_worker.storage.local import version_of
 
 
 @pytest.fixture
@@ -26,9 +28,9 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def job_of(source: Path, output: Path) -> TokenizationJob:
+def job_of(source: Path, output: Path, **fields: str) -> TokenizationJob:
     blocks = {"tokenizer": {"name": "bytes"}, "output": {"shards": {"tokens": 500}}}
-    return make_job(source, output, blocks, maxQuarantined=1)
+    return make_job(source, output, blocks, maxQuarantined=1, **fields)
 
 
 @pytest.mark.parametrize("at", ["shard", "sidecar"])
@@ -70,3 +72,41 @@ def test_a_range_has_no_receipt_before_what_it_tells_of_is_written(folder: str, 
         run_job(job_of(source, folder_of), executor=inline())
     assert difference(output, expected) is None
     assert leftovers(output) == []
+
+
+def test_what_a_concurrent_run_has_mended_is_not_done_again(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    run_job(job_of(source, output), executor=inline())
+    shard = output / "train" / "train_000001.npy"
+    before = shard.read_bytes()
+    shard.unlink()
+    seen: list[type[Task]] = []
+
+    def let_another_run_finish(task: Task) -> None:
+        if isinstance(task, BuildTask) and BuildTask not in seen:
+            run_job(job_of(source, output, rerunToken="2"), executor=inline())
+            assert shard.read_bytes() == before
+        seen.append(type(task))
+
+    run_job(job_of(source, output, rerunToken="3"), executor=inline(let_another_run_finish))
+
+    assert seen == [TokenizeTask, BuildTask]
+    assert shard.read_bytes() == before
+    assert len(list((output / layout.RERUNS).iterdir())) == 2
+
+
+def test_a_segment_that_a_concurrent_run_has_written_again_is_left_alone(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    segment = output / layout.segment_path(0, 0)
+    versions: list[str] = []
+
+    def find_the_one_before_torn(task: Task) -> None:
+        if isinstance(task, BuildTask):
+            versions.append(version_of(segment.stat()))
+            if len(versions) == 1:
+                raise SegmentLost(0, "torn", version="the version before")
+
+    run_job(job_of(source, output), executor=inline(find_the_one_before_torn))
+
+    assert len(versions) > 1
+    assert len(set(versions)) == 1

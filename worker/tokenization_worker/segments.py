@@ -52,12 +52,16 @@ DROPPED = 0xFFFFFFFF
 
 
 class SegmentLost(Exception):
-    """The segment is missing, cut or torn; its range must be tokenized again."""
+    """The segment is missing, cut or torn; its range must be tokenized again.
 
-    def __init__(self, range_id: int, detail: str) -> None:
-        super().__init__(range_id, detail)
+    `version`: which object was bad; None where there was none.
+    """
+
+    def __init__(self, range_id: int, detail: str, version: str | None = None) -> None:
+        super().__init__(range_id, detail, version)
         self.range_id = range_id
         self.detail = detail
+        self.version = version
 
 
 def crc32c_of(*arrays: NDArray[np.generic], start: int = 0) -> int:
@@ -147,28 +151,32 @@ class SegmentReader:
         if entry is None:
             raise SegmentLost(range_id, f"{path} is gone")
         self._size = entry.size
+        self._version = entry.version
         end = self._read(max(0, entry.size - 65536), entry.size)
         if len(end) < TAIL.itemsize or end[-len(MAGIC) :] != MAGIC:
-            raise SegmentLost(range_id, f"{path}: no footer at {entry.size} bytes")
+            raise self._torn(f"no footer at {entry.size} bytes")
         tail = np.frombuffer(end[-TAIL.itemsize :], dtype=TAIL)
         footer_bytes = int(tail["n_blocks"][0]) * BLOCK.itemsize + TAIL.itemsize
         if footer_bytes > len(end):
             end = self._read(entry.size - footer_bytes, entry.size)
         self._blocks = np.frombuffer(end[len(end) - footer_bytes : -TAIL.itemsize], dtype=BLOCK)
         if _footer_crc(self._blocks, tail) != int(tail["crc32c"][0]):
-            raise SegmentLost(range_id, f"{path}: wrong checksum of the footer")
+            raise self._torn("wrong checksum of the footer")
         if tail["digest"][0].tobytes().hex() != digest:
-            raise SegmentLost(range_id, f"{path} is not the segment of its receipt")
+            raise self._torn("not the segment of its receipt")
+
+    def _torn(self, detail: str) -> SegmentLost:
+        return SegmentLost(self._range_id, f"{self._path}: {detail}", self._version)
 
     def _read(self, start: int, end: int) -> bytes:
         if not 0 <= start <= end <= self._size:
-            raise SegmentLost(self._range_id, f"{self._path}: bytes {start} to {end} of {self._size}: torn")
+            raise self._torn(f"bytes {start} to {end} of {self._size}")
         try:
             data = self._store.read_range(self._path, start, end)
         except NotFound as error:
             raise SegmentLost(self._range_id, f"{self._path} is gone") from error
         if len(data) != end - start:
-            raise SegmentLost(self._range_id, f"{self._path} ends at {start + len(data)}, expected {end}")
+            raise self._torn(f"ends at {start + len(data)}, expected {end}")
         return data
 
     def blocks(self, stream: int, start: int, end: int) -> Iterator[Block]:
@@ -185,7 +193,7 @@ class SegmentReader:
         size = n_tokens * self._dtype.itemsize + n_docs * 16
         data = self._read(offset, offset + size)
         if google_crc32c.extend(int(row["crc32c_start"]), data) != int(row["crc32c"]):
-            raise SegmentLost(self._range_id, f"{self._path}: wrong checksum at byte {offset}")
+            raise self._torn(f"wrong checksum at byte {offset}")
         arrays = []
         position = 0
         for dtype, count in ((self._dtype, n_tokens), ("<u4", n_docs), ("<i8", n_docs), ("<u4", n_docs)):

@@ -20,6 +20,7 @@ from tokenization_worker.events import Progress, Watcher
 from tokenization_worker.executors.base import Done, Executor
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
+from tokenization_worker.proof import find_changed_shards
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.schedule import Schedule
 from tokenization_worker.segments import SegmentLost
@@ -113,19 +114,27 @@ def _take(work: Work, schedule: Schedule, done: Done) -> RangeReceipt | ShardRec
 
 
 def _take_loss(work: Work, schedule: Schedule, task: BuildTask, loss: SegmentLost) -> ShardReceipt | None:
-    """A concurrent run deletes segments of shards that it has built; otherwise the range is done again.
-
-    The receipt of a shard that is to be repaired tells of the shard as it was, and does not count.
-    """
-    name, epoch = task.shard.name, work.context.epoch
-    path = layout.shard_receipt_path(epoch, name.split, name.index)
-    receipt = None if task.repair else find_receipt(work.store, path, ShardReceipt)
+    """A concurrent run deletes segments of shards that it has built; otherwise the range is done again."""
+    receipt = _find_built(work, task)
     if receipt is None:
-        if schedule.segment_lost(task.shard, loss.range_id, loss.detail):
-            work.store.delete(layout.segment_path(epoch, loss.range_id))
+        if schedule.segment_lost(task.shard, loss.range_id, loss.detail) and loss.version is not None:
+            path = layout.segment_path(work.context.epoch, loss.range_id)
+            work.store.delete(path, version=loss.version)  # a concurrent run may have written it again
         return None
     schedule.shard_done(task.shard, receipt)
     return receipt
+
+
+def _find_built(work: Work, task: BuildTask) -> ShardReceipt | None:
+    """A concurrent run's receipt of the task's shard.
+
+    That of a shard that is to be repaired tells of the shard as it was: it counts once the shard is so again.
+    """
+    name = task.shard.name
+    path = layout.shard_receipt_path(work.context.epoch, name.split, name.index)
+    receipt = find_receipt(work.store, path, ShardReceipt)
+    is_built = receipt is not None and not (task.repair and find_changed_shards(work.store, [receipt]))
+    return receipt if is_built else None
 
 
 def _find_receipt(work: Work, range_id: int) -> RangeReceipt | None:

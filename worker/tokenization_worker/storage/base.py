@@ -105,8 +105,8 @@ class Store(Protocol):
         """Begin to write `path`; `durable=False` is for scratch that may be lost with the machine."""
         ...
 
-    def delete(self, path: str) -> None:
-        """Remove the object; one that is already gone is fine."""
+    def delete(self, path: str, *, version: str | None = None) -> None:
+        """Remove the object, where it has this version (None: any); one that is already gone is fine."""
         ...
 
     def discard(self, path: str) -> None:

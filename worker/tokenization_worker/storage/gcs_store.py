@@ -92,9 +92,9 @@ class GcsStore:
         del durable  # everything that is committed here is
         return GcsUpload(self, path, expect)
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, *, version: str | None = None) -> None:
         found = self.stat(path)  # a delete that names its generation may be repeated
-        if found is not None:
+        if found is not None and version in (None, found.version):
             delete_generation(self.blob(path), f"{self.uri}/{path}", found.version, self.retry)
 
     def discard(self, path: str) -> None:

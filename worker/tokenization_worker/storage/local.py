@@ -136,9 +136,13 @@ class LocalStore:
                 self._scratch = ScratchFolder(self.root / SCRATCH)
             return self._scratch
 
-    def delete(self, path: str) -> None:
-        with map_os_errors("delete", self.root / path), suppress(FileNotFoundError, NotADirectoryError):
-            (self.root / path).unlink()
+    def delete(self, path: str, *, version: str | None = None) -> None:
+        target = self.root / path
+        with map_os_errors("delete", target), suppress(FileNotFoundError, NotADirectoryError):
+            if version is None:
+                target.unlink()
+            else:
+                _unlink_version(target, version)
 
     def discard(self, path: str) -> None:
         with map_os_errors("discard", self.root / path):
@@ -219,13 +223,8 @@ class LocalUpload:
         return Entry(self._path, status.st_size, self._version)
 
     def retract(self) -> None:
-        with (
-            map_os_errors("delete", self._target),
-            suppress(FileNotFoundError, NotADirectoryError),
-            _locked_folder(self._target.parent),
-        ):
-            if version_of(self._target.stat()) == self._version:
-                self._target.unlink()
+        with map_os_errors("delete", self._target), suppress(FileNotFoundError, NotADirectoryError):
+            _unlink_version(self._target, self._version)
 
     def _link(self) -> None:
         """Give the file its name, unless something has it."""
@@ -251,6 +250,12 @@ class LocalUpload:
     ) -> None:
         os.close(self._fd)
         self._temporary.unlink(missing_ok=True)
+
+
+def _unlink_version(file: Path, version: str) -> None:
+    with _locked_folder(file.parent):
+        if version_of(file.stat()) == version:
+            file.unlink()
 
 
 @contextmanager
