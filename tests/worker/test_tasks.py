@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from command_line import sample_texts
 from corpus import json_lines
@@ -13,7 +15,7 @@ from runs import difference, files_below, leftovers, make_job
 from tokenization_worker import layout
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.context import BuildTask, TokenizeTask
-from tokenization_worker.errors import ChangedError, SpecError
+from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.executors.base import Task
 from tokenization_worker.run import run_job
 from tokenization_worker.segments import SegmentLost
@@ -110,3 +112,28 @@ def test_a_segment_that_a_concurrent_run_has_written_again_is_left_alone(source:
 
     assert len(versions) > 1
     assert len(set(versions)) == 1
+
+
+def test_a_lost_list_of_a_file_that_was_dropped_later_is_written_again_as_it_was(tmp_path: Path) -> None:
+    """Its range was done before the damage was found, and is done again knowing of it: its receipt still counts."""
+    source, output = tmp_path / "src", tmp_path / "out"
+    source.mkdir()
+    texts = [None if row % 10 == 0 else f"{row} {'text of a row ' * 200}" for row in range(200)]
+    groups = pa.table({"text": texts})
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(groups, source / "a.parquet", row_group_size=50, **options)
+    damaged = bytearray((source / "a.parquet").read_bytes())
+    damaged[pq.ParquetFile(source / "a.parquet").metadata.row_group(3).column(0).data_page_offset + 50_000] ^= 0xFF
+    (source / "a.parquet").write_bytes(damaged)
+    (source / "b.jsonl").write_bytes(json_lines(["fine"] * 50) + b"not JSON\n")
+    fields = {"tokenizer": {"name": "bytes"}, "rangeBytes": "64Ki", "maxCorruptFiles": 1}
+    with pytest.raises(DataError, match="QuarantineExceeded"):
+        run_job(make_job(source, output, fields, maxQuarantined=0), executor=inline())
+    first, *_ = sorted((output / layout.quarantine_prefix(0)).iterdir())
+    expected = first.read_bytes()
+    first.unlink()
+
+    finished = run_job(make_job(source, output, fields, maxQuarantined=1), executor=inline())
+
+    assert (finished.files_dropped, finished.documents_written, finished.documents_quarantined) == (1, 50, 1)
+    assert first.read_bytes() == expected
