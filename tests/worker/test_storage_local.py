@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,10 +19,11 @@ from permissions import open_folder, without_root
 from storage_contract import StoreContract, paths, put, race
 
 from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.outlook import clean_output
 from tokenization_worker.storage.base import PreconditionFailed, Store
 from tokenization_worker.storage.local import LocalStore
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.storage.scratch import has_live_writers
+from tokenization_worker.storage.scratch import SCRATCH, has_live_writers, remove_dead_scratch
 
 WRITER = """
 import os, sys
@@ -134,6 +135,44 @@ def test_files_are_discarded_while_another_run_cleans_up(tmp_path: Path) -> None
 
     assert race([clean_up, discard_many]) == 2
     assert paths(LocalStore(tmp_path)) == []
+
+
+def test_files_of_another_process_are_discarded_while_two_runs_clean_up(tmp_path: Path) -> None:
+    """As the driver does, which has no scratch of its own: nothing keeps any of the folders."""
+    names = [f"{number}" for number in range(2000)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    is_done = threading.Event()
+
+    def clean_up() -> None:
+        while not is_done.is_set():
+            LocalStore(tmp_path).close_scratch()
+
+    def discard_many() -> None:
+        store = LocalStore(tmp_path)
+        try:
+            for name in names:
+                store.discard(name)
+        finally:
+            is_done.set()
+
+    assert race([clean_up, clean_up, discard_many]) == 3
+    assert paths(LocalStore(tmp_path)) == []
+
+
+def test_scratch_that_goes_while_it_is_listed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    list_folder = os.scandir
+
+    def list_too_late(folder: Path) -> object:
+        with suppress(FileNotFoundError):
+            (tmp_path / SCRATCH).rmdir()
+        return list_folder(folder)
+
+    monkeypatch.setattr(os, "scandir", list_too_late)
+    (tmp_path / SCRATCH).mkdir(parents=True)
+    assert not has_live_writers(tmp_path)
+    (tmp_path / SCRATCH).mkdir()
+    remove_dead_scratch(tmp_path / SCRATCH)
 
 
 def test_a_forked_child_does_not_keep_its_killed_parents_scratch_alive(tmp_path: Path) -> None:
@@ -263,6 +302,20 @@ def test_a_place_that_may_not_be_read_is_named() -> None:
             (folder / "out" / closed).chmod(0o755)
             assert raised.value.reason == "OutputNotReadable"
             assert str(folder / "out" / closed) in raised.value.message
+
+
+@pytest.mark.parametrize("closed", ["", "host-1-0.lock"], ids=["folder", "lock"])
+def test_scratch_that_may_not_be_looked_at_is_named(closed: str) -> None:
+    with open_folder() as folder:
+        scratch = folder / "out" / SCRATCH
+        scratch.mkdir(parents=True)
+        (scratch / "host-1-0.lock").touch()
+        (scratch / closed).chmod(0)
+        with without_root(), pytest.raises(SpecError, match=r"Permission denied as user \d+") as raised:
+            clean_output(str(folder / "out"), dry_run=True)
+        (scratch / closed).chmod(0o755)
+    assert raised.value.reason == "OutputNotReadable"
+    assert str(scratch) in raised.value.message
 
 
 def test_a_circle_of_links_is_no_place_and_no_retry_helps(tmp_path: Path) -> None:

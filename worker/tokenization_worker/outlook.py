@@ -22,7 +22,7 @@ from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.base import Entry, NotFound, Store
 from tokenization_worker.storage.local import map_os_errors
 from tokenization_worker.storage.open import open_store, plain_path, scheme_of
-from tokenization_worker.storage.scratch import has_live_writers
+from tokenization_worker.storage.scratch import SCRATCH, has_live_writers
 from tokenization_worker.tokenizers.probe import choose_engine
 
 FAST_ENGINE_GAIN = 8.0
@@ -266,7 +266,10 @@ def _remove_empty_folders(store: Store, removed: list[Entry]) -> None:
 
 def _is_live(store: Store) -> bool:
     root = store.local_path("")
-    return root is not None and has_live_writers(root)
+    if root is None:
+        return False
+    with map_os_errors("look at", root / SCRATCH):
+        return has_live_writers(root)
 
 
 def absolute_uri(uri: str) -> str:

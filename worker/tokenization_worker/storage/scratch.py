@@ -75,7 +75,7 @@ class ScratchFolder:
 
 def remove_dead_scratch(parent: Path) -> None:
     """Remove the folders whose process is gone, and `parent` itself when it is empty."""
-    for lock_path in parent.glob("*.lock"):
+    for lock_path in _list_locks(parent):
         try:
             lock = os.open(lock_path, os.O_RDWR)
         except FileNotFoundError:
@@ -99,17 +99,16 @@ def hand_back(file: Path, parent: Path) -> None:
     checksums tell.
     """
     spare = parent / _SPARE
-    with suppress(FileExistsError):  # another run that ends may remove the folder at any moment
-        spare.mkdir(parents=True, exist_ok=True)
     try:
+        spare.mkdir(parents=True, exist_ok=True)
         file.rename(spare / secrets.token_hex(8))
-    except FileNotFoundError:
+    except (FileExistsError, FileNotFoundError):  # another run that ends removes the folders at any moment
         file.unlink(missing_ok=True)
 
 
 def has_live_writers(root: Path) -> bool:
     """Whether a process of this machine is writing below `root` right now."""
-    for lock_path in (root / SCRATCH).glob("*.lock"):
+    for lock_path in _list_locks(root / SCRATCH):
         with suppress(FileNotFoundError):
             lock = os.open(lock_path, os.O_RDWR)
             try:
@@ -118,6 +117,13 @@ def has_live_writers(root: Path) -> bool:
             finally:
                 os.close(lock)
     return False
+
+
+def _list_locks(parent: Path) -> list[Path]:
+    """The lock files in `parent`, none where it is gone (`Path.glob` of Python 3.11 raises when it goes just then)."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(parent) as found:
+        return [Path(item.path) for item in found if item.name.endswith(".lock")]
+    return []
 
 
 def _refuse_broken_link(path: Path) -> None:
