@@ -116,6 +116,30 @@ def test_scratch_of_a_live_process_is_kept_and_its_upload_succeeds(tmp_path: Pat
     assert not (tmp_path / "_tokenization" / "tmp").exists()
 
 
+@pytest.mark.parametrize("looker", ["status", "run that ends"])
+def test_who_looks_at_a_dead_lock_does_not_seem_to_be_its_owner(
+    looker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / SCRATCH
+    (scratch / "host-1-0").mkdir(parents=True)
+    (scratch / "host-1-0.lock").touch()
+    take_lock = fcntl.flock
+
+    def take_lock_while_others_look(fd: int, kind: int) -> None:
+        monkeypatch.undo()
+        take_lock(fd, kind)
+        assert not has_live_writers(tmp_path)
+        remove_dead_scratch(scratch)
+        assert not scratch.exists()
+
+    monkeypatch.setattr(fcntl, "flock", take_lock_while_others_look)
+    if looker == "status":
+        assert not has_live_writers(tmp_path)
+    else:
+        remove_dead_scratch(scratch)
+    assert not scratch.exists()
+
+
 def test_files_are_discarded_while_another_run_cleans_up(tmp_path: Path) -> None:
     """The folder that takes discarded files comes and goes all the time."""
     is_done = threading.Event()

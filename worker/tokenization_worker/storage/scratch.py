@@ -41,7 +41,7 @@ class ScratchFolder:
                 self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
             except FileNotFoundError:
                 continue  # somebody removed the empty parent
-            if _lock_now(self._lock) and _is_same_file(self._lock, self._lock_path):
+            if _lock_now(self._lock, fcntl.LOCK_EX) and _is_same_file(self._lock, self._lock_path):
                 break
             os.close(self._lock)  # somebody cleaned up between the two calls
         self.folder = parent / name
@@ -77,11 +77,11 @@ def remove_dead_scratch(parent: Path) -> None:
     """Remove the folders whose process is gone, and `parent` itself when it is empty."""
     for lock_path in _list_locks(parent):
         try:
-            lock = os.open(lock_path, os.O_RDWR)
+            lock = os.open(lock_path, os.O_RDONLY)
         except FileNotFoundError:
             continue
         try:
-            if _lock_now(lock):
+            if _lock_now(lock, fcntl.LOCK_SH):
                 shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
                 lock_path.unlink(missing_ok=True)
         finally:
@@ -110,9 +110,9 @@ def has_live_writers(root: Path) -> bool:
     """Whether a process of this machine is writing below `root` right now."""
     for lock_path in _list_locks(root / SCRATCH):
         with suppress(FileNotFoundError):
-            lock = os.open(lock_path, os.O_RDWR)
+            lock = os.open(lock_path, os.O_RDONLY)
             try:
-                if not _lock_now(lock):
+                if not _lock_now(lock, fcntl.LOCK_SH):
                     return True
             finally:
                 os.close(lock)
@@ -133,9 +133,10 @@ def _refuse_broken_link(path: Path) -> None:
             raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a link to {folder.readlink()}, where nothing is")
 
 
-def _lock_now(fd: int) -> bool:
+def _lock_now(fd: int, kind: int) -> bool:
+    """Take the owner's lock (`LOCK_EX`), or see that it has no owner (`LOCK_SH`: no looker seems one to another)."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
