@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -138,6 +141,54 @@ def test_who_looks_at_a_dead_lock_does_not_seem_to_be_its_owner(
     else:
         remove_dead_scratch(scratch)
     assert not scratch.exists()
+
+
+def test_a_writer_starts_while_others_remove_empty_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `plan` does after its probe of the output."""
+    make_folder, removals = os.mkdir, count()
+
+    def make_folder_late(path: Path, mode: int = 0o777) -> None:
+        if Path(path) == tmp_path / SCRATCH and next(removals) < 20:
+            with suppress(OSError):
+                Path(path).parent.rmdir()
+        make_folder(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", make_folder_late)
+    put(LocalStore(tmp_path), "a", b"x")
+    assert next(removals) > 20
+
+
+def test_a_writer_whose_folder_cannot_be_made_lets_its_lock_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "taken")
+    folder = tmp_path / SCRATCH / f"{socket.gethostname()}-{os.getpid()}-taken"
+    folder.mkdir(parents=True)
+    with pytest.raises(SpecError, match="File exists"):
+        put(LocalStore(tmp_path), "a", b"x")
+    assert not has_live_writers(tmp_path)
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("removals", [3, 500], ids=["then-stays", "for-ever"])
+def test_a_lock_file_that_is_removed_before_it_is_locked_guards_nothing(
+    removals: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_lock, attempts = fcntl.flock, count(1)
+
+    def take_lock_late(fd: int, kind: int) -> None:
+        attempt = next(attempts)
+        assert attempt < 1000
+        if attempt <= removals:
+            for path in (tmp_path / SCRATCH).iterdir():
+                path.unlink()
+        take_lock(fd, kind)
+
+    monkeypatch.setattr(fcntl, "flock", take_lock_late)
+    if removals < 100:
+        put(LocalStore(tmp_path), "a", b"x")
+        assert has_live_writers(tmp_path)
+    else:
+        with pytest.raises(SpecError, match="no folder can be made there"):
+            put(LocalStore(tmp_path), "a", b"x")
 
 
 def test_files_are_discarded_while_another_run_cleans_up(tmp_path: Path) -> None:

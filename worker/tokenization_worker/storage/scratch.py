@@ -12,12 +12,14 @@ import os
 import secrets
 import shutil
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 
 SCRATCH = "_tokenization/tmp"
 _SPARE = "spare"
+_ATTEMPTS = 100
+"""How often a folder is made again that other runs remove, which they do once each, before no folder can be made."""
 
 
 class ScratchFolder:
@@ -25,29 +27,29 @@ class ScratchFolder:
 
     def __init__(self, parent: Path) -> None:
         self.pid = os.getpid()
-        while True:
-            try:
-                parent.mkdir(parents=True, exist_ok=True)
-            except FileExistsError:
-                if parent.exists() and not parent.is_dir():
-                    raise
-                _refuse_broken_link(parent)
-                continue  # somebody removed the empty parent between two looks
-            except FileNotFoundError as error:
-                raise PermissionError(errno.EPERM, "no folder can be made there") from error  # as in /proc
-            name = f"{socket.gethostname()}-{self.pid}-{secrets.token_hex(4)}"
-            self._lock_path = parent / f"{name}.lock"
-            try:
-                self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            except FileNotFoundError:
-                continue  # somebody removed the empty parent
-            if _lock_now(self._lock, fcntl.LOCK_EX) and _is_same_file(self._lock, self._lock_path):
-                break
-            os.close(self._lock)  # somebody cleaned up between the two calls
-        self.folder = parent / name
         self._spare = parent / _SPARE
-        self.folder.mkdir()
         self._numbers = count(1)
+        for _ in range(_ATTEMPTS):
+            with suppress(FileNotFoundError):
+                _make_parent(parent)
+                if self._claim(parent):
+                    return
+        raise PermissionError(errno.EPERM, "no folder can be made there")  # as in /proc
+
+    def _claim(self, parent: Path) -> bool:
+        """Make a locked folder in `parent`; False where somebody cleaned up before it was locked."""
+        name = f"{socket.gethostname()}-{self.pid}-{secrets.token_hex(4)}"
+        self.folder = parent / name
+        self._lock_path = parent / f"{name}.lock"
+        with ExitStack() as undo:
+            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            undo.callback(os.close, self._lock)
+            undo.callback(self._lock_path.unlink, missing_ok=True)
+            if not (_lock_now(self._lock, fcntl.LOCK_EX) and _is_same_file(self._lock, self._lock_path)):
+                return False
+            self.folder.mkdir()
+            undo.pop_all()
+        return True
 
     def new_file(self) -> Path:
         return self.folder / f"{next(self._numbers):06d}"
@@ -124,6 +126,15 @@ def _list_locks(parent: Path) -> list[Path]:
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(parent) as found:
         return [Path(item.path) for item in found if item.name.endswith(".lock")]
     return []
+
+
+def _make_parent(parent: Path) -> None:
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        if parent.exists() and not parent.is_dir():
+            raise
+        _refuse_broken_link(parent)  # else somebody removed it between two looks, as will be seen
 
 
 def _refuse_broken_link(path: Path) -> None:
