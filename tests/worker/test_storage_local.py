@@ -436,3 +436,19 @@ def test_file_system_without_hard_links_is_named_with_a_way_out(
         put(store, "new", b"x")
     store.close_scratch()
     assert list(tmp_path.rglob("*")) == [tmp_path / "_tokenization"]
+
+
+@pytest.mark.parametrize("call", ["link", "rename"])
+def test_a_folder_of_the_output_on_another_file_system_is_named_with_a_way_out(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source, None, target)
+
+    store = LocalStore(tmp_path)
+    version = put(store, "train/old", b"x").version
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(SpecError, match=r"(?s)lies on another file system.*make output\.uri a folder there") as raised:
+        put(store, *(("train/new", b"x") if call == "link" else ("train/old", b"y", version)))
+    assert raised.value.reason == "OutputNotWritable"
+    assert f"{tmp_path}/train/" in raised.value.message

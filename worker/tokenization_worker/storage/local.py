@@ -52,6 +52,12 @@ def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
         if error.errno in (errno.EACCES, errno.EPERM) and what in _READING:
             detail = f"{detail} as user {os.geteuid()}"
             raise SpecError("OutputNotReadable", detail, next_step="give this user read permission there") from error
+        if error.errno == errno.EXDEV:
+            raise SpecError(
+                "OutputNotWritable",
+                f"{detail}: a folder of the output lies on another file system, and no file can be moved there whole",
+                next_step="keep the output on one file system: make output.uri a folder there, or a link to one",
+            ) from error
         if error.errno in _LASTING:
             raise SpecError(
                 "OutputNotWritable", detail, next_step="check the path and its owner and permissions"
