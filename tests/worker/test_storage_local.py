@@ -345,6 +345,31 @@ def test_a_full_disk_says_so_and_leaves_the_committed_whole(tmp_path: Path) -> N
         put(store, "third", b"z" * 400_000)  # the room is free again
 
 
+@pytest.mark.parametrize(
+    ("earlier", "expected"),
+    [(None, TemporaryError), (PreconditionFailed, PreconditionFailed)],
+    ids=["none", "lost-race"],
+)
+def test_an_error_at_close_is_told_unless_another_came_first(
+    earlier: type[Exception] | None, expected: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = os.close
+
+    def close_badly(fd: int) -> None:
+        close(fd)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    store = LocalStore(tmp_path)
+    with pytest.raises(expected) as raised, store.upload("a") as upload:
+        upload.write(b"x")
+        monkeypatch.setattr(os, "close", close_badly)
+        if earlier is not None:
+            raise earlier("a")
+    monkeypatch.undo()
+    assert earlier is not None or str(tmp_path / "a") in str(raised.value)
+    assert [list(folder.iterdir()) for folder in scratch_folders(tmp_path)] == [[]]
+
+
 def test_a_read_only_file_system_is_named(tmp_path: Path) -> None:
     with mounted_tmpfs(tmp_path / "fixed", "ro,size=1m") as folder:
         with pytest.raises(SpecError, match="Read-only file system") as raised:

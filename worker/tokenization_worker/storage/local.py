@@ -254,8 +254,11 @@ class LocalUpload:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        os.close(self._fd)
-        self._temporary.unlink(missing_ok=True)
+        with map_os_errors("write", self._target) if kind is None else suppress(OSError):  # the first error counts
+            try:
+                os.close(self._fd)
+            finally:
+                self._temporary.unlink(missing_ok=True)
 
 
 def _unlink_version(file: Path, version: str) -> None:
