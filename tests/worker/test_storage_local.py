@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -294,6 +294,83 @@ def test_a_retracted_upload_that_was_replaced_meanwhile_stays(tmp_path: Path) ->
         newer = put(store, "a", b"mine", upload.commit().version)
         upload.retract()
     assert store.stat("a") == newer
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is forced to the disk (`sync NAME`, "file" for a file without its name) and what gets a name, in order."""
+    calls: list[str] = []
+    sync = os.fsync
+
+    def record_sync(fd: int) -> None:
+        sync(fd)
+        folders = [tmp_path, *(path for path in tmp_path.rglob("*") if path.is_dir())]
+        names = [str(path.relative_to(tmp_path)) for path in folders if path.stat().st_ino == os.fstat(fd).st_ino]
+        calls.append(f"sync {names[0] if names else 'file'}")
+
+    def recorded(name: str) -> Callable[[Path, Path], None]:
+        call = getattr(os, name)
+
+        def record(source: Path, target: Path) -> None:
+            calls.append(f"{name} {Path(target).relative_to(tmp_path)}")
+            call(source, target)
+
+        return record
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(os, "link", recorded("link"))
+    monkeypatch.setattr(os, "rename", recorded("rename"))
+    return calls
+
+
+def test_what_a_commit_makes_is_on_the_disk_in_the_order_that_a_power_failure_needs(
+    tmp_path: Path, on_disk: list[str]
+) -> None:
+    """The file before its name, and every folder that holds a new name before the commit returns."""
+    store = LocalStore(tmp_path / "deep" / "out")
+    with store.upload("a/b/c") as upload:
+        assert on_disk == ["sync .", "sync deep", "sync deep/out", "sync deep/out/_tokenization"]
+        on_disk.clear()
+        version = upload.commit().version
+    assert on_disk == ["sync file", "sync deep/out", "sync deep/out/a", "link deep/out/a/b/c", "sync deep/out/a/b"]
+    on_disk.clear()
+    put(store, "a/b/c", b"new", version)
+    assert on_disk == ["sync file", "rename deep/out/a/b/c", "sync deep/out/a/b"]
+
+
+@pytest.mark.parametrize("expect", ["", "another version"], ids=["create", "replace"])
+def test_a_name_that_is_taken_is_on_the_disk_before_its_finder_relies_on_it(
+    expect: str, tmp_path: Path, on_disk: list[str]
+) -> None:
+    """Its writer may have been killed between the two."""
+    store = LocalStore(tmp_path)
+    put(store, "a", b"first")
+    on_disk.clear()
+    with pytest.raises(PreconditionFailed):
+        put(store, "a", b"second", expect)
+    assert on_disk[-1] == "sync ."
+
+
+def test_scratch_is_not_synced_and_the_folders_made_for_it_are(tmp_path: Path, on_disk: list[str]) -> None:
+    store = LocalStore(tmp_path)
+    for name in ("a/1", "a/2"):
+        with store.upload(name, durable=False) as upload:
+            upload.write(b"x")
+            upload.commit()
+    assert on_disk == ["sync .", "sync _tokenization", "sync .", "link a/1", "link a/2"]
+    on_disk.clear()
+    with pytest.raises(PreconditionFailed), store.upload("a/1", durable=False) as upload:
+        upload.commit()
+    assert on_disk == ["link a/1"]
+
+
+def test_an_output_can_be_made_where_nothing_may_be_listed() -> None:
+    with open_folder() as folder:
+        folder.chmod(0o333)
+        with without_root():
+            put(LocalStore(folder / "out"), "a", b"x")
+        folder.chmod(0o755)
+        assert (folder / "out" / "a").read_bytes() == b"x"
 
 
 def test_local_path_is_where_the_object_is(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ process dies, so that whoever comes next can tell a dead writer's leftovers from
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import threading
@@ -22,6 +21,7 @@ from typing import Self
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound, PreconditionFailed
+from tokenization_worker.storage.folders import locked_folder, make_folder, sync_folder
 from tokenization_worker.storage.scratch import SCRATCH, ScratchFolder, hand_back, remove_dead_scratch
 
 _FLUSH_BYTES = 16 << 20
@@ -209,20 +209,13 @@ class LocalUpload:
                 os.fsync(self._fd)
             else:
                 os.ftruncate(self._fd, self._size)
-            self._target.parent.mkdir(parents=True, exist_ok=True)
-            if self._expect == MARK_ABSENT:
-                self._link()
-            else:
-                with _locked_folder(self._target.parent):
-                    try:
-                        found = version_of(self._target.stat())
-                    except FileNotFoundError as error:
-                        raise PreconditionFailed(self._path) from error
-                    if found != self._expect:
-                        raise PreconditionFailed(self._path)
-                    self._temporary.rename(self._target)
-            if self._durable:
-                _sync_folder(self._target.parent)
+            make_folder(self._target.parent)
+            try:
+                self._take_name()
+            except PreconditionFailed:
+                self._sync_name()  # whoever has it may have been killed before they did
+                raise
+            self._sync_name()
             status = os.fstat(self._fd)
         self._version = version_of(status)
         self.is_ours = True
@@ -231,6 +224,27 @@ class LocalUpload:
     def retract(self) -> None:
         with map_os_errors("delete", self._target), suppress(FileNotFoundError, NotADirectoryError):
             _unlink_version(self._target, self._version)
+
+    def _take_name(self) -> None:
+        if self._expect == MARK_ABSENT:
+            self._link()
+        else:
+            self._replace()
+
+    def _sync_name(self) -> None:
+        if self._durable:
+            sync_folder(self._target.parent)
+
+    def _replace(self) -> None:
+        """Give the file its name, if the version that was expected has it."""
+        with locked_folder(self._target.parent):
+            try:
+                found = version_of(self._target.stat())
+            except FileNotFoundError as error:
+                raise PreconditionFailed(self._path) from error
+            if found != self._expect:
+                raise PreconditionFailed(self._path)
+            self._temporary.rename(self._target)
 
     def _link(self) -> None:
         """Give the file its name, unless something has it."""
@@ -262,25 +276,6 @@ class LocalUpload:
 
 
 def _unlink_version(file: Path, version: str) -> None:
-    with _locked_folder(file.parent):
+    with locked_folder(file.parent):
         if version_of(file.stat()) == version:
             file.unlink()
-
-
-@contextmanager
-def _locked_folder(folder: Path) -> Iterator[None]:
-    """Keep other replacing writers out of `folder`, between the look at a version and what is done to it."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

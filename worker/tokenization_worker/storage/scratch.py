@@ -16,6 +16,8 @@ from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 
+from tokenization_worker.storage.folders import make_folder
+
 SCRATCH = "_tokenization/tmp"
 _SPARE = "spare"
 _ATTEMPTS = 100
@@ -130,7 +132,7 @@ def _list_locks(parent: Path) -> list[Path]:
 
 def _make_parent(parent: Path) -> None:
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent)
     except FileExistsError:
         if parent.exists() and not parent.is_dir():
             raise
