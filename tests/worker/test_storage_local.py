@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -272,15 +272,27 @@ def test_threads_of_one_process_share_one_scratch_folder(tmp_path: Path) -> None
     assert scratch_folders(tmp_path) == []
 
 
-def test_a_replacing_writer_waits_for_another_and_sees_what_it_did(tmp_path: Path) -> None:
+def test_a_replacing_writer_waits_for_another_and_sees_what_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = LocalStore(tmp_path)
     version = put(store, "a", b"before").version
+    take_lock = fcntl.flock
     folder = os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX)
+    take_lock(folder, fcntl.LOCK_EX)
+    asks, is_free = threading.Event(), threading.Event()
+
+    def take_lock_of_the_folder(fd: int, kind: int) -> None:
+        asks.set()
+        take_lock(fd, kind)
+        assert is_free.is_set()
+
+    monkeypatch.setattr(fcntl, "flock", take_lock_of_the_folder)
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(put, store, "a", b"late", version)
-        assert not wait([late], timeout=0.2).done
+        assert asks.wait(timeout=20)
         (tmp_path / "a").write_bytes(b"another version")
+        is_free.set()
         os.close(folder)
         with pytest.raises(PreconditionFailed):
             late.result()
