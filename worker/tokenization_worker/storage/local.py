@@ -1,9 +1,8 @@
 """Objects as files below one folder.
 
 Invariant: a path holds either nothing or a complete file. Bytes go to a temporary file, are synced, and
-appear by `link` (create-only: it fails where something is) or `rename` (replace). Temporary files live in
-`_tokenization/tmp/<host>-<pid>-<random>/`, each folder guarded by a lock that the kernel drops when its
-process dies, so that whoever comes next can tell a dead writer's leftovers from a live writer's work.
+appear by `link` (create-only: it fails where something is) or `rename` (replace). Where temporary files
+live, and who may remove them, is the business of `scratch`.
 """
 
 from __future__ import annotations
