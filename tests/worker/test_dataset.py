@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ import pytest
 from corpus import CorpusWriter, take_documents
 from gcs_emulator import gcs_bucket, gcs_host, gcs_uri  # noqa: F401  fixtures
 from plant import Document, Planter
-from runs import files_below, make_job
+from runs import TOKJOB, files_below, make_job, run_command
 
 from tokenization_worker.commit import create_bytes
 from tokenization_worker.dataset import open_dataset
+from tokenization_worker.documents import ShardDocuments
 from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.show import show_documents
@@ -24,6 +27,7 @@ from tokenization_worker.verification.verify import dataset_digest, verify
 from tokenization_worker.work import Stopped
 
 SHARD_TOKENS = 700
+SIDECAR = "_tokenization/documents/val/00000000"
 
 
 def texts(count: int, *, first: int = 0) -> list[str]:
@@ -247,6 +251,45 @@ def test_a_damaged_shard_is_named(datasets: dict[str, Path], tmp_path: Path) -> 
             split.shards[number].open()
         with pytest.raises(DataError, match=split.shards[number].path):
             split.tokens(number * SHARD_TOKENS, number * SHARD_TOKENS + 5)
+
+
+SIDECAR_DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "other magic": lambda data: b"TOKDOCS9" + data[8:],
+    "cut in its header": lambda data: data[:40],
+    "a field less": lambda data: data.replace(b'"firstFile"', b'"firstPile"'),
+    "a field of another kind": lambda data: data.replace(b'"firstFile":0', b'"firstFile":[]'),
+    "header no object": lambda data: data[:8] + (2).to_bytes(4, "little") + b"[]  " + data[-40:],
+    "header longer than the file": lambda data: data[:8] + b"\xff\xff\xff\x7f" + data[12:],
+    "cut in a length": lambda data: data[:-2],
+    "a length less": lambda data: data[:-4],
+}
+
+
+@pytest.mark.parametrize("damage", SIDECAR_DAMAGE.values(), ids=SIDECAR_DAMAGE)
+def test_bytes_that_are_no_sidecar_are_refused_even_with_their_digest(
+    damage: Callable[[bytes], bytes], first_output: Path
+) -> None:
+    whole = (first_output / SIDECAR).read_bytes()
+    damaged = damage(whole)
+    assert damaged != whole
+    with pytest.raises(DataError, match=f"SidecarCorrupt: {SIDECAR} is damaged: .*\n  next: .*new rerunToken"):
+        ShardDocuments.from_bytes(damaged, sha256(damaged).hexdigest(), SIDECAR)
+
+
+@pytest.mark.parametrize("at", [3, 9, 30, -40, -1], ids=["magic", "header length", "header", "a length", "last length"])
+def test_a_damaged_sidecar_is_named_wherever_it_is_read(datasets: dict[str, Path], at: int, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    shutil.copytree(datasets["leading-splits-jsonl-gpt2"], output)
+    data = bytearray((output / SIDECAR).read_bytes())
+    data[at] ^= 1
+    (output / SIDECAR).write_bytes(data)
+    with pytest.raises(DataError, match=rf"SidecarCorrupt: {output}/{SIDECAR} is damaged"):
+        open_dataset(output).locate("val", 0)
+    with pytest.raises(DataError, match=rf"SidecarCorrupt: {output}/{SIDECAR} is damaged"):
+        show_documents(str(output), "val", 0)
+    shown = run_command([str(TOKJOB), "show", str(output), "--split", "val"])
+    assert (shown.returncode, "Traceback" in shown.stderr) == (4, False), shown.stderr
 
 
 def test_a_dataset_in_a_bucket_is_read_shown_and_proved(tmp_path: Path, gcs_uri: str) -> None:  # noqa: F811

@@ -73,7 +73,7 @@ class DocumentPlace:
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One shard file. `tokens` and `documents` (that begin in it) are counts; `start`: its first token's number
-    in the stream that its split is cut from."""
+    in the stream that its split is cut from; `documents_sha256`: of its documents sidecar."""
 
     _store: Store
     path: str
@@ -82,6 +82,7 @@ class Shard:
     tokens: int
     documents: int
     start: int
+    documents_sha256: str
 
     @property
     def end(self) -> int:
@@ -257,7 +258,8 @@ class Dataset(Mapping[str, Split]):
             mine = []
             for row in sorted((row for row in rows if row["split"] == entry["name"]), key=lambda row: row["index"]):
                 sizes = (row["tokens"], row["documents"], start)
-                mine.append(Shard(self._store, row["path"], row["split"], row["index"], *sizes))
+                place = (row["path"], row["split"], row["index"])
+                mine.append(Shard(self._store, *place, *sizes, row["documentsSha256"]))
                 start += row["tokens"]
             shards[entry["name"]] = tuple(mine)
         if by_hash:
@@ -293,7 +295,7 @@ class Dataset(Mapping[str, Split]):
             data = self._store.read(path)
         except NotFound as error:
             raise _damaged(shard, f"has no documents sidecar at {path}") from error
-        return ShardDocuments.from_bytes(data, f"{self.uri}/{path}")
+        return ShardDocuments.from_bytes(data, shard.documents_sha256, f"{self.uri}/{path}")
 
     def _end_of_straddling(self, stream: Stream, number: int) -> int:
         """Where a document ends that goes on at the start of the `number`-th shard."""

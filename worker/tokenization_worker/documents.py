@@ -18,6 +18,7 @@ document on. Documents of no tokens (empty text without delimiter) are in no sha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 import orjson
@@ -55,23 +56,40 @@ class ShardDocuments:
         return head + b" " * (-len(head) % 8) + self.lengths.astype("<u4").tobytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> ShardDocuments:
-        """The sidecar at `where`; raises `DataError` if these bytes are none."""
+    def from_bytes(cls, data: bytes, digest: str, where: str) -> ShardDocuments:
+        """The sidecar at `where`; raises `DataError` if these bytes are none, or have another SHA-256 than `digest`."""
+        if sha256(data).hexdigest() != digest:
+            raise _corrupt(where, "its SHA-256 is not what the shards table says")
         if data[:8] != MAGIC:
-            raise DataError("SidecarCorrupt", f"{where} is not a documents sidecar")
+            raise _corrupt(where, "it does not begin as a documents sidecar does")
         header_end = 12 + int.from_bytes(data[8:12], "little")
-        header = orjson.loads(data[12:header_end])
-        lengths = np.frombuffer(data, dtype="<u4", offset=header_end + -header_end % 8)
-        if len(lengths) != header["entries"]:
-            raise DataError("SidecarCorrupt", f"{where}: {len(lengths)} lengths, its header says {header['entries']}")
-        return cls(
-            lengths,
-            header["documents"],
-            header["firstFile"],
-            header["firstPosition"],
-            header["skipped"],
-            header["continues"],
-        )
+        try:
+            header = orjson.loads(data[12:header_end])
+            lengths = np.frombuffer(data, dtype="<u4", offset=header_end + -header_end % 8)
+            sidecar = cls(
+                lengths,
+                int(header["documents"]),
+                int(header["firstFile"]),
+                int(header["firstPosition"]),
+                int(header["skipped"]),
+                bool(header["continues"]),
+            )
+            entries = int(header["entries"])
+        except KeyError as error:
+            raise _corrupt(where, f"its header has no field {error}") from error
+        except (ValueError, TypeError) as error:
+            raise _corrupt(where, str(error)) from error
+        if len(lengths) != entries:
+            raise _corrupt(where, f"it has {len(lengths)} lengths, and its header says {entries}")
+        return sidecar
+
+
+def _corrupt(where: str, what: str) -> DataError:
+    return DataError(
+        "SidecarCorrupt",
+        f"{where} is damaged: {what}",
+        next_step="run the job with a new rerunToken: it is written again; tokjob verify lists all that is damaged",
+    )
 
 
 class DocumentsBuilder:
