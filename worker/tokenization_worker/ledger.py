@@ -5,6 +5,8 @@ Reading it is the whole of "resume": every start lists the receipts and does wha
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import orjson
@@ -15,6 +17,9 @@ from tokenization_worker.plan import Plan
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.records import parsing
 from tokenization_worker.storage.base import Store
+
+_NUMBER = r"[0-9]{8,}"
+_RECORD = rf"{_NUMBER}\.json"
 
 
 @dataclass(slots=True)
@@ -35,26 +40,32 @@ class Ledger:
 def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
     """Everything recorded for `plan` in `epoch`."""
     ledger = Ledger()
-    for entry in store.list(f"{layout.LEDGER}{epoch}/ranges/"):
-        with parsing(store.uri, entry.path):
-            receipt = RangeReceipt.from_dict(_load(store, entry.path, plan))
+    for path in _list_ours(store, f"{layout.LEDGER}{epoch}/ranges/", _RECORD):
+        with parsing(store.uri, path):
+            receipt = RangeReceipt.from_dict(_load(store, path, plan))
         ledger.ranges[receipt.range_id] = receipt
     lists = {entry.path for entry in store.list(layout.quarantine_prefix(epoch))}  # after the receipts: they come later
     for range_id, receipt in ledger.ranges.items():
         digest = receipt.quarantine_digest
         if digest and layout.quarantine_path(epoch, range_id, digest) not in lists:
             ledger.lost_lists.add(range_id)
-    for entry in store.list(f"{layout.LEDGER}{epoch}/shards/"):
-        with parsing(store.uri, entry.path):
-            shard = ShardReceipt.from_dict(_load(store, entry.path, plan))
+    for path in _list_ours(store, f"{layout.LEDGER}{epoch}/shards/", f"[^/]+/{_RECORD}"):
+        with parsing(store.uri, path):
+            shard = ShardReceipt.from_dict(_load(store, path, plan))
         ledger.shards[shard.split, shard.index] = shard
-    for entry in store.list(layout.segments_prefix(epoch)):
-        ledger.segments.add(int(entry.path.rpartition("/")[2]))
-    for entry in store.list(layout.VERDICTS):
-        with parsing(store.uri, entry.path):
-            verdict = orjson.loads(store.read(entry.path))
+    for path in _list_ours(store, layout.segments_prefix(epoch), _NUMBER):
+        ledger.segments.add(int(path.rpartition("/")[2]))
+    for path in _list_ours(store, layout.VERDICTS, _RECORD):
+        with parsing(store.uri, path):
+            verdict = orjson.loads(store.read(path))
             ledger.verdicts[verdict["file"]] = (verdict["outcome"], verdict["detail"])
     return ledger
+
+
+def _list_ours(store: Store, prefix: str, pattern: str) -> Iterator[str]:
+    """Paths below `prefix` whose rest is one of our names: not what a file manager or NFS leaves beside them."""
+    ours = re.compile(re.escape(prefix) + pattern)
+    return (entry.path for entry in store.list(prefix) if ours.fullmatch(entry.path))
 
 
 def _load(store: Store, path: str, plan: Plan) -> dict[str, object]:
