@@ -329,7 +329,9 @@ def test_lost_quarantine_list_of_an_unfinished_run_is_written_again(has_segments
 
 
 @pytest.mark.parametrize(
-    "change", [lambda data: data[:-9], lambda data: data.replace(b"not", b"NOT")], ids=["cut", "other"]
+    "change",
+    [lambda data: data[:-9], lambda data: data.replace(b"not", b"NOT"), lambda data: b'{"file":7}\n'],
+    ids=["cut", "other", "of another job"],
 )
 def test_changed_quarantine_list_stops_the_run_until_it_is_removed(
     change: Callable[[bytes], bytes], stopped: Bench

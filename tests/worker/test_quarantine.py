@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenization_worker import layout
-from tokenization_worker.errors import TemporaryError
+from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.quarantine import QuarantineList, read_range_list
 from tokenization_worker.readers.documents import FileSlice, Reason, Rejected
 from tokenization_worker.storage.local import LocalStore
@@ -70,3 +70,14 @@ def test_what_was_dropped_is_not_on_the_list(tmp_path: Path) -> None:
         digest = quarantine.store(store, 0, 0)
     assert [row["record"] for row in read_range_list(store, 0, 0, digest)] == [1, 3]
     assert list(read_range_list(store, 0, 0, "")) == []
+
+
+@pytest.mark.parametrize("content", [b'{"file":7}\n', b"{}\n", b"[]", b"not JSON", b""])
+def test_no_row_of_a_list_that_was_changed_is_given_out(content: bytes, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with QuarantineList() as quarantine:
+        quarantine.add(0, SOURCE, item(1))
+        digest = quarantine.store(store, 0, 0)
+    (tmp_path / layout.quarantine_path(0, 0, digest)).write_bytes(content)
+    with pytest.raises(DataError, match=r"QuarantineCorrupt: .*00000000-.*\n.*remove that file"):
+        next(read_range_list(store, 0, 0, digest))

@@ -80,11 +80,16 @@ class QuarantineList:
 
 
 def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Iterator[dict[str, Any]]:
-    """The rows of one range's list; raises `TemporaryError` if it is gone, `DataError` if it is another one."""
+    """The rows of one range's list; raises `TemporaryError` if it is gone, `DataError` if it is another one.
+
+    It is read twice: no row is given out before the digest of all of them is known to be right.
+    """
     if not digest:
         return
     path = layout.quarantine_path(epoch, range_id, digest)
     try:
+        for _ in _stored_chunks(store, path, digest):
+            pass
         for line in _lines(_stored_chunks(store, path, digest)):
             yield orjson.loads(line)
     except NotFound as error:
@@ -98,6 +103,7 @@ def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Ite
 
 
 def _stored_chunks(store: Store, path: str, digest: str) -> Iterator[bytes]:
+    """The list as it is stored; raises `DataError` at its end if it has another digest."""
     entry = store.stat(path)
     if entry is None:
         raise NotFound(path)
