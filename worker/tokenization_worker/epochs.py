@@ -43,11 +43,12 @@ def start_epoch(store: Store, engine: str) -> Epoch:
 def current_epoch(store: Store) -> Epoch:
     """The newest epoch that is not a seal; raises `NotFound` where there is none."""
     history: list[dict[str, Any]] = []
-    while (entry := _read_entry(store, len(history))) is not None:
+    sealed = False
+    while not sealed and (entry := _read_entry(store, len(history))) is not None:
         history.append(entry)
+        sealed = "sealed" in entry  # nothing comes after a seal
     if not history:
         raise NotFound(layout.epoch_path(0))
-    sealed = "sealed" in history[-1]
     working = history[-2] if sealed else history[-1]
     return Epoch(working["epoch"], working["engine"], sealed, tuple(history))
 
@@ -61,7 +62,13 @@ def _read_entry(store: Store, number: int) -> dict[str, Any] | None:
         return None
     with parsing(store.uri, path):
         entry = orjson.loads(data)
-        return {**entry, "epoch": entry["epoch"]} if "sealed" in entry else {**entry, "engine": entry["engine"]}
+        if entry["epoch"] != number:
+            raise ValueError(f"it is the entry of epoch {entry['epoch']}")
+        if "sealed" not in entry:
+            return {**entry, "engine": entry["engine"]}
+        if number == 0 or entry["sealed"] != number - 1:
+            raise ValueError(f"it seals epoch {entry['sealed']}, which is not the one before it")
+        return {**entry}
 
 
 def seal_epoch(store: Store, epoch: int) -> None:
