@@ -131,19 +131,31 @@ def test_second_signal_ends_at_once_and_the_same_command_goes_on(long_bench: Ben
     assert_right(long_bench, shard_tokens=300_000)
 
 
-def test_ctrl_c_before_anything_is_done_is_no_traceback(bench: Bench) -> None:
-    os.mkfifo(bench.folder / "slow.yaml")
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["run", "slow"], "tokjob: stopped; the same command goes on where this one stopped\n"),
+        (["plan", "slow"], "tokjob: stopped\n"),
+        (["verify", "out"], "tokjob: stopped\n"),
+        (["show", "out"], "tokjob: stopped\n"),
+    ],
+    ids=["run", "plan", "verify", "show"],
+)
+def test_ctrl_c_before_anything_is_done_is_no_traceback(command: list[str], told: str, bench: Bench) -> None:
+    bench.output.mkdir()
+    slow = bench.folder / "slow" if command[1] == "slow" else bench.output / "index.json"
+    os.mkfifo(slow)
     process = subprocess.Popen(
-        [TOKJOB, "run", "slow.yaml"],
+        [TOKJOB, *command],
         cwd=bench.folder,
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where a shell started us with `&`
     )
-    writer = os.open(bench.folder / "slow.yaml", os.O_WRONLY)  # returns when the command has opened it
+    writer = os.open(slow, os.O_WRONLY)  # returns when the command has opened it
     process.send_signal(signal.SIGINT)
-    os.close(writer)
     _, errors = process.communicate(timeout=60)
-    assert_told(Result(process.returncode, "", errors.decode()), 130, "stopped; the same command goes on")
+    os.close(writer)
+    assert (process.returncode, errors.decode()) == (130, told)
 
 
 def test_reader_of_events_that_goes_away_is_no_success_and_the_same_command_goes_on(long_bench: Bench) -> None:

@@ -32,7 +32,7 @@ exit codes:
   1  a bug: please report it        4  data is corrupt, or too much of it is unusable
   2  the manifest or the command    5  temporary: start the same command again
      is wrong                       129, 130, 143  stopped by SIGHUP, Ctrl-C or SIGTERM;
-                                       the same command goes on
+                                       a run goes on with the same command
                                     141  the reader of the output left
 """
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = list(sys.argv[1:] if argv is None else argv)
     _open_outputs()
-    return _guarded(lambda: _run(arguments))
+    return _guarded(lambda: _run(arguments), resumes=arguments[:1] == ["run"])
 
 
 def _run(arguments: list[str]) -> int:
@@ -98,8 +98,11 @@ def _refuse_unknown(parser: argparse.ArgumentParser, arguments: list[str]) -> No
     parser.error(f"unknown command {arguments[0]!r}{hint} (commands: {', '.join(COMMANDS)})")
 
 
-def _guarded(run: Callable[[], int]) -> int:
-    """Run a command; every error that a user can act on becomes a message without a traceback."""
+def _guarded(run: Callable[[], int], *, resumes: bool) -> int:
+    """Run a command; every error that a user can act on becomes a message without a traceback.
+
+    `resumes`: what it has done is kept, and the same command does the rest.
+    """
     from tokenization_worker.errors import TokenizationError
 
     try:
@@ -113,7 +116,7 @@ def _guarded(run: Callable[[], int]) -> int:
             print("  this is a bug: please report it with this message and the manifest", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("tokjob: stopped; the same command goes on where this one stopped", file=sys.stderr)
+        print(f"tokjob: stopped{'; the same command goes on where this one stopped' * resumes}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  the reader of our output left; nothing to flush
@@ -121,9 +124,8 @@ def _guarded(run: Callable[[], int]) -> int:
     except Exception as error:  # noqa: BLE001  the last resort: whatever comes here is a bug
         if isinstance(error, OSError) and not _can_print():
             print(f"tokjob: cannot write standard output: {error.strerror or error}", file=sys.stderr)
-            print(
-                "  next: start the same command again with its output elsewhere; what is done is kept", file=sys.stderr
-            )
+            kept = "; what is done is kept" * resumes
+            print(f"  next: start the same command again with its output elsewhere{kept}", file=sys.stderr)
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  as above
             return 5
         traceback.print_exc()
