@@ -30,7 +30,7 @@ from command_line import (
     shards_of,
 )
 from corpus import json_lines, zstd
-from runs import TOKJOB, leftovers
+from runs import TOKJOB, leftovers, read_index
 
 from tokenization_worker.cli.main import main
 
@@ -519,6 +519,31 @@ def test_disk_that_something_else_fills_stops_the_run_and_the_same_command_goes_
         assert bench.tokjob(*command, "--maxQuarantined", "1").code == 0
         assert shards_of(disk.folder / "out") == byte_shards(bench.documents)
         assert leftovers(disk.folder / "out") == []
+
+
+TEMPORARY: dict[str, tuple[str, list[str]]] = {
+    # size of the disk, and who writes there more than it takes
+    "a long list of unusable documents": ("4m", []),
+    "a rank file for the accelerated engine": ("64k", ["--tokenizer", "cl100k_base", "--engine", "fastokens"]),
+}
+
+
+@pytest.mark.parametrize(("size", "more"), TEMPORARY.values(), ids=TEMPORARY)
+def test_full_temporary_folder_stops_the_run_and_the_same_command_goes_on_with_another(
+    size: str, more: list[str], bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (bench.source / "b.jsonl").open("ab") as file:
+        file.write(b"?\n" * 100_000)
+    command = ["run", "job.yaml", "--maxQuarantined", "100%", *more]
+    with mounted(bench.folder / "disk", size) as disk:
+        monkeypatch.setenv("TMPDIR", str(disk.folder))
+        told = [f"TemporaryFolderFull: cannot write temporary files in {disk.folder}: No space left", "set TMPDIR to"]
+        assert_told(bench.tokjob(*command), 5, *told)
+        assert not (bench.output / "index.json").exists()
+        assert not any(disk.folder.iterdir())
+    monkeypatch.delenv("TMPDIR")
+    assert_told(bench.tokjob(*command), 0)
+    assert sum(split["documents"] for split in read_index(bench.output)["splits"]) == len(bench.documents)
 
 
 def fill(ballast: Path) -> None:

@@ -81,3 +81,15 @@ def test_no_row_of_a_list_that_was_changed_is_given_out(content: bytes, tmp_path
     (tmp_path / layout.quarantine_path(0, 0, digest)).write_bytes(content)
     with pytest.raises(DataError, match=r"QuarantineCorrupt: .*00000000-.*\n.*remove that file"):
         next(read_range_list(store, 0, 0, digest))
+
+
+def test_a_long_list_without_a_folder_for_it_is_temporary_and_names_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with (
+        pytest.raises(TemporaryError, match=rf"StorageFailed: .* in {tmp_path}/gone: No such file.*\n.*TMPDIR"),
+        QuarantineList() as quarantine,
+    ):
+        for number in range(200_000):
+            quarantine.add(0, SOURCE, item(number))

@@ -9,6 +9,7 @@ and read in chunks.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
@@ -21,13 +22,17 @@ from tokenization_worker.commit import create_chunks
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.readers.documents import FileSlice, Rejected
 from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.temporary import map_temporary_errors
 
 _IN_MEMORY_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
 
 
 class QuarantineList:
-    """One range's list while it grows: in memory at first, on a local disk when it is long."""
+    """One range's list while it grows: in memory at first, in the temporary folder when it is long.
+
+    Raises `TemporaryError` where that is full.
+    """
 
     def __init__(self) -> None:
         self._file: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
@@ -38,8 +43,10 @@ class QuarantineList:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        self._file.close()
+        with suppress(OSError):  # it writes what a full disk has not taken; nobody will read it
+            self._file.close()
 
+    @map_temporary_errors()
     def add(self, number: int, source: FileSlice, item: Rejected) -> None:
         """Append one document of the range's `number`-th slice."""
         row = {
@@ -54,9 +61,11 @@ class QuarantineList:
         }
         self._file.write(orjson.dumps(row) + b"\n")
 
+    @map_temporary_errors()
     def mark(self) -> int:
         return self._file.tell()
 
+    @map_temporary_errors()
     def drop_from(self, mark: int) -> None:
         """Forget what was added since `mark`: its file is dropped whole."""
         self._file.seek(mark)
@@ -74,9 +83,10 @@ class QuarantineList:
         return name
 
     def _chunks(self) -> Iterator[bytes]:
-        self._file.seek(0)
-        while chunk := self._file.read(_CHUNK_BYTES):
-            yield chunk
+        with map_temporary_errors():
+            self._file.seek(0)
+            while chunk := self._file.read(_CHUNK_BYTES):
+                yield chunk
 
 
 def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Iterator[dict[str, Any]]:

@@ -11,13 +11,13 @@ any other pattern goes through a general regex engine at 50 to 60.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
+from tokenization_worker.temporary import temporary_file
 from tokenization_worker.tokenizers.base import Encoded, Engine
 from tokenization_worker.tokenizers.ranks import RankTable
 
@@ -194,10 +194,8 @@ def _fastokens() -> Any:
 
 
 def _from_rank_file(data: bytes, encoding: str) -> Any:
-    with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:
-        file.write(data)
-        file.flush()
-        return _fastokens().Tokenizer.from_tiktoken(file.name, encoding=encoding, special_tokens={})
+    with temporary_file(f"{encoding}.tiktoken", data) as path:
+        return _fastokens().Tokenizer.from_tiktoken(str(path), encoding=encoding, special_tokens={})
 
 
 def _from_json(document: bytes) -> Any | None:

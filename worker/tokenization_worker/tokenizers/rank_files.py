@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.temporary import map_temporary_errors
 from tokenization_worker.tokenizers.host_files import write_whole
 
 _HOST = "https://openaipublic.blob.core.windows.net/"
@@ -114,6 +115,7 @@ def _chosen_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
+@map_temporary_errors()
 def _download_folder() -> Path:
     return _chosen_folder() or Path(tempfile.gettempdir(), "data-gym-cache")
 

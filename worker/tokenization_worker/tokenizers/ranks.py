@@ -9,7 +9,6 @@ import base64
 import binascii
 import difflib
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenization_worker.errors import SpecError
+from tokenization_worker.temporary import temporary_file
 from tokenization_worker.tokenizers.delimiter import quote_list
 from tokenization_worker.tokenizers.rank_files import ENCODING_FILES, KNOWN_FILES, locate_files, unavailable
 
@@ -58,9 +58,8 @@ def read_named(name: str) -> RankTable:
 
 def read_known(encoding: str, data: bytes) -> RankTable:
     """The encoding whose `*.tiktoken` file is `data` (see KNOWN_FILES); needs no other file and no network."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, ENCODING_FILES[encoding][0].cache_name).write_bytes(data)
-        table = _construct(encoding, Path(folder))
+    with temporary_file(ENCODING_FILES[encoding][0].cache_name, data) as path:
+        table = _construct(encoding, path.parent)
     return RankTable(
         name=encoding,
         pattern=table["pat_str"],
