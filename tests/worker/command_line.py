@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import io
 import json
 import os
@@ -19,7 +18,7 @@ import numpy as np
 import pytest
 from corpus import json_lines, zstd
 from inline import inline
-from runs import TOKJOB, files_below
+from runs import TOKJOB, EventPipe, files_below, has_ranges
 
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import DataError
@@ -157,40 +156,26 @@ def ledger_of(output: Path) -> dict[str, tuple[int, bytes]]:
 
 
 class Live:
-    """A `tokjob run --json` in a process group of its own that stands still while nobody reads its events.
-
-    Its standard output is a pipe of one page, which a few events fill: then the driver waits in `write`, and a
-    test can look at it, signal it or change the world without any hurry.
-    """
+    """A `tokjob run --json` in a process group of its own, with an `EventPipe`."""
 
     def __init__(self, bench: Bench, *arguments: str) -> None:
-        reader, writer = os.pipe()
-        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        self._events = EventPipe()
         errors, errors_writer = os.pipe()
         self.process = subprocess.Popen(
             [TOKJOB, "run", "--json", *arguments],
             cwd=bench.folder,
             stdin=subprocess.DEVNULL,
-            stdout=writer,
+            stdout=self._events.writer,
             stderr=errors_writer,
             start_new_session=True,
         )
-        os.close(writer)
+        os.close(self._events.writer)
         os.close(errors_writer)
-        self._events, self._errors = os.fdopen(reader, "rb"), os.fdopen(errors)
+        self._errors = os.fdopen(errors)
         self._told = ""
-        self.events: list[dict[str, Any]] = []
-
-    def read_until(self, holds: Callable[[dict[str, Any]], bool]) -> None:
-        """Read events up to the first one for which `holds` is true."""
-        for line in self._events:
-            self.events.append(json.loads(line))
-            if holds(self.events[-1]):
-                return
-        raise AssertionError(f"the run ended before: {self._errors.read()}")
 
     def wait_for_ranges(self, count: int = 1) -> None:
-        self.read_until(lambda event: event["event"] == "progress" and event["ranges_done"] >= count)
+        assert self._events.read_until(has_ranges(count)), f"the run ended before: {self._errors.read()}"
 
     def signal(self, number: int, *, group: bool) -> None:
         (os.killpg if group else os.kill)(self.process.pid, number)
@@ -209,9 +194,8 @@ class Live:
 
     def finish(self) -> Result:
         """Read on to the end."""
-        if not self._events.closed:
-            self.events += [json.loads(line) for line in self._events]
-            self._events.close()
+        if not self._events.is_closed:
+            self._events.read_to_end()
         code = self.process.wait(TIMEOUT_S)
         return Result(code, "", self._told + self._errors.read())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -9,7 +10,8 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -87,7 +89,7 @@ class Running:
     All processes of the group hold the writing end of a pipe, so that its end says that every one is gone.
     """
 
-    def __init__(self, arguments: Sequence[str], log: Path, **environment: str) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path, *, stdout: int | None = None, **environment: str) -> None:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         self._alive, held = os.pipe()
@@ -95,7 +97,7 @@ class Running:
             self.process = subprocess.Popen(
                 arguments,
                 stdin=subprocess.DEVNULL,
-                stdout=out,
+                stdout=out if stdout is None else stdout,
                 stderr=err,
                 start_new_session=True,
                 pass_fds=(held,),
@@ -137,6 +139,69 @@ class Running:
     def events(self) -> list[dict[str, Any]]:
         """What a `--json` run has told so far."""
         return read_events(self.log)
+
+
+class EventPipe:
+    """Standard output for a `tokjob run --json` that stands still while nobody reads its events.
+
+    A pipe of one page, which a few events fill: then the driver waits in `write`, and a test can look at it, signal
+    it or change the world without any hurry. `writer` is to be closed when the run has it.
+    """
+
+    def __init__(self) -> None:
+        reader, self.writer = os.pipe()
+        fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, 4096)
+        self._reader = os.fdopen(reader, "rb")
+        self.events: list[dict[str, Any]] = []
+
+    def read_until(self, holds: Callable[[dict[str, Any]], bool]) -> bool:
+        """Read events up to the first one for which `holds` is true; False where the run ended before."""
+        for line in self._reader:
+            self.events.append(json.loads(line))
+            if holds(self.events[-1]):
+                return True
+        return False
+
+    def read_to_end(self) -> None:
+        """Read on until the run has ended."""
+        with self._reader:
+            self.events += [json.loads(line) for line in self._reader if line.endswith(b"\n")]
+
+    @property
+    def is_closed(self) -> bool:
+        return self._reader.closed
+
+    def close(self) -> None:
+        """Nobody reads them any more."""
+        self._reader.close()
+
+
+def has_ranges(count: int) -> Callable[[dict[str, Any]], bool]:
+    """Whether an event tells of so many ranges that are done."""
+    return lambda event: event["event"] == "progress" and event["ranges_done"] >= count
+
+
+class Held(Running):
+    """A `Running` that stands still, soon after `wait_for_ranges` and at the latest there, until it is waited for."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        self._pipe = EventPipe()
+        self._is_released = False
+        super().__init__(arguments, log, stdout=self._pipe.writer)
+        os.close(self._pipe.writer)
+
+    def wait_for_ranges(self, count: int) -> None:
+        """Read its events until so many ranges are done."""
+        assert self._pipe.read_until(has_ranges(count)), f"the run ended before: {self.errors}"
+
+    def events(self) -> list[dict[str, Any]]:
+        return self._pipe.events
+
+    def wait(self, timeout_s: float = 120) -> int:
+        if not self._is_released:
+            self._is_released = True
+            threading.Thread(target=self._pipe.read_to_end, daemon=True).start()
+        return super().wait(timeout_s)
 
 
 def read_events(log: Path) -> list[dict[str, Any]]:

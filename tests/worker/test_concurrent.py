@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from corpus import Corpus
-from runs import Running, command, difference, leftovers, make_job, read_index
+from runs import Held, Running, command, difference, leftovers, make_job, read_index
 
 from tokenization_worker.adoption import refuse_foreign_files
 from tokenization_worker.planning import prepare
@@ -18,7 +17,6 @@ from tokenization_worker.run import Options, run_job
 from tokenization_worker.storage.local import LocalStore
 
 OUTPUT = {"shards": {"tokens": 20_000}, "splits": [{"name": "val", "shards": 2}, {"name": "train"}]}
-DEADLINE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +28,26 @@ def alone(mixed: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def start(mixed: Corpus, output: Path, log: Path, *, processes: int, range_bytes: str, engine: str) -> Running:
-    job = make_job(mixed.folder, output, output=OUTPUT, maxQuarantined=mixed.quarantined, rangeBytes=range_bytes)
-    options = ["--processes", str(processes), "--engine", engine, "--json"]
-    return Running(command(job, log.parent / log.name, *options), log)
+class Side(NamedTuple):
+    """How one of the runs is started."""
+
+    processes: int
+    range_bytes: str = "64Ki"
+    engine: str = "reference"
+
+
+def arguments(mixed: Corpus, output: Path, log: Path, side: Side) -> list[str]:
+    job = make_job(mixed.folder, output, output=OUTPUT, maxQuarantined=mixed.quarantined, rangeBytes=side.range_bytes)
+    return command(job, log, "--processes", str(side.processes), "--engine", side.engine, "--json")
+
+
+def start(mixed: Corpus, output: Path, log: Path, side: Side) -> Running:
+    return Running(arguments(mixed, output, log, side), log)
+
+
+def start_held(mixed: Corpus, output: Path, log: Path, side: Side) -> Held:
+    """One that is still at work however much time passes."""
+    return Held(arguments(mixed, output, log, side), log)
 
 
 def require_equal(output: Path, alone: Path) -> None:
@@ -42,75 +56,69 @@ def require_equal(output: Path, alone: Path) -> None:
     assert leftovers(output) == []
 
 
-def wait_for_receipts(output: Path, count: int, running: Running) -> None:
-    """Until so many ranges are done; watched from outside."""
-    folder = output / "_tokenization" / "ledger" / "0" / "ranges"
-    deadline = time.monotonic() + DEADLINE_S
-    while not running.has_ended and (not folder.exists() or len(list(folder.iterdir())) < count):
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
-
-
 TOGETHER = [
-    # processes of each, ranges of each, receipts that the first has when the second starts
-    (1, 1, "64Ki", "64Ki", 0),
-    (2, 2, "64Ki", "96Ki", 0),
-    (1, 4, "64Ki", "256Ki", 0),
-    (3, 1, "96Ki", "64Ki", 1),
-    (1, 2, "64Ki", "64Ki", 3),
+    # first and second, and the ranges that the first has done when the second starts
+    (Side(1), Side(1, engine="fastokens"), 0),
+    (Side(2), Side(2, "96Ki", "fastokens"), 0),
+    (Side(1), Side(4, "256Ki", "fastokens"), 0),
+    (Side(3, "96Ki"), Side(1, engine="fastokens"), 1),
+    (Side(1), Side(2, engine="fastokens"), 3),
 ]
 
 
-@pytest.mark.parametrize(("first", "second", "ranges", "other_ranges", "head_start"), TOGETHER)
+@pytest.mark.parametrize(("first", "second", "head_start"), TOGETHER)
 def test_two_runs_at_once_make_one_dataset_and_both_succeed(
-    first: int, second: int, ranges: str, other_ranges: str, head_start: int, mixed: Corpus, alone: Path, tmp_path: Path
+    first: Side, second: Side, head_start: int, mixed: Corpus, alone: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    a = start(mixed, output, tmp_path / "a", processes=first, range_bytes=ranges, engine="reference")
+    a = start_held(mixed, output, tmp_path / "a", first)
     if head_start:
-        wait_for_receipts(output, head_start, a)
-    b = start(mixed, output, tmp_path / "b", processes=second, range_bytes=other_ranges, engine="fastokens")
+        a.wait_for_ranges(head_start)
+    b = start(mixed, output, tmp_path / "b", second)
     assert (a.wait(), b.wait()) == (0, 0), a.errors + b.errors
     require_equal(output, alone)
 
 
 def test_five_runs_at_once_make_one_dataset(mixed: Corpus, alone: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    all_runs = [
-        start(mixed, output, tmp_path / name, processes=1, range_bytes="64Ki", engine="reference") for name in "abcde"
-    ]
+    all_runs = [start(mixed, output, tmp_path / name, Side(1)) for name in "abcde"]
     codes = [running.wait() for running in all_runs]
     assert codes == [0] * 5, [running.errors for running in all_runs]
     require_equal(output, alone)
 
 
-@pytest.mark.parametrize("receipts", [1, 4, 9])
-@pytest.mark.parametrize("victim", ["first", "second"])
-def test_one_of_two_killed_in_the_middle_leaves_the_other_unharmed(
-    victim: str, receipts: int, mixed: Corpus, alone: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    a = start(mixed, output, tmp_path / "a", processes=2, range_bytes="64Ki", engine="reference")
-    b = start(mixed, output, tmp_path / "b", processes=1, range_bytes="64Ki", engine="reference")
-    killed, other = (a, b) if victim == "first" else (b, a)
-    wait_for_receipts(output, receipts, killed)
-    assert killed.kill() == -9
-    assert other.wait() == 0, other.errors
-    # What the killed run left is removed by whoever comes last; at the latest by the next start.
-    again = start(mixed, output, tmp_path / "again", processes=1, range_bytes="64Ki", engine="reference")
+def require_next_start_finishes(mixed: Corpus, output: Path, log: Path, alone: Path) -> None:
+    """What the killed run left is removed by whoever comes last; at the latest by the next start."""
+    again = start(mixed, output, log, Side(1))
     assert again.wait() == 0, again.errors
     require_equal(output, alone)
 
 
-@pytest.mark.parametrize("receipts", [0, 1, 5, 12])
-def test_a_run_that_slept_while_another_finished_ends_well(
-    receipts: int, mixed: Corpus, alone: Path, tmp_path: Path
+@pytest.mark.parametrize("ranges", [1, 4, 9])
+@pytest.mark.parametrize("victim", ["first", "second"])
+def test_one_of_two_killed_in_the_middle_leaves_the_other_unharmed(
+    victim: str, ranges: int, mixed: Corpus, alone: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    sleeper = start(mixed, output, tmp_path / "a", processes=2, range_bytes="64Ki", engine="reference")
-    wait_for_receipts(output, receipts, sleeper)
+    a = start_held(mixed, output, tmp_path / "a", Side(2))
+    b = start_held(mixed, output, tmp_path / "b", Side(1))
+    killed, other = (a, b) if victim == "first" else (b, a)
+    killed.wait_for_ranges(ranges)
+    assert killed.kill() == -9
+    assert other.wait() == 0, other.errors
+    require_next_start_finishes(mixed, output, tmp_path / "again", alone)
+
+
+@pytest.mark.parametrize("ranges", [0, 1, 5, 12])
+def test_a_run_that_slept_while_another_finished_ends_well(
+    ranges: int, mixed: Corpus, alone: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    sleeper = start_held(mixed, output, tmp_path / "a", Side(2))
+    if ranges:
+        sleeper.wait_for_ranges(ranges)
     sleeper.signal(signal.SIGSTOP)
-    other = start(mixed, output, tmp_path / "b", processes=2, range_bytes="64Ki", engine="reference")
+    other = start(mixed, output, tmp_path / "b", Side(2))
     assert other.wait() == 0, other.errors
     assert difference(output, alone) is None
     sleeper.signal(signal.SIGCONT)
@@ -120,10 +128,10 @@ def test_a_run_that_slept_while_another_finished_ends_well(
 
 def test_a_late_run_finds_everything_done_and_changes_nothing(mixed: Corpus, alone: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    a = start(mixed, output, tmp_path / "a", processes=2, range_bytes="64Ki", engine="reference")
+    a = start(mixed, output, tmp_path / "a", Side(2))
     assert a.wait() == 0
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*.npy")}
-    b = start(mixed, output, tmp_path / "b", processes=1, range_bytes="1Mi", engine="fastokens")
+    b = start(mixed, output, tmp_path / "b", Side(1, "1Mi", "fastokens"))
     assert b.wait() == 0
     assert b.events()[-1]["already"] is True
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.npy")} == before
@@ -138,23 +146,19 @@ def test_shards_of_a_run_that_has_just_won_the_race_for_the_plan_are_not_foreign
 
 def test_workers_do_not_outlive_a_killed_driver(mixed: Corpus, alone: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    running = start(mixed, output, tmp_path / "a", processes=3, range_bytes="64Ki", engine="reference")
-    wait_for_receipts(output, 1, running)
-    os.kill(running.process.pid, signal.SIGKILL)
+    running = start_held(mixed, output, tmp_path / "a", Side(3))
+    running.wait_for_ranges(1)
+    running.process.kill()
     assert running.wait(timeout_s=10) == -9
-    again = start(mixed, output, tmp_path / "b", processes=1, range_bytes="64Ki", engine="reference")
-    assert again.wait() == 0, again.errors
-    require_equal(output, alone)
+    require_next_start_finishes(mixed, output, tmp_path / "b", alone)
 
 
 def test_a_killed_worker_ends_the_run_and_the_same_command_goes_on(mixed: Corpus, alone: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    running = start(mixed, output, tmp_path / "a", processes=3, range_bytes="64Ki", engine="reference")
-    wait_for_receipts(output, 1, running)
-    receipt = next((output / "_tokenization" / "ledger" / "0" / "ranges").iterdir())
-    os.kill(json.loads(receipt.read_bytes())["pid"], signal.SIGKILL)
+    running = start_held(mixed, output, tmp_path / "a", Side(3))
+    running.wait_for_ranges(1)
+    worker = running.events()[-1]["receipt"]["pid"]
+    os.kill(worker, signal.SIGKILL)  # a worker still: its driver stands still, and ends no worker meanwhile
     assert running.wait() == 5
     assert "WorkerDied" in running.errors
-    again = start(mixed, output, tmp_path / "b", processes=1, range_bytes="64Ki", engine="reference")
-    assert again.wait() == 0, again.errors
-    require_equal(output, alone)
+    require_next_start_finishes(mixed, output, tmp_path / "b", alone)

@@ -119,9 +119,12 @@ def require_reference(trap: Trap, output: Path) -> None:
 
 
 def until(condition: Callable[[], bool], running: Running) -> None:
+    """Until `condition` holds; it may come true with the end of the run."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert not running.has_ended, running.errors
+        if running.has_ended:
+            assert condition(), running.errors
+            return
         assert time.monotonic() < deadline
         time.sleep(0.0005)
 
@@ -416,7 +419,6 @@ def test_an_entry_that_cannot_be_one_is_a_damaged_record(number: int, content: b
 
 
 def test_of_a_seal_and_a_void_at_the_same_time_one_wins(context: RunContext, tmp_path: Path) -> None:
-    winners = set()
     for number in range(60):
         folder = tmp_path / str(number)
         start_epoch(LocalStore(folder), "fastokens")
@@ -439,8 +441,6 @@ def test_of_a_seal_and_a_void_at_the_same_time_one_wins(context: RunContext, tmp
         thread.join()
         assert sealed == [not voided]
         assert current_epoch(LocalStore(folder)).number == (1 if voided else 0)
-        winners.add(voided)
-    assert winners, "either may win"
 
 
 def test_a_run_that_is_voided_after_its_last_shard_does_not_commit(

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from corpus import Corpus
 from gcs_emulator import gcs_bucket, gcs_host, gcs_uri
-from runs import TOKJOB, make_job
+from runs import TOKJOB, Held, make_job
 
 from tokenization_worker import open_dataset, run_job
 from tokenization_worker.storage.open import open_store
@@ -63,24 +63,19 @@ def test_a_job_from_bucket_to_bucket_gives_the_local_bytes(mixed: Corpus, gcs_ur
     assert tokens.tolist() == open_dataset(expected)["train"].tokens(SHARD_TOKENS - 10, SHARD_TOKENS + 10).tolist()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "terminate"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)], ids=["kill", "terminate"])
 def test_a_run_on_a_bucket_that_was_stopped_goes_on_where_it_was(
-    mixed: Corpus, gcs_uri: str, expected: Path, number: signal.Signals
+    mixed: Corpus, gcs_uri: str, expected: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     output = f"{gcs_uri}/out"
-    command = arguments(str(mixed.folder), output, "--rangeBytes", "64Ki", "--processes", "2")
-    process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, start_new_session=True)
-    assert process.stdout is not None
-    with process, process.stdout as events:
-        for line in events:
-            if b'"receipt":{' in line:
-                break
-        process.send_signal(number)
-        events.read()
-    assert process.returncode == (143 if number is signal.SIGTERM else -number)
+    command = arguments(str(mixed.folder), output, "--rangeBytes", "64Ki", "--processes", "2", "--json")
+    running = Held(command, tmp_path / "stopped")
+    running.wait_for_ranges(1)
+    running.process.send_signal(number)
+    assert running.wait() == code, running.errors
     done_before = sum(1 for _ in open_store(output).list("_tokenization/ledger/0/ranges/"))
     assert done_before > 0
-    again = subprocess.run([*command, "--json"], capture_output=True, check=True, timeout=120)
+    again = subprocess.run(command, capture_output=True, check=True, timeout=120)
     events_again = [orjson.loads(line) for line in again.stdout.splitlines()]
     resumed = next(event for event in events_again if event["event"] == "resumed")
     assert resumed["ranges_done"] == done_before
