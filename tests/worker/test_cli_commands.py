@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -384,17 +385,12 @@ class Terminal:
         self.shown += chunk
         return chunk
 
-    def workers(self) -> list[int]:
-        """Process ids of the command's children."""
-        pid = self.process.pid
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
 
 @contextlib.contextmanager
-def terminal(bench: Bench, *arguments: str) -> Iterator[Terminal]:
+def terminal(bench: Bench, *arguments: str | Path) -> Iterator[Terminal]:
     master, slave = os.openpty()
     process = subprocess.Popen(
-        [TOKJOB, "run", *arguments],
+        arguments,
         cwd=bench.folder,
         preexec_fn=lambda: os.login_tty(slave),
         env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"},
@@ -437,7 +433,7 @@ def assert_screen(shown: str, *patterns: str) -> None:
 
 
 def test_terminal_shows_two_bars_and_the_end(bench: Bench) -> None:
-    with terminal(bench, "job.yaml") as screen:
+    with terminal(bench, TOKJOB, "run", "job.yaml") as screen:
         code, shown = screen.read_to_end()
     assert code == 0
     assert_screen(
@@ -455,28 +451,24 @@ LONG_RUN = ["job.yaml", "--rangeBytes", "64Ki", "--processes", "1", "--output.sh
 
 
 @contextlib.contextmanager
-def standing_still(bench: Bench) -> Iterator[tuple[Terminal, list[int]]]:
-    """A long run on a terminal and its workers, which wait, so that it cannot end before the test has done its part."""
+def held_terminal(bench: Bench) -> Iterator[tuple[Terminal, Path]]:
+    """A long run on a terminal, whose workers wait for a file: it cannot end before the test has done its part."""
     bench.texts["b.jsonl"] = sample_texts("b", 2500)
     (bench.source / "b.jsonl").write_bytes(json_lines(bench.texts["b.jsonl"]))
-    with terminal(bench, *LONG_RUN) as screen:
+    gate = bench.folder / "gate"
+    with terminal(bench, sys.executable, Path(__file__).parent / "gated_run.py", gate, *LONG_RUN) as screen:
         screen.read_until(b"tokenize")
-        workers = screen.workers()
-        assert workers
-        for pid in workers:
-            os.kill(pid, signal.SIGSTOP)
-        yield screen, workers
+        yield screen, gate
 
 
 def test_terminal_that_is_closed_stops_the_run_and_the_same_command_goes_on(bench: Bench) -> None:
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         pytest.skip("whoever started the tests ignores this signal, as nohup does")
-    with standing_still(bench) as (screen, workers):
+    with held_terminal(bench) as (screen, gate):
         nobody = os.open(os.devnull, os.O_RDWR)
         os.dup2(nobody, screen.master)
         os.close(nobody)
-        for pid in workers:
-            os.kill(pid, signal.SIGCONT)
+        gate.touch()
         assert screen.process.wait(60) == 129
     assert not (bench.output / "index.json").exists()
     bench.run(("{tokens: 12000}", "{tokens: 300000}"))
@@ -484,11 +476,10 @@ def test_terminal_that_is_closed_stops_the_run_and_the_same_command_goes_on(benc
 
 
 def test_ctrl_c_on_a_terminal_leaves_it_clean_and_the_same_command_goes_on(bench: Bench) -> None:
-    with standing_still(bench) as (screen, workers):
+    with held_terminal(bench) as (screen, gate):
         os.write(screen.master, b"\x03")
         screen.read_until(b"again to stop at once")
-        for pid in workers:
-            os.kill(pid, signal.SIGCONT)
+        gate.touch()
         code, shown = screen.read_to_end()
     assert code == 130
     assert_screen(
@@ -508,7 +499,7 @@ def test_ctrl_c_on_a_terminal_leaves_it_clean_and_the_same_command_goes_on(bench
 def test_error_on_a_terminal_comes_after_the_bars_and_leaves_it_clean(bench: Bench) -> None:
     with (bench.source / "b.jsonl").open("ab") as file:
         file.write(b"not JSON\n")
-    with terminal(bench, "job.yaml") as screen:
+    with terminal(bench, TOKJOB, "run", "job.yaml") as screen:
         code, shown = screen.read_to_end()
     assert code == 4
     assert_screen(
