@@ -9,7 +9,6 @@ none of the dataset's.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -33,7 +32,7 @@ _CHUNK_BYTES = 1 << 20
 """Checksums and the write see each chunk while it is in the processor's cache."""
 
 
-def build_shard(task: BuildTask) -> ShardReceipt:
+def build_shard(task: BuildTask, node: str) -> ShardReceipt:
     """Write one shard; returns the receipt that counts. Raises `SegmentLost`."""
     started = time.monotonic()
     context, name = task.context, task.shard.name
@@ -55,7 +54,7 @@ def build_shard(task: BuildTask) -> ShardReceipt:
         documents_sha256=sha256(work.documents.to_bytes()).hexdigest(),
         version=entry.version,
         pieces=task.shard.pieces,
-        node=socket.gethostname(),
+        node=node,
         pid=os.getpid(),
         seconds=round(time.monotonic() - started, 3),
     )

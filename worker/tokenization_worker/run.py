@@ -52,9 +52,13 @@ from tokenization_worker.work import Work, do_missing_work
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run; none of it changes a byte. `engine`: auto, reference or fastokens. Raises `SpecError`."""
+    """How to run; none of it changes a byte. `engine`: auto, reference or fastokens. Raises `SpecError`.
+
+    `count_processes` is asked where `processes` is None, when there is work to plan.
+    """
 
     processes: int | None = None
+    count_processes: Callable[[], int] = default_processes
     engine: EngineWanted = "auto"
     sample_one_in: int = SAMPLE_ONE_IN
 
@@ -153,7 +157,7 @@ def _fix_plan(
             refuse_foreign_files(store, prepared)
             require_room(store, prepared.estimate)
             require_shards(prepared)
-        mine = make_plan_of(prepared, options.processes or default_processes())
+        mine = make_plan_of(prepared, options.processes or options.count_processes())
         plan = write_plan(store, mine)
         if plan is mine:
             return plan, True
@@ -217,7 +221,7 @@ def _local(options: Options) -> ExecutorFactory:
         is_local = all(scheme_of(uri) == "file" for uri in uris)
         if is_local:
             engine_by_name(prepared.tokenizer, context.engine)  # loaded here once, shared by forked workers
-        return LocalExecutor(options.processes or default_processes(), fork=is_local)
+        return LocalExecutor(options.processes or options.count_processes(), fork=is_local)
 
     return make
 

@@ -7,7 +7,7 @@ is tokenized again only if its segment is gone and a shard still needs it.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -24,6 +24,11 @@ OVERSIZE = 2
 
 _MAX_LOSSES = 3
 
+_MAX_CRASHES = 3
+_MAX_NODES_LOST = 20
+"""How often one task may lose its worker, and how often its node with everything on it: a node that is taken away
+says nothing of the task, but a task may also take its node's memory."""
+
 
 class Schedule:
     """The state of a run's work: what is done, what is under way, what can start now."""
@@ -39,6 +44,7 @@ class Schedule:
         self._redoing: set[int] = set()
         self._losses: dict[int, int] = {}
         self._losses_before: dict[tuple[str, int], dict[int, int]] = {}
+        self._workers_lost: Counter[tuple[str, bool]] = Counter()
         self._to_build: deque[ShardPlan] = deque()
         self._uses: dict[int, int] = {}
         self._unreleased: deque[int] = deque(range(plan.n_ranges))
@@ -117,6 +123,29 @@ class Schedule:
             )
         self._ledger.segments.discard(range_id)
         return True
+
+    def task_lost(self, task: TokenizeTask | BuildTask, detail: str, *, with_node: bool) -> str:
+        """A task's worker is gone, or its whole node: hand the task out again, unless that happens all the time.
+
+        Returns what the task was to make, in words.
+        """
+        match task:
+            case BuildTask():
+                self._to_build.append(task.shard)
+                what = f"shard {task.shard.name.index} of split {task.shard.name.split}"
+            case TokenizeTask(range_id=range_id):
+                queue = self._again if range_id in self._redoing else self._to_tokenize
+                queue.appendleft(range_id)
+                what = f"range {range_id} ({task.slices[0].uri}{' and more' if len(task.slices) > 1 else ''})"
+        self._workers_lost[what, with_node] += 1
+        if self._workers_lost[what, with_node] >= (_MAX_NODES_LOST if with_node else _MAX_CRASHES):
+            raise TemporaryError(
+                "WorkerDied",
+                f"{what} lost its {'node' if with_node else 'worker'} {self._workers_lost[what, with_node]} times: "
+                f"{detail}",
+                next_step="look at the memory of the workers and the nodes, then start the same command again",
+            )
+        return what
 
     def releasable(self) -> Iterator[int]:
         """Ranges whose segment no shard needs any more, each once."""

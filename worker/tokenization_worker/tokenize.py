@@ -8,7 +8,6 @@ order: a receipt says that everything before it is there.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections import Counter
 from contextlib import suppress
@@ -44,7 +43,7 @@ BLOCK_BYTES = 1 << 20
 """Small files are encoded together until this much has come together: an engine call costs about 50 us."""
 
 
-def tokenize_range(task: TokenizeTask) -> RangeReceipt:
+def tokenize_range(task: TokenizeTask, node: str) -> RangeReceipt:
     """Tokenize one range; returns the receipt that counts, which may be another writer's."""
     context = task.context
     store = open_store(context.data.output.uri)
@@ -73,7 +72,7 @@ def tokenize_range(task: TokenizeTask) -> RangeReceipt:
         stored_bytes=task.stored_bytes,
         samples=work.samples,
         engine=context.engine,
-        node=socket.gethostname(),
+        node=node,
         pid=os.getpid(),
         seconds=round(time.monotonic() - started, 3),
     )

@@ -16,8 +16,8 @@ from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.commit import find_receipt
 from tokenization_worker.context import BuildTask, RunContext
 from tokenization_worker.errors import DataError, TemporaryError
-from tokenization_worker.events import Progress, Watcher
-from tokenization_worker.executors.base import Done, Executor
+from tokenization_worker.events import Progress, Warned, Watcher
+from tokenization_worker.executors.base import Done, Executor, WorkerLost
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.proof import find_changed_shards
@@ -60,7 +60,7 @@ def do_missing_work(
     executor = start_executor()
     try:
         report.send(None)
-        _hand_out(work, schedule, executor, report, should_stop)
+        _hand_out(work, schedule, executor, report, watch, should_stop)
     except Stopped:
         executor.close(grace_s=STOP_GRACE_S)
         raise
@@ -74,7 +74,12 @@ def do_missing_work(
 
 
 def _hand_out(
-    work: Work, schedule: Schedule, executor: Executor, report: _Reporter, should_stop: Callable[[], bool]
+    work: Work,
+    schedule: Schedule,
+    executor: Executor,
+    report: _Reporter,
+    watch: Watcher,
+    should_stop: Callable[[], bool],
 ) -> None:
     """Keep every slot busy until nothing is left to do."""
     in_flight = 0
@@ -89,15 +94,15 @@ def _hand_out(
             return
         for done in executor.wait(POLL_S):
             in_flight -= 1
-            report.send(_take(work, schedule, done))
+            report.send(_take(work, schedule, done, watch))
         _require_few_damaged(work, schedule)
         for range_id in schedule.releasable():
             work.store.discard(layout.segment_path(work.context.epoch, range_id))
     raise Stopped
 
 
-def _take(work: Work, schedule: Schedule, done: Done) -> RangeReceipt | ShardReceipt | None:
-    """Book a task's end and return its receipt (None for a build that must wait), or raise its error."""
+def _take(work: Work, schedule: Schedule, done: Done, watch: Watcher) -> RangeReceipt | ShardReceipt | None:
+    """Book a task's end and return its receipt (None where it must run again), or raise its error."""
     match done.result:
         case RangeReceipt() as receipt:
             schedule.range_done(receipt)
@@ -107,6 +112,10 @@ def _take(work: Work, schedule: Schedule, done: Done) -> RangeReceipt | ShardRec
             return receipt
         case SegmentLost() as loss if isinstance(done.task, BuildTask):
             return _take_loss(work, schedule, done.task, loss)
+        case WorkerLost() as loss:
+            what = schedule.task_lost(done.task, loss.detail, with_node=loss.with_node)
+            watch(Warned(f"{what} lost its {'node' if loss.with_node else 'worker'} and is done again: {loss.detail}"))
+            return None
         case BaseException() as error:
             raise error
         case result:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import ExitStack
+from dataclasses import replace
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from tokenization_worker.api.job import fields_for_operator
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
 from tokenization_worker.cli.numbers import read_count
 from tokenization_worker.cli.progress import Display, make_display
+from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.work import Stopped
+
+if TYPE_CHECKING:
+    from tokenization_worker.executors.on_ray import RayCluster
 
 
 def main(arguments: list[str]) -> int:
@@ -23,7 +30,13 @@ def main(arguments: list[str]) -> int:
         "Run a job here, to its index. Interrupted or failed? The same command resumes; there is no --continue.",
     )
     how = parser.add_argument_group("how to run")
-    how.add_argument("--executor", choices=["local"], default="local", help="local: processes on this machine")
+    how.add_argument(
+        "--executor",
+        choices=["local", "ray"],
+        default="local",
+        help="local: processes on this machine; ray: the Ray cluster that is there, or a new one on this machine",
+    )
+    how.add_argument("--ray-address", metavar="HOST:PORT", help="the Ray cluster to use (implies --executor ray)")
     how.add_argument("--processes", type=read_count, help="worker processes (default: what cores and memory allow)")
     how.add_argument(
         "--engine",
@@ -47,12 +60,14 @@ def main(arguments: list[str]) -> int:
             them = "them" if len(ignored) > 1 else "it"
             verb = "are" if len(ignored) > 1 else "is"
             display(Warned(f"{', '.join(ignored)} {verb} for the operator: tokjob run ignores {them}"))
-        finished = run_job(
-            job,
-            options=Options(processes=options.processes, engine=options.engine),
-            on_progress=display,
-            should_stop=stop,
-        )
+        with ExitStack() as stack:
+            how_to_run = Options(processes=options.processes, engine=options.engine)
+            executor = None
+            if options.executor == "ray" or options.ray_address:
+                cluster = stack.enter_context(_ray_cluster(options.ray_address, options.processes))
+                how_to_run = replace(how_to_run, count_processes=cluster.count_slots)
+                executor = cluster.start
+            finished = run_job(job, options=how_to_run, executor=executor, on_progress=display, should_stop=stop)
         display(finished)
     except Stopped:
         display.close()
@@ -61,6 +76,20 @@ def main(arguments: list[str]) -> int:
     finally:
         display.close()
     return 0
+
+
+def _ray_cluster(address: str | None, processes: int | None) -> RayCluster:
+    # Ray prints what it knows of lost workers to standard output, which is the display's; events tell it there.
+    os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."
+    try:
+        from tokenization_worker.executors.on_ray import RayCluster
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise SpecError(
+            "SpecInvalid", "--executor ray: Ray is not installed here", next_step="pip install 'tokenization[ray]'"
+        ) from error
+    return RayCluster(address, processes)
 
 
 class _StopOnSignal:

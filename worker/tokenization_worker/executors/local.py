@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
-from tokenization_worker.build import build_shard
-from tokenization_worker.context import TokenizeTask
-from tokenization_worker.executors.base import Done, Receipt, Task
+from tokenization_worker.executors.base import Done, Receipt, Task, run_task
 from tokenization_worker.processes import begin_worker, end_pool, start_method, worker_died
-from tokenization_worker.tokenize import tokenize_range
 
 
 class LocalExecutor:
@@ -18,6 +16,7 @@ class LocalExecutor:
 
     def __init__(self, processes: int, *, fork: bool) -> None:
         self.slots = processes
+        self._node = socket.gethostname()
         context = start_method(may_fork=fork)
         self._pool = ProcessPoolExecutor(processes, mp_context=context, initializer=begin_worker)
         self._running: dict[Future[Receipt], Task] = {}
@@ -26,7 +25,7 @@ class LocalExecutor:
 
     def submit(self, task: Task) -> None:
         try:
-            self._running[self._pool.submit(_run, task)] = task
+            self._running[self._pool.submit(run_task, task, self._node)] = task
         except BrokenProcessPool as error:
             raise worker_died() from error
 
@@ -52,8 +51,3 @@ class LocalExecutor:
         end_pool(self._pool, kill=bool(self._running))
         self._running.clear()
         return done
-
-
-def _run(task: Task) -> Receipt:
-    """One task, in a worker process."""
-    return tokenize_range(task) if isinstance(task, TokenizeTask) else build_shard(task)

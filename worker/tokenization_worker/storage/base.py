@@ -121,6 +121,10 @@ class Store(Protocol):
         """Room left, where the store has an end."""
         ...
 
+    def close_own_scratch(self) -> None:
+        """Remove what unfinished writes of this process left behind: it may be long before it writes again."""
+        ...
+
     def close_scratch(self) -> None:
         """Remove what unfinished writes of this process, and of dead ones, left behind."""
         ...

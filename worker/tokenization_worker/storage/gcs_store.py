@@ -107,5 +107,8 @@ class GcsStore:
     def free_bytes(self) -> int | None:
         return None
 
+    def close_own_scratch(self) -> None:
+        """Nothing to do: what was not committed is not there."""
+
     def close_scratch(self) -> None:
         """Nothing to do: what was not committed is not there."""

@@ -164,13 +164,17 @@ class LocalStore:
             usage = shutil.disk_usage(folder)
         return usage.free if usage.total else None  # /proc and the like have no size
 
-    def close_scratch(self) -> None:
+    def close_own_scratch(self) -> None:
         with map_os_errors("clean up", self.root / SCRATCH):
             if self._scratch is not None and self._scratch.pid == os.getpid():
                 self._scratch.remove()
             elif self._scratch is not None:
                 self._scratch.let_go()
             self._scratch = None
+
+    def close_scratch(self) -> None:
+        self.close_own_scratch()
+        with map_os_errors("clean up", self.root / SCRATCH):
             remove_dead_scratch(self.root / SCRATCH)
 
 

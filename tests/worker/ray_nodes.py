@@ -1,0 +1,68 @@
+"""A Ray cluster of several nodes on this machine: real raylets, each with processes of its own."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ray.cluster_utils import Cluster
+
+CPUS = 2
+_NODE = {"num_cpus": CPUS, "object_store_memory": 80 << 20, "include_dashboard": False}
+_RAYLET = "raylet"
+
+
+class Nodes:
+    """Nodes of two CPUs each; the first is the head."""
+
+    def __init__(self, count: int) -> None:
+        self._cluster = Cluster(initialize_head=True, head_node_args=_NODE)
+        self._nodes = [self._cluster.head_node]
+        for _ in range(count - 1):
+            self.add()
+        self.address: str = self._cluster.address
+
+    def add(self) -> str:
+        """One more node; its id."""
+        node = self._cluster.add_node(**{key: value for key, value in _NODE.items() if key != "include_dashboard"})
+        self._nodes.append(node)
+        node_id: str = node.node_id
+        return node_id
+
+    @property
+    def ids(self) -> list[str]:
+        return [node.node_id for node in self._nodes]
+
+    def kill_raylet(self, number: int) -> None:
+        """SIGKILL a node's raylet; its workers see that and end."""
+        node = self._nodes.pop(number)
+        process = node.all_processes[_RAYLET][0].process
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def busy_workers(self, number: int) -> list[int]:
+        """Process ids of a node's workers that run a task now."""
+        raylet = self._nodes[number].all_processes[_RAYLET][0].process.pid
+        children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text(encoding="ascii").split()
+        return [int(pid) for pid in children if _title(pid).startswith("ray::_run")]
+
+    def close(self) -> None:
+        self._cluster.shutdown()
+
+
+def _title(pid: str) -> str:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+@contextmanager
+def ray_nodes(count: int) -> Iterator[Nodes]:
+    """A cluster that ends with the block."""
+    nodes = Nodes(count)
+    try:
+        yield nodes
+    finally:
+        nodes.close()
