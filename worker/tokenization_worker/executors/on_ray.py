@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
@@ -80,7 +80,7 @@ class RayCluster:
             nodes = ", ".join(f"{node['NodeManagerAddress']}: {node['Resources']}" for node in _nodes()) or "none"
             raise TemporaryError(
                 "NoWorkers",
-                f"no node of the Ray cluster has a CPU and {WORKER_BYTES >> 20} MiB of memory for a task; it has {nodes}",
+                f"no node of the Ray cluster has a CPU and {WORKER_BYTES >> 20} MiB of memory; it has {nodes}",
                 next_step="start its worker nodes (`ray start --address=...`) and then the same command again",
             )
 
@@ -160,7 +160,7 @@ def _signals_kept() -> Iterator[None]:
 
 def _connect(address: str | None, processes: int) -> None:
     """To `address`, else to the cluster that this machine is part of, else to a new one here."""
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     address = address or os.environ.get("RAY_ADDRESS") or "auto"
     if address not in ("auto", "local"):
         _require_listening(address)
@@ -205,7 +205,8 @@ def _no_cluster(address: str, error: Exception) -> TemporaryError:
 
 
 def _nodes() -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]
+    list_nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
+    return [node for node in list_nodes() if node["Alive"]]
 
 
 def _run(task: Task) -> Receipt:
