@@ -1,0 +1,82 @@
+"""A task whose worker is gone is done again, but not for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import sample_texts
+from corpus import json_lines
+from inline import inline
+from runs import difference, leftovers, make_job
+
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.context import BuildTask, TokenizeTask
+from tokenization_worker.errors import TemporaryError
+from tokenization_worker.events import Event, Warned
+from tokenization_worker.executors.base import Task, WorkerLost
+from tokenization_worker.run import run_job
+
+KINDS = {"range": TokenizeTask, "shard": BuildTask}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(json_lines(sample_texts("a", 60)))
+    return folder
+
+
+def job_of(source: Path, output: Path) -> TokenizationJob:
+    return make_job(source, output, tokenizer={"name": "bytes"}, output={"shards": {"tokens": 500}})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("with_node", "times"), [(False, 2), (True, 19)], ids=["worker", "node"])
+def test_what_a_lost_worker_was_doing_is_done_again(
+    kind: str, with_node: bool, times: int, source: Path, tmp_path: Path
+) -> None:
+    output, expected = tmp_path / "out", tmp_path / "expected"
+    lost: list[Task] = []
+    warnings: list[str] = []
+
+    def lose(task: Task) -> None:
+        if isinstance(task, KINDS[kind]) and len(lost) < times:
+            lost.append(task)
+            raise WorkerLost("gone", with_node=with_node)
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Warned):
+            warnings.append(event.message)
+
+    run_job(job_of(source, output), executor=inline(lose), on_progress=watch)
+    run_job(job_of(source, expected), executor=inline())
+    assert difference(output, expected) is None
+    assert leftovers(output) == []
+    assert len(warnings) == times
+    assert all(f"lost its {'node' if with_node else 'worker'} and is done again: gone" in text for text in warnings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [("range", "range 0 ({source}/a.jsonl)"), ("shard", "shard 0 of split train")]
+)
+@pytest.mark.parametrize(("with_node", "times"), [(False, 3), (True, 20)], ids=["worker", "node"])
+def test_a_task_that_loses_every_worker_ends_the_run(
+    kind: str, named: str, with_node: bool, times: int, source: Path, tmp_path: Path
+) -> None:
+    lost: list[Task] = []
+
+    def lose(task: Task) -> None:
+        if isinstance(task, KINDS[kind]):
+            lost.append(task)
+            raise WorkerLost("gone", with_node=with_node)
+
+    with pytest.raises(TemporaryError) as caught:
+        run_job(job_of(source, tmp_path / "out"), executor=inline(lose))
+    assert caught.value.reason == "WorkerDied"
+    assert f"{named.format(source=source)} lost its {'node' if with_node else 'worker'} {times} times" in str(
+        caught.value
+    )
+    mine = [task for task in lost if not isinstance(task, BuildTask) or task.shard == lost[0].shard]  # type: ignore[union-attr]
+    assert len(mine) == times
