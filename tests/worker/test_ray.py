@@ -8,7 +8,9 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from corpus import Corpus
@@ -19,6 +21,7 @@ from tokenization_worker.run import Options, run_job
 
 OUTPUT = {"shards": {"tokens": 20_000}, "splits": [{"name": "val", "shards": 2}, {"name": "train"}]}
 DEADLINE_S = 120
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +55,14 @@ def receipts(output: Path, kind: str = "ranges") -> list[dict[str, object]]:
     return [json.loads(path.read_bytes()) for path in folder.rglob("*.json")]
 
 
-def until(condition: Callable[[], object], running: Running) -> None:
+def until(condition: Callable[[], T], running: Running) -> T:
+    """What `condition` returns, once that is something."""
     deadline = time.monotonic() + DEADLINE_S
-    while not condition():
+    while not (found := condition()):
         assert not running.has_ended, running.errors
         assert time.monotonic() < deadline
         time.sleep(0.005)
+    return found
 
 
 def test_every_node_does_its_part_and_the_bytes_are_the_local_executors(
@@ -79,8 +84,8 @@ def test_the_work_of_a_killed_worker_is_done_again(
     output = tmp_path / "out"
     running = start(mixed, output, tmp_path / "run", "--ray-address", three_nodes.address)
     for number in range(3):
-        until(lambda number=number: three_nodes.busy_workers(number), running)  # type: ignore[misc]
-        os.kill(three_nodes.busy_workers(number)[0], signal.SIGKILL)
+        worker, *_ = until(partial(three_nodes.busy_workers, number), running)
+        os.kill(worker, signal.SIGKILL)
     assert running.wait() == 0, running.errors
     require_equal(output, alone)
     assert any("lost" in event.get("message", "") for event in running.events())
