@@ -27,6 +27,7 @@ from tokenization_worker.plan import Plan
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import DamagedFile, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
+from tokenization_worker.records import dump_record, load_record
 from tokenization_worker.splits import Streams, stream_of
 from tokenization_worker.storage.local import version_of
 from tokenization_worker.storage.open import open_store
@@ -184,7 +185,7 @@ class Planter:
         plan = Plan.from_bytes((self.output / layout.PLAN).read_bytes(), str(self.output))
         for range_id in range(plan.n_ranges):
             path = self.output / layout.range_receipt_path(0, range_id)
-            receipt = orjson.loads(path.read_bytes())
+            receipt = load_record(path.read_bytes())
             for item, piece in zip(receipt["slices"], plan.slices(range_id), strict=True):
                 mine = [d for d in self.documents if d.file == piece.file and _is_inside(d.position, piece)]
                 streams = [[d for d in mine if d.stream == stream] for stream in range(self._streams.count)]
@@ -205,7 +206,7 @@ class Planter:
         kept = set()
         for row in shard_rows:
             path = self.output / layout.shard_receipt_path(0, row["split"], row["index"])
-            receipt = orjson.loads(path.read_bytes()) if path.exists() else {}
+            receipt = load_record(path.read_bytes()) if path.exists() else {}
             receipt.update(
                 split=row["split"],
                 index=row["index"],
@@ -273,7 +274,7 @@ def _checksums(documents: list[Document], dtype: np.dtype[np.unsignedinteger]) -
 
 def _write_record(path: Path, record: Row) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_canonical(record))
+    path.write_bytes(dump_record(record))
 
 
 def _canonical(value: Row) -> bytes:

@@ -30,6 +30,7 @@ from tokenization_worker.epochs import current_epoch, seal_epoch, start_epoch, v
 from tokenization_worker.errors import DataError, TemporaryError, TokenizationError
 from tokenization_worker.events import Event, Progress
 from tokenization_worker.executors.base import Task
+from tokenization_worker.records import dump_record
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.storage.local import LocalStore
 from tokenization_worker.tokenizers.base import Encoded
@@ -398,22 +399,23 @@ def test_a_sealed_epoch_cannot_be_voided(context: RunContext, tmp_path: Path) ->
     assert (epoch.number, epoch.engine, epoch.sealed) == (0, "fastokens", True)
 
 
-DAMAGED_ENTRIES: dict[str, tuple[int, bytes]] = {
-    "a seal that nothing precedes": (0, b'{"epoch":0,"sealed":0}'),
-    "a seal of what comes before the first": (0, b'{"epoch":0,"sealed":-1}'),
-    "a seal of another epoch": (1, b'{"epoch":1,"sealed":1}'),
-    "another epoch's entry": (1, b'{"epoch":2,"engine":"reference"}'),
-    "no number": (0, b'{"engine":"reference"}'),
-    "no engine": (0, b'{"epoch":0}'),
-    "no object": (1, b"[]"),
+DAMAGED_ENTRIES: dict[str, tuple[int, dict[str, object]]] = {
+    "a seal that nothing precedes": (0, {"epoch": 0, "sealed": 0}),
+    "a seal of what comes before the first": (0, {"epoch": 0, "sealed": -1}),
+    "a seal of another epoch": (1, {"epoch": 1, "sealed": 1}),
+    "another epoch's entry": (1, {"epoch": 2, "engine": "reference"}),
+    "no number": (0, {"engine": "reference"}),
+    "no engine": (0, {"epoch": 0}),
 }
 
 
 @pytest.mark.parametrize(("number", "content"), DAMAGED_ENTRIES.values(), ids=DAMAGED_ENTRIES)
-def test_an_entry_that_cannot_be_one_is_a_damaged_record(number: int, content: bytes, tmp_path: Path) -> None:
+def test_an_entry_that_cannot_be_one_is_a_damaged_record(
+    number: int, content: dict[str, object], tmp_path: Path
+) -> None:
     store = LocalStore(tmp_path)
     start_epoch(store, "fastokens")
-    (tmp_path / layout.epoch_path(number)).write_bytes(content)
+    (tmp_path / layout.epoch_path(number)).write_bytes(dump_record(content))
     with pytest.raises(DataError, match=rf"RecordCorrupt: .*/000{number}.json is damaged: .*\n.*tokjob clean"):
         current_epoch(store)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,15 @@ DAMAGE = {
     "range-garbage": (RANGE, lambda data: b"garbage", DELETE),
     "range-other-fields": (RANGE, lambda data: b'{"a": 1}', DELETE),
     "range-no-object": (RANGE, lambda data: b"[]", DELETE),
+    "range-a-count-changed": (RANGE, lambda data: re.sub(rb'"docs":\[(\d)', rb'"docs":[1\1', data), DELETE),
+    "range-a-text-for-a-number": (RANGE, lambda data: re.sub(rb'"samples":(\d+)', rb'"samples":"\1"', data), DELETE),
     "range-empty": (RANGE, lambda data: b"", DELETE),
     "shard-half": (SHARD, half, DELETE),
+    "shard-digit-changed": (SHARD, lambda data: re.sub(rb'"documents":(\d+)', rb'"documents":1\1', data), DELETE),
     "shard-other-types": (SHARD, lambda data: data.replace(b'"pieces":[', b'"pieces":[1,'), DELETE),
     "verdict-garbage": (VERDICT, lambda data: b"garbage", DELETE),
     "epoch-garbage": (EPOCH, lambda data: b"garbage", CLEAN),
+    "epoch-letter-changed": (EPOCH, lambda data: data.replace(b'"engine":"bytes"', b'"engine":"bytez"'), CLEAN),
     "epoch-empty": (EPOCH, lambda data: b"", CLEAN),
     "epoch-other-fields": (EPOCH, lambda data: b"{}", CLEAN),
 }

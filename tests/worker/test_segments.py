@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Event, Progress
 from tokenization_worker.executors.base import Task
 from tokenization_worker.receipts import RangeReceipt
+from tokenization_worker.records import dump_record, load_record
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.segments import MAGIC, SegmentLost, SegmentReader, SegmentWriter
 from tokenization_worker.storage.local import LocalStore
@@ -268,9 +268,9 @@ def change_digests(receipt: dict[str, Any]) -> None:
 
 
 def mutilate(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    receipt = json.loads(path.read_bytes())
+    receipt = load_record(path.read_bytes())
     change(receipt)
-    path.write_text(json.dumps(receipt))
+    path.write_bytes(dump_record(receipt))
 
 
 def test_a_range_that_comes_out_otherwise_than_its_receipt_says_stops_the_run(interrupted: Interrupted) -> None:

@@ -515,6 +515,18 @@ def test_a_circle_of_links_is_no_place_and_no_retry_helps(tmp_path: Path) -> Non
             attempt()
 
 
+@pytest.mark.parametrize("what", ["link to nothing", "folder"])
+def test_a_name_that_no_object_can_have_is_named(tmp_path: Path, what: str) -> None:
+    if what == "folder":
+        (tmp_path / "a").mkdir()
+    else:
+        (tmp_path / "a").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SpecError) as caught:
+        put(LocalStore(tmp_path), "a", b"x")
+    assert caught.value.reason == "OutputNotWritable"
+    assert f"{tmp_path}/a: it is a {what.split()[0]}" in str(caught.value)
+
+
 @pytest.mark.parametrize("root", ["link", "link/below"])
 def test_a_link_to_nothing_is_named(tmp_path: Path, root: str) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")

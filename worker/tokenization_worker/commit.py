@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Self, TypeVar
 
-import orjson
-
 from tokenization_worker.errors import TemporaryError, TokenizationError
-from tokenization_worker.records import parsing
+from tokenization_worker.records import dump_record, load_record, parsing
 from tokenization_worker.storage.base import (
     MARK_ABSENT,
     Entry,
@@ -31,11 +29,6 @@ class Disagreement(TokenizationError):
 
 class Voided(TemporaryError):
     """This writer's epoch was voided: what it makes must not be seen."""
-
-
-def dump_record(record: dict[str, Any]) -> bytes:
-    """Canonical JSON of a small record."""
-    return orjson.dumps(record, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
 
 
 def create_bytes(store: Store, path: str, data: bytes) -> bool:
@@ -68,7 +61,7 @@ def create_record(store: Store, path: str, record: dict[str, Any]) -> dict[str, 
             continue  # removed between the two calls: try again
         break
     with parsing(store.uri, path):
-        return dict(orjson.loads(data))
+        return load_record(data)
 
 
 class Receipt(Protocol):
@@ -90,7 +83,7 @@ def find_receipt(store: Store, path: str, kind: type[R]) -> R | None:
     except NotFound:
         return None
     with parsing(store.uri, path):
-        return kind.from_dict(orjson.loads(data))
+        return kind.from_dict(load_record(data))
 
 
 def create_receipt(store: Store, path: str, receipt: R) -> R:

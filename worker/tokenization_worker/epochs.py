@@ -12,13 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from tokenization_worker import layout
 from tokenization_worker.commit import Voided, create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.encode import EngineMismatch
-from tokenization_worker.records import parsing
+from tokenization_worker.records import load_record, parsing
 from tokenization_worker.storage.base import NotFound, Store
 
 REFERENCE = "reference"
@@ -61,7 +59,7 @@ def _read_entry(store: Store, number: int) -> dict[str, Any] | None:
     except NotFound:
         return None
     with parsing(store.uri, path):
-        entry = orjson.loads(data)
+        entry = load_record(data)
         if entry["epoch"] != number:
             raise ValueError(f"it is the entry of epoch {entry['epoch']}")
         if "sealed" not in entry:

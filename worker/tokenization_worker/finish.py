@@ -17,7 +17,7 @@ from tokenization_worker import layout
 from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
 from tokenization_worker.api.resolve import RunLimits
-from tokenization_worker.commit import Disagreement, create_bytes, dump_record, place_bytes
+from tokenization_worker.commit import Disagreement, create_bytes, place_bytes
 from tokenization_worker.context import RunContext
 from tokenization_worker.epochs import current_epoch, require_current, seal_epoch
 from tokenization_worker.errors import TemporaryError
@@ -30,6 +30,7 @@ from tokenization_worker.quarantine import read_range_list
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import FileOutcome
 from tokenization_worker.receipts import ShardReceipt
+from tokenization_worker.records import dump_json
 from tokenization_worker.storage.base import Store
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.totals import (
@@ -72,7 +73,7 @@ def commit(
         "run": _describe_run(store, plan, context, ledger, tokenizer),
     }
     seal_epoch(store, context.epoch)
-    if not create_bytes(store, layout.INDEX, dump_record(index)):
+    if not create_bytes(store, layout.INDEX, dump_json(index)):
         found = read_index(store)
         if found is None or found["dataKey"] != plan.data_key or found["digest"] != index["digest"]:
             raise Disagreement(

@@ -9,13 +9,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import orjson
-
 from tokenization_worker import layout
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.plan import Plan
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
-from tokenization_worker.records import parsing
+from tokenization_worker.records import load_record, parsing
 from tokenization_worker.storage.base import Store
 
 _NUMBER = r"[0-9]{8,}"
@@ -57,7 +55,7 @@ def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
         ledger.segments.add(int(path.rpartition("/")[2]))
     for path in _list_ours(store, layout.VERDICTS, _RECORD):
         with parsing(store.uri, path):
-            verdict = orjson.loads(store.read(path))
+            verdict = load_record(store.read(path))
             ledger.verdicts[verdict["file"]] = (verdict["outcome"], verdict["detail"])
     return ledger
 
@@ -69,7 +67,7 @@ def _list_ours(store: Store, prefix: str, pattern: str) -> Iterator[str]:
 
 
 def _load(store: Store, path: str, plan: Plan) -> dict[str, object]:
-    record: dict[str, object] = orjson.loads(store.read(path))
+    record: dict[str, object] = load_record(store.read(path))
     if record["plan_id"] != plan.plan_id:
         raise ChangedError(
             "OutputConflict",

@@ -12,11 +12,11 @@ import google_crc32c
 import orjson
 
 from tokenization_worker import layout
-from tokenization_worker.commit import dump_record
 from tokenization_worker.errors import DataError
 from tokenization_worker.index import Index
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.receipts import ShardReceipt
+from tokenization_worker.records import dump_json
 from tokenization_worker.storage.base import Entry, NotFound, Store
 
 _CHUNK_BYTES = 1 << 20
@@ -38,7 +38,7 @@ def read_table(store: Store, path: str) -> list[dict[str, Any]]:
 def begin_digest(content: Index) -> Digest:
     """The dataset's digest before its tables: a tokenizer's name is only a way to find it, and does not count."""
     anonymous = {key: value for key, value in content["tokenizer"].items() if key != "name"}
-    return sha256(dump_record(content | {"tokenizer": anonymous}))
+    return sha256(dump_json(content | {"tokenizer": anonymous}))
 
 
 def require_tables(store: Store, index: Index) -> None:

@@ -1,15 +1,47 @@
-"""Records read back: one that cannot be read is a named error that says what to do, never a traceback.
+"""Records: small JSON objects with a checksum of their own.
 
-Every reader of a durable record parses inside `parsing`. What a record means is left to its module.
+One that cannot be read, or is not as it was written, is a named error that says what to do, never a traceback: every
+reader of a durable record parses inside `parsing`. What a record means is left to its module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+import google_crc32c
+import orjson
 
 from tokenization_worker import layout
 from tokenization_worker.errors import DataError
+
+_CHECKSUM = "checksum"
+
+
+def dump_json(value: dict[str, Any]) -> bytes:
+    """Canonical JSON of a small object, on a line."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+def dump_record(fields: dict[str, Any]) -> bytes:
+    """A record of these fields."""
+    return dump_json(fields | {_CHECKSUM: _checksum(fields)})
+
+
+def load_record(data: bytes) -> dict[str, Any]:
+    """The fields of a record, plain JSON values; raises `ValueError` or `TypeError` if it is not as it was written."""
+    fields = orjson.loads(data)
+    if not isinstance(fields, dict):
+        raise TypeError(f"found {type(fields).__name__}, expected an object")
+    expected = fields.pop(_CHECKSUM, None)
+    if expected != _checksum(fields):
+        raise ValueError(f"its checksum is {expected}, of its fields {_checksum(fields)}")
+    return fields
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    return f"{google_crc32c.value(dump_json(fields)):08x}"
 
 
 @contextmanager

@@ -254,6 +254,7 @@ class LocalUpload:
         try:
             os.link(self._temporary, self._target)
         except FileExistsError as error:
+            self._require_object()
             raise PreconditionFailed(self._path) from error
         except OSError as error:
             if error.errno in _NO_HARD_LINKS:
@@ -264,6 +265,18 @@ class LocalUpload:
                     next_step="write to a disk of this machine, or to a gs:// URI rather than a mounted bucket",
                 ) from error
             raise
+
+    def _require_object(self) -> None:
+        """Raise `SpecError` where the name is taken by what is no object: nobody could ever replace or read it."""
+        if self._target.is_symlink() and not self._target.exists():
+            what = f"is a link to {self._target.readlink()}, where nothing is"
+        elif self._target.is_dir():
+            what = "is a folder"
+        else:
+            return
+        raise SpecError(
+            "OutputNotWritable", f"cannot write {self._target}: it {what}", next_step="move it away, and start again"
+        )
 
     def __enter__(self) -> Self:
         return self
