@@ -146,6 +146,12 @@ def test_clean_lists_then_removes_what_is_ours_and_nothing_else(stopped: Bench) 
     assert shards_of(stopped.output) == byte_shards(stopped.documents) | theirs
 
 
+def test_status_calls_a_dataset_complete_also_without_its_epochs(bench: Bench) -> None:
+    bench.run()
+    (bench.output / "_tokenization/epochs/0000.json").unlink()
+    assert bench.tokjob("status", "out").out.startswith(f"Complete   {bench.output}")
+
+
 @pytest.mark.parametrize("option", [[], ["--dry-run"]], ids=["clean", "dry-run"])
 def test_clean_refuses_a_complete_dataset(option: list[str], bench: Bench) -> None:
     bench.run()

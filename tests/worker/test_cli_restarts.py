@@ -407,6 +407,7 @@ def test_truncated_zst_stops_the_run_and_a_raised_limit_drops_it_whole(bench: Be
         result,
         4,
         f"CorruptFile: {damaged}: ",
+        ", near stored byte ",
         "1 damaged of 3 files; maxCorruptFiles allows 0",
         "replace the file and start a new run, or raise maxCorruptFiles",
     )

@@ -13,6 +13,7 @@ from corpus import json_lines
 from inline import inline
 from runs import difference, leftovers, make_job, read_index
 
+from tokenization_worker import layout
 from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.commit import Disagreement
@@ -151,3 +152,11 @@ def test_documents_without_tokens_are_written_and_begin_in_no_shard(tmp_path: Pa
     index = read_index(make_runs(tmp_path, "None").expected)
     assert index["conservation"]["written"] == 62
     assert sum(split["documents"] for split in index["splits"]) == 60
+
+
+def test_epochs_that_vanish_during_a_run_stop_it_and_the_next_start_ends_it(runs: Runs) -> None:
+    epoch = runs.output / layout.epoch_path(0)
+    with pytest.raises(TemporaryError, match="removed while the run went on"):
+        run_job(runs.job(runs.output), executor=inline(), on_progress=at_the_end(epoch.unlink))
+    run_job(runs.job(runs.output), executor=inline())
+    assert difference(runs.output, runs.expected) is None

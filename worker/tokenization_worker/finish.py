@@ -31,7 +31,7 @@ from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import FileOutcome
 from tokenization_worker.receipts import ShardReceipt
 from tokenization_worker.records import dump_json
-from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.totals import (
     FileTotals,
@@ -228,8 +228,19 @@ def _describe_run(
         "textBytes": sum(receipt.text_bytes for receipt in receipts),
         "libraries": tokenizer.libraries,
         "tokenizer": _tokenizer_source(context.data.tokenizer),
-        "epochs": [entry for entry in current_epoch(store).history if "voids" in entry],
+        "epochs": _voided_epochs(store),
     }
+
+
+def _voided_epochs(store: Store) -> list[dict[str, Any]]:
+    try:
+        return [entry for entry in current_epoch(store).history if "voids" in entry]
+    except NotFound as error:
+        raise TemporaryError(
+            "StorageFailed",
+            f"{store.uri}/{layout.epoch_path(0)} was removed while the run went on",
+            next_step="start the same command again",
+        ) from error
 
 
 def _tokenizer_source(spec: TokenizerSpec) -> dict[str, Any]:

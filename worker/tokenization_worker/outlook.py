@@ -173,6 +173,8 @@ def look_at_output(uri: str) -> OutputState:
     try:
         epoch = current_epoch(store)
     except NotFound:
+        if index is not None:
+            return OutputState(store.uri, "Complete", plan.plan_id, next_step=f"tokjob verify {store.uri}")
         phase, next_step = ("Running", "wait") if _is_live(store) else ("Interrupted", "start it again")
         return OutputState(store.uri, phase, plan.plan_id, ranges=plan.n_ranges, next_step=next_step)
     ledger = read_ledger(store, plan, epoch.number)

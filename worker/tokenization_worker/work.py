@@ -22,9 +22,10 @@ from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.proof import find_changed_shards
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.records import load_record, parsing
 from tokenization_worker.schedule import Schedule
 from tokenization_worker.segments import SegmentLost
-from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.base import NotFound, Store
 
 POLL_S = 0.2
 STOP_GRACE_S = 10.0
@@ -162,11 +163,23 @@ def _require_few_damaged(work: Work, schedule: Schedule) -> None:
     outcome, detail = dropped[file]
     raise DataError(
         outcome,
-        f"{work.plan.files[file].uri}: {detail} ({len(dropped)} damaged of {n_files} files; "
+        f"{work.plan.files[file].uri}: {detail}{_near(work.store, file)} ({len(dropped)} damaged of {n_files} files; "
         f"maxCorruptFiles allows {allowed})",
         next_step="replace the file and start a new run, or raise maxCorruptFiles: damaged files are then "
         "dropped whole, and the run goes on where it stopped",
     )
+
+
+def _near(store: Store, file: int) -> str:
+    """Where the file is damaged, as its verdict has it; nothing where it was deleted meanwhile, or does not know."""
+    path = layout.verdict_path(file)
+    try:
+        data = store.read(path)
+    except NotFound:
+        return ""
+    with parsing(store.uri, path):
+        offset = load_record(data)["offset"]
+        return "" if offset is None else f", near stored byte {offset:,}"
 
 
 class _Reporter:
