@@ -613,7 +613,10 @@ def test_new_token_does_not_prove_a_dataset_without_its_tables(
     assert rerun_files(bench.output) == set()
 
 
-@pytest.mark.parametrize(("name", "field"), [("shards.jsonl.zst", "crc32c"), (QUARANTINE, "detail")])
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("shards.jsonl.zst", "crc32c"), (QUARANTINE, "detail"), ("_tokenization/files.jsonl.zst", "version")],
+)
 def test_new_token_does_not_prove_a_dataset_of_which_a_table_was_changed(name: str, field: str, bench: Bench) -> None:
     bench.write("src/b.jsonl", json_lines(bench.texts["b.jsonl"]) + b"not JSON\n")
     bench.run(more='  rerunToken: "1"\n' + MORE)

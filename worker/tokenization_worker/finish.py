@@ -59,18 +59,19 @@ def commit(
         _remove_voided_shards(store, context, shards)
     content = _describe(plan, context, tokenizer, totals, shards)
     digest = begin_digest(content)
+    files_digest = sha256()
     unusable = _quarantine_rows(store, plan, context, ledger, files, lines_before)
     tables = {
         layout.SHARDS_TABLE: _pack(map(_shard_row, shards), digest),
         layout.QUARANTINE_TABLE: _pack(unusable, digest),
-        layout.FILES_TABLE: _pack(_file_row(plan, i, item) for i, item in enumerate(files)),
+        layout.FILES_TABLE: _pack((_file_row(plan, i, item) for i, item in enumerate(files)), files_digest),
     }
     for path, packed in tables.items():
         place_bytes(store, path, packed, allow_replace=lambda: require_current(store, context.epoch))
     index = content | {
         "digest": digest.hexdigest(),
         "dataKey": plan.data_key,
-        "run": _describe_run(store, plan, context, ledger, tokenizer),
+        "run": _describe_run(store, plan, context, ledger, tokenizer) | {"filesDigest": files_digest.hexdigest()},
     }
     seal_epoch(store, context.epoch)
     if not create_bytes(store, layout.INDEX, dump_json(index)):

@@ -57,10 +57,11 @@ def require_tables(store: Store, index: Index) -> None:
         digest.update(line)
     if digest.hexdigest() != index["digest"]:
         raise _table_corrupt(store, layout.QUARANTINE_TABLE, "its rows and the index do not make the index's digest")
-    expected = sum(index["conservation"]["files"].values())
-    found = sum(1 for _ in _table_lines(store, layout.FILES_TABLE))
-    if found != expected:
-        raise _table_corrupt(store, layout.FILES_TABLE, f"{found:,} rows, the index says {expected:,}")
+    files_digest = sha256()
+    for line in _table_lines(store, layout.FILES_TABLE):
+        files_digest.update(line)
+    if files_digest.hexdigest() != index["run"].get("filesDigest"):
+        raise _table_corrupt(store, layout.FILES_TABLE, "not the rows that the index was written with")
 
 
 def _table_lines(store: Store, path: str) -> Iterator[bytes]:
