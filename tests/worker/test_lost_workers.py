@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,8 +17,10 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.context import BuildTask, TokenizeTask
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Event, Warned
+from tokenization_worker.executors import local
 from tokenization_worker.executors.base import Task, WorkerLost
-from tokenization_worker.run import run_job
+from tokenization_worker.run import Options, run_job
+from tokenization_worker.work import Stopped
 
 KINDS = {"range": TokenizeTask, "shard": BuildTask}
 
@@ -80,3 +85,13 @@ def test_a_task_that_loses_every_worker_ends_the_run(
     )
     mine = [task for task in lost if not isinstance(task, BuildTask) or task.shard == lost[0].shard]  # type: ignore[union-attr]
     assert len(mine) == times
+
+
+@pytest.mark.parametrize(("is_stopping", "error"), [(False, TemporaryError), (True, Stopped)], ids=["run", "stopping"])
+def test_a_worker_that_dies_while_the_pool_starts_is_no_bug(
+    is_stopping: bool, error: type[Exception], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "start_method", lambda *, may_fork: multiprocessing.get_context("fork"))
+    monkeypatch.setattr(local, "begin_worker", lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(error, match=r"^WorkerDied: |^$"):
+        run_job(job_of(source, tmp_path / "out"), options=Options(processes=1), should_stop=lambda: is_stopping)

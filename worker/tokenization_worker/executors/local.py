@@ -21,7 +21,7 @@ class LocalExecutor:
         self._pool = ProcessPoolExecutor(processes, mp_context=context, initializer=begin_worker)
         self._running: dict[Future[Receipt], Task] = {}
         if context.get_start_method() == "fork":  # now, before anybody starts a thread
-            self._pool.submit(os.getpid).result()
+            wait([self._pool.submit(os.getpid)])  # if that worker dies, the first task's `submit` says so
 
     def submit(self, task: Task) -> None:
         try:
