@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import threading
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +24,7 @@ from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.show import show_documents
 from tokenization_worker.storage.open import open_store
+from tokenization_worker.verification.source import SeekableStream
 from tokenization_worker.verification.verify import dataset_digest, verify
 from tokenization_worker.work import Stopped
 
@@ -184,6 +186,22 @@ def test_documents_are_shown_with_text_place_and_id(output: Path) -> None:
         for start, document in expected[:: max(1, len(expected) // 7)]:
             [one] = show_documents(str(output), name, max(start, 0))
             assert (one.place.uri, one.position) == document.place
+
+
+def test_rows_are_read_in_the_thread_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of pyarrow's that outlives the call by a moment aborts an interpreter that ends then."""
+    corpus = _parquet(tmp_path / "source").finish()
+    run_job(make_job(corpus.folder, tmp_path / "out", tokenizer={"name": "bytes"}), options=Options(processes=1))
+    read = SeekableStream.readinto
+    readers: set[int] = set()
+
+    def watched(stream: SeekableStream, buffer: memoryview) -> int:
+        readers.add(threading.get_ident())
+        return read(stream, buffer)
+
+    monkeypatch.setattr(SeekableStream, "readinto", watched)
+    assert [item.id for item in show_documents(str(tmp_path / "out"), "train", 0, count=2)] == ["row-0", "row-1"]
+    assert readers == {threading.get_ident()}
 
 
 def test_line_numbers_count_blank_lines(first_output: Path) -> None:

@@ -159,11 +159,12 @@ def _read_row(uri: str, row: int, id_field: str) -> Any:
 
         source.seek(0)
         parquet: Any = pyarrow.parquet
-        file = parquet.ParquetFile(io.BufferedReader(SeekableStream(source)))
-        for group in range(file.metadata.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if row < rows:
-                table = file.read_row_group(group, columns=[id_field.partition(".")[0]])
-                return table.slice(row, 1).to_pylist()[0] if table.num_columns else None
-            row -= rows
+        # In this thread alone: one of pyarrow's that still holds our stream when the interpreter ends aborts it.
+        with parquet.ParquetFile(io.BufferedReader(SeekableStream(source)), pre_buffer=False) as file:
+            for group in range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if row < rows:
+                    table = file.read_row_group(group, columns=[id_field.partition(".")[0]], use_threads=False)
+                    return table.slice(row, 1).to_pylist()[0] if table.num_columns else None
+                row -= rows
     return None
