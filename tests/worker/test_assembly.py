@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenization_worker.api.data import SplitSpec
 from tokenization_worker.assembly import Assembly, ShardPlan
+from tokenization_worker.errors import SpecError
 from tokenization_worker.plan import Cut
 from tokenization_worker.receipts import RangeReceipt, SliceResult
 from tokenization_worker.splits import Streams
@@ -243,3 +245,9 @@ def test_no_range_is_given_up_while_a_shard_to_come_needs_it(world: World, seed:
         assert assembly.first_needed_range() >= first_needed
         first_needed = assembly.first_needed_range()
     assert first_needed == len(order)
+
+
+@pytest.mark.parametrize(("streams", "counts"), [(LEADING, [3]), (BY_HASH, [1, 0, 1])], ids=["leading", "by-hash"])
+def test_an_empty_split_has_a_way_out_that_this_output_allows(streams: Streams, counts: list[int]) -> None:
+    with pytest.raises(SpecError, match=r"SplitEmpty: .*\n  next: .*write elsewhere or `tokjob clean` this output"):
+        streams.require_all_filled(counts)

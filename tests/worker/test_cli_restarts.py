@@ -444,7 +444,8 @@ def test_too_many_unusable_documents_stop_the_run_and_a_raised_limit_redoes_noth
         "QuarantineExceeded: 6 of 126 documents are unusable (WrongTextType 3, InvalidJson 2, NotAnObject 1)",
         "maxQuarantined allows 5",
         f"they are listed in {bench.output}/_tokenization/ledger/0/quarantine/",
-        "raise maxQuarantined and start again (nothing is redone)",
+        "raise maxQuarantined and start again (nothing is redone), or mend the source and start a new run: "
+        "write elsewhere or `tokjob clean` this output",
     )
     lists = list((bench.output / "_tokenization" / "ledger" / "0" / "quarantine").iterdir())
     assert sum(len(path.read_bytes().splitlines()) for path in lists) == 6

@@ -61,12 +61,15 @@ class Streams:
         if self.by_hash:
             empty = [split.name for split, n in zip(self.splits, shard_counts, strict=True) if n == 0]
             why = "no document's hash falls into its share"
-            ways_out = "give it a larger share, or more source files"
+            ways_out = "give it a larger share, or more source files; write elsewhere or `tokjob clean` this output"
         else:
             wanted = sum(split.shards or 0 for split in self.splits[:-1])
             empty = [] if shard_counts[0] > wanted else [self.splits[-1].name]
             why = f"the corpus fills {shard_counts[0]} shards and the leading splits take {wanted}"
-            ways_out = "ask for fewer leading shards, smaller shards.tokens, or more source files"
+            ways_out = (
+                "ask for fewer leading shards, smaller shards.tokens, or more source files; "
+                "if the run had begun, write elsewhere or `tokjob clean` this output"
+            )
         if empty:
             raise SpecError(
                 "SplitEmpty",

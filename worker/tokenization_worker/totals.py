@@ -104,7 +104,8 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int) -> None
             "QuarantineExceeded",
             f"{count:,} of {totals.read:,} documents are unusable ({reasons}); maxQuarantined allows "
             f"{limit.allowed(totals.read):,}; they are listed in {where}",
-            next_step="look at the list; mend the source or raise maxQuarantined and start again (nothing is redone)",
+            next_step="look at the list; raise maxQuarantined and start again (nothing is redone), or mend the source "
+            "and start a new run: write elsewhere or `tokjob clean` this output",
         )
     if not totals.written:
         raise DataError(
