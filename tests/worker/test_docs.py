@@ -19,7 +19,7 @@ import pytest
 from runs import TOKJOB
 
 import tokenization_worker
-from tokenization_worker.cli.main import COMMANDS
+from tokenization_worker.cli.dispatch import COMMANDS
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.readers.documents import FileOutcome, Reason
 from tokenization_worker.verification.report import Fault

@@ -11,9 +11,7 @@ Names are imported when they are used: the package itself costs nothing to impor
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own takes longer to load than all else here
 if TYPE_CHECKING:
     from tokenization_worker.api.job import TokenizationJob as TokenizationJob
     from tokenization_worker.dataset import open_dataset as open_dataset
@@ -34,7 +32,9 @@ _HOMES = {
 __all__ = ["Options", "TokenizationJob", "make_plan", "open_dataset", "run_job", "verify"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,143 @@
+"""The command line. Finds the command, and turns errors into messages and exit codes.
+
+Only this package prints. Modules of the worker are imported by the command that needs them, so that
+`tokjob --help` does not wait for numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+
+from tokenization_worker.cli.interrupts import leaving_on_interrupt
+from tokenization_worker.errors import TokenizationError
+
+COMMANDS: dict[str, str] = {
+    "run": "run a job here, to its index; the same command resumes",
+    "plan": "show what a run would do: files, ranges, estimated tokens, time and room; writes nothing",
+    "validate": "check manifests without looking at source or output",
+    "status": "how far a run at an output is",
+    "verify": "prove a dataset from its bytes and its source",
+    "show": "the documents and tokens at a place in a dataset, decoded",
+    "clean": "remove an unfinished run's files from an output",
+    "crd": "print the CustomResourceDefinitions",
+}
+
+EXIT_CODES = """\
+exit codes:
+  0  done, or complete already      3  the source changed, or the output conflicts
+  1  a bug: please report it        4  data is corrupt, or too much of it is unusable
+  2  the manifest or the command    5  temporary: start the same command again
+     is wrong                       129, 130, 143  stopped by SIGHUP, Ctrl-C or SIGTERM;
+                                       a run goes on with the same command
+                                    141  the reader of the output left
+"""
+
+
+def dispatch(arguments: list[str]) -> int:
+    """Run the command that `arguments` begin with; returns the exit code."""
+    # One thread per process is the rule here, and numpy's thread pool would cost 30 ms of every start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _open_outputs()
+    return _guarded(lambda: _run(arguments), resumes=arguments[:1] == ["run"])
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] not in COMMANDS:
+        _refuse_unknown(_parser(), arguments)
+        return 0
+    with leaving_on_interrupt():
+        run: Callable[[list[str]], int] = import_module(f"tokenization_worker.cli.{arguments[0]}_command").main
+    return run(arguments[1:])
+
+
+def _open_outputs() -> None:
+    """Let every command print: where an output is closed, to nobody; letters that an encoding lacks, as `\\xf6`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123  it takes the free number 1 or 2
+        output = getattr(sys, name)
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")
+
+
+def _parser() -> argparse.ArgumentParser:
+    from importlib import metadata  # 20 ms, which a run need not wait for
+
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="tokjob",
+        usage="tokjob [--help] [--version] COMMAND ...",
+        description="Tokenize text corpora into training-ready shards: exact, resumable, proven.",
+        epilog=f"commands:\n{commands}\n\n{EXIT_CODES}\n`tokjob COMMAND --help` explains each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    parser.add_argument("-h", "--help", action="help", help="show this message")
+    parser.add_argument(
+        "--version", action="version", version=f"tokjob {metadata.version('tokenization')}", help="show the version"
+    )
+    return parser
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    if not arguments:
+        parser.print_help()
+        return
+    if arguments[0].startswith("-"):
+        parser.parse_args(arguments)
+        return
+    import difflib
+
+    near = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    parser.error(f"unknown command {arguments[0]!r}{hint} (commands: {', '.join(COMMANDS)})")
+
+
+def _guarded(run: Callable[[], int], *, resumes: bool) -> int:
+    """Run a command; every error that a user can act on becomes a message without a traceback.
+
+    `resumes`: what it has done is kept, and the same command does the rest.
+    """
+    try:
+        try:
+            return run()
+        finally:
+            sys.stdout.flush()  # here, where an error can still be told
+    except TokenizationError as error:
+        print(f"tokjob: {error}", file=sys.stderr)
+        if error.exit_code == 1:
+            print("  this is a bug: please report it with this message and the manifest", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"tokjob: stopped{'; the same command goes on where this one stopped' * resumes}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  the reader of our output left; nothing to flush
+        return 128 + signal.SIGPIPE  # as for any command in a pipe; the work is not done
+    except Exception as error:  # noqa: BLE001  the last resort: whatever comes here is a bug
+        if isinstance(error, OSError) and not _can_print():
+            print(f"tokjob: cannot write standard output: {error.strerror or error}", file=sys.stderr)
+            kept = "; what is done is kept" * resumes
+            print(f"  next: start the same command again with its output elsewhere{kept}", file=sys.stderr)
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  as above
+            return 5
+        traceback.print_exc()
+        print("tokjob: this is a bug: please report it with the lines above and the manifest", file=sys.stderr)
+        return 1
+
+
+def _can_print() -> bool:
+    """Whether standard output takes a line. Asked only after an error, and an error that is mapped never gets here."""
+    try:
+        print(flush=True)
+    except OSError:
+        return False
+    return True
