@@ -1,4 +1,4 @@
-"""Standard output that cannot take what a command prints: full, closed, or of another encoding."""
+"""Outputs that cannot take what a command prints: full, closed, or of another encoding."""
 
 from __future__ import annotations
 
@@ -40,6 +40,26 @@ def test_full_output_is_a_message_and_the_same_command_goes_on(command: str, ben
     ]
     assert shell(bench, "tokjob run job.yaml").returncode == 0
     assert shards_of(bench.output) == byte_shards(bench.documents)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("status out >/dev/full 2>&1", 5),
+        ("run job.yaml >/dev/full 2>&1", 5),
+        ("run job.yaml 2>/dev/full", 0),
+        ("run missing.yaml 2>/dev/full", 2),
+        ("run job.yaml --bogus 2>/dev/full", 2),
+        ("bogus 2>/dev/full", 2),
+        ("validate bad.yaml 2>/dev/full", 2),
+        ("run bad-source.yaml 2>/dev/full", 4),
+    ],
+)
+def test_exit_code_is_the_same_where_messages_cannot_be_written(line: str, code: int, bench: Bench) -> None:
+    bench.write("bad.yaml", "kind: nothing")
+    bench.write("bad/a.jsonl", '{"text": "a"}\n[1]\n')
+    bench.write("bad-source.yaml", MANIFEST.replace("[src]", "[bad]"))
+    assert shell(bench, f"tokjob {line}").returncode == code
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", ">&- --json"])

@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from tokenization_worker.cli.interrupts import leaving_on_interrupt
 from tokenization_worker.errors import TokenizationError
@@ -65,6 +66,21 @@ def _open_outputs() -> None:
         output = getattr(sys, name)
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="backslashreplace")
+    own = sys.__stderr__
+    if own is not None and own is sys.stderr:
+        messages = io.BufferedWriter(_Messages(own.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(messages, own.encoding, "backslashreplace", line_buffering=True)
+
+
+class _Messages(io.FileIO):
+    """Standard error. What it does not take is lost: the exit code says more, and must not change for that."""
+
+    def write(self, data: Any, /) -> int:
+        size = memoryview(data).nbytes
+        try:
+            return super().write(data) or size
+        except OSError:
+            return size
 
 
 def _parser() -> argparse.ArgumentParser:
