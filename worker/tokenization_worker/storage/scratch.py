@@ -20,7 +20,7 @@ from tokenization_worker.storage.folders import make_folder
 
 SCRATCH = "_tokenization/tmp"
 _SPARE = "spare"
-_ATTEMPTS = 100
+_ATTEMPTS = 10_000
 """How often a folder is made again that other runs remove, which they do once each, before no folder can be made."""
 
 
