@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 KILLS ?= 200
+RAY_RUNS ?= 30
+FAULTS ?= 500
 
 .DEFAULT_GOAL := help
 
@@ -22,8 +24,11 @@ $(STAMP): pyproject.toml constraints.txt scripts/fetch_ranks.py
 run: install  ## tokenize real text from this machine, verify it, say how to load it
 	$(BIN)/python examples/run_local.py
 
-test: install  ## all tests
-	$(BIN)/python -m pytest
+test: install  ## all tests, in as many processes as there are cores
+	$(BIN)/python -m pytest -n auto --dist loadfile
+
+test-fast: install  ## what takes no more than three minutes of them
+	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow'
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -40,14 +45,28 @@ generate: install  ## write crds/ and docs/job-reference.md from the models
 	$(BIN)/tokjob crd --write crds
 	$(BIN)/python -c 'from pathlib import Path; from tokenization_worker.api.reference import generate_reference; Path("docs/job-reference.md").write_text(generate_reference(), encoding="utf-8")'
 
-chaos: install  ## kill a run KILLS times at random and aimed moments, compare bytes
+chaos: install  ## kill KILLS local runs and RAY_RUNS on Ray, put FAULTS scripts of faults before the store, compare bytes
 	$(BIN)/python tests/worker/chaos.py --kills $(KILLS)
+	$(BIN)/python tests/worker/ray_chaos.py --runs $(RAY_RUNS)
+	$(BIN)/python tests/worker/fault_chaos.py --faults $(FAULTS)
+
+mutants: install  ## break the guarantees one at a time in a copy: tests must turn red
+	$(BIN)/python scripts/mutants.py
 
 bench: install  ## compare with the leanest loop and with peers (CORPUS=folder of .jsonl.zst)
 	$(BIN)/python benchmarks/compare.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
 
+bench-ray: install  ## compare a run on Ray with local processes (CORPUS=folder of .jsonl.zst)
+	$(BIN)/python benchmarks/ray_overhead.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
+
+straggler: install  ## one huge compressed file beside equal files (CORPUS=folder of .jsonl.zst)
+	$(BIN)/python benchmarks/straggler.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
+
 startup: install  ## time a run on 1 MB and `tokjob --help`
 	$(BIN)/python benchmarks/startup.py
+
+scale: install  ## 500,000 files and 200,000 ranges on a store of 50 ms a call (SCALE_ARGS='--ranges 2000 --files 500')
+	$(BIN)/python benchmarks/scale.py $(SCALE_ARGS)
 
 memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 GB below TMPDIR)
 	$(BIN)/python benchmarks/memory.py
@@ -55,4 +74,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test lint format generate chaos bench startup memory clean
+.PHONY: help install run test test-fast lint format generate chaos mutants bench bench-ray straggler startup scale memory clean

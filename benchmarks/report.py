@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("tokenization", "fastokens", "tiktoken", "backports.zstd", "orjson", "numpy", "pyarrow")
+PACKAGES = ("tokenization", "fastokens", "tiktoken", "backports.zstd", "orjson", "numpy", "pyarrow", "ray")
 
 
 def heading(title: str) -> str:

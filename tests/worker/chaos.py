@@ -56,7 +56,7 @@ class ChaosFailure(AssertionError):
 def make_corpus(folder: Path, size: float = 1.0) -> Corpus:
     """Text that yields many tokens a byte, so that shards are large for the time that a run takes.
 
-    Every format is there, unusable lines, and one file that is damaged at its end.
+    Every format is there, unusable lines, a packed file of several ranges, and one that is damaged at its end.
     """
     chance = random.Random(7)
     numbers = [" ".join(map(str, chance.choices(range(10), k=chance.randrange(200, 20_000)))) for _ in range(200)]
@@ -64,12 +64,12 @@ def make_corpus(folder: Path, size: float = 1.0) -> Corpus:
     corpus = CorpusWriter(folder)
     corpus.jsonl(numbers[: digits // 2])
     corpus.jsonl(take_documents(int(400_000 * size)), pack="zstd")
-    corpus.truncated_zstd(take_documents(int(200_000 * size), first=500))
+    corpus.truncated_zstd(numbers[: digits // 8])
     corpus.unusable_lines(take_documents(int(300_000 * size), first=900), BAD_LINES)
     corpus.parquet(numbers[digits // 2 : digits * 3 // 4], rows_per_group=5)
     for text in take_documents(int(100_000 * size), first=1300):
         corpus.text(text)
-    corpus.jsonl(numbers[digits * 3 // 4 : digits], blank_lines=True)
+    corpus.jsonl(numbers[digits * 3 // 4 : digits], blank_lines=True, pack="zstd")
     return corpus.finish()
 
 

@@ -9,6 +9,38 @@ import pytest
 import runs
 from corpus import Corpus, mixed_corpus, one_large_file, tiny_files
 
+SLOW = {
+    "test_chaos",
+    "test_cli_commands",
+    "test_cli_errors",
+    "test_cli_output",
+    "test_cli_restarts",
+    "test_concurrent",
+    "test_epochs",
+    "test_examples",
+    "test_fault_chaos",
+    "test_fault_runs",
+    "test_fault_table",
+    "test_gcs_concurrent",
+    "test_gcs_run",
+    "test_ledger",
+    "test_parity",
+    "test_poison",
+    "test_quarantine",
+    "test_ray",
+    "test_remote_sources_run",
+    "test_segments",
+    "test_straggler",
+    "test_tokenizers_probe",
+}
+"""Modules of more than a dozen seconds."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:

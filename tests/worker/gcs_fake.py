@@ -12,15 +12,15 @@ import json
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import google_crc32c
+from local_servers import Handler, serve
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,21 @@ class Session:
 
 @dataclass
 class FakeGcs:
-    """One bucket, called `bucket`."""
+    """One bucket, called `bucket`.
+
+    `hold` is called with every request before it is served, and may take its time; `send` may cut an answer's body into
+    parts, change it, or wait in between.
+    """
 
     objects: dict[str, Stored] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    ranges: list[tuple[int, int]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     damage: Callable[[bytes], bytes] = field(default=lambda data: data)
+    hold: Callable[[str], object] = field(default=lambda request: None)
+    send: Callable[[str, bytes], Iterable[bytes]] = field(default=lambda request, body: (body,))
     generation: int = 1000
     has_failed: bool = False
     gives_checksums: bool = True
@@ -94,24 +101,18 @@ class FakeGcs:
         }
 
 
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is its own business."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     fake: FakeGcs
-
-    def log_message(self, format: str, *args: Any) -> None: ...
 
     def _handle(self) -> None:
         parts = urlsplit(self.path)
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         fake = self.fake
+        request = f"{self.command} {self.path}"
+        fake.hold(request)
         with fake.lock:
-            fake.requests.append(f"{self.command} {self.path}")
+            fake.requests.append(request)
             matches = [f for f in fake.faults if f.method == self.command and f.path in self.path]
             fault = matches[0] if matches else None
             if fault is not None:
@@ -136,7 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(key, value)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(answer)
+        for part in fake.send(request, answer):
+            self.wfile.write(part)
 
     do_GET = do_POST = do_PUT = do_DELETE = _handle
 
@@ -174,6 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted is None:
             return 200, headers, self.fake.damage(found.data)
         start, end = int(wanted[1]), int(wanted[2]) + 1
+        self.fake.ranges.append((start, end))
         return (206 if start < len(found.data) else 416), headers, found.data[start:end]
 
     def _begin(self, described: dict[str, Any], expect: int | None) -> tuple[int, dict[str, str], bytes]:
@@ -219,17 +222,11 @@ def _split_multipart(content_type: str, body: bytes) -> tuple[dict[str, Any], by
 def serve_fake_gcs() -> Iterator[FakeGcs]:
     """A running service on a free port, until the end of the block."""
     fake = FakeGcs()
-    handler = type("Handler", (_Handler,), {"fake": fake})
-    server = _Server(("127.0.0.1", 0), handler)
-    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
     try:
-        yield fake
+        with serve(type("_GcsHandler", (_Handler,), {"fake": fake})) as port:
+            fake.url = f"http://127.0.0.1:{port}"
+            yield fake
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
         if fake.has_failed:  # here, and not in whatever test comes next (see the users' `pytestmark`)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tokenization_worker.context import RunContext
 from tokenization_worker.executors.base import Done, Task, run_task
+from tokenization_worker.lanes import Worker
 from tokenization_worker.planning import Prepared
 
 Before = Callable[[Task], None]
@@ -19,7 +20,8 @@ class InlineExecutor:
         self._before = before
         self._tasks: list[Task] = []
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, worker: Worker | None = None) -> None:
+        del worker
         self._tasks.append(task)
 
     def wait(self, timeout_s: float) -> list[Done]:
@@ -29,7 +31,7 @@ class InlineExecutor:
     def _run(self, task: Task) -> Done:
         try:
             self._before(task)
-            return Done(task, run_task(task, "here"))
+            return Done(task, run_task(task, "here"), "here")
         except Exception as error:  # noqa: BLE001  what a pool does: the error is the task's result
             return Done(task, error)
 

@@ -15,10 +15,10 @@ _RAYLET = "raylet"
 
 
 class Nodes:
-    """Nodes of two CPUs each; the first is the head."""
+    """Nodes of two CPUs each; the first is the head, which may have none."""
 
-    def __init__(self, count: int) -> None:
-        self._cluster = Cluster(initialize_head=True, head_node_args=_NODE)
+    def __init__(self, count: int, head_cpus: int = CPUS) -> None:
+        self._cluster = Cluster(initialize_head=True, head_node_args={**_NODE, "num_cpus": head_cpus})
         self._nodes = [self._cluster.head_node]
         for _ in range(count - 1):
             self.add()
@@ -46,7 +46,7 @@ class Nodes:
         """Process ids of a node's workers that run a task now."""
         raylet = self._nodes[number].all_processes[_RAYLET][0].process.pid
         children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text(encoding="ascii").split()
-        return [int(pid) for pid in children if _title(pid).startswith("ray::_run")]
+        return [int(pid) for pid in children if _title(pid).startswith("ray::RangeWorker.run")]
 
     def close(self) -> None:
         self._cluster.shutdown()
@@ -59,9 +59,9 @@ def _title(pid: str) -> str:
 
 
 @contextmanager
-def ray_nodes(count: int) -> Iterator[Nodes]:
+def ray_nodes(count: int, head_cpus: int = CPUS) -> Iterator[Nodes]:
     """A cluster that ends with the block."""
-    nodes = Nodes(count)
+    nodes = Nodes(count, head_cpus)
     try:
         yield nodes
     finally:

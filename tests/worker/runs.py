@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -187,6 +187,7 @@ class Held(Running):
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
         self._pipe = EventPipe()
         self._is_released = False
+        self._reading: threading.Thread
         super().__init__(arguments, log, stdout=self._pipe.writer)
         os.close(self._pipe.writer)
 
@@ -197,11 +198,18 @@ class Held(Running):
     def events(self) -> list[dict[str, Any]]:
         return self._pipe.events
 
-    def wait(self, timeout_s: float = 120) -> int:
+    def release(self) -> None:
+        """Let it go on."""
         if not self._is_released:
             self._is_released = True
-            threading.Thread(target=self._pipe.read_to_end, daemon=True).start()
-        return super().wait(timeout_s)
+            self._reading = threading.Thread(target=self._pipe.read_to_end, daemon=True)
+            self._reading.start()
+
+    def wait(self, timeout_s: float = 120) -> int:
+        self.release()
+        code = super().wait(timeout_s)
+        self._reading.join(timeout_s)
+        return code
 
 
 def read_events(log: Path) -> list[dict[str, Any]]:
@@ -241,13 +249,18 @@ def read_index(output: Path) -> dict[str, Any]:
 _EXPECTED = re.compile(
     r"index\.json|shards\.jsonl\.zst|[^_].*\.npy"
     r"|_tokenization/(plan|quarantine\.jsonl\.zst|files\.jsonl\.zst|epochs/\d{4}\.json|files/\d{8}\.json"
-    r"|documents/\w+/\d{8}|ledger/\d+/(ranges/\d{8}\.json|shards/\w+/\d{8}\.json|quarantine/\d{8}-[0-9a-f]{16}\.jsonl))"
+    r"|poison/\d{8}-\d{16}\.json|documents/\w+/\d{8}|ledger/\d+/(ranges/\d{8}\.json|shards/\w+/\d{8}\.json|quarantine/\d{8}-[0-9a-f]{16}\.jsonl))"
 )
+
+
+def unexpected(paths: Iterable[str]) -> list[str]:
+    """Those of the paths below an output that a finished one does not have."""
+    return sorted(path for path in paths if not _EXPECTED.fullmatch(path))
 
 
 def leftovers(output: Path) -> list[str]:
     """Everything in a finished output that has no business there: scratch, temporary files, unknown names."""
-    found = [path for path in files_below(output) if not _EXPECTED.fullmatch(path)]
+    found = unexpected(files_below(output))
     if (output / "_tokenization" / "tmp").exists():
         found.append("_tokenization/tmp/")
     return sorted(found)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chaos import AIMED, run_chaos
 
-KILLS = 15
+KILLS = 10
 
 
 def test_killed_runs_end_with_the_bytes_of_an_uninterrupted_run(tmp_path: Path) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from tokenization_worker.commit import place
-from tokenization_worker.storage.base import Upload
+import pytest
+from gcs_fake import FakeGcs, Fault, serve_fake_gcs
+
+from tokenization_worker.commit import Disagreement, create_or_read, create_receipt, create_record, place
+from tokenization_worker.errors import TemporaryError
+from tokenization_worker.storage.base import Entry, Store, Upload
+from tokenization_worker.storage.gcs_store import GcsStore
 from tokenization_worker.storage.local import LocalStore
 
 
@@ -27,3 +34,81 @@ def test_place_creates_again_where_the_other_writer_took_its_own_back(tmp_path: 
 
     place(store, "a", write, is_same=lambda found: False, allow_replace=lambda: None)
     assert store.read("a") == b"ours"
+
+
+def test_place_leaves_an_equal_object_where_it_is(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+
+    def leave(equal: bool) -> Entry:
+        def refuse() -> None:
+            raise PermissionError
+
+        return place(store, "a", lambda upload: upload.write(b"ours"), is_same=lambda _: equal, allow_replace=refuse)
+
+    first = leave(True)
+    assert leave(True) == first
+    with pytest.raises(PermissionError):
+        leave(False)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A receipt of one word, on which two writers must agree."""
+
+    word: str
+
+    def to_dict(self) -> dict[str, str]:
+        return {"word": self.word}
+
+    @classmethod
+    def from_dict(cls, value: dict[str, str]) -> Said:
+        return cls(value["word"])
+
+    def disagreement(self, other: Said) -> str | None:
+        return None if self == other else f"{self.word} here, {other.word} there"
+
+
+def test_receipts_that_disagree_stop_the_later_writer(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    assert create_receipt(store, "a", Said("yes")) == Said("yes")
+    assert create_receipt(store, "a", Said("yes")) == Said("yes")
+    with pytest.raises(Disagreement, match="no here, yes there") as raised:
+        create_receipt(store, "a", Said("no"))
+    assert raised.value.reason == "NotDeterministic"
+
+
+WRITERS: dict[str, Callable[[Store], object]] = {
+    "bytes": lambda store: create_or_read(store, "a", b"ours"),
+    "record": lambda store: create_record(store, "a", {"ours": 1}),
+    "place": lambda store: place(
+        store, "a", lambda upload: upload.write(b"ours"), is_same=lambda found: False, allow_replace=lambda: None
+    ),
+}
+
+
+REFUSAL = Fault("POST", "/upload/", 412, "conditionNotMet")
+"""What a service answers to a creation where something is there; here nothing is."""
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    with serve_fake_gcs() as fake:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url)
+        yield fake
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_a_refusal_without_a_reason_is_tried_again(fake: FakeGcs, write: Callable[[Store], object]) -> None:
+    fake.faults += [REFUSAL] * 2
+    write(GcsStore("gs://bucket/out"))
+    assert b"ours" in fake.objects["out/a"].data
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_refusals_without_end_are_an_error_in_the_end(fake: FakeGcs, write: Callable[[Store], object]) -> None:
+    fake.faults += [REFUSAL] * 100
+    with pytest.raises(TemporaryError, match="nothing is") as raised:
+        write(GcsStore("gs://bucket/out"))
+    assert raised.value.reason == "StorageFailed"
+    assert "gs://bucket/out/a" in raised.value.message
+    assert not fake.objects

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from command_line import sample_texts
@@ -87,6 +92,41 @@ def test_a_task_that_loses_every_worker_ends_the_run(
     assert len(mine) == times
 
 
+def test_a_range_that_takes_node_after_node_along_is_isolated_too(source: Path, tmp_path: Path) -> None:
+    """As where the kernel ends a container as a whole when its memory is used up."""
+    output, expected = tmp_path / "out", tmp_path / "expected"
+    lost: list[TokenizeTask] = []
+
+    def lose(task: Task) -> None:
+        if isinstance(task, TokenizeTask) and len(lost) < 4:
+            lost.append(task)
+            raise WorkerLost("gone", with_node=True)
+
+    run_job(job_of(source, output), executor=inline(lose))
+    run_job(job_of(source, expected), executor=inline())
+    assert [task.isolated for task in lost] == [False, False, False, True]
+    assert difference(output, expected) is None
+
+
+def test_a_signal_that_takes_the_workers_along_is_a_stop_and_no_loss(source: Path, tmp_path: Path) -> None:
+    events: list[Event] = []
+    signals: list[Task] = []
+
+    def kill_the_group(task: Task) -> None:
+        signals.append(task)
+        raise WorkerLost("killed by SIGTERM", with_node=False)
+
+    with pytest.raises(Stopped):
+        run_job(
+            job_of(source, tmp_path / "out"),
+            executor=inline(kill_the_group),
+            on_progress=events.append,
+            should_stop=lambda: bool(signals),
+        )
+    assert len(signals) == 1
+    assert not [event for event in events if isinstance(event, Warned)]
+
+
 @pytest.mark.parametrize(("is_stopping", "error"), [(False, TemporaryError), (True, Stopped)], ids=["run", "stopping"])
 def test_a_worker_that_dies_while_the_pool_starts_is_no_bug(
     is_stopping: bool, error: type[Exception], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,3 +135,51 @@ def test_a_worker_that_dies_while_the_pool_starts_is_no_bug(
     monkeypatch.setattr(local, "begin_worker", lambda: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(error, match=r"^WorkerDied: |^$"):
         run_job(job_of(source, tmp_path / "out"), options=Options(processes=1), should_stop=lambda: is_stopping)
+
+
+def interrupt_at(number: int) -> Callable[[FrameType, str, Any], Any]:
+    """A trace function that raises what Ctrl-C does before the `number`-th line of the executor, in this process."""
+    me, lines = os.getpid(), itertools.count(1)
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        del argument
+        if frame.f_code.co_filename != local.__file__ or os.getpid() != me:
+            return None
+        if event == "line" and next(lines) == number:
+            raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def test_ctrl_c_anywhere_leaves_no_process_that_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "start_method", lambda *, may_fork: multiprocessing.get_context("fork"))
+    monkeypatch.setattr(local, "run_task", lambda task, node: task)
+    is_interrupted = True
+    for number in itertools.count(1):
+        executor = None
+        sys.settrace(interrupt_at(number))
+        try:
+            executor = local.LocalExecutor(2, fork=True)
+            executor.submit("first")  # type: ignore[arg-type]
+            executor.submit("second")  # type: ignore[arg-type]
+            while executor.wait(10):
+                executor.submit("third")  # type: ignore[arg-type]
+                if executor.wait(10):
+                    break
+            is_interrupted = False
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+            if executor is not None:
+                executor.close()
+        left = multiprocessing.active_children()
+        assert all(process.daemon for process in left), number  # such as are ended when this process ends
+        assert executor is None or not left, number
+        for process in left:
+            process.kill()
+            process.join()
+        if not is_interrupted:
+            break
+    assert number > 30

@@ -19,13 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_line import DELIMITER, byte_shards, dataset_of, ledger_of, read_table, sample_texts, shards_of
-from corpus import json_lines, zstd_frames
+from corpus import gzip_members, json_lines, zstd_frames
 from hostile import Hostile, flip, hostile_files
 from inline import inline
 from runs import leftovers, make_job
 
+from tokenization_worker import range_work
 from tokenization_worker.context import BuildTask
-from tokenization_worker.errors import DataError
+from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Finished
 from tokenization_worker.executors.base import Task
 from tokenization_worker.run import Options, run_job
@@ -276,3 +277,17 @@ def test_limit_of_damaged_files_is_a_count_or_a_share_of_all_files(
     else:
         with pytest.raises(DataError, match="EmptyFile"):
             run(source, tmp_path / "out", {"maxCorruptFiles": limit})
+
+
+def test_a_file_that_looks_damaged_once_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, output = tmp_path / "src", tmp_path / "out"
+    source.mkdir()
+    data = gzip_members(json_lines(GOOD))
+    (source / "good.jsonl.gz").write_bytes(data)
+    readings = iter([flip(data, len(data) // 2)])
+    monkeypatch.setattr(range_work, "open_unchanged", lambda *file: io.BytesIO(next(readings, data)))
+    with pytest.raises(TemporaryError, match=r"StorageFailed.*good\.jsonl\.gz: looked damaged .*was not"):
+        run(source, output, GENEROUS)
+    assert not (output / "_tokenization" / "files").exists()
+    assert run(source, output, GENEROUS).files_dropped == 0
+    assert np.array_equal(tokens_of(output), good_tokens())

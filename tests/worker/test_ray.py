@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import pytest
-from corpus import Corpus
+from corpus import Corpus, CorpusWriter, take_documents
 from ray_nodes import CPUS, Nodes, ray_nodes
 from runs import Held, Running, command, difference, leftovers, make_job, read_index, run_command
 
@@ -73,16 +74,25 @@ def until(condition: Callable[[], T], running: Running) -> T:
     return found
 
 
-def test_every_node_does_its_part_and_the_bytes_are_the_local_executors(
-    three_nodes: Nodes, mixed: Corpus, alone: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    running = start_held(mixed, output, tmp_path / "run", three_nodes)
+def test_every_node_does_its_part_and_the_bytes_are_the_local_executors(three_nodes: Nodes, tmp_path: Path) -> None:
+    """With 24 MB and the reference engine tasks take 0.1 s and longer, so that it is work that is shared out."""
+    corpus = CorpusWriter(tmp_path / "src")
+    texts = take_documents(1_200_000)
+    for _ in range(20):
+        corpus.jsonl(texts)
+    output, local = tmp_path / "out", tmp_path / "local"
+    layers = {"output": {"shards": {"tokens": 1_000_000}}, "rangeBytes": "1Mi"}
+    job = make_job(corpus.folder, output, layers)
+    options = ["--json", "--engine", "reference", "--ray-address", three_nodes.address]
+    running = Held(command(job, tmp_path / "job", *options), tmp_path / "run")
     until(lambda: len(receipts(output)) >= 3 * CPUS, running)  # the first node to start its workers would do it all
     assert running.wait() == 0, running.errors
-    require_equal(output, alone)
-    done = receipts(output) + receipts(output, "shards")
-    assert {str(receipt["node"]).rpartition("/")[2] for receipt in done} == set(three_nodes.ids)
+    run_job(make_job(corpus.folder, local, layers), options=Options(processes=2, engine="reference"))
+    require_equal(output, local)
+    done = [str(receipt["node"]).rpartition("/")[2] for receipt in receipts(output) + receipts(output, "shards")]
+    shares = {node: done.count(node) / len(done) for node in three_nodes.ids}
+    assert min(shares.values()) >= 0.2, shares
+    assert sum(shares.values()) == pytest.approx(1)
 
 
 def test_the_work_of_a_killed_worker_is_done_again(
@@ -113,9 +123,9 @@ def test_a_killed_driver_is_started_again_and_goes_on(
     require_equal(output, alone)
 
 
-def test_nodes_come_and_go_during_a_run(mixed: Corpus, alone: Path, tmp_path: Path) -> None:
+def test_a_run_that_has_lost_all_its_nodes_goes_on_with_a_new_one(mixed: Corpus, alone: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    with ray_nodes(2) as nodes:
+    with ray_nodes(2, head_cpus=0) as nodes:
         running = start_held(mixed, output, tmp_path / "run", nodes)
         until(partial(nodes.busy_workers, 1), running)
         nodes.kill_raylet(1)
@@ -125,23 +135,51 @@ def test_nodes_come_and_go_during_a_run(mixed: Corpus, alone: Path, tmp_path: Pa
     assert any(str(receipt["node"]).endswith(new) for receipt in receipts(output) + receipts(output, "shards"))
 
 
-def test_without_a_cluster_there_is_one_for_the_run(mixed: Corpus, alone: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def ray_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where Ray of this test keeps its files, also which cluster this machine is part of: none so far."""
+    with TemporaryDirectory(prefix="ray-") as folder:  # a short name: Ray's sockets lie there
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        yield Path(folder)
+
+
+def nodes_of(output: Path) -> set[str]:
+    return {str(receipt["node"]).rpartition("/")[2] for receipt in receipts(output)}
+
+
+def test_without_a_cluster_there_is_one_for_the_run(
+    three_nodes: Nodes, ray_folder: Path, mixed: Corpus, alone: Path, tmp_path: Path
+) -> None:
+    """A cluster that was killed is none; others on this machine, which nobody has made it part of, are left alone."""
+    (ray_folder / "ray").mkdir()
+    (ray_folder / "ray" / "ray_current_cluster").write_text("127.0.0.1:1\n", encoding="utf-8")
     output = tmp_path / "out"
     running = start(mixed, output, tmp_path / "run", "--processes", "2")
     assert running.wait() == 0, running.errors  # and nothing of Ray outlives it
     assert running.errors == ""
+    assert nodes_of(output).isdisjoint(three_nodes.ids)
     require_equal(output, alone)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_in_order(
-    number: signal.Signals, three_nodes: Nodes, mixed: Corpus, alone: Path, tmp_path: Path
+def test_the_cluster_that_this_machine_is_part_of_is_used(
+    three_nodes: Nodes, ray_folder: Path, mixed: Corpus, alone: Path, tmp_path: Path
 ) -> None:
+    (ray_folder / "ray").mkdir()
+    (ray_folder / "ray" / "ray_current_cluster").write_text(three_nodes.address, encoding="utf-8")
+    output = tmp_path / "out"
+    running = start(mixed, output, tmp_path / "run")
+    assert running.wait() == 0, running.errors
+    assert nodes_of(output) <= set(three_nodes.ids)
+    require_equal(output, alone)
+
+
+def test_a_signal_stops_in_order(three_nodes: Nodes, mixed: Corpus, alone: Path, tmp_path: Path) -> None:
+    """SIGTERM, which Ray would take for itself."""
     output = tmp_path / "out"
     running = start_held(mixed, output, tmp_path / "run", three_nodes)
     running.wait_for_ranges(1)
-    running.signal(number)
-    assert running.wait() == 128 + number, running.errors
+    running.signal(signal.SIGTERM)
+    assert running.wait() == 128 + signal.SIGTERM, running.errors
     assert "the same command goes on" in running.errors.lower()
     again = start(mixed, output, tmp_path / "again", "--ray-address", three_nodes.address)
     assert again.wait() == 0, again.errors

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from inline import inline
 from runs import command, difference, leftovers, make_job, read_index, run_command
 
-from tokenization_worker import tokenize
+from tokenization_worker import range_work
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.commit import Disagreement
 from tokenization_worker.context import BuildTask
@@ -343,7 +343,7 @@ def test_a_range_with_a_dropped_file_in_its_middle_can_be_done_again(
     shards = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.npy")}
     for path in shards:
         path.unlink()
-    monkeypatch.setattr(tokenize, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(range_work, "BLOCK_BYTES", block_bytes)
     run("2")
     assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.npy")} == shards
 

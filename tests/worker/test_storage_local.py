@@ -191,24 +191,33 @@ def test_a_lock_file_that_is_removed_before_it_is_locked_guards_nothing(
             put(LocalStore(tmp_path), "a", b"x")
 
 
-def test_files_are_discarded_while_another_run_cleans_up(tmp_path: Path) -> None:
-    """The folder that takes discarded files comes and goes all the time."""
+def race_cleaners(root: Path, cleaners: int, work: Callable[[], None]) -> None:
+    """Run `work` while so many other runs clean up below `root`, again and again."""
     is_done = threading.Event()
 
     def clean_up() -> None:
         while not is_done.is_set():
-            LocalStore(tmp_path).close_scratch()
+            LocalStore(root).close_scratch()
 
-    def discard_many() -> None:
-        store = LocalStore(tmp_path)
+    def work_to_the_end() -> None:
         try:
-            for number in range(300):
-                put(store, f"{number}", b"x")
-                store.discard(f"{number}")
+            work()
         finally:
             is_done.set()
 
-    assert race([clean_up, discard_many]) == 2
+    assert race([*[clean_up] * cleaners, work_to_the_end]) == cleaners + 1
+
+
+def test_files_are_discarded_while_another_run_cleans_up(tmp_path: Path) -> None:
+    """The folder that takes discarded files comes and goes all the time."""
+
+    def discard_many() -> None:
+        store = LocalStore(tmp_path)
+        for number in range(300):
+            put(store, f"{number}", b"x")
+            store.discard(f"{number}")
+
+    race_cleaners(tmp_path, 1, discard_many)
     assert paths(LocalStore(tmp_path)) == []
 
 
@@ -217,21 +226,13 @@ def test_files_of_another_process_are_discarded_while_two_runs_clean_up(tmp_path
     names = [f"{number}" for number in range(2000)]
     for name in names:
         (tmp_path / name).write_bytes(b"x")
-    is_done = threading.Event()
-
-    def clean_up() -> None:
-        while not is_done.is_set():
-            LocalStore(tmp_path).close_scratch()
 
     def discard_many() -> None:
         store = LocalStore(tmp_path)
-        try:
-            for name in names:
-                store.discard(name)
-        finally:
-            is_done.set()
+        for name in names:
+            store.discard(name)
 
-    assert race([clean_up, clean_up, discard_many]) == 3
+    race_cleaners(tmp_path, 2, discard_many)
     assert paths(LocalStore(tmp_path)) == []
 
 

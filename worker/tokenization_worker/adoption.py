@@ -11,8 +11,10 @@ anything else                               a new plan, create-only: the loser o
 from __future__ import annotations
 
 from tokenization_worker import layout
-from tokenization_worker.api.keys import first_difference
-from tokenization_worker.commit import create_bytes
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.keys import first_difference, run_key
+from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.commit import create_bytes, create_or_read
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.formats import npy
@@ -21,6 +23,7 @@ from tokenization_worker.plan import Plan
 from tokenization_worker.planning import Prepared
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.source_file import SourceFile, first_file_difference, source_changed
+from tokenization_worker.storage.sources import has_pins, pins_of
 
 _PUT_BACK = "write to another output.uri; or put the field back; or, if the old output is not wanted, "
 
@@ -33,14 +36,18 @@ def read_plan(store: Store) -> Plan | None:
         return None
 
 
+def planned_pins(store: Store, job: TokenizationJob) -> dict[str, str]:
+    """The commits at which a plan of `job` that is there reads repositories: a branch that moved is no change."""
+    if not has_pins(resolve_data(job).source.uris):
+        return {}
+    plan = read_plan(store)
+    return pins_of(plan.files) if plan is not None and plan.run_key == run_key(job) else {}
+
+
 def write_plan(store: Store, plan: Plan) -> Plan:
     """Write the plan, or return the one that somebody else wrote first."""
-    if create_bytes(store, layout.PLAN, plan.to_bytes()):
-        return plan
-    found = read_plan(store)
-    if found is None:
-        return write_plan(store, plan)
-    return found
+    found = create_or_read(store, layout.PLAN, plan.to_bytes())
+    return plan if found is None else Plan.from_bytes(found, store.uri)
 
 
 def require_own_index(store: Store, index: Index, prepared: Prepared) -> None:
@@ -106,3 +113,9 @@ def refuse_foreign_files(store: Store, prepared: Prepared) -> None:
                 f"{store.uri}/{entry.path} has a name that output.path gives to shards, and there is no plan",
                 next_step="move it away, or write to another output.uri",
             )
+
+
+def probe_output(store: Store) -> None:
+    """Create and remove an object, so that an output where one of both is not permitted is refused now."""
+    create_bytes(store, layout.PROBE, b"")
+    store.delete(layout.PROBE)

@@ -36,10 +36,11 @@ class Assembly:
         self._streams = streams
         self._shard_tokens = shard_tokens
         # Files in order own runs of slices: slices [file_slice[f], file_slice[f + 1]).
-        self._file_slice = np.searchsorted(cut.slice_file, np.arange(n_files + 1)).tolist()
-        self._slice_range = (np.searchsorted(cut.range_slice, np.arange(len(cut.slice_file)), "right") - 1).tolist()
-        self._receipts: dict[int, RangeReceipt] = {}
-        self._position: dict[int, list[int]] = {}  # tokens of each range that lie before the next file
+        self._file_slice = np.searchsorted(cut.slice_file, np.arange(n_files + 1))
+        self._slice_range = (np.searchsorted(cut.range_slice, np.arange(len(cut.slice_file)), "right") - 1).astype("i4")
+        self._slices_missing = np.diff(self._file_slice)  # of each file: slices whose range has no receipt yet
+        self._receipts: dict[int, RangeReceipt] = {}  # of ranges that hold a piece of the next file or a later one
+        self._position: dict[int, list[int]] = {}  # tokens of each of these that lie before the next file
         self._next_file = 0
         self._n_files = n_files
         self._open: list[deque[Piece]] = [deque() for _ in range(streams.count)]
@@ -48,10 +49,12 @@ class Assembly:
         self.shard_counts = [0] * streams.count
 
     def add(self, receipt: RangeReceipt) -> list[ShardPlan]:
-        """Take one more receipt; returns the shards that can be built now."""
+        """Take one more range's receipt; returns the shards that can be built now."""
         self._receipts[receipt.range_id] = receipt
+        first, end = self._cut.range_slice[receipt.range_id : receipt.range_id + 2].tolist()
+        np.subtract.at(self._slices_missing, self._cut.slice_file[first:end], 1)
         plans: list[ShardPlan] = []
-        while self._next_file < self._n_files and self._is_complete(self._next_file):
+        while self._next_file < self._n_files and not self._slices_missing[self._next_file]:
             self._append(self._next_file)
             self._next_file += 1
             for stream in range(self._streams.count):
@@ -70,23 +73,22 @@ class Assembly:
     def _file_slices(self, file: int) -> Iterator[tuple[int, int]]:
         """(range, slice's number within the range) of the file's slices."""
         for i in range(self._file_slice[file], self._file_slice[file + 1]):
-            range_id = self._slice_range[i]
+            range_id = int(self._slice_range[i])
             yield range_id, i - int(self._cut.range_slice[range_id])
-
-    def _is_complete(self, file: int) -> bool:
-        return all(range_id in self._receipts for range_id, _ in self._file_slices(file))
 
     def _append(self, file: int) -> None:
         """Put the file's tokens at the end of its streams, unless one of its slices was not read."""
-        results = [(r, self._receipts[r].slices[i]) for r, i in self._file_slices(file)]
-        is_kept = all(result.is_read for _, result in results)
-        for range_id, result in results:
+        results = [(r, i, self._receipts[r].slices[i]) for r, i in self._file_slices(file)]
+        is_kept = all(result.is_read for _, _, result in results)
+        for range_id, number, result in results:
             # A slice that was read is in the segment even when another slice of its file was damaged.
             position = self._position.setdefault(range_id, [0] * self._streams.count)
             for stream, count in enumerate(result.tokens):
                 if is_kept and count:
                     self._append_piece(Piece(range_id, stream, position[stream], position[stream] + count))
                 position[stream] += count
+            if number == len(self._receipts[range_id].slices) - 1:
+                del self._position[range_id], self._receipts[range_id]
 
     def _append_piece(self, piece: Piece) -> None:
         self._open_tokens[piece.stream] += piece.end - piece.start
@@ -121,5 +123,5 @@ class Assembly:
         """All tokens of the ranges before this one are in planned shards."""
         needed = [pieces[0].range_id for pieces in self._open if pieces]
         if self._next_file < self._n_files:
-            needed.append(self._slice_range[self._file_slice[self._next_file]])
+            needed.append(int(self._slice_range[self._file_slice[self._next_file]]))
         return min(needed, default=len(self._cut.range_slice) - 1)

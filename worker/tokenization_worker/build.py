@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker import layout
+from tokenization_worker.carried import digest_metadata
 from tokenization_worker.commit import create_receipt, place
 from tokenization_worker.context import BuildTask
 from tokenization_worker.documents import DocumentsBuilder, ShardDocuments
@@ -78,7 +79,13 @@ class _ShardWork:
         """The shard at its name, its sidecar before it."""
         return self._place(self.path, self._write, self._is_same)
 
-    def _place(self, path: str, write: Callable[[Upload], None], is_same: Callable[[Entry], bool]) -> Entry:
+    def _place(
+        self,
+        path: str,
+        write: Callable[[Upload], None],
+        is_same: Callable[[Entry], bool],
+        metadata: Mapping[str, str] | None = None,
+    ) -> Entry:
         """`commit.place` by the rules of epochs.
 
         In a later epoch what is there may be a voided writer's, who is about to take it back: it is replaced even
@@ -91,6 +98,7 @@ class _ShardWork:
             is_same=lambda found: self._epoch == 0 and is_same(found),
             allow_replace=self._allow_replace,
             require_current=self._require_current,
+            metadata=metadata,
         )
 
     def _write(self, upload: Upload) -> None:
@@ -107,6 +115,7 @@ class _ShardWork:
             self._documents_path,
             lambda upload: upload.write(sidecar),
             lambda found: found.size == len(sidecar) and self._store.read(found.path) == sidecar,
+            digest_metadata(sidecar),
         )
 
     def _write_chunk(self, upload: Upload, chunk: NDArray[np.generic]) -> None:

@@ -8,9 +8,10 @@ the run. Only `place` replaces, one version, where its caller has the right to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, Self, TypeVar
 
+from tokenization_worker.carried import record_metadata
 from tokenization_worker.errors import TemporaryError, TokenizationError
 from tokenization_worker.records import dump_record, load_record, parsing
 from tokenization_worker.storage.base import (
@@ -22,6 +23,9 @@ from tokenization_worker.storage.base import (
     Upload,
 )
 
+_TRIES = 20
+"""What another writer made and took back between two calls is met once or twice, never so often."""
+
 
 class Disagreement(TokenizationError):
     """Two writers of one object produced different data: the job is not deterministic here."""
@@ -31,21 +35,33 @@ class Voided(TemporaryError):
     """This writer's epoch was voided: what it makes must not be seen."""
 
 
-def create_bytes(store: Store, path: str, data: bytes) -> bool:
+def create_bytes(store: Store, path: str, data: bytes, metadata: Mapping[str, str] | None = None) -> bool:
     """Create `path` with `data`; False where something is there already."""
-    return create_chunks(store, path, (data,))
+    return create_chunks(store, path, (data,), metadata)
 
 
-def create_chunks(store: Store, path: str, chunks: Iterable[bytes]) -> bool:
+def create_chunks(store: Store, path: str, chunks: Iterable[bytes], metadata: Mapping[str, str] | None = None) -> bool:
     """`create_bytes` for what is never held whole."""
     try:
         with store.upload(path) as upload:
             for chunk in chunks:
                 upload.write(chunk)
-            upload.commit()
+            upload.commit(metadata)
     except PreconditionFailed:
         return False
     return True
+
+
+def create_or_read(store: Store, path: str, data: bytes, metadata: Mapping[str, str] | None = None) -> bytes | None:
+    """Create `path` with `data` and return None, or return what is there."""
+    for _ in range(_TRIES):
+        if create_bytes(store, path, data, metadata):
+            return None
+        try:
+            return store.read(path)
+        except NotFound:
+            continue  # removed between the two calls: try again
+    raise _refused_for_nothing(store, path)
 
 
 def create_record(store: Store, path: str, record: dict[str, Any]) -> dict[str, Any]:
@@ -53,15 +69,10 @@ def create_record(store: Store, path: str, record: dict[str, Any]) -> dict[str, 
 
     Either way the result is what a reader of the file would get: plain JSON values.
     """
-    data = dump_record(record)
-    while not create_bytes(store, path, data):
-        try:
-            data = store.read(path)
-        except NotFound:
-            continue  # removed between the two calls: try again
-        break
+    mine = dump_record(record)
+    found = create_or_read(store, path, mine, record_metadata(mine))
     with parsing(store.uri, path):
-        return load_record(data)
+        return load_record(mine if found is None else found)
 
 
 class Receipt(Protocol):
@@ -109,6 +120,7 @@ def place(
     is_same: Callable[[Entry], bool],
     allow_replace: Callable[[], None],
     require_current: Callable[[], None] = lambda: None,
+    metadata: Mapping[str, str] | None = None,
 ) -> Entry:
     """Leave at `path` what `write` writes, and return its entry.
 
@@ -119,12 +131,13 @@ def place(
     is never true.
     """
     expect = MARK_ABSENT
-    while True:
+    tries = 0
+    while tries < _TRIES:
         try:
             with store.upload(path, expect=expect) as upload:
                 write(upload)
                 require_current()
-                entry = upload.commit()
+                entry = upload.commit(metadata)
                 try:
                     require_current()
                 except Voided:  # no other error: a run of the same epoch may rely on it already
@@ -137,11 +150,21 @@ def place(
             found = store.stat(path)
             if found is None:
                 expect = MARK_ABSENT
+                tries += 1
                 continue
             if is_same(found):
                 return found
             allow_replace()
             expect = found.version
+    raise _refused_for_nothing(store, path)
+
+
+def _refused_for_nothing(store: Store, path: str) -> TemporaryError:
+    return TemporaryError(
+        "StorageFailed",
+        f"{store.uri}/{path}: the store refused {_TRIES} times to create it because something is there, and nothing is",
+        next_step="start the same command again; what is done is kept",
+    )
 
 
 def place_bytes(store: Store, path: str, data: bytes, *, allow_replace: Callable[[], None]) -> Entry:

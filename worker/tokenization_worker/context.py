@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
 from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType
 from tokenization_worker.assembly import ShardPlan
-from tokenization_worker.readers.documents import FileSlice
+from tokenization_worker.readers.documents import FileSlice, Poison
 from tokenization_worker.splits import Streams
 
 NUMPY_DTYPES: dict[DType, np.dtype[np.unsignedinteger]] = {
@@ -20,7 +23,10 @@ NUMPY_DTYPES: dict[DType, np.dtype[np.unsignedinteger]] = {
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """A run's fixed facts. `dtype` is resolved, `engine` is the engine of `epoch`, `fingerprint` the
-    tokenizer's."""
+    tokenizer's.
+
+    Every task carries it: it is packed once in the driver, and unpacked once in a worker.
+    """
 
     data: DataSpec
     plan_id: str
@@ -42,11 +48,27 @@ class RunContext:
     def delimiter_position(self) -> DelimiterPosition:
         return self.data.tokenizer.delimiter_position
 
+    def __reduce__(self) -> tuple[Callable[[bytes], RunContext], tuple[bytes]]:
+        return _unpack, (_pack(self),)
+
+
+@lru_cache(maxsize=1)
+def _pack(context: RunContext) -> bytes:
+    return pickle.dumps([getattr(context, field.name) for field in fields(context)])
+
+
+@lru_cache(maxsize=1)
+def _unpack(packed: bytes) -> RunContext:
+    return RunContext(*pickle.loads(packed))
+
 
 @dataclass(frozen=True, slots=True)
 class TokenizeTask:
     """Tokenize one range. Files in `dropped` (file, outcome, detail) have a verdict already and are not
-    read.
+    read; documents in `poison`, each with its file, have one and are left out. `again`: its receipt is there, and
+    something that belongs to it is lost. `spent`: ranges whose segment no shard needs any more; they are deleted first.
+
+    `isolated`: the range has lost a worker, so that its documents are encoded in a process of their own.
     """
 
     context: RunContext
@@ -54,6 +76,10 @@ class TokenizeTask:
     slices: tuple[FileSlice, ...]
     stored_bytes: int
     dropped: tuple[tuple[int, str, str], ...] = ()
+    poison: tuple[tuple[int, Poison], ...] = ()
+    again: bool = False
+    isolated: bool = False
+    spent: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +88,7 @@ class BuildTask:
 
     `segment_digests` and `slice_files` have one entry per piece of the shard: the digest of the segment in
     its range's receipt, and the file of each of the range's slices. `repair`: the shard that is there is
-    damaged and may be replaced.
+    damaged and may be replaced. `spent`: as for `TokenizeTask`.
     """
 
     context: RunContext
@@ -70,3 +96,4 @@ class BuildTask:
     segment_digests: tuple[str, ...]
     slice_files: tuple[tuple[int, ...], ...]
     repair: bool = False
+    spent: tuple[int, ...] = ()

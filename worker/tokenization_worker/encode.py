@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.errors import SpecError, TokenizationError
-from tokenization_worker.tokenizers.base import Encoded, Engine
+from tokenization_worker.tokenizers.base import Encoded, Engine, KillsEngine
 from tokenization_worker.tokenizers.sample import is_sampled
 
 
@@ -49,7 +49,7 @@ class Encoder:
         """Tokens of `texts`; `positions` and `files` i64[n_docs] say where each one stands in the source.
 
         Raises `EngineMismatch` with the number of the document, and `SpecError("TokenizerUnsafe")` if the
-        delimiter came out of ordinary text.
+        delimiter came out of ordinary text. An isolated engine raises `KillsEngine`, with the same number.
         """
         encoded = self.engine.encode(texts)
         self._check_ids(texts, encoded)
@@ -97,7 +97,10 @@ class Encoder:
     def _compare(self, document: int, texts: Sequence[str], encoded: Encoded) -> None:
         start = int(encoded.ends[document - 1]) if document else 0
         found = encoded.ids[start : int(encoded.ends[document])]
-        expected = self.reference.encode([texts[document]]).ids
+        try:
+            expected = self.reference.encode([texts[document]]).ids
+        except KillsEngine as kill:
+            raise KillsEngine(document, kill.detail) from kill
         if not np.array_equal(found, expected):
             raise EngineMismatch(document, found.tolist(), expected.tolist())
 

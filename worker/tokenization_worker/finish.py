@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +18,7 @@ from tokenization_worker import layout
 from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
 from tokenization_worker.api.resolve import RunLimits
-from tokenization_worker.commit import Disagreement, create_bytes, place_bytes
+from tokenization_worker.commit import Disagreement, create_or_read, place_bytes
 from tokenization_worker.context import RunContext
 from tokenization_worker.epochs import current_epoch, require_current, seal_epoch
 from tokenization_worker.errors import TemporaryError
@@ -26,16 +27,16 @@ from tokenization_worker.index import FORMAT_VERSION, Index, read_index
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.proof import Digest, begin_digest, find_changed_shards
-from tokenization_worker.quarantine import read_range_list
+from tokenization_worker.quarantine import read_range_lists
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.documents import FileOutcome
+from tokenization_worker.readers.documents import FileOutcome, Reason
 from tokenization_worker.receipts import ShardReceipt
 from tokenization_worker.records import dump_json
 from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.storage.listing import delete_all
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.totals import (
     FileTotals,
-    LinesBefore,
     Totals,
     add_up,
     add_up_files,
@@ -48,7 +49,7 @@ def commit(
     store: Store, plan: Plan, context: RunContext, ledger: Ledger, tokenizer: Tokenizer, limits: RunLimits
 ) -> Index:
     """Check everything and write the index; returns the one that is there. Needs a complete ledger."""
-    files, lines_before = add_up_files(plan, ledger, context.streams.count)
+    files = add_up_files(plan, ledger, context.streams.count)
     totals = add_up(files)
     check_limits(store, totals, limits.max_quarantined, context.epoch)
     shards = _ordered_shards(context, ledger)
@@ -60,11 +61,11 @@ def commit(
     content = _describe(plan, context, tokenizer, totals, shards)
     digest = begin_digest(content)
     files_digest = sha256()
-    unusable = _quarantine_rows(store, plan, context, ledger, files, lines_before)
+    unusable = _quarantine_rows(store, plan, context, ledger, files)
     tables = {
         layout.SHARDS_TABLE: _pack(map(_shard_row, shards), digest),
         layout.QUARANTINE_TABLE: _pack(unusable, digest),
-        layout.FILES_TABLE: _pack((_file_row(plan, i, item) for i, item in enumerate(files)), files_digest),
+        layout.FILES_TABLE: _pack((_file_row(plan, number, files) for number in range(len(plan.files))), files_digest),
     }
     for path, packed in tables.items():
         place_bytes(store, path, packed, allow_replace=lambda: require_current(store, context.epoch))
@@ -74,7 +75,7 @@ def commit(
         "run": _describe_run(store, plan, context, ledger, tokenizer) | {"filesDigest": files_digest.hexdigest()},
     }
     seal_epoch(store, context.epoch)
-    if not create_bytes(store, layout.INDEX, dump_json(index)):
+    if create_or_read(store, layout.INDEX, dump_json(index)) is not None:
         found = read_index(store)
         if found is None or found["dataKey"] != plan.data_key or found["digest"] != index["digest"]:
             raise Disagreement(
@@ -115,9 +116,8 @@ def _remove_voided_shards(store: Store, context: RunContext, shards: list[ShardR
     ours = {shard.path for shard in shards} | {layout.documents_path(shard.split, shard.index) for shard in shards}
     matcher = layout.shard_matcher(template, npy.SUFFIX, [split.name for split in context.data.output.splits])
     for prefix, is_shard in ((layout.static_prefix(template), True), (layout.DOCUMENTS, False)):
-        for entry in list(store.list(prefix)):
-            if entry.path not in ours and (not is_shard or matcher.fullmatch(entry.path)):
-                store.delete(entry.path)
+        entries = (entry for entry in store.list(prefix) if entry.path not in ours)
+        delete_all(store, [entry for entry in entries if not is_shard or matcher.fullmatch(entry.path)])
 
 
 def _shard_row(shard: ShardReceipt) -> dict[str, Any]:
@@ -137,36 +137,35 @@ def _shard_row(shard: ShardReceipt) -> dict[str, Any]:
 def _file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
     source = plan.files[number]
     row: dict[str, Any] = {"uri": source.uri, "size": source.size, "version": source.version}
-    if not totals.is_read:
+    if source.pin:
+        row["pin"] = source.pin
+    if number in totals.dropped:
+        outcome, detail = totals.dropped[number]
         nothing = {"read": None, "documents": None, "tokens": None, "quarantined": None}
-        return row | {"outcome": totals.outcome, "detail": totals.detail} | nothing
-    quarantined = totals.quarantined.total() if totals.quarantined else 0
+        return row | {"outcome": outcome, "detail": detail} | nothing
+    quarantined = totals.quarantined[number].total() if number in totals.quarantined else 0
+    documents = totals.documents[number].tolist()
     return row | {
-        "outcome": totals.outcome,
+        "outcome": FileOutcome.READ,
         "detail": "",
-        "read": sum(totals.documents) + quarantined,
-        "documents": totals.documents,
-        "tokens": totals.tokens,
+        "read": sum(documents) + quarantined,
+        "documents": documents,
+        "tokens": totals.tokens[number].tolist(),
         "quarantined": quarantined,
     }
 
 
 def _quarantine_rows(
-    store: Store,
-    plan: Plan,
-    context: RunContext,
-    ledger: Ledger,
-    files: list[FileTotals],
-    lines_before: LinesBefore,
+    store: Store, plan: Plan, context: RunContext, ledger: Ledger, files: FileTotals
 ) -> Iterator[dict[str, Any]]:
     """All unusable documents of files that were read, in source order, with line numbers."""
-    for range_id in range(plan.n_ranges):
-        digest = ledger.ranges[range_id].quarantine_digest
-        for row in read_range_list(store, context.epoch, range_id, digest):
-            if files[row["file"]].is_read:
-                number = row.pop("slice")
-                row["record"] += lines_before[range_id, number] + 1
-                yield row
+    digests = ((range_id, ledger.ranges[range_id].quarantine_digest) for range_id in range(plan.n_ranges))
+    lists = ((range_id, digest) for range_id, digest in digests if digest)
+    for range_id, row in read_range_lists(store, context.epoch, lists):
+        if row["file"] not in files.dropped:
+            first_slice = int(plan.cut.range_slice[range_id])
+            row["record"] += int(files.records_before[first_slice + row.pop("slice")]) + 1
+            yield row
 
 
 def _json_line(row: dict[str, Any]) -> bytes:
@@ -230,7 +229,19 @@ def _describe_run(
         "libraries": tokenizer.libraries,
         "tokenizer": _tokenizer_source(context.data.tokenizer),
         "epochs": _voided_epochs(store),
+        "poison": list(_poison_entries(plan, ledger)),
     }
+
+
+def _poison_entries(plan: Plan, ledger: Ledger) -> Iterator[dict[str, Any]]:
+    """The documents that were left out because they kill their worker, in source order; not those of dropped files."""
+    receipts = [ledger.ranges[range_id] for range_id in range(plan.n_ranges)]
+    dropped = {result.file for receipt in receipts for result in receipt.slices if not result.is_read}
+    for receipt in receipts:
+        for result in receipt.slices:
+            if result.file not in dropped:
+                for item in result.poison:
+                    yield {"uri": plan.files[result.file].uri, "reason": Reason.KILLS_WORKER.value} | asdict(item)
 
 
 def _voided_epochs(store: Store) -> list[dict[str, Any]]:

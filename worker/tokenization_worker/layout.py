@@ -15,6 +15,7 @@ PROBE = OWN + "probe"
 EPOCHS = OWN + "epochs/"
 LEDGER = OWN + "ledger/"
 VERDICTS = OWN + "files/"
+POISON = OWN + "poison/"
 DOCUMENTS = OWN + "documents/"
 QUARANTINE_TABLE = OWN + "quarantine.jsonl.zst"
 FILES_TABLE = OWN + "files.jsonl.zst"
@@ -51,6 +52,10 @@ def shard_receipt_path(epoch: int, split: str, index: int) -> str:
 
 def verdict_path(file: int) -> str:
     return f"{VERDICTS}{file:08d}.json"
+
+
+def poison_path(file: int, position: int) -> str:
+    return f"{POISON}{file:08d}-{position:016d}.json"
 
 
 def documents_path(split: str, index: int) -> str:

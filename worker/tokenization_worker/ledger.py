@@ -5,19 +5,21 @@ Reading it is the whole of "resume": every start lists the receipts and does wha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import add
+from typing import Any, TypeVar
 
 from tokenization_worker import layout
 from tokenization_worker.errors import ChangedError
+from tokenization_worker.listed import NUMBER, RECORD, list_ours, read_ours
 from tokenization_worker.plan import Plan
+from tokenization_worker.poison import read_poison
+from tokenization_worker.readers.documents import Poison
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
-from tokenization_worker.records import load_record, parsing
 from tokenization_worker.storage.base import Store
-
-_NUMBER = r"[0-9]{8,}"
-_RECORD = rf"{_NUMBER}\.json"
+from tokenization_worker.storage.listing import delete_all
 
 
 @dataclass(slots=True)
@@ -25,7 +27,8 @@ class Ledger:
     """What is done in one epoch.
 
     `segments`: ranges whose segment is there. `lost_lists`: ranges whose quarantine list is not there, although
-    their receipt names one. `verdicts`: of damaged files, file -> (outcome, detail).
+    their receipt names one. `verdicts`: of damaged files, file -> (outcome, detail). `poison`: documents that kill
+    their worker, file -> they.
     """
 
     ranges: dict[int, RangeReceipt] = field(default_factory=dict)
@@ -33,54 +36,70 @@ class Ledger:
     segments: set[int] = field(default_factory=set)
     lost_lists: set[int] = field(default_factory=set)
     verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
+    poison: dict[int, tuple[Poison, ...]] = field(default_factory=dict)
 
 
 def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
     """Everything recorded for `plan` in `epoch`."""
     ledger = Ledger()
-    for path in _list_ours(store, f"{layout.LEDGER}{epoch}/ranges/", _RECORD):
-        with parsing(store.uri, path):
-            receipt = RangeReceipt.from_dict(_load(store, path, plan))
+    ranges = [f"{range_id:08d}" for range_id in range(plan.n_ranges)]
+    for receipt in _read(store, plan, f"{layout.LEDGER}{epoch}/ranges/", RECORD, ranges, RangeReceipt):
         ledger.ranges[receipt.range_id] = receipt
-    lists = {entry.path for entry in store.list(layout.quarantine_prefix(epoch))}  # after the receipts: they come later
+    lists = set(list_ours(store, layout.quarantine_prefix(epoch), ".*", ranges))  # after the receipts: they come later
     for range_id, receipt in ledger.ranges.items():
         digest = receipt.quarantine_digest
         if digest and layout.quarantine_path(epoch, range_id, digest) not in lists:
             ledger.lost_lists.add(range_id)
-    for path in _list_ours(store, f"{layout.LEDGER}{epoch}/shards/", f"[^/]+/{_RECORD}"):
-        with parsing(store.uri, path):
-            shard = ShardReceipt.from_dict(_load(store, path, plan))
+    shards = list(_possible_shards(plan, ledger))
+    for shard in _read(store, plan, f"{layout.LEDGER}{epoch}/shards/", f"[^/]+/{RECORD}", shards, ShardReceipt):
         ledger.shards[shard.split, shard.index] = shard
-    for path in _list_ours(store, layout.segments_prefix(epoch), _NUMBER):
+    for path in list_ours(store, layout.segments_prefix(epoch), NUMBER, ranges):
         ledger.segments.add(int(path.rpartition("/")[2]))
-    for path in _list_ours(store, layout.VERDICTS, _RECORD):
-        with parsing(store.uri, path):
-            verdict = load_record(store.read(path))
-            ledger.verdicts[verdict["file"]] = (verdict["outcome"], verdict["detail"])
+    for file, outcome, detail in read_ours(store, layout.VERDICTS, RECORD, ("",), _verdict):
+        ledger.verdicts[file] = (outcome, detail)
+    ledger.poison = read_poison(store)
     return ledger
 
 
-def _list_ours(store: Store, prefix: str, pattern: str) -> Iterator[str]:
-    """Paths below `prefix` whose rest is one of our names: not what a file manager or NFS leaves beside them."""
-    ours = re.compile(re.escape(prefix) + pattern)
-    return (entry.path for entry in store.list(prefix) if ours.fullmatch(entry.path))
+R = TypeVar("R", RangeReceipt, ShardReceipt)
 
 
-def _load(store: Store, path: str, plan: Plan) -> dict[str, object]:
-    record: dict[str, object] = load_record(store.read(path))
-    if record["plan_id"] != plan.plan_id:
-        raise ChangedError(
-            "OutputConflict",
-            f"{store.uri}/{path} belongs to plan {record['plan_id']}, expected {plan.plan_id}",
-            next_step="the ledger was mixed up by hand: write to another output.uri",
-        )
-    return record
+def _read(store: Store, plan: Plan, folder: str, pattern: str, names: list[str], kind: type[R]) -> Iterator[R]:
+    """The receipts below `folder`, all of `plan`."""
+
+    def make(path: str, record: dict[str, Any]) -> R:
+        if record["plan_id"] != plan.plan_id:
+            raise ChangedError(
+                "OutputConflict",
+                f"{store.uri}/{path} belongs to plan {record['plan_id']}, expected {plan.plan_id}",
+                next_step="the ledger was mixed up by hand: write to another output.uri",
+            )
+        return kind.from_dict(record)
+
+    return read_ours(store, folder, pattern, names, make)
+
+
+def _verdict(path: str, record: dict[str, Any]) -> tuple[int, str, str]:
+    del path
+    return record["file"], record["outcome"], record["detail"]
+
+
+def _possible_shards(plan: Plan, ledger: Ledger) -> Iterator[str]:
+    """Split and number of every shard that the ledger's ranges may have filled: a listing needs to know names."""
+    tokens: list[int] = []
+    for receipt in ledger.ranges.values():
+        for result in receipt.slices:
+            tokens = list(map(add, tokens or repeat(0), result.tokens))
+    output = plan.data["output"]
+    counts = [total // output["shards"]["tokens"] + 1 for total in tokens]  # of each stream
+    for number, split in enumerate(output["splits"] if counts else ()):
+        count = counts[number] if len(counts) > 1 else min(counts[0], split["shards"] or counts[0])
+        yield from (f"{split['name']}/{index:08d}" for index in range(count))
 
 
 def remove_scratch(store: Store) -> None:
     """Delete all segments and what dead writers left; nothing of the dataset or the ledger."""
     n_epochs = sum(1 for _ in store.list(layout.EPOCHS))
     for epoch in range(n_epochs):
-        for entry in list(store.list(layout.segments_prefix(epoch))):
-            store.delete(entry.path)
+        delete_all(store, list(store.list(layout.segments_prefix(epoch))))
     store.close_scratch()

@@ -6,10 +6,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tokenization_worker import layout
-from tokenization_worker.adoption import read_plan, refuse_foreign_files, require_own_index, require_own_plan
+from tokenization_worker.adoption import (
+    planned_pins,
+    probe_output,
+    read_plan,
+    refuse_foreign_files,
+    require_own_index,
+    require_own_plan,
+)
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.arguments import require_processes
-from tokenization_worker.commit import create_bytes
 from tokenization_worker.epochs import current_epoch
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.events import Watcher, ignore
@@ -20,6 +27,7 @@ from tokenization_worker.plan import Plan, read_naming
 from tokenization_worker.planning import Prepared, make_plan_of, prepare, require_room, require_shards
 from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.base import Entry, NotFound, Store
+from tokenization_worker.storage.listing import delete_all
 from tokenization_worker.storage.local import map_os_errors
 from tokenization_worker.storage.open import open_store, plain_path, scheme_of
 from tokenization_worker.storage.scratch import SCRATCH, has_live_writers
@@ -67,8 +75,8 @@ def make_plan(job: TokenizationJob, processes: int | None = None) -> Plan:
 
 def look_ahead(job: TokenizationJob, processes: int | None = None, watch: Watcher = ignore) -> Outlook:
     """Everything the plan phase can tell or refuse; raises what `run_job` would raise before it works."""
-    prepared = prepare(job, watch)
-    store = open_store(prepared.data.output.uri)
+    store = open_store(resolve_data(job).output.uri)
+    prepared = prepare(job, watch, planned_pins(store, job))
     there = _what_is_there(store, prepared, watch)
     slots = processes or default_processes()
     plan = make_plan_of(prepared, slots)
@@ -126,8 +134,7 @@ def _probe(store: Store) -> None:
     with map_os_errors("look at", store.uri):
         missing = [folder for folder in folders if not folder.exists()]
     try:
-        create_bytes(store, layout.PROBE, b"")
-        store.delete(layout.PROBE)
+        probe_output(store)
         store.close_scratch()
     finally:
         for folder in missing:
@@ -137,7 +144,10 @@ def _probe(store: Store) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutputState:
-    """How far the run at an output is. `phase`: Empty, Running, Interrupted or Complete."""
+    """How far the run at an output is. `phase`: Empty, Running, Interrupted or Complete.
+
+    `poison`: documents that were found to kill their worker.
+    """
 
     uri: str
     phase: str
@@ -151,6 +161,7 @@ class OutputState:
     source_bytes: int = 0
     quarantined: int = 0
     files_dropped: int = 0
+    poison: int = 0
     next_step: str = ""
 
 
@@ -197,6 +208,7 @@ def look_at_output(uri: str) -> OutputState:
         source_bytes=sum(receipt.source_bytes for receipt in ledger.ranges.values()),
         quarantined=sum(sum(result.quarantined.values()) for result in results),
         files_dropped=len({result.file for result in results if not result.is_read}),
+        poison=sum(map(len, ledger.poison.values())),
         next_step=next_step,
     )
 
@@ -236,14 +248,13 @@ def clean_output(uri: str, *, dry_run: bool) -> Cleaned:
         )
     naming = read_naming(store.read(layout.PLAN))
     entries = [] if naming is None else _shards(store, *naming)
-    own = [entry for entry in store.list(layout.OWN) if entry.path not in {e.path for e in entries}]
-    # The plan goes last: until then a second `clean` knows what is ours.
-    own.sort(key=lambda entry: entry.path == layout.PLAN)
+    shards = {entry.path for entry in entries}
+    own = [entry for entry in store.list(layout.OWN) if entry.path not in shards]
     tables = [entry for entry in [store.stat(layout.SHARDS_TABLE)] if entry is not None]
     removed = [*entries, *tables, *own]
     if not dry_run:
-        for entry in removed:
-            store.delete(entry.path)
+        delete_all(store, [entry for entry in removed if entry.path != layout.PLAN])
+        store.delete(layout.PLAN)  # last: until then a second `clean` knows what is ours
         store.close_scratch()
         _remove_empty_folders(store, removed)
     return Cleaned(removed, shards_stay=naming is None)

@@ -4,7 +4,7 @@ Held as arrays, because a corpus may have a million files and ranges. A **slice*
 **range** is a run of consecutive slices. Slices follow the order of files, so ranges do too.
 
 Bytes: magic, u64 header length, header (JSON), then the sections that the header lists: `files` (zstd JSONL
-of uri, size, version, kind), and the little-endian arrays of `Cut`.
+of uri, size, version, kind, and the commit where the file is in a repository), and the little-endian arrays of `Cut`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Plan:
         file = int(self.cut.slice_file[i])
         source = self.files[file]
         start, end = int(self.cut.slice_start[i]), int(self.cut.slice_end[i])
-        return FileSlice(file, source.uri, source.size, source.version, start, end, self.kinds[file])
+        return FileSlice(file, source.uri, source.size, source.version, start, end, self.kinds[file], source.pin)
 
     def to_bytes(self) -> bytes:
         sections = {"files": zstd.compress(b"".join(self._file_lines()))}
@@ -104,7 +104,8 @@ class Plan:
     def _file_lines(self) -> Iterator[bytes]:
         for file, kind in zip(self.files, self.kinds, strict=True):
             names = None if kind is None else [kind.format, kind.compression]
-            yield orjson.dumps([file.uri, file.size, file.version, names]) + b"\n"
+            pin = [file.pin] if file.pin else []
+            yield orjson.dumps([file.uri, file.size, file.version, names, *pin]) + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes, uri: str) -> Plan:
@@ -135,8 +136,8 @@ class Plan:
             data_key=header["dataKey"],
             run_key=header["runKey"],
             data=header["data"],
-            files=tuple(SourceFile(uri, size, version) for uri, size, version, _ in rows),
-            kinds=tuple(None if names is None else _kind(*names) for *_, names in rows),
+            files=tuple(SourceFile(uri, size, version, *pin) for uri, size, version, _, *pin in rows),
+            kinds=tuple(None if names is None else _kind(*names) for _, _, _, names, *_ in rows),
             cut=Cut(**arrays),
         )
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tokenization_worker.api.data import DataSpec, DType, SourceFormat
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import canonical_data, data_key, plan_id, run_key
 from tokenization_worker.api.resolve import RunLimits, resolve_data, resolve_limits
-from tokenization_worker.context import NUMPY_DTYPES
 from tokenization_worker.errors import DataError, SpecError, TemporaryError
+from tokenization_worker.estimate import SAMPLE_BYTES, Estimate, choose_samples, estimate
 from tokenization_worker.events import Warned, Watcher, ignore
 from tokenization_worker.formats import npy
 from tokenization_worker.layout import INDEX, SHARDS_TABLE, require_number_fits, shard_path
+from tokenization_worker.parallel import LookAhead, map_at_once
 from tokenization_worker.plan import Plan
 from tokenization_worker.ranges import Inside, choose_range_bytes, cut_files
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome, ReadOptions
@@ -30,16 +30,13 @@ from tokenization_worker.readers.kinds import kind_of_source, may_be_empty
 from tokenization_worker.readers.open import record_separator
 from tokenization_worker.readers.parquet import parquet_row_groups
 from tokenization_worker.readers.records import can_cut
+from tokenization_worker.readers.sizes import estimate_content_bytes
 from tokenization_worker.splits import Streams
-from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.base import ByteReader, Store
 from tokenization_worker.storage.source_file import SourceFile
-from tokenization_worker.storage.sources import list_source, open_source, selects
+from tokenization_worker.storage.sources import connections_to, list_source, open_file, selects
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
-
-SAMPLED_FILES = 16
-SAMPLE_BYTES = 32 << 10
-"""Of decompressed text from each sampled file: half a megabyte in all takes about 35 ms with the reference engine."""
 
 _WRONG_FIELD = {"MissingText", "WrongTextType", "NotAnObject"}
 _WRONG_FORMAT = _WRONG_FIELD | {"InvalidJson"}
@@ -49,19 +46,6 @@ _FEW_RECORDS = 3
 
 _DOUBT_BYTES = 1 << 20
 """Of each sampled file, read before a source is refused: bad lines may come first, and good ones after them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """From a sample of the source. `source_bytes`: decompressed; `seconds`: the sample's encoding time,
-    scaled to all of it, on one core with the reference engine."""
-
-    tokens: int
-    source_bytes: int
-    shard_bytes: int
-    reference_seconds: float
-    bytes_per_token: float
-    sampled_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +68,15 @@ class Prepared:
         return sum(file.size for file in self.files)
 
 
-def prepare(job: TokenizationJob, watch: Watcher = ignore) -> Prepared:
-    """Look at source and tokenizer. Raises `SpecError` for anything a retry cannot mend."""
+def prepare(job: TokenizationJob, watch: Watcher = ignore, pins: Mapping[str, str] | None = None) -> Prepared:
+    """Look at source and tokenizer; `pins`: the commits of a plan that is there.
+
+    Raises `SpecError` for anything a retry cannot mend.
+    """
     data, limits = resolve_data(job), resolve_limits(job)
     tokenizer = load_tokenizer(data.tokenizer)
     dtype = resolve_dtype(data.output.dtype, tokenizer.vocab_size)
-    files = tuple(list_source(data.source.uris))
+    files = tuple(list_source(data.source.uris, pins))
     _refuse_output_in_source(data, files)
     _warn_of_empty(files, data.source.format, watch)
     samples = _sample(data, limits, files, watch)
@@ -106,7 +93,7 @@ def prepare(job: TokenizationJob, watch: Watcher = ignore) -> Prepared:
         canonical=canonical,
         data_key=data_key(canonical, ((file.uri, file.size, file.version) for file in files)),
         run_key=run_key(job),
-        estimate=_estimate(tokenizer, dtype, files, samples),
+        estimate=estimate(tokenizer, dtype, files, samples),
     )
 
 
@@ -156,11 +143,15 @@ def _sample(
     data: DataSpec, limits: RunLimits, files: tuple[SourceFile, ...], watch: Watcher
 ) -> list[tuple[SourceFile, HeadSample]]:
     """The heads of a few files, spread over the source; the first file's fields must be right."""
-    step = max(1, len(files) // SAMPLED_FILES)
     options = ReadOptions.of(data)
+    sampled = choose_samples(files)
+    heads = map_at_once(
+        lambda file: read_head(file.uri, file.size, options, SAMPLE_BYTES, _opener(file)),
+        sampled,
+        connections_to(data.source.uris),
+    )
     samples = []
-    for number, file in enumerate(files[::step][:SAMPLED_FILES]):
-        head = read_head(file.uri, file.size, options, SAMPLE_BYTES, open_source)
+    for number, (file, head) in enumerate(zip(sampled, heads, strict=True)):
         problem = _problem(data, file, head)
         if problem is not None:
             if number == 0 and not limits.max_corrupt_files.allowed(len(files)):
@@ -182,7 +173,7 @@ def _refuse_unusable(
     if unknown or not set(rejected) <= _WRONG_FORMAT or (rejected.total() < _FEW_RECORDS and not is_array):
         return
     options = ReadOptions.of(data)
-    if any(read_head(file.uri, file.size, options, _DOUBT_BYTES, open_source).texts for file, _ in heads):
+    if any(read_head(file.uri, file.size, options, _DOUBT_BYTES, _opener(file)).texts for file, _ in heads):
         return
     file, head = next((file, head) for file, head in heads if head.rejected or head.is_array)
     found = f" ({', '.join(sorted(rejected))})" if rejected else ""
@@ -229,51 +220,13 @@ def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | 
     )
 
 
-def _estimate(
-    tokenizer: Tokenizer, dtype: DType, files: tuple[SourceFile, ...], samples: list[tuple[SourceFile, HeadSample]]
-) -> Estimate:
-    """Scale each sample to the files between it and the next one."""
-    step = max(1, len(files) // SAMPLED_FILES)
-    tokens = source_bytes = text_bytes = seconds = 0.0
-    for number, (_, head) in enumerate(samples):
-        if not head.stored_bytes:
-            continue
-        first = number * step
-        last = first + step if number + 1 < len(samples) else len(files)
-        scale = sum(file.size for file in files[first:last]) / head.stored_bytes
-        texts, share = _shorten(head.texts, SAMPLE_BYTES)
-        started = time.perf_counter()
-        ids = tokenizer.reference.encode(texts).ids if texts else ()
-        seconds += (time.perf_counter() - started) * scale / share
-        tokens += (len(ids) / share + (len(head.texts) if tokenizer.delimiter_id is not None else 0)) * scale
-        source_bytes += head.source_bytes * scale
-        text_bytes += sum(len(text.encode()) for text in texts) * scale / share
-    return Estimate(
-        tokens=round(tokens),
-        source_bytes=round(source_bytes),
-        shard_bytes=round(tokens * NUMPY_DTYPES[dtype].itemsize),
-        reference_seconds=seconds,
-        bytes_per_token=text_bytes / tokens if tokens else 0.0,
-        sampled_bytes=sum(head.source_bytes for _, head in samples),
-    )
-
-
-def _shorten(texts: list[str], most: int) -> tuple[list[str], float]:
-    """The first `most` characters of the texts, and what share of all characters that is."""
-    kept, room = [], most
-    for text in texts:
-        kept.append(text[:room])
-        room -= len(kept[-1])
-        if room <= 0:
-            break
-    total = sum(map(len, texts))
-    return kept, sum(map(len, kept)) / total if total else 1.0
-
-
 def make_plan_of(prepared: Prepared, slots: int | None) -> Plan:
     """Cut the files. `slots`: processes that ranges should keep busy; None: take rangeBytes as it is."""
     range_bytes = choose_range_bytes(prepared.limits.range_bytes, prepared.stored_bytes, slots)
-    cut, kinds = cut_files(prepared.files, range_bytes, _looker(prepared.data))
+    large = [file for file in prepared.files if file.size > range_bytes]
+    at_once = connections_to(prepared.data.source.uris)
+    with LookAhead(_looker(prepared.data), large, at_once) as look_inside:
+        cut, kinds = cut_files(prepared.files, range_bytes, look_inside)
     return Plan(
         plan_id=plan_id(prepared.data_key, cut.digest()),
         data_key=prepared.data_key,
@@ -289,21 +242,29 @@ def _looker(data: DataSpec) -> Callable[[SourceFile], Inside]:
     options = ReadOptions.of(data)
 
     def look_inside(file: SourceFile) -> Inside:
-        kind = kind_of_source(file.uri, file.size, options.format, open_source)
+        kind = kind_of_source(file.uri, file.size, options.format, _opener(file))
         if kind is None:  # damaged: the reader will say how
             return Inside(None)
         if kind.format is SourceFormat.PARQUET:
             return Inside(kind, row_groups=_row_group_bytes(file))
         separator = record_separator(kind.format, options)
-        plain = kind.compression is Compression.NONE
-        return Inside(kind, cuttable=plain and separator is not None and can_cut(separator))
+        if separator is None or not can_cut(separator):
+            return Inside(kind)
+        if kind.compression is Compression.NONE:
+            return Inside(kind, cuttable=True)
+        size = estimate_content_bytes(file.uri, file.size, kind.compression, _opener(file))
+        return Inside(kind, content_bytes=size)
 
     return look_inside
 
 
+def _opener(file: SourceFile) -> Callable[[str], ByteReader]:
+    return lambda _: open_file(file)
+
+
 def _row_group_bytes(file: SourceFile) -> tuple[int, ...]:
     """Stored bytes of each row group; none for a damaged footer, which the reader will describe."""
-    stream = open_source(file.uri)
+    stream = open_file(file)
     try:
         return tuple(group.stored_bytes for group in parquet_row_groups(stream))
     except DamagedFile:

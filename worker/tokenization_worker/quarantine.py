@@ -8,24 +8,27 @@ and read in chunks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
 from typing import Any, Self
 
+import google_crc32c
 import orjson
 
 from tokenization_worker import layout
 from tokenization_worker.commit import create_chunks
 from tokenization_worker.errors import DataError, TemporaryError
+from tokenization_worker.parallel import map_at_once
 from tokenization_worker.readers.documents import FileSlice, Rejected
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.temporary import map_temporary_errors
 
 _IN_MEMORY_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
+_SHORT_BYTES = 256 << 10
 
 
 class QuarantineList:
@@ -89,6 +92,32 @@ class QuarantineList:
                 yield chunk
 
 
+def read_range_lists(
+    store: Store, epoch: int, digests: Iterable[tuple[int, str]]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(range, row) of many ranges' lists, named by (range, digest); each range's as from `read_range_list`.
+
+    Most lists are short and come in two calls each, many at once.
+    """
+
+    def fetch(named: tuple[int, str]) -> tuple[int, str, bytes | None]:
+        return *named, _read_short_list(store, epoch, *named)
+
+    for range_id, digest, short in map_at_once(fetch, digests, store.connections):
+        rows = read_range_list(store, epoch, range_id, digest) if short is None else map(orjson.loads, _lines([short]))
+        for row in rows:
+            yield range_id, row
+
+
+def _read_short_list(store: Store, epoch: int, range_id: int, digest: str) -> bytes | None:
+    """The list whole and as it was written; None where it is long, or anything is wrong with it."""
+    try:
+        data = store.read_range(layout.quarantine_path(epoch, range_id, digest), 0, _SHORT_BYTES + 1)
+    except NotFound:
+        return None
+    return data if len(data) <= _SHORT_BYTES and sha256(data).hexdigest()[:32] == digest else None
+
+
 def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Iterator[dict[str, Any]]:
     """The rows of one range's list; raises `TemporaryError` if it is gone, `DataError` if it is another one.
 
@@ -113,17 +142,27 @@ def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Ite
 
 
 def _stored_chunks(store: Store, path: str, digest: str) -> Iterator[bytes]:
-    """The list as it is stored; raises `DataError` at its end if it has another digest."""
+    """The list as it is stored; raises at its end if it has another digest: `TemporaryError` where the store says that
+    it holds other bytes than came, else `DataError`.
+    """
     entry = store.stat(path)
     if entry is None:
         raise NotFound(path)
-    found = sha256()
+    found, crc32c = sha256(), 0
     for start in range(0, entry.size, _CHUNK_BYTES):
         chunk = store.read_range(path, start, min(entry.size, start + _CHUNK_BYTES))
         found.update(chunk)
+        crc32c = google_crc32c.extend(crc32c, chunk)
         yield chunk
-    if found.hexdigest()[:32] != digest:
-        raise _changed(store, path)
+    if found.hexdigest()[:32] == digest:
+        return
+    if entry.crc32c not in (None, crc32c):
+        raise TemporaryError(
+            "StorageFailed",
+            f"{store.uri}/{path}: came with CRC32C {crc32c:08x}, the store has {entry.crc32c:08x}",
+            next_step="start the same command again",
+        )
+    raise _changed(store, path)
 
 
 def _changed(store: Store, path: str) -> DataError:
@@ -134,7 +173,7 @@ def _changed(store: Store, path: str) -> DataError:
     )
 
 
-def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Whole lines without their ends; of the chunks, one at a time is held."""
     rest = b""
     for chunk in chunks:

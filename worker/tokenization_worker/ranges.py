@@ -2,7 +2,7 @@
 
 A range is about `range_bytes` of stored bytes. Small files share a range. Files larger than a range are cut
 where that needs no reading: plain JSONL and text at any byte (the reader finds the next record), Parquet
-between row groups. gzip and zstd streams stay whole. The cut never influences the output.
+between row groups, gzip and zstd at any byte of what they are estimated to hold. The cut never influences the output.
 """
 
 from __future__ import annotations
@@ -24,15 +24,22 @@ RANGES_PER_SLOT = 16
 wait, on average for half a range."""
 
 
+MOST_PACKED_PIECES = 32
+"""Pieces of one gzip or zstd file: a process that begins in the middle inflates all before it, so that reading each
+piece from the start costs half as many inflations of the file as there are pieces. Two for each of 16 processes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Inside:
     """What the planner must know of a file larger than a range.
 
-    `row_groups`: stored bytes of each Parquet row group; `cuttable`: may be cut at any byte.
+    `row_groups`: stored bytes of each Parquet row group; `cuttable`: may be cut at any byte; `content_bytes`: of a
+    compressed file that may be cut at any byte of its content, how many there are, about.
     """
 
     kind: FileKind | None
     cuttable: bool = False
+    content_bytes: int = 0
     row_groups: tuple[int, ...] = ()
 
 
@@ -93,6 +100,11 @@ def _pieces(size: int, inside: Inside, range_bytes: int) -> list[tuple[int, int,
         count = -(-size // range_bytes)
         ends = [size * (i + 1) // count for i in range(count)]
         return [(start, end, end - start) for start, end in zip([0, *ends], ends, strict=False)]
+    if inside.content_bytes:
+        count = min(-(-size // range_bytes), MOST_PACKED_PIECES, inside.content_bytes)
+        borders = [inside.content_bytes * i // count for i in range(count)]
+        shares = [size * (i + 1) // count - size * i // count for i in range(count)]
+        return list(zip(borders, [*borders[1:], -1], shares, strict=True))
     if len(inside.row_groups) > 1:
         pieces = []
         start = pending = 0

@@ -59,6 +59,8 @@ def _next_step(uri: str, path: str) -> str:
         return "delete this file and run the job again: it is written again from the ledger"
     if path.startswith(layout.VERDICTS):
         return "delete this file and start again: the source file is judged again"
+    if path.startswith(layout.POISON):
+        return "delete this file and start again: the document is judged again"
     if path.startswith(layout.LEDGER):
         what = "range" if "/ranges/" in path else "shard"
         return f"delete this file and start again: the {what} is done again"

@@ -12,6 +12,8 @@ from typing import get_args
 
 from tokenization_worker import layout
 from tokenization_worker.adoption import (
+    planned_pins,
+    probe_output,
     read_plan,
     refuse_foreign_files,
     require_own_index,
@@ -58,9 +60,9 @@ class Options:
     """
 
     processes: int | None = None
-    count_processes: Callable[[], int] = default_processes
     engine: EngineWanted = "auto"
     sample_one_in: int = SAMPLE_ONE_IN
+    count_processes: Callable[[], int] = default_processes
 
     def __post_init__(self) -> None:
         require_processes(self.processes)
@@ -132,7 +134,7 @@ def run_job(
 def _prepare(job: TokenizationJob, store: Store, watch: Watcher) -> Prepared:
     """The plan phase; a source that cannot be listed any more is a change if a plan of this job exists."""
     try:
-        return prepare(job, watch)
+        return prepare(job, watch, planned_pins(store, job))
     except SpecError as error:
         plan = read_plan(store) if error.reason == "SourceInvalid" else None
         if plan is None or plan.run_key != run_key(job):
@@ -157,12 +159,20 @@ def _fix_plan(
             refuse_foreign_files(store, prepared)
             require_room(store, prepared.estimate)
             require_shards(prepared)
+        _probe(store)
         mine = make_plan_of(prepared, options.processes or options.count_processes())
         plan = write_plan(store, mine)
         if plan is mine:
             return plan, True
     require_own_plan(store, plan, prepared, watch)
+    _probe(store)
     return plan, False
+
+
+def _probe(store: Store) -> None:
+    """Refuse an output that cannot be written or tidied; on local disks the plan itself, written first, tells."""
+    if store.local_path("") is None:
+        probe_output(store)
 
 
 def _fix_epoch(store: Store, index: Index | None, prepared: Prepared, options: Options, watch: Watcher) -> Epoch:

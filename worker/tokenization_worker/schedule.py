@@ -1,20 +1,21 @@
 """What to do next, and what can be forgotten. Decides; does no I/O and runs nothing.
 
-Builds outrank tokenizing, so that segments do not pile up. Ranges far above the usual size go first, so that
-one straggler does not hold all shards back; the rest go in order, because shards are built in order. A range
-is tokenized again only if its segment is gone and a shard still needs it.
+Builds outrank tokenizing, so that segments do not pile up. Ranges far above the usual size go first, and the pieces
+of a compressed file count as one there, so that one straggler does not hold all shards back; the rest go in order,
+because shards are built in order. Which worker takes which piece is left to `lanes`. A range is tokenized again only
+if its segment is gone and a shard still needs it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from tokenization_worker.assembly import Assembly, ShardPlan
 from tokenization_worker.context import BuildTask, RunContext, TokenizeTask
 from tokenization_worker.errors import TemporaryError
+from tokenization_worker.lanes import Lanes, Worker
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
@@ -22,7 +23,13 @@ from tokenization_worker.receipts import RangeReceipt, ShardReceipt
 OVERSIZE = 2
 """A range this many times the median goes first."""
 
+SPENT_A_TASK = 16
+"""Segments that a task deletes before its own work: a call each. What is left at the end is deleted then."""
+
 _MAX_LOSSES = 3
+
+_NODES_FOR_DOUBT = 3
+"""So many nodes lost by one range, and its documents are doubted, too: one may take its whole container's memory."""
 
 _MAX_CRASHES = 3
 _MAX_NODES_LOST = 20
@@ -39,47 +46,52 @@ class Schedule:
         self._ledger = ledger
         self._damaged = damaged
         self.assembly = Assembly(plan.cut, len(plan.files), context.streams, context.data.output.shard_tokens)
+        self._lanes = Lanes(plan, ledger.ranges)
         self._to_tokenize: deque[int] = deque()
         self._again: deque[int] = deque()
         self._redoing: set[int] = set()
         self._losses: dict[int, int] = {}
         self._losses_before: dict[tuple[str, int], dict[int, int]] = {}
         self._workers_lost: Counter[tuple[str, bool]] = Counter()
+        self._isolated: set[int] = set()
         self._to_build: deque[ShardPlan] = deque()
+        self._waiting: dict[int, list[ShardPlan]] = {}  # shards by a range whose segment they wait for
         self._uses: dict[int, int] = {}
-        self._unreleased: deque[int] = deque(range(plan.n_ranges))
-        self._held: set[int] = set()
+        self._first_unreleased = 0
+        self._spent: deque[int] = deque()  # ranges whose segment no shard needs any more
         self.shards_done = 0
         for range_id in sorted(ledger.ranges):
             self._plan_shards(ledger.ranges[range_id])
-        self._to_tokenize.extend(r for r in _in_order(plan) if r not in ledger.ranges)
+        self._to_tokenize.extend(r for r in _in_order(plan, self._lanes) if r not in ledger.ranges)
+        self._queued_bytes = sum(int(plan.cut.range_bytes[r]) for r in self._to_tokenize)
         for range_id in sorted(ledger.lost_lists):
             self._redo(range_id)
 
-    def next_task(self, is_done_elsewhere: Callable[[int], RangeReceipt | None]) -> TokenizeTask | BuildTask | None:
-        """The most useful task that can start now.
-
-        `is_done_elsewhere` looks for a receipt that a concurrent run has written meanwhile.
-        """
-        for _ in range(len(self._to_build)):
+    def next_task(
+        self, *, worker: Worker | None = None, busy: int = 0, slots: int = 1
+    ) -> TokenizeTask | BuildTask | None:
+        """The most useful task that can start now; `worker` will get it, if known. `busy` of the `slots` have one."""
+        while self._to_build:
             shard = self._to_build.popleft()
             lost = [p.range_id for p in shard.pieces if p.range_id not in self._ledger.segments]
             if not lost:
                 return self._build_task(shard)
             for range_id in lost:
                 self._redo(range_id)
-            self._to_build.append(shard)
+            self._waiting.setdefault(lost[0], []).append(shard)
         if self._again:
             return self._tokenize_task(self._again.popleft())
-        while self._to_tokenize:
+        chosen = self._next_range(worker, busy, slots)
+        return None if chosen is None else self._tokenize_task(chosen)
+
+    def _next_range(self, worker: Worker | None, busy: int, slots: int) -> int | None:
+        range_id = self._lanes.choose(worker, self._queued_bytes, busy=busy, slots=slots)
+        if range_id is None and self._to_tokenize:
             range_id = self._to_tokenize.popleft()
-            receipt = is_done_elsewhere(range_id)
-            if receipt is None:
-                return self._tokenize_task(range_id)
-            self.range_done(receipt)
-            if self._to_build:
-                return self.next_task(is_done_elsewhere)
-        return None
+            self._queued_bytes -= int(self._plan.cut.range_bytes[range_id])
+        if range_id is not None:
+            self._lanes.started(range_id)
+        return range_id
 
     @property
     def is_finished(self) -> bool:
@@ -90,10 +102,12 @@ class Schedule:
             and self.shards_done == sum(self.assembly.shard_counts)
         )
 
-    def range_done(self, receipt: RangeReceipt) -> None:
-        """A range's segment and receipt are there."""
+    def range_done(self, receipt: RangeReceipt, worker: Worker | None = None) -> None:
+        """A range's segment and receipt are there; `worker` is who has read it now."""
+        self._lanes.ended(receipt.range_id, worker)
         self._ledger.segments.add(receipt.range_id)
         self._redoing.discard(receipt.range_id)
+        self._to_build.extend(self._waiting.pop(receipt.range_id, ()))
         if receipt.range_id not in self._ledger.ranges:
             self._ledger.ranges[receipt.range_id] = receipt
             self._plan_shards(receipt)
@@ -101,9 +115,12 @@ class Schedule:
     def shard_done(self, shard: ShardPlan, receipt: ShardReceipt) -> None:
         """A shard and its receipt are there."""
         self._ledger.shards[shard.name.split, shard.name.index] = receipt
+        self._losses_before.pop((shard.name.split, shard.name.index), None)
         self.shards_done += 1
         for range_id in {piece.range_id for piece in shard.pieces}:
             self._uses[range_id] -= 1
+            if not self._uses[range_id] and range_id < self._first_unreleased:
+                self._spent.append(range_id)
 
     def segment_lost(self, shard: ShardPlan, range_id: int, detail: str) -> bool:
         """A build found a segment missing or torn: tokenize its range again, then build again.
@@ -127,17 +144,26 @@ class Schedule:
     def task_lost(self, task: TokenizeTask | BuildTask, detail: str, *, with_node: bool) -> str:
         """A task's worker is gone, or its whole node: hand the task out again, unless that happens all the time.
 
-        Returns what the task was to make, in words.
+        A range that has lost a worker is tokenized in isolation: one of its documents may have killed it. Returns what
+        the task was to make, in words.
         """
         match task:
             case BuildTask():
                 self._to_build.append(task.shard)
                 what = f"shard {task.shard.name.index} of split {task.shard.name.split}"
             case TokenizeTask(range_id=range_id):
-                queue = self._again if range_id in self._redoing else self._to_tokenize
-                queue.appendleft(range_id)
+                self._lanes.ended(range_id)
+                if range_id in self._redoing:
+                    self._again.appendleft(range_id)
+                elif not self._lanes.put_back(range_id):
+                    self._to_tokenize.appendleft(range_id)
+                    self._queued_bytes += task.stored_bytes
                 what = f"range {range_id} ({task.slices[0].uri}{' and more' if len(task.slices) > 1 else ''})"
         self._workers_lost[what, with_node] += 1
+        if isinstance(task, TokenizeTask) and self._workers_lost[what, with_node] >= (
+            _NODES_FOR_DOUBT if with_node else 1
+        ):
+            self._isolated.add(task.range_id)
         if self._workers_lost[what, with_node] >= (_MAX_NODES_LOST if with_node else _MAX_CRASHES):
             raise TemporaryError(
                 "WorkerDied",
@@ -147,17 +173,18 @@ class Schedule:
             )
         return what
 
-    def releasable(self) -> Iterator[int]:
-        """Ranges whose segment no shard needs any more, each once."""
+    def take_spent(self, most: int | None = None) -> tuple[int, ...]:
+        """Ranges whose segment is there and no shard needs it any more, each once; at most `most` of them."""
         first_needed = self.assembly.first_needed_range()
-        while self._unreleased and self._unreleased[0] < first_needed:
-            self._held.add(self._unreleased.popleft())
-        free = [r for r in self._held if not self._uses.get(r)]
-        for range_id in free:
-            self._held.discard(range_id)
+        self._spent.extend(r for r in range(self._first_unreleased, first_needed) if not self._uses.get(r))
+        self._first_unreleased = max(self._first_unreleased, first_needed)
+        taken: list[int] = []
+        while self._spent and (most is None or len(taken) < most):
+            range_id = self._spent.popleft()
             if range_id in self._ledger.segments:
                 self._ledger.segments.discard(range_id)
-                yield range_id
+                taken.append(range_id)
+        return tuple(taken)
 
     def dropped_files(self) -> dict[int, tuple[str, str]]:
         """Damaged files known so far: file -> (outcome, detail)."""
@@ -184,17 +211,22 @@ class Schedule:
     def _tokenize_task(self, range_id: int) -> TokenizeTask:
         known = self._ledger.ranges.get(range_id)
         if known is None:
-            dropped = self._ledger.verdicts
-        else:  # a lost segment: what its receipt dropped, and nothing else, or its tokens would move
+            dropped, poison = self._ledger.verdicts, self._ledger.poison
+        else:  # a lost segment: what its receipt left out, and nothing else, or its tokens would move
             dropped = {result.file: (result.outcome, result.detail) for result in known.slices if not result.is_read}
+            poison = {result.file: result.poison for result in known.slices}
         slices = self._plan.slices(range_id)
-        mine = {part.file for part in slices} & dropped.keys()
+        files = {part.file for part in slices}
         return TokenizeTask(
             context=self._context,
             range_id=range_id,
             slices=slices,
             stored_bytes=int(self._plan.cut.range_bytes[range_id]),
-            dropped=tuple((file, *dropped[file]) for file in sorted(mine)),
+            dropped=tuple((file, *dropped[file]) for file in sorted(files & dropped.keys())),
+            poison=tuple((file, item) for file in sorted(files & poison.keys()) for item in poison[file]),
+            again=known is not None,
+            isolated=known is None and range_id in self._isolated,
+            spent=self.take_spent(SPENT_A_TASK),
         )
 
     def _build_task(self, shard: ShardPlan) -> BuildTask:
@@ -207,12 +239,19 @@ class Schedule:
             segment_digests=tuple(receipt.segment_digest for receipt in receipts),
             slice_files=tuple(tuple(part.file for part in receipt.slices) for receipt in receipts),
             repair=(shard.name.split, shard.name.index) in self._damaged,
+            spent=self.take_spent(SPENT_A_TASK),
         )
 
 
-def _in_order(plan: Plan) -> list[int]:
-    sizes = plan.cut.range_bytes
-    typical = float(np.median(sizes)) if len(sizes) else 0.0
-    oversize = [r for r in np.argsort(-sizes, kind="stable").tolist() if sizes[r] > OVERSIZE * typical]
-    first = set(oversize)
-    return oversize + [r for r in range(plan.n_ranges) if r not in first]
+def _in_order(plan: Plan, lanes: Lanes) -> list[int]:
+    """All ranges but those that `lanes` hands out: oversize ones first, then by number."""
+    sizes = plan.cut.range_bytes.copy()
+    in_order = np.ones(len(sizes), dtype=np.bool_)
+    for first, end in lanes.whole_files():
+        sizes[first] = sizes[first:end].sum()
+        in_order[first + 1 : end] = False
+    typical = float(np.median(sizes[in_order])) if len(sizes) else 0.0
+    by_size = np.argsort(-sizes, kind="stable")
+    oversize: list[int] = by_size[in_order[by_size] & (sizes[by_size] > OVERSIZE * typical)].tolist()
+    first_ones = set(oversize)
+    return oversize + [r for r in np.flatnonzero(in_order).tolist() if r not in first_ones]

@@ -18,13 +18,15 @@ to writer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization_worker import layout
+from tokenization_worker.parallel import map_at_once
 from tokenization_worker.storage.base import NotFound, Store, Upload
 
 MAGIC = b"TOKSEG1\n"
@@ -62,6 +64,13 @@ class SegmentLost(Exception):
         self.range_id = range_id
         self.detail = detail
         self.version = version
+
+
+def discard_segments(store: Store, epoch: int, ranges: Iterable[int]) -> None:
+    """Remove the segments of these ranges, as many at once as the store allows."""
+    paths = [layout.segment_path(epoch, range_id) for range_id in ranges]
+    for _ in map_at_once(store.discard, paths, store.connections):
+        pass
 
 
 def crc32c_of(*arrays: NDArray[np.generic], start: int = 0) -> int:
@@ -169,29 +178,34 @@ class SegmentReader:
         return SegmentLost(self._range_id, f"{self._path}: {detail}", self._version)
 
     def _read(self, start: int, end: int) -> bytes:
-        if not 0 <= start <= end <= self._size:
-            raise self._torn(f"bytes {start} to {end} of {self._size}")
+        return next(self._read_each([(start, end)]))
+
+    def _read_each(self, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        for start, end in ranges:
+            if not 0 <= start <= end <= self._size:
+                raise self._torn(f"bytes {start} to {end} of {self._size}")
         try:
-            data = self._store.read_range(self._path, start, end)
+            for (start, end), data in zip(ranges, self._store.read_ranges(self._path, ranges), strict=True):
+                if len(data) != end - start:
+                    raise self._torn(f"ends at {start + len(data)}, expected {end}")
+                yield data
         except NotFound as error:
             raise SegmentLost(self._range_id, f"{self._path} is gone") from error
-        if len(data) != end - start:
-            raise self._torn(f"ends at {start + len(data)}, expected {end}")
-        return data
 
     def blocks(self, stream: int, start: int, end: int) -> Iterator[Block]:
         """Blocks of `stream` that hold tokens of [start, end), in order."""
-        token_start = 0
-        for row in self._blocks[self._blocks["stream"] == stream]:
-            n_tokens = int(row["n_tokens"])
-            if token_start < end and token_start + n_tokens > start:
-                yield self._block(row, token_start)
-            token_start += n_tokens
+        rows = self._blocks[self._blocks["stream"] == stream]
+        token_ends = np.cumsum(rows["n_tokens"])
+        token_starts = token_ends - rows["n_tokens"]
+        wanted = (token_starts < end) & (token_ends > start)
+        rows, token_starts = rows[wanted], token_starts[wanted]
+        sizes = rows["n_tokens"] * self._dtype.itemsize + rows["n_docs"] * 16
+        ranges = list(zip(rows["offset"].tolist(), (rows["offset"] + sizes).tolist(), strict=True))
+        for row, token_start, data in zip(rows, token_starts.tolist(), self._read_each(ranges), strict=True):
+            yield self._block(row, token_start, data)
 
-    def _block(self, row: np.void, token_start: int) -> Block:
+    def _block(self, row: np.void, token_start: int, data: bytes) -> Block:
         n_tokens, n_docs, offset = int(row["n_tokens"]), int(row["n_docs"]), int(row["offset"])
-        size = n_tokens * self._dtype.itemsize + n_docs * 16
-        data = self._read(offset, offset + size)
         if google_crc32c.extend(int(row["crc32c_start"]), data) != int(row["crc32c"]):
             raise self._torn(f"wrong checksum at byte {offset}")
         arrays = []

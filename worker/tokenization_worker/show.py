@@ -28,7 +28,7 @@ from tokenization_worker.storage.sources import open_source, open_unchanged
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.facts import Facts, Unreadable, read_facts, read_table, stream_of
-from tokenization_worker.verification.source import Damaged, Record, SeekableStream, read_records
+from tokenization_worker.verification.source import Damaged, Record, SeekableStream, read_records, refuse_poison
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,11 @@ def _find_records(
     row = dataset.source_file(uri)
     records: list[Record] = []
     before = places[0].documents_after
+    poison = facts.poison.get(uri, {})
     try:
-        with closing(open_unchanged(uri, row["size"], row["version"])) as source:
-            for record in read_records(source, uri, facts.rules, places[0].known_position):
+        with closing(open_unchanged(uri, row["size"], row["version"], row.get("pin", ""))) as source:
+            for found in read_records(source, uri, facts.rules, places[0].known_position):
+                record = refuse_poison(found, poison)
                 if record.text is None or stream_of(record.text, facts.thresholds) != stream:
                     continue
                 if facts.delimiter_id is None and not len(tokenizer.reference.encode([record.text]).ids):
@@ -145,14 +147,15 @@ def _show(
         note = "the source has another text here; check the dataset with: tokjob verify --mode full"
         return ShownDocument(place, tokens, decoded, None, record.position, record.number, note)
     id_field = dataset.index["data"]["source"]["idField"]
-    value = orjson.loads(record.raw) if record.raw else _read_row(place.uri, record.position, id_field)
+    source = dataset.source_file(place.uri)
+    value = orjson.loads(record.raw) if record.raw else _read_row(source, record.position, id_field)
     name = read_id(value, id_field, place.uri, record.position)
     return ShownDocument(place, tokens, decoded, name, record.position, record.number, note)
 
 
-def _read_row(uri: str, row: int, id_field: str) -> Any:
+def _read_row(described: dict[str, Any], row: int, id_field: str) -> Any:
     """The id column of one row of a Parquet file; nothing for a file of plain text, which has no ids."""
-    with closing(open_source(uri)) as source:
+    with closing(open_source(described["uri"], described.get("pin", ""))) as source:
         if source.read(4) != b"PAR1":
             return None
         import pyarrow.parquet

@@ -1,58 +1,79 @@
 """The tokenize task: one range of the source becomes one segment and one receipt.
 
-Reads records in batches, encodes them and appends blocks to the segment. Memory is bounded by a batch and
-by `documents.maxBytes`, never by the file. The task writes quarantine, segment and receipt itself, in this
-order: a receipt says that everything before it is there.
+The task writes quarantine, segment and receipt itself, in this order: a receipt says that everything before it is
+there. How slices become blocks of the segment is the business of `range_work`.
+
+A range that has lost a worker is done in isolation: its documents are encoded in a process of their own. Those that
+kill it get their verdicts, and the range is done once more without them.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from hashlib import sha256
-from itertools import pairwise
-
-import numpy as np
-import orjson
-from numpy.typing import NDArray
 
 from tokenization_worker import layout
-from tokenization_worker.commit import create_receipt, create_record
-from tokenization_worker.context import RunContext, TokenizeTask
-from tokenization_worker.encode import Encoder, EngineMismatch
-from tokenization_worker.epochs import void_engine
-from tokenization_worker.errors import ChangedError
+from tokenization_worker.commit import create_receipt, find_receipt
+from tokenization_worker.context import TokenizeTask
+from tokenization_worker.isolation import Isolation
+from tokenization_worker.poison import read_poison
 from tokenization_worker.quarantine import QuarantineList
-from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, FileOutcome, FileSlice, ReadOptions
-from tokenization_worker.readers.open import read_documents
-from tokenization_worker.receipts import RangeReceipt, SliceResult, segment_digest
-from tokenization_worker.segments import SegmentWriter, crc32c_of
-from tokenization_worker.splits import stream_of
-from tokenization_worker.storage.base import ByteReader, NotFound, PreconditionFailed, Store
+from tokenization_worker.range_work import RangeWork
+from tokenization_worker.readers.documents import Poison
+from tokenization_worker.receipts import RangeReceipt, segment_digest
+from tokenization_worker.segments import SegmentWriter
+from tokenization_worker.storage.base import PreconditionFailed
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.storage.source_file import Changed, SourceFile, source_changed
-from tokenization_worker.storage.sources import open_unchanged
-from tokenization_worker.tokenizers.base import Tokenizer
-from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.tokenizers.probe import engine_by_name
-
-BLOCK_BYTES = 1 << 20
-"""Small files are encoded together until this much has come together: an engine call costs about 50 us."""
 
 
 def tokenize_range(task: TokenizeTask, node: str) -> RangeReceipt:
     """Tokenize one range; returns the receipt that counts, which may be another writer's."""
+    started = time.monotonic()
+    context = task.context
+    path = layout.range_receipt_path(context.epoch, task.range_id)
+    found = None if task.again else find_receipt(open_store(context.data.output.uri), path, RangeReceipt)
+    if found is not None:  # a concurrent run has done it since this one started
+        return found
+    with ExitStack() as stack:
+        isolation = None
+        if task.isolated:
+            isolation = stack.enter_context(Isolation(context))
+            task = replace(task, poison=_known_poison(task))
+        while True:
+            try:
+                return _tokenize(task, node, started, isolation)
+            except _PoisonFound as more:
+                task = replace(task, poison=(*task.poison, *more.poison))
+
+
+class _PoisonFound(Exception):
+    """Documents of the range turned out to kill what encodes them, and have their verdicts now."""
+
+    def __init__(self, poison: list[tuple[int, Poison]]) -> None:
+        super().__init__(poison)
+        self.poison = poison
+
+
+def _known_poison(task: TokenizeTask) -> tuple[tuple[int, Poison], ...]:
+    """The verdicts on documents of the task's files, also those that were written since the run began."""
+    known = read_poison(open_store(task.context.data.output.uri))
+    files = sorted({part.file for part in task.slices} & known.keys())
+    return tuple((file, item) for file in files for item in known[file])
+
+
+def _tokenize(task: TokenizeTask, node: str, started: float, isolation: Isolation | None) -> RangeReceipt:
+    """Tokenize one range once; raises `_PoisonFound` after all of it, in isolation, and has written nothing then."""
     context = task.context
     store = open_store(context.data.output.uri)
-    started = time.monotonic()
     segment_path = layout.segment_path(context.epoch, task.range_id)
     with store.upload(segment_path, durable=False) as upload, QuarantineList() as quarantine:
-        work = _RangeWork(task, store, SegmentWriter(upload, context.streams.count), quarantine)
+        work = RangeWork(task, store, SegmentWriter(upload, context.streams.count), quarantine, isolation)
         parts = [work.tokenize(number, source) for number, source in enumerate(task.slices)]
         work.write_pending()
+        if work.poison_found:
+            raise _PoisonFound(work.poison_found)
         slices = tuple(part.result() for part in parts)
         digest = segment_digest(slices)
         segment_bytes = work.segment.finish(digest)
@@ -77,203 +98,3 @@ def tokenize_range(task: TokenizeTask, node: str) -> RangeReceipt:
         seconds=round(time.monotonic() - started, 3),
     )
     return create_receipt(store, layout.range_receipt_path(context.epoch, task.range_id), receipt)
-
-
-class _Slice:
-    """Counts and checksums of one slice while it is read, or of one that is dropped with its file."""
-
-    def __init__(
-        self,
-        number: int,
-        source: FileSlice,
-        n_streams: int,
-        outcome: str = FileOutcome.READ,
-        detail: str = "",
-    ) -> None:
-        self.number = number
-        self.source = source
-        self.outcome = outcome
-        self.detail = detail
-        self.tokens = [0] * n_streams
-        self.docs = [0] * n_streams
-        self.tokens_crc = [0] * n_streams
-        self.lengths_crc = [0] * n_streams
-        self.records = 0
-        self.quarantined: Counter[str] = Counter()
-
-    def count(self, stream: int, tokens: int, lengths: NDArray[np.uint32], tokens_crc: int) -> None:
-        """Take one more block's part; `tokens_crc` is of all tokens so far, so no border of a block shows."""
-        self.tokens[stream] += tokens
-        self.docs[stream] += len(lengths)
-        self.tokens_crc[stream] = tokens_crc
-        self.lengths_crc[stream] = crc32c_of(lengths, start=self.lengths_crc[stream])
-
-    def result(self) -> SliceResult:
-        quarantined = sorted(self.quarantined.items())
-        counts = [self.tokens, self.docs, self.tokens_crc, self.lengths_crc, self.records, quarantined]
-        return SliceResult(
-            file=self.source.file,
-            outcome=self.outcome,
-            detail=self.detail,
-            tokens=tuple(self.tokens),
-            docs=tuple(self.docs),
-            records=self.records,
-            quarantined=dict(self.quarantined),
-            digest=sha256(orjson.dumps(counts)).hexdigest()[:32],
-        )
-
-
-class _RangeWork:
-    """Reads slices and writes blocks.
-
-    Batches of small files wait in `_pending` until a block is worth writing; only files that were read to
-    their end wait there. A file larger than a block gets blocks of its own, which are taken back if it
-    turns out damaged.
-    """
-
-    def __init__(self, task: TokenizeTask, store: Store, segment: SegmentWriter, quarantine: QuarantineList) -> None:
-        context = task.context
-        self.segment = segment
-        self.text_bytes = 0
-        self.source_bytes = 0
-        self.samples = 0
-        self._context: RunContext = context
-        self._store = store
-        self._dropped = {file: (outcome, detail) for file, outcome, detail in task.dropped}
-        self._quarantine = quarantine
-        self._options = ReadOptions.of(context.data)
-        self._thresholds = context.streams.thresholds()
-        self._pending: list[tuple[_Slice, DocumentBatch]] = []
-        tokenizer = _load_tokenizer(context)
-        self._encoder = Encoder(
-            engine=engine_by_name(tokenizer, context.engine),
-            reference=tokenizer.reference,
-            vocab_size=tokenizer.vocab_size,
-            delimiter_id=tokenizer.delimiter_id,
-            position=context.delimiter_position,
-            dtype=context.numpy_dtype,
-            sample_one_in=context.sample_one_in,
-        )
-
-    def tokenize(self, number: int, source: FileSlice) -> _Slice:
-        """Read one slice to its end, or drop its file."""
-        n_streams = self.segment.n_streams
-        if source.file in self._dropped:
-            return _Slice(number, source, n_streams, *self._dropped[source.file])
-        part = _Slice(number, source, n_streams)
-        mark = self.segment.mark()
-        quarantine_mark = self._quarantine.mark()
-        batches: list[DocumentBatch] = []
-        size = 0
-        try:
-            for batch in read_documents(source, self._options, lambda _: _open(source)):
-                part.records += batch.records
-                self.source_bytes += batch.source_bytes
-                for item in batch.rejected:
-                    part.quarantined[str(item.reason)] += 1
-                    self._quarantine.add(number, source, item)
-                if batch.texts:
-                    batches.append(replace(batch, rejected=[]))  # they are on the list: not to be held
-                    size += batch.source_bytes
-                if size >= BLOCK_BYTES:
-                    if self._pending:
-                        self.write_pending()
-                        mark = self.segment.mark()
-                    self._write([(part, batch) for batch in batches])
-                    batches, size = [], 0
-        except DamagedFile as damage:
-            self.segment.drop_from(mark)
-            self._quarantine.drop_from(quarantine_mark)
-            return _Slice(number, source, n_streams, *self._record_verdict(source, damage))
-        self._pending.extend((part, batch) for batch in batches)
-        if sum(batch.source_bytes for _, batch in self._pending) >= BLOCK_BYTES or self.segment.mark() > mark:
-            self.write_pending()
-        return part
-
-    def _record_verdict(self, source: FileSlice, damage: DamagedFile) -> tuple[str, str]:
-        """Write down that the file is damaged; the first writer's verdict is the one that counts."""
-        verdict = {
-            "file": source.file,
-            "uri": source.uri,
-            "outcome": damage.outcome,
-            "offset": damage.offset,
-            "detail": damage.detail,
-        }
-        found = create_record(self._store, layout.verdict_path(source.file), verdict)
-        return found["outcome"], found["detail"]
-
-    def write_pending(self) -> None:
-        if self._pending:
-            self._write(self._pending)
-            self._pending = []
-
-    def _write(self, batches: list[tuple[_Slice, DocumentBatch]]) -> None:
-        """Encode batches of whole documents and append them to the segment, a block per stream."""
-        texts = [text for _, batch in batches for text in batch.texts]
-        positions = np.concatenate([batch.positions for _, batch in batches])
-        owners = [part for part, batch in batches for _ in batch.texts]
-        if not self._context.streams.by_hash:
-            self._write_block(0, texts, positions, owners)
-        else:
-            streams = np.array([stream_of(text.encode(), self._thresholds) for text in texts])
-            for stream in range(self.segment.n_streams):
-                chosen = np.flatnonzero(streams == stream).tolist()
-                if chosen:
-                    self._write_block(
-                        stream, [texts[i] for i in chosen], positions[chosen], [owners[i] for i in chosen]
-                    )
-        # After the engine has asked for the UTF-8 form, CPython keeps it, and encode() is a plain copy.
-        self.text_bytes += sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
-
-    def _write_block(self, stream: int, texts: list[str], positions: NDArray[np.int64], owners: list[_Slice]) -> None:
-        files = np.array([part.source.file for part in owners], dtype=np.int64)
-        try:
-            tokens, lengths, samples = self._encoder.encode(texts, positions, files)
-        except EngineMismatch as mismatch:
-            raise void_engine(
-                self._store,
-                self._context,
-                mismatch,
-                uri=owners[mismatch.document].source.uri,
-                position=int(positions[mismatch.document]),
-                text=texts[mismatch.document],
-            ) from mismatch
-        self.samples += samples
-        slices = np.array([part.number for part in owners], dtype=np.uint32)
-        if owners[0] is owners[-1]:  # owners come in order: the whole block is of one slice
-            start = owners[0].tokens_crc[stream]
-            crc = self.segment.append(stream, tokens, lengths, positions, slices, crc_start=start)
-            owners[0].count(stream, len(tokens), lengths, crc)
-            return
-        self.segment.append(stream, tokens, lengths, positions, slices)
-        first_docs = np.flatnonzero(np.diff(slices, prepend=np.uint32(0xFFFFFFFF))).tolist()
-        token_ends = np.cumsum(lengths, dtype=np.int64)
-        for first, end in pairwise([*first_docs, len(slices)]):
-            token_start = int(token_ends[first - 1]) if first else 0
-            part = tokens[token_start : int(token_ends[end - 1])]
-            crc = crc32c_of(part, start=owners[first].tokens_crc[stream])
-            owners[first].count(stream, len(part), lengths[first:end], crc)
-
-
-def _load_tokenizer(context: RunContext) -> Tokenizer:
-    """The run's tokenizer, provided that it still is: a worker that was not forked has read its file anew."""
-    spec = context.data.tokenizer
-    tokenizer = load_tokenizer(spec)
-    if tokenizer.fingerprint != context.fingerprint:
-        raise ChangedError(
-            "TokenizerChanged",
-            f"{spec.uri or spec.name} changed since the plan was made: its fingerprint was {context.fingerprint}, "
-            f"is {tokenizer.fingerprint}",
-            next_step="put that tokenizer back and start the same command again, or write to another output.uri",
-        )
-    return tokenizer
-
-
-def _open(source: FileSlice) -> ByteReader:
-    """The file's bytes, provided that it is still the file that was planned."""
-    try:
-        return open_unchanged(source.uri, source.size, source.version)
-    except NotFound as error:
-        raise source_changed(SourceFile(source.uri, source.size, source.version), None) from error
-    except Changed as error:
-        raise source_changed(error.was, error.now) from error

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokenization_worker import layout
 from tokenization_worker.api.quantities import Limit
@@ -12,32 +15,24 @@ from tokenization_worker.commit import Disagreement
 from tokenization_worker.errors import DataError
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
-from tokenization_worker.readers.documents import FileOutcome, Reason
+from tokenization_worker.readers.documents import Reason
 from tokenization_worker.receipts import ShardReceipt
 from tokenization_worker.storage.base import Store
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FileTotals:
-    """One file's row of files.jsonl.zst; counts are of all its slices, per stream where lists.
+    """What all slices of each file add up to; arrays, because there may be a million files.
 
-    There may be a million of them: what most files do not have takes no room.
+    `documents`, `tokens` i64[n_files, n_streams]; `quarantined`: of files that have some; `dropped`: file -> (outcome,
+    detail) of those that were not read. `records_before` i64[n_slices]: records of its file before each slice.
     """
 
-    documents: list[int]
-    tokens: list[int]
-    records: int = 0
-    outcome: str = FileOutcome.READ
-    detail: str = ""
-    quarantined: Counter[str] | None = None
-
-    @property
-    def is_read(self) -> bool:
-        return self.outcome == FileOutcome.READ
-
-
-LinesBefore = dict[tuple[int, int], int]
-"""(range, slice) -> records of its file before it; for ranges that have unusable documents."""
+    documents: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    quarantined: dict[int, Counter[str]]
+    dropped: dict[int, tuple[str, str]]
+    records_before: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,40 +49,42 @@ class Totals:
         return self.written + self.quarantined.total()
 
 
-def add_up_files(plan: Plan, ledger: Ledger, n_streams: int) -> tuple[list[FileTotals], LinesBefore]:
+def add_up_files(plan: Plan, ledger: Ledger, n_streams: int) -> FileTotals:
     """Per file, from the receipts of all its slices; needs every receipt."""
-    files = [FileTotals(documents=[0] * n_streams, tokens=[0] * n_streams) for _ in plan.files]
-    lines_before: LinesBefore = {}
-    for range_id in range(plan.n_ranges):
-        receipt = ledger.ranges[range_id]
-        for number, result in enumerate(receipt.slices):
-            totals = files[result.file]
-            if receipt.quarantine_digest:
-                lines_before[range_id, number] = totals.records
-            totals.records += result.records
-            if not result.is_read:
-                totals.outcome, totals.detail = result.outcome, result.detail or totals.detail
-            for stream in range(n_streams):
-                totals.documents[stream] += result.docs[stream]
-                totals.tokens[stream] += result.tokens[stream]
-            if result.quarantined:
-                totals.quarantined = (totals.quarantined or Counter()) + Counter(result.quarantined)
-    return files, lines_before
+    n_files = len(plan.files)
+    documents = np.zeros((n_files, n_streams), np.int64)
+    tokens = np.zeros((n_files, n_streams), np.int64)
+    quarantined: dict[int, Counter[str]] = {}
+    dropped: dict[int, tuple[str, str]] = {}
+    records_before = np.zeros(len(plan.cut.slice_file), np.int64)
+    last_file = -1
+    records = 0
+    slices = (result for range_id in range(plan.n_ranges) for result in ledger.ranges[range_id].slices)
+    for number, result in enumerate(slices):
+        records = records if result.file == last_file else 0
+        last_file = result.file
+        records_before[number] = records
+        records += result.records
+        documents[result.file] += result.docs
+        tokens[result.file] += result.tokens
+        if not result.is_read:
+            known = dropped.get(result.file, ("", ""))[1]
+            dropped[result.file] = (result.outcome, result.detail or known)
+        if result.quarantined:
+            quarantined.setdefault(result.file, Counter()).update(result.quarantined)
+    return FileTotals(documents, tokens, quarantined, dropped, records_before)
 
 
-def add_up(files: Iterable[FileTotals]) -> Totals:
+def add_up(files: FileTotals) -> Totals:
     """The sums over files; a dropped file has no documents."""
-    written, tokens = 0, 0
+    is_read = np.ones(len(files.documents), np.bool_)
+    is_read[list(files.dropped)] = False
     quarantined: Counter[str] = Counter()
-    dropped: Counter[str] = Counter()
-    for totals in files:
-        if totals.is_read:
-            written += sum(totals.documents)
-            tokens += sum(totals.tokens)
-            quarantined.update(totals.quarantined or {})
-        else:
-            dropped[totals.outcome] += 1
-    return Totals(written, quarantined, tokens, dropped)
+    for file, counts in files.quarantined.items():
+        if is_read[file]:
+            quarantined.update(counts)
+    dropped = Counter(outcome for outcome, _ in files.dropped.values())
+    return Totals(int(files.documents[is_read].sum()), quarantined, int(files.tokens[is_read].sum()), dropped)
 
 
 _LOOK = "check source.uris and source.textField"

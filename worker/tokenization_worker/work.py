@@ -14,17 +14,18 @@ from itertools import islice
 from tokenization_worker import layout
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.commit import find_receipt
-from tokenization_worker.context import BuildTask, RunContext
+from tokenization_worker.context import BuildTask, RunContext, TokenizeTask
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Progress, Warned, Watcher
 from tokenization_worker.executors.base import Done, Executor, WorkerLost
+from tokenization_worker.lanes import Worker
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.proof import find_changed_shards
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.records import load_record, parsing
 from tokenization_worker.schedule import Schedule
-from tokenization_worker.segments import SegmentLost
+from tokenization_worker.segments import SegmentLost, discard_segments
 from tokenization_worker.storage.base import NotFound, Store
 
 POLL_S = 0.2
@@ -84,21 +85,28 @@ def _hand_out(
 ) -> None:
     """Keep every slot busy until nothing is left to do."""
     in_flight = 0
+    idle: list[Worker] = []  # those that have just ended a task
     while not should_stop():
-        while in_flight < executor.slots:
-            task = schedule.next_task(lambda range_id: _find_receipt(work, range_id))
+        while in_flight < (slots := executor.slots):
+            worker = idle.pop() if idle else None
+            task = schedule.next_task(worker=worker, busy=in_flight, slots=slots)
             if task is None:
                 break
-            executor.submit(task)
+            executor.submit(task, worker)
             in_flight += 1
         if not in_flight:
+            discard_segments(work.store, work.context.epoch, schedule.take_spent())
             return
+        idle.clear()
         for done in executor.wait(POLL_S):
             in_flight -= 1
-            report.send(_take(work, schedule, done, watch))
+            if isinstance(done.result, WorkerLost) and should_stop():  # the signal went to the whole process group
+                raise Stopped
+            receipt = _take(work, schedule, done, watch)
+            if done.worker is not None:
+                idle.append(done.worker)
+            report.send(receipt)
         _require_few_damaged(work, schedule)
-        for range_id in schedule.releasable():
-            work.store.discard(layout.segment_path(work.context.epoch, range_id))
     raise Stopped
 
 
@@ -106,7 +114,9 @@ def _take(work: Work, schedule: Schedule, done: Done, watch: Watcher) -> RangeRe
     """Book a task's end and return its receipt (None where it must run again), or raise its error."""
     match done.result:
         case RangeReceipt() as receipt:
-            schedule.range_done(receipt)
+            schedule.range_done(receipt, done.worker)
+            if isinstance(done.task, TokenizeTask) and done.task.isolated:
+                _tell_poison(work.plan, receipt, watch)
             return receipt
         case ShardReceipt() as receipt if isinstance(done.task, BuildTask):
             schedule.shard_done(done.task.shard, receipt)
@@ -117,10 +127,20 @@ def _take(work: Work, schedule: Schedule, done: Done, watch: Watcher) -> RangeRe
             what = schedule.task_lost(done.task, loss.detail, with_node=loss.with_node)
             watch(Warned(f"{what} lost its {'node' if loss.with_node else 'worker'} and is done again: {loss.detail}"))
             return None
+        case MemoryError():  # of a process that lives still, but for the task it is as good as dead
+            return _take(work, schedule, Done(done.task, WorkerLost("out of memory", with_node=False)), watch)
         case BaseException() as error:
             raise error
         case result:
             raise AssertionError(f"{type(done.task).__name__} returned {type(result).__name__}")
+
+
+def _tell_poison(plan: Plan, receipt: RangeReceipt, watch: Watcher) -> None:
+    """Name the documents for which a range had to be done again."""
+    for result in receipt.slices:
+        for poison in result.poison:
+            place = f"{plan.files[result.file].uri} @ {poison.position:,}"
+            watch(Warned(f"{place}: this document kills its worker, also alone, and is left out: {poison.detail}"))
 
 
 def _take_loss(work: Work, schedule: Schedule, task: BuildTask, loss: SegmentLost) -> ShardReceipt | None:
@@ -145,11 +165,6 @@ def _find_built(work: Work, task: BuildTask) -> ShardReceipt | None:
     receipt = find_receipt(work.store, path, ShardReceipt)
     is_built = receipt is not None and not (task.repair and find_changed_shards(work.store, [receipt]))
     return receipt if is_built else None
-
-
-def _find_receipt(work: Work, range_id: int) -> RangeReceipt | None:
-    """A concurrent run's receipt of a range that this one has not started."""
-    return find_receipt(work.store, layout.range_receipt_path(work.context.epoch, range_id), RangeReceipt)
 
 
 def _require_few_damaged(work: Work, schedule: Schedule) -> None:

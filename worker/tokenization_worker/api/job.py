@@ -137,7 +137,10 @@ class JobSpec(Block):
     )
     range_bytes: Quantity = Field(
         default="256Mi",
-        description=("The stored bytes of one range, the unit of work and of retry. It does not influence the output."),
+        description=(
+            "The stored bytes of one range, the unit of work and of retry; a gzip or zstd file has at most 32 ranges. "
+            "It does not influence the output."
+        ),
         examples=["64Mi"],
     )
     workers: Workers = Field(default=Workers(), description="The machines that tokenize. A laptop ignores it.")

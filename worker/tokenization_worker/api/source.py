@@ -18,7 +18,7 @@ from tokenization_worker.api.model import Block, Rule
 _URI = r"^((gs|s3|hf)://[^/]|file:///)"
 
 READABLE_URI = Rule(
-    "write gs://bucket/path, s3://bucket/path, hf://datasets/name/path, file:///path or, on a laptop, a plain path",
+    "write gs://bucket/path, s3://bucket/path, hf://datasets/org/name/path, file:///path or, on a laptop, a plain path",
     cel=f"!self.contains('://') || self.matches(r'{_URI}')",
     holds=lambda uri: "://" not in uri or bool(re.match(_URI, uri)),
 )
@@ -51,8 +51,10 @@ class Source(Block):
         description=(
             "Files, folders or globs (* within a folder, ** across folders), read in this order; a file "
             "matched twice counts once. In folders and globs, names that begin with . or _ are skipped, and links "
-            "are followed: a file behind two names is two files. gs://, s3:// and hf:// are read over the network, "
-            "file:// and plain paths from this machine. Compression (none, gzip, zstd) is found by content, never "
+            "are followed: a file behind two names is two files. gs://bucket/path, s3://bucket/path and "
+            "hf://datasets/org/name[@revision]/path are read over the network, file:// and plain paths from this "
+            "machine. What a branch of a dataset on the Hub holds when the plan is made is what is read, whatever is "
+            "pushed later. Compression (none, gzip, zstd) is found by content, never "
             "by suffix."
         ),
         examples=[["gs://corpus/fineweb-edu/*.parquet"]],

@@ -6,7 +6,8 @@ import dataclasses
 
 import orjson
 
-from tokenization_worker.cli.numbers import short_bytes, short_count
+from tokenization_worker import layout
+from tokenization_worker.cli.numbers import counted, short_bytes, short_count
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.outlook import look_at_output
 
@@ -28,6 +29,10 @@ def main(arguments: list[str]) -> int:
             f"{short_count(state.tokens)} tokens of {short_bytes(state.source_bytes)} read, "
             f"{state.quarantined:,} quarantined, {state.files_dropped:,} files dropped"
         )
+        if state.poison:
+            print(
+                f"           {counted(state.poison, 'document')} found to kill the worker: {state.uri}/{layout.POISON}"
+            )
         print(f"           engine {state.engine} (epoch {state.epoch})  plan {state.plan_id[:16]}")
     print(f"           next: {state.next_step}")
     return 0

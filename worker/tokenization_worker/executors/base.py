@@ -1,17 +1,20 @@
 """What `run_job` asks of whatever runs its tasks.
 
-Tasks take frozen values and return receipts; they never call back. `local` is a process pool on this
+Tasks take frozen values and return receipts; they never call back. `local` has processes on this
 machine, `on_ray` a cluster; both implement the same three calls, and their workers call `run_task`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tokenization_worker.build import build_shard
 from tokenization_worker.context import BuildTask, TokenizeTask
+from tokenization_worker.lanes import Worker
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.segments import discard_segments
+from tokenization_worker.storage.open import open_store
 from tokenization_worker.tokenize import tokenize_range
 
 Task = TokenizeTask | BuildTask
@@ -29,15 +32,25 @@ class WorkerLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A task's end: its receipt, or the exception that it raised, or `WorkerLost`."""
+    """A task's end: its receipt, or the exception that it raised, or `WorkerLost`; `worker`: who had it."""
 
     task: Task
     result: Receipt | BaseException
+    worker: Worker | None = None
 
 
 def run_task(task: Task, node: str) -> Receipt:
-    """Run one task in this process, a worker of `node`."""
+    """Run one task in this process, a worker of `node`, after deleting the segments that are spent."""
+    discard_segments(open_store(task.context.data.output.uri), task.context.epoch, task.spent)
     return tokenize_range(task, node) if isinstance(task, TokenizeTask) else build_shard(task, node)
+
+
+W = TypeVar("W")
+
+
+def take_idle(idle: list[W], wanted: Worker | None) -> W:
+    """Remove `wanted` from those that are idle, or else the last one."""
+    return idle.pop(next((number for number, worker in enumerate(idle) if worker is wanted), -1))
 
 
 class Executor(Protocol):
@@ -46,7 +59,9 @@ class Executor(Protocol):
     @property
     def slots(self) -> int: ...
 
-    def submit(self, task: Task) -> None: ...
+    def submit(self, task: Task, worker: Worker | None = None) -> None:
+        """Begin a task, where `worker` is idle there: what it has at hand from its last task may serve this one."""
+        ...
 
     def wait(self, timeout_s: float) -> list[Done]:
         """Tasks that ended, at least one unless `timeout_s` passes first."""

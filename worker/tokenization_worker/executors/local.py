@@ -1,53 +1,148 @@
-"""A pool of processes on this machine."""
+"""Processes on this machine, each with a task at a time: one that dies loses that task and nothing else.
+
+A pool of the standard library is broken as a whole by one death, does not say whose task it was, and runs threads. Here
+the driver has none, so that a process can be forked safely at any time: also one in a dead one's place.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+import time
+import traceback
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from multiprocessing.reduction import ForkingPickler
 
-from tokenization_worker.executors.base import Done, Receipt, Task, run_task
-from tokenization_worker.processes import begin_worker, end_pool, start_method, worker_died
+from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, run_task, take_idle
+from tokenization_worker.lanes import Worker
+from tokenization_worker.processes import begin_worker, exit_words, start_method
 
 
 class LocalExecutor:
-    """Runs tasks in `processes` processes; `fork=False` starts them from scratch."""
+    """Runs tasks in `processes` processes; `fork=False` starts them from scratch.
+
+    Ctrl-C may come up anywhere in here: at every moment all processes are in `_all`, and `close` ends those.
+    """
 
     def __init__(self, processes: int, *, fork: bool) -> None:
         self.slots = processes
+        self._may_fork = fork
         self._node = socket.gethostname()
-        context = start_method(may_fork=fork)
-        self._pool = ProcessPoolExecutor(processes, mp_context=context, initializer=begin_worker)
-        self._running: dict[Future[Receipt], Task] = {}
-        if context.get_start_method() == "fork":  # now, before anybody starts a thread
-            wait([self._pool.submit(os.getpid)])  # if that worker dies, the first task's `submit` says so
+        self._all: list[_Worker] = []
+        self._idle: list[_Worker] = []
+        self._busy: dict[_Worker, Task] = {}
+        if start_method(may_fork=fork).get_start_method() == "fork":  # now, before anybody starts a thread
+            try:
+                self._idle = [self._start() for _ in range(processes)]
+            except BaseException:
+                self.close()
+                raise
 
-    def submit(self, task: Task) -> None:
-        try:
-            self._running[self._pool.submit(run_task, task, self._node)] = task
-        except BrokenProcessPool as error:
-            raise worker_died() from error
+    def _start(self) -> _Worker:
+        self._all.append(_Worker(start_method(may_fork=self._may_fork), self._node))
+        return self._all[-1]
+
+    def submit(self, task: Task, worker: Worker | None = None) -> None:
+        chosen = self._take_idle(worker)
+        self._busy[chosen] = task
+        chosen.give(task)
+
+    def _take_idle(self, wanted: Worker | None) -> _Worker:
+        """A process that waits for a task: `wanted` or another of those that are there, or a new one in the place of a
+        dead one."""
+        while self._idle:
+            worker = take_idle(self._idle, wanted)
+            if worker.is_alive:
+                return worker
+            worker.join()
+            self._all.remove(worker)
+        return self._start()
 
     def wait(self, timeout_s: float) -> list[Done]:
-        ended, _ = wait(self._running, timeout=timeout_s, return_when=FIRST_COMPLETED)
-        return self._collect(ended)
-
-    def _collect(self, ended: set[Future[Receipt]]) -> list[Done]:
-        done = []
-        for future in ended:
-            task = self._running.pop(future)
-            error = future.exception()
-            if isinstance(error, BrokenProcessPool):
-                error = worker_died()
-            done.append(Done(task, future.result() if error is None else error))
+        ready = set(wait([worker.pipe for worker in self._busy], timeout_s))
+        done: list[Done] = []
+        for worker in [worker for worker in self._busy if worker.pipe in ready]:
+            done.append(Done(self._busy[worker], worker.take(), worker))
+            del self._busy[worker]
+            self._idle.append(worker)
         return done
 
     def close(self, *, grace_s: float = 0.0) -> list[Done]:
         done: list[Done] = []
-        if self._running and grace_s > 0:
-            ended, _ = wait(self._running, timeout=grace_s)
-            done = self._collect(ended)
-        end_pool(self._pool, kill=bool(self._running))
-        self._running.clear()
+        deadline = time.monotonic() + grace_s
+        while self._busy and (left := deadline - time.monotonic()) > 0:
+            done.extend(self.wait(left))
+        for worker in self._all:
+            if worker in self._idle:
+                worker.dismiss()
+            else:
+                worker.kill()
+        for worker in self._all:
+            worker.join()
+        self._all, self._idle, self._busy = [], [], {}
         return done
+
+
+class _Worker:
+    """A process and the driver's end of the pipe to it, which ends when the process does: nobody else has the other."""
+
+    def __init__(self, context: BaseContext, node: str) -> None:
+        self.pipe, theirs = Pipe()
+        # A daemon, so that one that nobody knows of, because of a Ctrl-C just here, is ended when this process ends.
+        self._process = context.Process(target=_serve, args=(theirs, node), daemon=True)  # type: ignore[attr-defined]
+        with theirs:
+            self._process.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return bool(self._process.is_alive())
+
+    def give(self, task: Task) -> None:
+        with suppress(ConnectionError):  # it has just died: `take` will say so
+            self.pipe.send(task)
+
+    def take(self) -> Receipt | BaseException:
+        """What became of its task."""
+        try:
+            result: Receipt | BaseException = self.pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            return WorkerLost(f"process {self._process.pid}: {exit_words(self._process.exitcode)}", with_node=False)
+        return result
+
+    def dismiss(self) -> None:
+        """Let it end: there are no more tasks."""
+        with suppress(ConnectionError):
+            self.pipe.send(None)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def join(self) -> None:
+        """Wait for its end."""
+        self._process.join()
+        self.pipe.close()
+
+
+def _serve(pipe: Connection, node: str) -> None:
+    """Run tasks until there are no more."""
+    begin_worker()
+    with suppress(EOFError, ConnectionError):  # the driver is gone
+        while (task := pipe.recv()) is not None:
+            pipe.send_bytes(_run(task, node))
+
+
+def _run(task: Task, node: str) -> memoryview:
+    """What became of the task, pickled: its receipt, or what it raised."""
+    try:
+        result: Receipt | BaseException = run_task(task, node)
+    except BaseException as error:  # noqa: BLE001  the driver's to raise
+        error.add_note(f"in process {os.getpid()}:\n{traceback.format_exc()}")
+        result = error
+    try:
+        return ForkingPickler.dumps(result)
+    except Exception as error:  # noqa: BLE001  whatever a foreign exception holds
+        return ForkingPickler.dumps(RuntimeError(f"{result!r} cannot be sent: {error}"))

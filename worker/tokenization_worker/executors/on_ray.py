@@ -1,43 +1,39 @@
 """A Ray cluster: the one that is there, or one of its own on this machine.
 
-Ray places tasks and keeps worker processes, which hold their engine from task to task. Whether a task runs again
-after its worker or node was lost is decided by `schedule`, as everywhere: Ray itself retries nothing. Token bytes
-go from workers to the store; through Ray go tasks and receipts.
+A worker is an actor: a process that holds its engine from task to task, and the decoder of a compressed file for its
+next range. Whether a task runs again after its worker or node was lost is decided by `schedule`, as everywhere: Ray
+itself retries nothing. Token bytes go from workers to the store; through Ray go tasks and receipts.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
 from concurrent.futures import Future
-from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
 import ray
 from ray import exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tokenization_worker.context import RunContext
-from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, run_task
+from tokenization_worker.errors import TemporaryError
+from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, run_task, take_idle
+from tokenization_worker.executors.ray_connection import connect, list_nodes, require_slots, slots_of
+from tokenization_worker.lanes import Worker
 from tokenization_worker.planning import Prepared
 from tokenization_worker.processes import WORKER_BYTES, default_processes
 from tokenization_worker.storage.open import open_store
 
-COUNT_INTERVAL_S = 5.0
+_MAX_FAILED_STARTS = 20
+"""Workers that could not start, one after the other and on nodes that are there, before none ever will."""
+
+LOOK_INTERVAL_S = 5.0
 """How often the cluster is asked how large it is; nodes come and go within minutes."""
-
-CONNECT_TIMEOUT_S = 10.0
-
-_OBJECT_STORE_BYTES = 100 << 20
-"""Of a cluster of our own: receipts are small, and Ray would set aside a third of the memory."""
-
-_WITH_NODE = (exceptions.NodeDiedError, exceptions.LocalRayletDiedError, exceptions.ObjectLostError)
 
 
 class RayCluster:
@@ -45,44 +41,36 @@ class RayCluster:
 
     `address`: of the cluster; None takes the one that this machine is part of (or that `RAY_ADDRESS` names), else
     starts one here. `processes`: the most tasks at once; a cluster of our own has so many CPUs. In a process that is
-    connected already, that connection is used, and left as it is.
+    connected already, that connection is used, and left as it is. Its workers start when it is connected to, and
+    serve one run after the other.
     """
 
     def __init__(self, address: str | None = None, processes: int | None = None) -> None:
         self._address = address
         self._processes = processes
-        self._is_connected = False
+        self._workers: RayWorkers | None = None
         self._is_ours = False
 
     def count_slots(self) -> int:
         """Tasks that the cluster can run at once now: one a CPU, where memory allows it."""
         self._connect()
-        slots = 0
-        for node in _nodes():
-            memory = int(node["Resources"].get("memory", 0))
-            slots += min(int(node["Resources"].get("CPU", 0)), memory // WORKER_BYTES)
+        slots = sum(map(slots_of, list_nodes()))
         return min(slots, self._processes or slots)
 
     def start(self, prepared: Prepared, context: RunContext) -> RayExecutor:
         """What `run_job` takes as `executor`."""
         del prepared, context  # tasks carry them
-        return RayExecutor(self)
+        return RayExecutor(self._connect())
 
-    def _connect(self) -> None:
-        if self._is_connected:
-            return
-        self._is_connected = True
-        self._is_ours = not ray.is_initialized()
-        if self._is_ours:
-            with _signals_kept():
-                _connect(self._address, self._processes or default_processes())
-        if not self.count_slots():
-            nodes = ", ".join(f"{node['NodeManagerAddress']}: {node['Resources']}" for node in _nodes()) or "none"
-            raise TemporaryError(
-                "NoWorkers",
-                f"no node of the Ray cluster has a CPU and {WORKER_BYTES >> 20} MiB of memory; it has {nodes}",
-                next_step="start its worker nodes (`ray start --address=...`) and then the same command again",
-            )
+    def _connect(self) -> RayWorkers:
+        if self._workers is not None:
+            return self._workers
+        if not ray.is_initialized():
+            self._is_ours = True
+            connect(self._address, self._processes or default_processes())
+        require_slots()
+        self._workers = RayWorkers(self._processes)
+        return self._workers
 
     def __enter__(self) -> Self:
         return self
@@ -91,138 +79,188 @@ class RayCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         """Leave the cluster; one of our own ends."""
+        if self._workers is not None:
+            self._workers.close()
         if self._is_ours:
             ray.shutdown()
-        self._is_connected = self._is_ours = False
+        self._workers, self._is_ours = None, False
+
+
+class RangeWorker:
+    """Lives in a process of the cluster and runs a task at a time; its process keeps the engine meanwhile."""
+
+    def is_ready(self) -> bool:
+        """Answers once the process is there, with all that tasks need imported."""
+        return True
+
+    def run(self, task: Task) -> Receipt:
+        """One task; afterwards the process may be idle until the cluster ends."""
+        node = f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()}"
+        try:
+            return run_task(task, node)
+        finally:
+            open_store(task.context.data.output.uri).close_own_scratch()
+
+
+@dataclass(eq=False, slots=True)
+class _Worker:
+    """A `RangeWorker` and the node that it was asked for on."""
+
+    handle: Any
+    node_id: str
+
+
+class RayWorkers:
+    """A `RangeWorker` for every slot of the cluster, as it grows and shrinks; at most `limit`.
+
+    A worker that finds no room, because somebody else uses the node, does not become idle before it does. `events`:
+    what came of each call of a worker; the first says that it has started.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._make = ray.remote(num_cpus=1, memory=WORKER_BYTES, max_restarts=0, max_task_retries=0)(RangeWorker)
+        self._all: set[_Worker] = set()
+        self._ready: set[_Worker] = set()  # those of them that have started
+        self._failed_starts = 0  # in a row
+        self._looked_at = 0.0
+        self.idle: list[_Worker] = []
+        self.events: SimpleQueue[tuple[_Worker, Future[Any]]] = SimpleQueue()
+        self.fill()
+
+    def fill(self) -> set[str]:
+        """Ask for the workers that the cluster has room for and that are not there yet; returns the nodes there are."""
+        self._looked_at = time.monotonic()
+        nodes = {node["NodeID"]: slots_of(node) for node in list_nodes()}
+        for worker in [worker for worker in self._all if worker.node_id not in nodes]:
+            self._forget(worker)  # an idle one says nothing when it ends
+        room = Counter(nodes)
+        room.subtract(worker.node_id for worker in self._all)
+        while room and (self._limit is None or len(self._all) < self._limit):
+            node_id, free = room.most_common(1)[0]
+            if free <= 0:
+                break
+            room[node_id] -= 1
+            place = NodeAffinitySchedulingStrategy(node_id, soft=False)
+            worker = _Worker(self._make.options(scheduling_strategy=place).remote(), node_id)
+            self._all.add(worker)
+            self._watch(worker, worker.handle.is_ready.remote())
+        return set(nodes)
+
+    def _watch(self, worker: _Worker, reference: Any) -> None:
+        future: Future[Any] = reference.future()
+        future.add_done_callback(lambda future: self.events.put((worker, future)))
+
+    def run(self, worker: _Worker, task: Task) -> None:
+        """Have a worker do a task; what comes of it will be among the `events`."""
+        self._watch(worker, worker.handle.run.remote(task))
+
+    def take_start(self, worker: _Worker, future: Future[Any]) -> None:
+        """Note that a worker has started, or that it could not: then its place is filled at the next look."""
+        error = future.exception()
+        if worker not in self._all:
+            return
+        if error is None:
+            self._ready.add(worker)
+            self.idle.append(worker)
+            self._failed_starts = 0
+            return
+        self.kill(worker)
+        self._failed_starts += 1
+        if self._failed_starts >= _MAX_FAILED_STARTS:
+            raise TemporaryError(
+                "NoWorkers",
+                f"workers cannot start on the nodes of the Ray cluster: {error}",
+                next_step="install the same version of this package and of Python on every node, then start the same "
+                "command again",
+            )
+
+    def take_loss(self, worker: _Worker) -> bool:
+        """Forget a worker that is gone, and ask for one in its place; whether its node is gone as well."""
+        self.kill(worker)  # it may be alive and only out of reach: its CPU would be lost
+        return worker.node_id not in self.fill()
+
+    def count_ready(self) -> int:
+        """Workers that have started; the cluster is looked at again from time to time."""
+        if time.monotonic() - self._looked_at > LOOK_INTERVAL_S:
+            self.fill()
+        return len(self._ready)
+
+    def kill(self, worker: _Worker) -> None:
+        """End a worker, whatever it does."""
+        self._forget(worker)
+        ray.kill(worker.handle)
+
+    def _forget(self, worker: _Worker) -> None:
+        self._all.discard(worker)
+        self._ready.discard(worker)
+        if worker in self.idle:
+            self.idle.remove(worker)
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in list(self._all):
+            self.kill(worker)
 
 
 class RayExecutor:
-    """Runs tasks on a cluster, as many at once as it has room for."""
+    """Runs tasks where workers are idle."""
 
-    def __init__(self, cluster: RayCluster) -> None:
-        self._cluster = cluster
-        self._slots = cluster.count_slots()
-        self._counted = time.monotonic()
-        self._run = ray.remote(num_cpus=1, memory=WORKER_BYTES, max_retries=0, scheduling_strategy="SPREAD")(_run)
-        self._running: dict[Future[Receipt], tuple[Task, Any]] = {}
-        self._ended: SimpleQueue[Future[Receipt]] = SimpleQueue()
+    def __init__(self, workers: RayWorkers) -> None:
+        self._workers = workers
+        self._waiting: deque[tuple[Task, Worker | None]] = deque()
+        self._running: dict[_Worker, Task] = {}
 
     @property
     def slots(self) -> int:
-        now = time.monotonic()
-        if now - self._counted > COUNT_INTERVAL_S:
-            self._slots = max(1, self._cluster.count_slots())  # 1: so that a lost cluster is waited for
-            self._counted = now
-        return self._slots
+        return max(1, self._workers.count_ready())  # 1: a task waits until there are workers, at first or again
 
-    def submit(self, task: Task) -> None:
-        reference = self._run.remote(task)
-        future = reference.future()
-        self._running[future] = (task, reference)
-        future.add_done_callback(self._ended.put)
+    def submit(self, task: Task, worker: Worker | None = None) -> None:
+        self._waiting.append((task, worker))
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        idle = self._workers.idle
+        while self._waiting and idle:
+            task, wanted = self._waiting.popleft()
+            worker = take_idle(idle, wanted)
+            self._running[worker] = task
+            self._workers.run(worker, task)
 
     def wait(self, timeout_s: float) -> list[Done]:
         done: list[Done] = []
         try:
-            done.append(self._take(self._ended.get(timeout=timeout_s)))
+            event = self._workers.events.get(timeout=timeout_s)
             while True:
-                done.append(self._take(self._ended.get_nowait()))
+                self._take(*event, done)
+                event = self._workers.events.get_nowait()
         except Empty:
+            self._hand_out()
             return done
 
-    def _take(self, future: Future[Receipt]) -> Done:
-        task, _ = self._running.pop(future)
+    def _take(self, worker: _Worker, future: Future[Any], done: list[Done]) -> None:
+        if worker not in self._running:
+            self._workers.take_start(worker, future)
+            return
+        task = self._running.pop(worker)
         error = future.exception()
-        return Done(task, future.result() if error is None else _meaning(error))
+        if error is None or isinstance(error, exceptions.RayTaskError):
+            self._workers.idle.append(worker)
+            done.append(Done(task, future.result() if error is None else error.cause, worker))
+        elif isinstance(error, exceptions.RayError):
+            with_node = self._workers.take_loss(worker)
+            done.append(Done(task, WorkerLost(str(error).strip(), with_node=with_node)))
+        else:
+            self._workers.kill(worker)
+            done.append(Done(task, error))
 
     def close(self, *, grace_s: float = 0.0) -> list[Done]:
         done: list[Done] = []
         deadline = time.monotonic() + grace_s
+        self._waiting.clear()
         while self._running and (left := deadline - time.monotonic()) > 0:
             done.extend(self.wait(left))
-        for _, reference in self._running.values():
-            ray.cancel(reference, force=True)
+        for worker in self._running:
+            self._workers.kill(worker)
         self._running.clear()
         return done
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Ray takes SIGTERM for itself when it connects, and would end the process without a word to the run."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
-
-def _connect(address: str | None, processes: int) -> None:
-    """To `address`, else to the cluster that this machine is part of, else to a new one here."""
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    address = address or os.environ.get("RAY_ADDRESS") or "auto"
-    if address not in ("auto", "local"):
-        _require_listening(address)
-    try:
-        if address != "local":
-            ray.init(address=address, **quiet)
-            return
-    except ConnectionError as error:
-        if address != "auto":
-            raise _no_cluster(address, error) from error
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(
-        address="local",
-        num_cpus=processes,
-        include_dashboard=False,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        **quiet,
-    )
-
-
-def _require_listening(address: str) -> None:
-    """Ray itself would wait for minutes, without a word, for an address where nothing is."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in host:
-        raise SpecError(
-            "SpecInvalid",
-            f"the Ray address {address!r} is not HOST:PORT",
-            next_step="write the address that `ray start --head` printed, such as 10.0.0.5:6379",
-        )
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
-    except (OSError, OverflowError) as error:
-        raise _no_cluster(address, error) from error
-
-
-def _no_cluster(address: str, error: Exception) -> TemporaryError:
-    return TemporaryError(
-        "NoCluster",
-        f"cannot connect to the Ray cluster at {address}: {error}",
-        next_step="check the address, and that the cluster runs there: ray status --address=...",
-    )
-
-
-def _nodes() -> list[dict[str, Any]]:
-    list_nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
-    return [node for node in list_nodes() if node["Alive"]]
-
-
-def _run(task: Task) -> Receipt:
-    """One task, in a worker of the cluster, which may then be idle until the cluster ends."""
-    node = f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()}"
-    try:
-        return run_task(task, node)
-    finally:
-        open_store(task.context.data.output.uri).close_own_scratch()
-
-
-def _meaning(error: BaseException) -> BaseException:
-    """What Ray's error says of the task: its own exception, or that its worker is gone."""
-    if isinstance(error, exceptions.RayTaskError):
-        cause: BaseException = error.cause
-        return cause
-    if isinstance(error, exceptions.RayError):
-        return WorkerLost(str(error).strip(), with_node=isinstance(error, _WITH_NODE))
-    return error

@@ -17,6 +17,7 @@ from typing import Protocol, cast
 from isal import igzip, igzip_lib
 
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome
+from tokenization_worker.storage.base import ByteReader
 
 if sys.version_info >= (3, 14):
     from compression import zstd as zstd
@@ -71,6 +72,11 @@ class StoredBytes:
             data = self._stream.read(most)
         self.taken += len(data)
         return data
+
+    def go_on(self, stream: ByteReader) -> None:
+        """Read the rest from another stream of the same file."""
+        stream.seek(self.taken + len(self._head))
+        self._stream = stream
 
     def readinto(self, buffer: memoryview) -> int:
         """As `read`, into `buffer`."""

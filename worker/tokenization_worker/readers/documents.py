@@ -45,6 +45,7 @@ class Reason(StrEnum):
     WRONG_TEXT_TYPE = "WrongTextType"
     INVALID_UTF8 = "InvalidUtf8"
     DOCUMENT_TOO_LARGE = "DocumentTooLarge"
+    KILLS_WORKER = "KillsWorker"
 
 
 class DamagedFile(Exception):
@@ -77,9 +78,8 @@ class FileKind:
 class FileSlice:
     """The records of one file that start in [start, end).
 
-    Bounds are byte offsets for uncompressed JSONL and text, row groups for Parquet; a compressed file is
-    never cut. `end` -1 means to the end of the file. `kind` is known where a file was cut and otherwise
-    found by reading.
+    Bounds are row groups for Parquet, else byte offsets in the decompressed content. `end` -1 means to the end
+    of the file. `kind` is known where a file was cut and otherwise found by reading. `pin` is the `SourceFile`'s.
     """
 
     file: int
@@ -89,6 +89,7 @@ class FileSlice:
     start: int = 0
     end: int = -1
     kind: FileKind | None = None
+    pin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Rejected:
     """One record that is not a usable document.
 
     `position` is as in `DocumentBatch`; `record` is its 0-based ordinal within the slice, blank lines
-    counted; `excerpt` is the first 200 characters of the raw record.
+    counted; `excerpt` is the first 200 characters of the raw record (of a text that kills its worker: of the text).
     """
 
     position: int
@@ -126,6 +127,20 @@ class Rejected:
     reason: str
     detail: str
     excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """A document that kills the process that encodes it, also when that encodes nothing else.
+
+    `position` is as in `DocumentBatch`; `detail` says how the process died; `sha256` and `bytes` are of the text's
+    UTF-8.
+    """
+
+    position: int
+    detail: str
+    sha256: str
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,17 @@
 """A slice of a source file to batches of documents: puts the parts of this package together.
 
 Owns the open stream: it is closed when the iterator ends, fails or is dropped. Raises `DamagedFile` for a
-file to be dropped whole (what was yielded of it before does not count), `SpecError` for a format that cannot
-be told or read, and whatever the store raises. Nothing is retried here.
+file to be dropped whole (what was yielded of it before does not count, nor do its other slices), `SpecError` for a
+format that cannot be told or read, and whatever the store raises. Nothing is retried here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 
 from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.readers.content import Content, SetAside
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks
 from tokenization_worker.readers.documents import Compression, DocumentBatch, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.jsonl import SEPARATOR, max_line_bytes, read_jsonl
@@ -24,16 +25,29 @@ from tokenization_worker.readers.kinds import (
 from tokenization_worker.readers.parquet import read_parquet
 from tokenization_worker.readers.records import first_byte, split_runs
 from tokenization_worker.readers.text import read_text
-from tokenization_worker.storage.base import ByteReader
+from tokenization_worker.storage.base import ByteReader, expect_ranges
 
 OpenSource = Callable[[str], ByteReader]
 
 
-def read_documents(source: FileSlice, options: ReadOptions, open_source: OpenSource) -> Iterator[DocumentBatch]:
-    """All records that start in a slice, in order, in batches of some MiB."""
+def read_documents(
+    source: FileSlice, options: ReadOptions, open_source: OpenSource, aside: SetAside | None = None
+) -> Iterator[DocumentBatch]:
+    """All records that start in a slice, in order, in batches of some MiB.
+
+    `aside`: where the slice before has left its decoder, and this one leaves its own.
+    """
+    aside = aside or SetAside()
+    left = aside.take(source)
     stream = open_source(source.uri)
     try:
-        if source.start > 0 and source.kind is not None and source.kind.format is not SourceFormat.PARQUET:
+        if source.kind is None or source.kind.format is SourceFormat.PARQUET:
+            yield from _read_from_start(stream, source, options)
+        elif source.kind.compression is not Compression.NONE:
+            content = yield from _read_packed(stream, source, source.kind, options, left)
+            if source.end >= 0:
+                aside.put(source, content)
+        elif source.start > 0:
             yield from _read_inside(stream, source, source.kind.format, options)
         else:
             yield from _read_from_start(stream, source, options)
@@ -50,8 +64,30 @@ def _read_inside(
     stream: ByteReader, source: FileSlice, format: SourceFormat, options: ReadOptions
 ) -> Iterator[DocumentBatch]:
     """A slice that does not begin the file, which is uncompressed and of known kind."""
-    stream.seek(first_byte(source.start, record_separator(format, options)))
+    first = first_byte(source.start, record_separator(format, options))
+    stream.seek(first)
+    expect_ranges(stream, [(first, _end_of(source))])
     return _read_blocks(read_blocks(StoredBytes(stream), Compression.NONE), source, format, options)
+
+
+def _read_packed(
+    stream: ByteReader, source: FileSlice, kind: FileKind, options: ReadOptions, left: Content | None
+) -> Generator[DocumentBatch, None, Content]:
+    """A slice of a gzip or zstd file of known kind; returns its content, read as far as the slice needs it.
+
+    Only the slice that goes to the end of the file sees all of it; the others may find damage, and need not.
+    """
+    separator = record_separator(kind.format, options)
+    start = first_byte(source.start, separator)
+    if left is not None and left.reaches(start):
+        content = left
+        content.go_on(stream)
+    else:
+        content = Content(stream, kind.compression)
+        check_encoding(content.head(), source.uri, kind.compression)  # in every slice: the outcome is one
+    keep_from = first_byte(source.end, separator) if source.end >= 0 else None
+    yield from _read_blocks(content.read(start, keep_from), source, kind.format, options)
+    return content
 
 
 def _read_from_start(stream: ByteReader, source: FileSlice, options: ReadOptions) -> Iterator[DocumentBatch]:
@@ -66,6 +102,7 @@ def _read_from_start(stream: ByteReader, source: FileSlice, options: ReadOptions
         compression = detect_compression(head)
     else:
         compression = kind.compression
+        expect_ranges(stream, [(0, _end_of(source))])
     blocks = read_blocks(stored, compression)
     first = next(blocks, b"")
     if kind is None:
@@ -75,6 +112,11 @@ def _read_from_start(stream: ByteReader, source: FileSlice, options: ReadOptions
     if kind.format is SourceFormat.PARQUET:
         return _read_parquet(stream, source, options)
     return _read_blocks(chain((first,) if first else (), blocks), source, kind.format, options)
+
+
+def _end_of(source: FileSlice) -> int:
+    """Stored bytes before this are read; of a slice that ends inside the file a record more."""
+    return source.end if source.end >= 0 else source.size
 
 
 def _read_parquet(stream: ByteReader, source: FileSlice, options: ReadOptions) -> Iterator[DocumentBatch]:

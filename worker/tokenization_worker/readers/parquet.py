@@ -20,7 +20,7 @@ import numpy as np
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.batches import BatchBuilder, invalid_utf8, too_large
 from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, FileOutcome, Reason
-from tokenization_worker.storage.base import ByteReader
+from tokenization_worker.storage.base import ByteReader, expect_ranges
 
 _BUFFER_BYTES = 1 << 20
 """Stored bytes of a column chunk asked for at a time."""
@@ -68,8 +68,10 @@ def read_parquet(
         _check_column(file.schema_arrow, path)
         groups = file.metadata.num_row_groups
         row = sum(file.metadata.row_group(index).num_rows for index in range(min(start, groups)))
+        wanted = range(start, groups if end < 0 else min(end, groups))
+        expect_ranges(stream, _text_chunks(file, wanted, path))
         batch = BatchBuilder()
-        for index in range(start, groups if end < 0 else min(end, groups)):
+        for index in wanted:
             for column in _text_columns(file, index, path):
                 _add_rows(column, row, max_document_bytes, batch)
                 row += len(column)
@@ -246,6 +248,16 @@ def _text_columns(file: Any, group: int, path: tuple[str, ...], max_rows: int = 
             continue
         for begin in range(0, len(column), max_rows):
             yield column.slice(begin, max_rows).dictionary_decode().cast(pa.large_binary())
+
+
+def _text_chunks(file: Any, groups: range, path: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Where the text's column chunks lie in the file."""
+    for group in map(file.metadata.row_group, groups):
+        for chunk in map(group.column, range(group.num_columns)):
+            if chunk.path_in_schema == ".".join(path):
+                offsets = (chunk.dictionary_page_offset, chunk.data_page_offset)
+                first = min(filter(None, offsets), default=0)
+                yield first, first + chunk.total_compressed_size
 
 
 def _rows_at_once(group: Any, path: tuple[str, ...], batch_bytes: int) -> int:

@@ -12,11 +12,11 @@ there to the classes of `errors` and to `PreconditionFailed` and `NotFound` belo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 MARK_ABSENT = ""
 """The expected version of an object that must not exist yet."""
@@ -54,6 +54,21 @@ class ByteReader(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A stream of a store that is far away."""
+
+    def expect(self, ranges: Iterable[tuple[int, int]], /) -> None:
+        """Bytes of these ascending ranges [start, end) will be read next, and nothing after them."""
+        ...
+
+
+def expect_ranges(stream: ByteReader, ranges: Iterable[tuple[int, int]]) -> None:
+    """Tell `stream` what will be read of it, in case that it can make use of that."""
+    if isinstance(stream, ReadsAhead):
+        stream.expect(ranges)
+
+
 class Upload(Protocol):
     """Bytes on their way to an object; leaving the `with` block without `commit()` drops them.
 
@@ -83,9 +98,13 @@ class Upload(Protocol):
 
 
 class Store(Protocol):
-    """Objects below one root URI. Paths are relative to it and never begin with a slash."""
+    """Objects below one root URI. Paths are relative to it and never begin with a slash.
+
+    `connections`: calls that a process may have under way at once; 1 where a call does not wait for a network.
+    """
 
     uri: str
+    connections: int
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Every object whose path starts with `prefix`, in no particular order."""
@@ -99,6 +118,10 @@ class Store(Protocol):
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """Bytes [start, end), fewer where the object ends before; raises `NotFound`."""
+        ...
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        """`read_range` of each in turn, which are not empty and ascend; a store that is far away reads ahead."""
         ...
 
     def upload(self, path: str, *, expect: str = MARK_ABSENT, durable: bool = True) -> Upload:

@@ -1,7 +1,9 @@
 """The Google Cloud Storage client and what its errors mean: one client a process, one mapping for all callers.
 
 Importing this module costs 0.2 s (the client library): `open` and `sources` do so only for `gs://`. What is
-retried: reads, and writes that name the generation they expect; the library's back-off, 120 s in all.
+retried: reads, and writes that name the generation they expect; the library's back-off, each wait a random part of
+twice the last one's limit, 120 s in all. A stored object comes in one piece: between two pieces a thread would wait for
+whoever computes, 5 ms each time.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import google_crc32c
 import requests
+import requests.adapters
 import urllib3.exceptions
 from google.api_core import exceptions
 from google.api_core.retry import Retry
@@ -32,11 +35,20 @@ Blob: TypeAlias = Any
 RETRY: Retry = DEFAULT_RETRY
 """For calls that may be repeated: 429, 5xx, broken connections and time-outs, for 120 s."""
 
+READ_TIMEOUT_S = 30.0
+"""A download that brings no byte for so long is begun again."""
+
+CONNECTIONS = 32
+"""Calls that one process makes at once where it has many to make. The client keeps a connection for each."""
+
+PAYER = "GOOGLE_CLOUD_QUOTA_PROJECT"
+"""The variable that names the project which pays for requests, also for Google's other libraries."""
+
 http_error: Callable[[int, str], exceptions.GoogleAPICallError] = exceptions.from_http_status
 """The library's exception for a status code and the service's words."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
-_PRINCIPAL = re.compile(r"([^\s\"':]+@[^\s\"']+) does not have")
+_DENIED = re.compile(r"(?:([^\s\"':]+@[^\s\"']+) )?does not have ([\w.]+) access")
 
 
 class Access(NamedTuple):
@@ -67,7 +79,17 @@ def _client_of(pid: int, emulator: str | None) -> Any:
     # For traces nobody asked for the library fetches each bucket's metadata: a thread, and a permission we do not need.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     make_client: Callable[..., Any] = Client
-    return make_client(project=None)
+    client = make_client(project=None)
+    session = client._http
+    if not getattr(session, "is_mtls", False):  # whose adapter holds the certificate
+        session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=CONNECTIONS))
+        session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=CONNECTIONS))
+    return client
+
+
+def gcs_bucket(name: str) -> Any:
+    """The client's handle of a bucket, with the project that pays for it, if one is named. No request."""
+    return gcs_client().bucket(name, user_project=os.environ.get(PAYER) or None)
 
 
 def split_gcs_uri(uri: str) -> tuple[str, str]:
@@ -92,9 +114,28 @@ def crc32c_text(number: int) -> str:
     return base64.b64encode(number.to_bytes(4, "big")).decode()
 
 
+class _Parts(list[bytes]):
+    """What a download is written to: its parts as they come, without a copy."""
+
+    def write(self, data: bytes) -> None:
+        self.append(data)
+
+    def seek(self, offset: int) -> None:
+        """The client begins anew."""
+        del offset  # it is 0
+        self.clear()
+
+
+def _download(blob: Blob, **how: Any) -> bytes:
+    """The stored bytes, in one piece where nothing went wrong on the way."""
+    parts = _Parts()
+    blob.download_to_file(parts, raw_download=True, single_shot_download=True, **how)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def download_whole(blob: Blob, uri: str, retry: Retry) -> bytes:
     """The object's stored bytes, checked against its CRC32C (and so its size); a missing one raises as `blob` does."""
-    data: bytes = blob.download_as_bytes(raw_download=True, checksum="crc32c", retry=retry)
+    data = _download(blob, checksum="crc32c", retry=retry, timeout=READ_TIMEOUT_S)
     if crc32c_number(blob.crc32c) != google_crc32c.value(data):
         raise TemporaryError(
             "StorageFailed",
@@ -104,10 +145,12 @@ def download_whole(blob: Blob, uri: str, retry: Retry) -> bytes:
     return data
 
 
-def download_range(blob: Blob, uri: str, start: int, end: int, retry: Retry) -> bytes:
+def download_range(
+    blob: Blob, uri: str, start: int, end: int, retry: Retry, timeout_s: float = READ_TIMEOUT_S
+) -> bytes:
     """Stored bytes [start, end), fewer where the object ends before; `end` is greater than `start`."""
     try:
-        data: bytes = blob.download_as_bytes(start=start, end=end - 1, raw_download=True, checksum=None, retry=retry)
+        data = _download(blob, start=start, end=end - 1, checksum=None, retry=retry, timeout=timeout_s)
     except exceptions.RequestRangeNotSatisfiable:
         return b""
     if len(data) > end - start:
@@ -133,6 +176,8 @@ def map_gcs_errors(access: Access, uri: str) -> Iterator[None]:
         raise _not_permitted(access, uri, error) from error
     except exceptions.NotFound as error:
         raise _no_bucket(access, uri) from error
+    except exceptions.BadRequest as error:
+        raise (_no_payer(access, uri, error) if _wants_payer(error) else _failed(access, uri, error)) from error
     except (auth_exceptions.DefaultCredentialsError, auth_exceptions.RefreshError) as error:
         if error.retryable:
             raise _failed(access, uri, error) from error
@@ -170,6 +215,21 @@ def _no_bucket(access: Access, uri: str) -> SpecError:
     )
 
 
+def _wants_payer(error: exceptions.GoogleAPICallError) -> bool:
+    """Whether a bucket's requesters pay, and the request did not say who."""
+    words = str(error).lower()
+    return "requester pays" in words and "no user project" in words
+
+
+def _no_payer(access: Access, uri: str, error: exceptions.GoogleAPICallError) -> SpecError:
+    return SpecError(
+        access.reason,
+        f"cannot {access.verb} {uri}: the requests of bucket {split_gcs_uri(uri)[0]!r} are paid by the requester, and "
+        f"no project is named: {_words(error)}",
+        next_step=f"export {PAYER}=PROJECT, wherever the job's processes run; requests are billed to that project",
+    )
+
+
 def _no_credentials(access: Access, uri: str, error: Exception) -> SpecError:
     return SpecError(
         access.reason,
@@ -181,14 +241,18 @@ def _no_credentials(access: Access, uri: str, error: Exception) -> SpecError:
 def _not_permitted(access: Access, uri: str, error: exceptions.GoogleAPICallError) -> SpecError:
     if isinstance(error, exceptions.Unauthorized):
         return _no_credentials(access, uri, error)
-    found = _PRINCIPAL.search(str(error))
-    principal = found[1] if found else None
+    found = _DENIED.search(str(error))
+    principal, permission = found.groups() if found else (None, access.permission)
     kind = "serviceAccount" if principal is None or principal.endswith(".gserviceaccount.com") else "user"
+    what = f"gcloud storage buckets add-iam-policy-binding gs://{split_gcs_uri(uri)[0]}"
+    role = access.role
+    if permission.startswith("serviceusage."):  # of the project that is to pay
+        what = f"gcloud projects add-iam-policy-binding {os.environ.get(PAYER) or 'PROJECT'}"
+        role = "roles/serviceusage.serviceUsageConsumer"
     return SpecError(
         access.reason,
-        f"cannot {access.verb} {uri}: {principal or 'this account'} lacks {access.permission}: {_words(error)}",
-        next_step=f"gcloud storage buckets add-iam-policy-binding gs://{split_gcs_uri(uri)[0]} "
-        f"--member={kind}:{principal or 'ACCOUNT'} --role={access.role}",
+        f"cannot {access.verb} {uri}: {principal or 'this account'} lacks {permission}: {_words(error)}",
+        next_step=f"{what} --member={kind}:{principal or 'ACCOUNT'} --role={role}",
     )
 
 

@@ -1,9 +1,9 @@
 """Writing one object to Google Cloud Storage: whole or not at all, and only over what the writer expects.
 
 Up to one chunk goes in a single request, anything larger through a resumable session, of which nothing is
-visible before its last request. Memory: two chunks. Every request names the expected generation, so all may
-be repeated; a repeated request that finds its own earlier success (412) is told from a lost race by size and
-CRC32C: the same content counts as this write's own.
+visible before its last request; a chunk is sent while the next one is written. Memory: two chunks. Every request
+names the expected generation, so all may be repeated; a repeated request that finds its own earlier success (412) is
+told from a lost race by size and CRC32C: the same content counts as this write's own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import cache
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from google.api_core import exceptions
 from google.api_core.retry import Retry
 
 from tokenization_worker.errors import TemporaryError, TokenizationError
+from tokenization_worker.storage.ahead import PATIENCE_S, start_call, take_result
 from tokenization_worker.storage.base import MARK_ABSENT, Entry, PreconditionFailed
 from tokenization_worker.storage.gcs_client import (
     DELETE,
@@ -38,6 +40,10 @@ CHUNK_BYTES = 8 << 20
 """Bytes of a request: the least that the service's documentation recommends; a multiple of 256 KiB."""
 
 _TIMEOUT_S = 60
+
+_CANCEL_PATIENCE_S = 5.0
+"""How long an upload that is given up waits for the chunk under way, to be cancelled after it."""
+
 _CONTENT_TYPE = "application/octet-stream"
 _PERSISTED = re.compile(r"bytes=0-(\d+)")
 
@@ -55,7 +61,8 @@ class Target(Protocol):
 class GcsUpload:
     """Bytes on their way to an object; see `base.Upload`.
 
-    `write` finds out early when something unexpected is there, and then moves no more bytes; `commit` says so.
+    `write` finds out early when something unexpected is there, and then moves no more bytes; `commit` says so. An
+    error in sending a chunk is raised where the next one is to be sent, or by `commit`.
     """
 
     def __init__(self, store: Target, path: str, expect: str) -> None:
@@ -67,6 +74,7 @@ class GcsUpload:
         self._size = 0
         self._crc32c = 0
         self._session: _Session | None = None
+        self._sending: Future[None] | None = None
         self._refused = False
         self._version = ""
         self.is_ours = False
@@ -85,6 +93,7 @@ class GcsUpload:
             view = view[room:]
 
     def commit(self, metadata: Mapping[str, str] | None = None) -> Entry:
+        self._wait_for_chunk()
         payload = self._take_buffer()
         with map_gcs_errors(WRITE, self._uri):
             try:
@@ -98,7 +107,7 @@ class GcsUpload:
                 return found
         self._session = None
         if (entry.size, entry.crc32c) != (self._size, self._crc32c):
-            raise self._damaged(entry)
+            entry = self._look_again(entry)
         self._version = entry.version
         self.is_ours = True
         return entry
@@ -113,10 +122,17 @@ class GcsUpload:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
+        self._buffer.clear()
+        if self._sending is not None:
+            wait([self._sending], timeout=_CANCEL_PATIENCE_S)
+            self._sending.add_done_callback(lambda _: self._cancel())  # at once, if it has ended
+        else:
+            self._cancel()
+
+    def _cancel(self) -> None:
         if self._session is not None:
             self._session.cancel()
             self._session = None
-        self._buffer.clear()
 
     def _take_buffer(self) -> bytes:
         payload = bytes(self._buffer)
@@ -126,9 +142,18 @@ class GcsUpload:
         return payload
 
     def _send_chunk(self) -> None:
+        self._wait_for_chunk()
         payload = self._take_buffer()
-        if self._refused:
-            return
+        if not self._refused:
+            self._sending = start_call(lambda: self._send(payload))
+
+    def _wait_for_chunk(self) -> None:
+        """Until the chunk under way has arrived; raises what became of it."""
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            take_result(sending, f"{self._uri}: sending a chunk", PATIENCE_S)
+
+    def _send(self, payload: bytes) -> None:
         with map_gcs_errors(WRITE, self._uri):
             try:
                 if self._session is None:
@@ -167,6 +192,16 @@ class GcsUpload:
         )
         return entry_of(self._path, blob)
 
+    def _look_again(self, answer: Entry) -> Entry:
+        """The object, where only the answer was wrong; raises `TemporaryError` where it is not what was sent.
+
+        It is not taken away on the word of one answer: another run may have seen it, and trust it already.
+        """
+        found = self._store.stat(self._path)
+        if found is None or found.version != answer.version or (found.size, found.crc32c) != (self._size, self._crc32c):
+            raise self._damaged(answer)
+        return found
+
     def _damaged(self, entry: Entry) -> TemporaryError:
         """The error for an object that is not what was sent; takes it away again, that generation and no other."""
         message = (
@@ -192,31 +227,29 @@ class _Session:
     def send(self, data: bytes) -> None:
         """Send bytes that others follow: a multiple of 256 KiB."""
         end = self._offset + len(data)
-        rest = memoryview(data)
         while self._offset < end:
             before = self._offset
-            self._retry(self._put)(rest, None, {})
-            rest = rest[self._offset - before :]
+            self._retry(self._put)(data, None, {})
+            data = data[self._offset - before :]
 
     def finish(self, data: bytes, size: int, crc32c: int, metadata: Mapping[str, str]) -> dict[str, Any]:
         """Send the last bytes and make the object visible; returns its properties."""
         headers = {f"x-goog-meta-{key}": value for key, value in metadata.items()}
         headers["x-goog-hash"] = f"crc32c={crc32c_text(crc32c)}"
-        rest = memoryview(data)
         while True:
             before = self._offset
-            response = self._retry(self._put)(rest, size, headers)
+            response = self._retry(self._put)(data, size, headers)
             if response.status_code != HTTPStatus.PERMANENT_REDIRECT:
                 properties: dict[str, Any] = response.json()
                 return properties
-            rest = rest[self._offset - before :]
+            data = data[self._offset - before :]
 
     def cancel(self) -> None:
         """Tell the service that no more will come; without that it forgets the bytes after a week."""
         with suppress(requests.RequestException):
             _http(os.getpid()).delete(self._url, timeout=_TIMEOUT_S)
 
-    def _put(self, data: memoryview, size: int | None, headers: Mapping[str, str]) -> requests.Response:
+    def _put(self, data: bytes, size: int | None, headers: Mapping[str, str]) -> requests.Response:
         """One request, from `self._offset`; moves that to what the service has kept, which may be less.
 
         Bytes that it has already (a repeated request) it ignores.
@@ -225,7 +258,7 @@ class _Session:
         span = f"{self._offset}-{self._offset + len(data) - 1}" if data else "*"
         response = _http(os.getpid()).put(
             self._url,
-            data=bytes(data),
+            data=data,
             headers={"content-range": f"bytes {span}/{total}", "content-type": _CONTENT_TYPE, **headers},
             timeout=_TIMEOUT_S,
             allow_redirects=False,

@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
@@ -74,6 +74,8 @@ def version_of(status: os.stat_result) -> str:
 class LocalStore:
     """A folder; created at the first write."""
 
+    connections = 1
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self.uri = str(root)
@@ -125,6 +127,9 @@ class LocalStore:
                     return os.pread(file.fileno(), max(0, end - start), start)
             except (FileNotFoundError, NotADirectoryError) as error:
                 raise NotFound(path) from error
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+        return (self.read_range(path, start, end) for start, end in ranges)
 
     def upload(self, path: str, *, expect: str = MARK_ABSENT, durable: bool = True) -> LocalUpload:
         scratch = self._own_scratch()

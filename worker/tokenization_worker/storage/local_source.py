@@ -19,6 +19,8 @@ from tokenization_worker.storage.source_file import SourceFile
 class LocalSource:
     """URIs are absolute plain paths; links are followed, and a file or folder keeps the name it was reached by."""
 
+    connections = 1
+
     def list(self, pattern: Pattern) -> Iterator[SourceFile]:
         """Raises `SpecError("SourceInvalid")` for what is selected and is no file, and for a link in a circle."""
         root = str(plain_path(pattern.folder))

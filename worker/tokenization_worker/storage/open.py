@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -31,16 +32,32 @@ def open_store(uri: str) -> Store:
 @cache
 def _open_store(uri: str) -> Store:
     scheme = scheme_of(uri)
-    if scheme == "file":
-        from tokenization_worker.storage.local import LocalStore
+    make = _MAKERS.get(scheme)
+    if make is None:
+        raise SpecError(
+            "SpecInvalid",
+            f"output.uri: cannot write to {uri!r}: scheme {scheme!r} is read-only or unknown",
+            next_step="write to a local path or to gs://bucket/prefix",
+        )
+    return make(uri)
 
-        return LocalStore(Path(uri))
-    if scheme == "gs":
-        from tokenization_worker.storage.gcs_store import GcsStore
 
-        return GcsStore(uri)
-    raise SpecError(
-        "SpecInvalid",
-        f"output.uri: cannot write to {uri!r}: scheme {scheme!r} is read-only or unknown",
-        next_step="write to a local path or to gs://bucket/prefix",
-    )
+def _local_store(uri: str) -> Store:
+    from tokenization_worker.storage.local import LocalStore
+
+    return LocalStore(Path(uri))
+
+
+def _gcs_store(uri: str) -> Store:
+    from tokenization_worker.storage.gcs_store import GcsStore
+
+    return GcsStore(uri)
+
+
+_MAKERS: dict[str, Callable[[str], Store]] = {"file": _local_store, "gs": _gcs_store}
+
+
+def serve_stores(scheme: str, make: Callable[[str], Store]) -> None:
+    """Let `make` open the stores of a scheme in this process from now on: for programs that bring one of their own."""
+    _MAKERS[scheme] = make
+    _open_store.cache_clear()

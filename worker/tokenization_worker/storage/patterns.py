@@ -31,6 +31,11 @@ class Pattern:
         flat = rest.partition("**")[0].split("/")[:-1]
         return cls(folder, compile_glob(rest), tuple(map(compile_glob, flat)), "**" in rest)
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether all that is selected lies in `folder` itself, in no folder below it."""
+        return not self._is_deep and not self._folders
+
     def selects(self, uri: str) -> bool:
         """Whether a file at `uri` would be a file of the source."""
         rest = uri[len(self.folder) :]

@@ -15,6 +15,7 @@ import socket
 from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
+from stat import S_ISDIR
 
 from tokenization_worker.storage.folders import make_folder
 
@@ -134,9 +135,13 @@ def _make_parent(parent: Path) -> None:
     try:
         make_folder(parent)
     except FileExistsError:
-        if parent.exists() and not parent.is_dir():
-            raise
-        _refuse_broken_link(parent)  # else somebody removed it between two looks, as will be seen
+        try:
+            is_folder = S_ISDIR(parent.stat().st_mode)  # one look: it may come and go between two
+        except FileNotFoundError:
+            _refuse_broken_link(parent)  # else somebody removed it just now, as will be seen
+        else:
+            if not is_folder:
+                raise
 
 
 def _refuse_broken_link(path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tokenization_worker.errors import ChangedError
@@ -15,16 +15,20 @@ from tokenization_worker.storage.patterns import Pattern
 class SourceFile:
     """One file as the plan saw it.
 
-    `version` is the store's content checksum where it has one, else the modification time in nanoseconds.
+    `version` is the store's content checksum where it has one, else the modification time in nanoseconds. `pin` is the
+    commit to read it at, where `uri` is in a repository; it says where the file is, not which one it is.
     """
 
     uri: str
     size: int
     version: str
+    pin: str = field(default="", compare=False)
 
 
 class Source(Protocol):
-    """Files of one scheme, read-only."""
+    """Files of one scheme, read-only. `connections`: calls that a process may have under way at once."""
+
+    connections: int
 
     def list(self, pattern: Pattern) -> Iterator[SourceFile]:
         """At least every file that `pattern` selects, in no particular order."""

@@ -27,6 +27,15 @@ class Encoded(NamedTuple):
     ends: EndArray  # int64[n_docs]: text k is ids[ends[k - 1] : ends[k]]; cumulative
 
 
+class KillsEngine(Exception):
+    """A text kills the process that encodes it, and nothing else with it; only engines that outlive that raise it."""
+
+    def __init__(self, document: int, detail: str) -> None:
+        super().__init__(document, detail)
+        self.document = document
+        self.detail = detail
+
+
 class Engine(Protocol):
     """Turns texts into ids. Pure, and single-threaded; memory grows with the batch (1 to 4 MB is best)."""
 

@@ -41,6 +41,10 @@ Refused = tuple[int, int, str]
 """Position, line or row, and reason of an unusable document."""
 
 
+Poison = dict[int, str]
+"""Of a file's documents that kill their worker: position -> SHA-256 of the text."""
+
+
 class Unreadable(Exception):
     """The index or a table cannot be used; `finding` says which and why."""
 
@@ -90,6 +94,7 @@ class FileClaim:
     tokens: tuple[int, ...]
     starts: tuple[int, ...]
     quarantined: int
+    pin: str = ""
 
     @property
     def is_read(self) -> bool:
@@ -117,7 +122,10 @@ class SplitClaim:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything about the dataset but its files; small enough to be sent to every process."""
+    """Everything about the dataset but its files; small enough to be sent to every process.
+
+    `poison`: the documents that kill their worker, by file.
+    """
 
     uri: str
     rules: SourceRules
@@ -131,6 +139,7 @@ class Facts:
     path_template: str
     splits: tuple[SplitClaim, ...]
     streams: tuple[tuple[ShardClaim, ...], ...]
+    poison: Mapping[str, Poison]
 
     @property
     def thresholds(self) -> tuple[int, ...]:
@@ -189,7 +198,8 @@ def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
             tokens = _counts(row["tokens"], len(nothing)) if is_read else nothing
             quarantined = int(row["quarantined"]) if is_read else 0
             place = (str(row["uri"]), int(row["size"]), str(row["version"]))
-            files.append(FileClaim(number, *place, outcome, documents, tokens, starts, quarantined))
+            pin = str(row.get("pin", ""))
+            files.append(FileClaim(number, *place, outcome, documents, tokens, starts, quarantined, pin))
             starts = tuple(start + count for start, count in zip(starts, tokens, strict=True))
     except (KeyError, TypeError, ValueError) as error:
         problem = f"row {number + 1}: {type(error).__name__}: {error}"
@@ -207,6 +217,13 @@ def read_refused(rows: Rows) -> dict[str, tuple[Refused, ...]]:
         problem = f"{type(error).__name__}: {error}"
         raise Unreadable(Finding(Fault.TABLE_CORRUPT, "all fields", problem, layout.QUARANTINE_TABLE)) from error
     return {uri: tuple(items) for uri, items in refused.items()}
+
+
+def _poison(index: Index) -> dict[str, Poison]:
+    poison: defaultdict[str, Poison] = defaultdict(dict)
+    for entry in index["run"].get("poison", ()):
+        poison[str(entry["uri"])][int(entry["position"])] = str(entry["sha256"])
+    return dict(poison)
 
 
 def _counts(value: Any, n_streams: int) -> tuple[int, ...]:
@@ -243,6 +260,7 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         path_template=output["path"],
         splits=splits,
         streams=_streams(splits, shard_rows),
+        poison=_poison(index),
     )
 
 

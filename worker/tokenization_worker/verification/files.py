@@ -23,7 +23,7 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.compare import Expected, StreamComparer
 from tokenization_worker.verification.facts import Facts, FileClaim, Refused, stream_of
 from tokenization_worker.verification.report import Fault, Finding
-from tokenization_worker.verification.source import Damaged, Record, read_records
+from tokenization_worker.verification.source import Damaged, Record, read_records, refuse_poison
 from tokenization_worker.verification.stream import BadSidecar, Stream, Tokens
 
 _BATCH_BYTES = 1 << 20
@@ -77,7 +77,7 @@ def check_file(facts: Facts, task: FileTask) -> FileCheck:
 def _open(claim: FileClaim) -> ByteReader:
     was = f"{claim.size:,} bytes, {claim.version}"
     try:
-        return open_unchanged(claim.uri, claim.size, claim.version)
+        return open_unchanged(claim.uri, claim.size, claim.version, claim.pin)
     except NotFound as error:
         now = "it is gone"
         cause: Exception = error
@@ -93,8 +93,10 @@ def _open(claim: FileClaim) -> ByteReader:
 
 def _records(facts: Facts, claim: FileClaim) -> Iterator[Record]:
     stream = _open(claim)
+    poison = facts.poison.get(claim.uri, {})
     try:
-        yield from read_records(stream, claim.uri, facts.rules)
+        for record in read_records(stream, claim.uri, facts.rules):
+            yield refuse_poison(record, poison)
     finally:
         stream.close()
 

@@ -12,7 +12,8 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import BinaryIO, cast
 
 import orjson
@@ -21,7 +22,7 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.documents import FileOutcome, Reason
 from tokenization_worker.storage.base import ByteReader
-from tokenization_worker.verification.facts import SourceRules, zstd
+from tokenization_worker.verification.facts import Poison, SourceRules, zstd
 
 BOM = b"\xef\xbb\xbf"
 
@@ -60,6 +61,14 @@ class Record:
     text: str | None
     reason: Reason | None = None
     raw: bytes = b""
+
+
+def refuse_poison(record: Record, poison: Poison) -> Record:
+    """The record as a dataset has it: refused if it kills workers, and still holds the text that did."""
+    digest = poison.get(record.position)
+    if record.text is None or digest is None or sha256(record.text.encode()).hexdigest() != digest:
+        return record
+    return replace(record, text=None, reason=Reason.KILLS_WORKER)
 
 
 class SeekableStream(io.RawIOBase):

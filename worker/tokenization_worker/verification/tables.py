@@ -8,15 +8,16 @@ shards hold those tokens, and whether the files give them, is left to `shards` a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import orjson
 
 from tokenization_worker import layout
 from tokenization_worker.api.keys import data_key
 from tokenization_worker.index import Index
+from tokenization_worker.readers.documents import Reason
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verification.facts import NPY_SUFFIX, Facts, FileClaim, Rows, zstd
+from tokenization_worker.verification.facts import NPY_SUFFIX, Facts, FileClaim, Refused, Rows, zstd
 from tokenization_worker.verification.report import Fault, Finding
 
 _PLAN_MAGIC = b"TOKPLAN1"
@@ -110,6 +111,14 @@ def _check_index(facts: Facts, index: Index, files: list[FileClaim], quarantine_
 
 def _dropped(files: list[FileClaim]) -> dict[str, int]:
     return dict(sorted(Counter(file.outcome for file in files if not file.is_read).items()))
+
+
+def check_poison(facts: Facts, refused: Mapping[str, tuple[Refused, ...]]) -> Iterator[Finding]:
+    """The index tells of the same documents that kill workers as the quarantine table."""
+    for uri in sorted({*facts.poison, *refused}):
+        listed = [position for position, _, reason in refused.get(uri, ()) if reason == Reason.KILLS_WORKER]
+        what = f"positions of documents of {uri} that kill workers"
+        yield from _differ(layout.INDEX, what, sorted(listed), sorted(facts.poison.get(uri, ())))
 
 
 def check_plan(store: Store, index: Index, files: list[FileClaim]) -> list[Finding]:

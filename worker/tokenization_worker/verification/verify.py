@@ -42,7 +42,7 @@ from tokenization_worker.verification.report import (
     next_step,
 )
 from tokenization_worker.verification.shards import ShardCheck, check_neighbours, check_shard
-from tokenization_worker.verification.tables import check_names, check_plan, check_tables
+from tokenization_worker.verification.tables import check_names, check_plan, check_poison, check_tables
 from tokenization_worker.verification.workers import run_all
 
 SAMPLE_ONE_IN = 100
@@ -85,6 +85,7 @@ def verify(
         return _report(dataset, mode, dataset.findings, [], [], None)
     facts, findings = dataset.facts, list(dataset.findings)
     findings += check_tables(facts, dataset.index, dataset.files, dataset.file_rows, dataset.refused_rows)
+    findings += check_poison(facts, dataset.refused)
     findings += check_plan(dataset.store, dataset.index, dataset.files)
     findings += check_names(dataset.store, facts)
     if mode is not VerifyMode.CHECKSUMS:

@@ -1,0 +1,79 @@
+"""Trying again: for how long, how soon, and what a service that asks for patience gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from tokenization_worker.storage.retry import Retry
+
+
+@dataclass
+class Service:
+    """Fails so often, on a clock that only waiting moves."""
+
+    failures: int
+    asked_s: float | None = 0.0
+    now: float = 0.0
+    waits: list[float] = field(default_factory=list)
+
+    def answer(self) -> str:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError(self.failures)
+        return "done"
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+    def ask(self, chance: float = 1.0) -> str:
+        retry = Retry(limit_s=120, clock=lambda: self.now, sleep=self.sleep, chance=lambda: chance)
+        return retry.call(self.answer, lambda _: self.asked_s)
+
+
+def test_waits_double_up_to_a_limit() -> None:
+    service = Service(failures=8)
+    assert service.ask() == "done"
+    assert service.waits == [1, 2, 4, 8, 16, 20, 20, 20]
+
+
+def test_waits_are_random_so_that_workers_do_not_come_back_together() -> None:
+    service = Service(failures=3)
+    service.ask(chance=0.0)
+    assert service.waits == [0.5, 1, 2]
+
+
+def test_it_ends_within_its_time_with_the_last_error() -> None:
+    service = Service(failures=1_000)
+    with pytest.raises(ConnectionError):
+        service.ask()
+    assert 100 < service.now <= 120
+
+
+def test_what_cannot_pass_is_not_tried_again() -> None:
+    service = Service(failures=1, asked_s=None)
+    with pytest.raises(ConnectionError):
+        service.ask()
+    assert service.waits == []
+
+
+def test_a_wait_that_the_service_asks_for_is_kept_even_beyond_the_usual_end() -> None:
+    service = Service(failures=1, asked_s=300)
+    assert service.ask() == "done"
+    assert service.waits == [301]
+
+
+def test_a_longer_wait_than_any_window_is_not_worth_it() -> None:
+    service = Service(failures=1, asked_s=3_600)
+    with pytest.raises(ConnectionError):
+        service.ask()
+    assert service.waits == []
+
+
+def test_a_service_that_asks_for_ever_is_left() -> None:
+    service = Service(failures=1_000, asked_s=100)
+    with pytest.raises(ConnectionError):
+        service.ask()
+    assert service.now < 1_000

@@ -1,0 +1,314 @@
+"""From the slices of a range to blocks of its segment: reading, leaving out, encoding, counting.
+
+Reads records in batches, encodes them and appends blocks to the segment. Memory is bounded by a batch and by
+`documents.maxBytes`, never by the file. Verdicts on damaged files, on documents that kill their worker and on the
+engine are written where they are found; everything else of the range is written by its task (`tokenize`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from hashlib import sha256
+from itertools import pairwise
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from tokenization_worker import layout
+from tokenization_worker.commit import create_record
+from tokenization_worker.context import RunContext, TokenizeTask
+from tokenization_worker.encode import EncodedDocuments, Encoder, EngineMismatch
+from tokenization_worker.epochs import void_engine
+from tokenization_worker.errors import ChangedError, TemporaryError
+from tokenization_worker.isolated_engine import Role
+from tokenization_worker.isolation import Isolation
+from tokenization_worker.poison import record_poison
+from tokenization_worker.quarantine import QuarantineList
+from tokenization_worker.readers.content import SetAside
+from tokenization_worker.readers.documents import (
+    DamagedFile,
+    DocumentBatch,
+    FileOutcome,
+    FileSlice,
+    Poison,
+    ReadOptions,
+    Reason,
+)
+from tokenization_worker.readers.leaving_out import read_without
+from tokenization_worker.readers.open import read_documents
+from tokenization_worker.receipts import SliceResult
+from tokenization_worker.segments import SegmentWriter, crc32c_of
+from tokenization_worker.splits import stream_of
+from tokenization_worker.storage.base import ByteReader, NotFound, Store
+from tokenization_worker.storage.source_file import Changed, SourceFile, source_changed
+from tokenization_worker.storage.sources import open_unchanged
+from tokenization_worker.tokenizers.base import Engine, KillsEngine, Tokenizer
+from tokenization_worker.tokenizers.load import load_tokenizer
+from tokenization_worker.tokenizers.probe import engine_by_name
+
+BLOCK_BYTES = 1 << 20
+"""Small files are encoded together until this much has come together: an engine call costs about 50 us."""
+
+_ASIDE = SetAside()
+"""Between two ranges of one compressed file in this process; a range that is not the next one costs time only."""
+
+
+class _Slice:
+    """Counts and checksums of one slice while it is read, or of one that is dropped with its file."""
+
+    def __init__(
+        self,
+        number: int,
+        source: FileSlice,
+        n_streams: int,
+        outcome: str = FileOutcome.READ,
+        detail: str = "",
+    ) -> None:
+        self.number = number
+        self.source = source
+        self.outcome = outcome
+        self.detail = detail
+        self.tokens = [0] * n_streams
+        self.docs = [0] * n_streams
+        self.tokens_crc = [0] * n_streams
+        self.lengths_crc = [0] * n_streams
+        self.records = 0
+        self.quarantined: Counter[str] = Counter()
+        self.poison: list[Poison] = []
+
+    def count(self, stream: int, tokens: int, lengths: NDArray[np.uint32], tokens_crc: int) -> None:
+        """Take one more block's part; `tokens_crc` is of all tokens so far, so no border of a block shows."""
+        self.tokens[stream] += tokens
+        self.docs[stream] += len(lengths)
+        self.tokens_crc[stream] = tokens_crc
+        self.lengths_crc[stream] = crc32c_of(lengths, start=self.lengths_crc[stream])
+
+    def result(self) -> SliceResult:
+        quarantined = sorted(self.quarantined.items())
+        counts = [self.tokens, self.docs, self.tokens_crc, self.lengths_crc, self.records, quarantined]
+        return SliceResult(
+            file=self.source.file,
+            outcome=self.outcome,
+            detail=self.detail,
+            tokens=tuple(self.tokens),
+            docs=tuple(self.docs),
+            records=self.records,
+            quarantined=dict(self.quarantined),
+            digest=sha256(orjson.dumps(counts)).hexdigest()[:32],
+            poison=tuple(self.poison),
+        )
+
+
+class RangeWork:
+    """Reads slices and writes blocks.
+
+    Batches of small files wait in `_pending` until a block is worth writing; only files that were read to
+    their end wait there. A file larger than a block gets blocks of its own, which are taken back if it
+    turns out damaged.
+    """
+
+    def __init__(
+        self,
+        task: TokenizeTask,
+        store: Store,
+        segment: SegmentWriter,
+        quarantine: QuarantineList,
+        isolation: Isolation | None,
+    ) -> None:
+        context = task.context
+        self.poison_found: list[tuple[int, Poison]] = []
+        self.segment = segment
+        self.text_bytes = 0
+        self.source_bytes = 0
+        self.samples = 0
+        self._context: RunContext = context
+        self._store = store
+        self._dropped = {file: (outcome, detail) for file, outcome, detail in task.dropped}
+        self._poison = task.poison
+        self._quarantine = quarantine
+        self._options = ReadOptions.of(context.data)
+        self._thresholds = context.streams.thresholds()
+        self._pending: list[tuple[_Slice, DocumentBatch]] = []
+        tokenizer = _load_tokenizer(context)
+        engine, reference = _engines(tokenizer, context.engine, isolation)
+        self._encoder = Encoder(
+            engine=engine,
+            reference=reference,
+            vocab_size=tokenizer.vocab_size,
+            delimiter_id=tokenizer.delimiter_id,
+            position=context.delimiter_position,
+            dtype=context.numpy_dtype,
+            sample_one_in=context.sample_one_in,
+        )
+
+    def tokenize(self, number: int, source: FileSlice) -> _Slice:
+        """Read one slice to its end, or drop its file."""
+        n_streams = self.segment.n_streams
+        if source.file in self._dropped:
+            return _Slice(number, source, n_streams, *self._dropped[source.file])
+        part = _Slice(number, source, n_streams)
+        poison = {item.position: item for file, item in self._poison if file == source.file}
+        mark = self.segment.mark()
+        quarantine_mark = self._quarantine.mark()
+        batches: list[DocumentBatch] = []
+        size = 0
+        try:
+            for batch in read_without(source, self._options, lambda _: _open(source), poison, _ASIDE):
+                part.records += batch.records
+                self.source_bytes += batch.source_bytes
+                for item in batch.rejected:
+                    part.quarantined[str(item.reason)] += 1
+                    self._quarantine.add(number, source, item)
+                    if item.reason == Reason.KILLS_WORKER:
+                        part.poison.append(poison[item.position])
+                if batch.texts:
+                    batches.append(replace(batch, rejected=[]))  # they are on the list: not to be held
+                    size += batch.source_bytes
+                if size >= BLOCK_BYTES:
+                    if self._pending:
+                        self.write_pending()
+                        mark = self.segment.mark()
+                    self._write([(part, batch) for batch in batches])
+                    batches, size = [], 0
+        except DamagedFile as damage:
+            self.segment.drop_from(mark)
+            self._quarantine.drop_from(quarantine_mark)
+            self._require_damaged_again(source, damage)
+            return _Slice(number, source, n_streams, *self._record_verdict(source, damage))
+        self._pending.extend((part, batch) for batch in batches)
+        if sum(batch.source_bytes for _, batch in self._pending) >= BLOCK_BYTES or self.segment.mark() > mark:
+            self.write_pending()
+        return part
+
+    def _require_damaged_again(self, source: FileSlice, damage: DamagedFile) -> None:
+        """Raise `TemporaryError` unless the file is damaged when it is read again, too.
+
+        What was changed on its way here looks like a damaged file, and a verdict is for ever.
+        """
+        try:
+            for _ in read_documents(source, self._options, lambda _: _open(source)):
+                pass
+        except DamagedFile as again:
+            if again.outcome == damage.outcome:
+                return
+        raise TemporaryError(
+            "StorageFailed",
+            f"{source.uri}: looked damaged ({damage}), and was not, or in another way, when it was read again",
+            next_step="start the same command again; if it stays so, check the disk or the network",
+        )
+
+    def _record_verdict(self, source: FileSlice, damage: DamagedFile) -> tuple[str, str]:
+        """Write down that the file is damaged; the first writer's verdict is the one that counts."""
+        verdict = {
+            "file": source.file,
+            "uri": source.uri,
+            "outcome": damage.outcome,
+            "offset": damage.offset,
+            "detail": damage.detail,
+        }
+        found = create_record(self._store, layout.verdict_path(source.file), verdict)
+        return found["outcome"], found["detail"]
+
+    def write_pending(self) -> None:
+        if self._pending:
+            self._write(self._pending)
+            self._pending = []
+
+    def _write(self, batches: list[tuple[_Slice, DocumentBatch]]) -> None:
+        """Encode batches of whole documents and append them to the segment, a block per stream."""
+        texts = [text for _, batch in batches for text in batch.texts]
+        positions = np.concatenate([batch.positions for _, batch in batches])
+        owners = [part for part, batch in batches for _ in batch.texts]
+        if not self._context.streams.by_hash:
+            self._write_block(0, texts, positions, owners)
+        else:
+            streams = np.array([stream_of(text.encode(), self._thresholds) for text in texts])
+            for stream in range(self.segment.n_streams):
+                chosen = np.flatnonzero(streams == stream).tolist()
+                if chosen:
+                    self._write_block(
+                        stream, [texts[i] for i in chosen], positions[chosen], [owners[i] for i in chosen]
+                    )
+        # After the engine has asked for the UTF-8 form, CPython keeps it, and encode() is a plain copy.
+        self.text_bytes += sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+
+    def _write_block(self, stream: int, texts: list[str], positions: NDArray[np.int64], owners: list[_Slice]) -> None:
+        encoded = self._encode(texts, positions, owners)
+        if encoded is None:
+            return
+        tokens, lengths, samples = encoded
+        self.samples += samples
+        slices = np.array([part.number for part in owners], dtype=np.uint32)
+        if owners[0] is owners[-1]:  # owners come in order: the whole block is of one slice
+            start = owners[0].tokens_crc[stream]
+            crc = self.segment.append(stream, tokens, lengths, positions, slices, crc_start=start)
+            owners[0].count(stream, len(tokens), lengths, crc)
+            return
+        self.segment.append(stream, tokens, lengths, positions, slices)
+        first_docs = np.flatnonzero(np.diff(slices, prepend=np.uint32(0xFFFFFFFF))).tolist()
+        token_ends = np.cumsum(lengths, dtype=np.int64)
+        for first, end in pairwise([*first_docs, len(slices)]):
+            token_start = int(token_ends[first - 1]) if first else 0
+            part = tokens[token_start : int(token_ends[end - 1])]
+            crc = crc32c_of(part, start=owners[first].tokens_crc[stream])
+            owners[first].count(stream, len(part), lengths[first:end], crc)
+
+    def _encode(self, texts: list[str], positions: NDArray[np.int64], owners: list[_Slice]) -> EncodedDocuments | None:
+        """The documents' tokens; None where some of them kill what encodes them, which have their verdicts then."""
+        files = np.array([part.source.file for part in owners], dtype=np.int64)
+        is_whole = True
+        while texts:
+            try:
+                encoded = self._encoder.encode(texts, positions, files)
+            except KillsEngine as kill:
+                number = kill.document
+                source, position = owners[number].source, int(positions[number])
+                poison = record_poison(self._store, source, position, texts[number], kill.detail)
+                self.poison_found.append((source.file, poison))
+                texts, owners = [*texts[:number], *texts[number + 1 :]], [*owners[:number], *owners[number + 1 :]]
+                positions, files = np.delete(positions, number), np.delete(files, number)
+                is_whole = False
+            except EngineMismatch as mismatch:
+                number = mismatch.document
+                uri, position = owners[number].source.uri, int(positions[number])
+                raise void_engine(
+                    self._store, self._context, mismatch, uri=uri, position=position, text=texts[number]
+                ) from mismatch
+            else:
+                return encoded if is_whole else None
+        return None
+
+
+def _engines(tokenizer: Tokenizer, name: str, isolation: Isolation | None) -> tuple[Engine, Engine]:
+    """The run's engine and the reference, which may be the same; in a process of their own where there is one."""
+    engine, reference = engine_by_name(tokenizer, name), tokenizer.reference
+    if isolation is None:
+        return engine, reference
+    isolated = isolation.engine(reference.name, Role.REFERENCE)
+    return (isolated if engine is reference else isolation.engine(engine.name, Role.ENGINE)), isolated
+
+
+def _load_tokenizer(context: RunContext) -> Tokenizer:
+    """The run's tokenizer, provided that it still is: a worker that was not forked has read its file anew."""
+    spec = context.data.tokenizer
+    tokenizer = load_tokenizer(spec)
+    if tokenizer.fingerprint != context.fingerprint:
+        raise ChangedError(
+            "TokenizerChanged",
+            f"{spec.uri or spec.name} changed since the plan was made: its fingerprint was {context.fingerprint}, "
+            f"is {tokenizer.fingerprint}",
+            next_step="put that tokenizer back and start the same command again, or write to another output.uri",
+        )
+    return tokenizer
+
+
+def _open(source: FileSlice) -> ByteReader:
+    """The file's bytes, provided that it is still the file that was planned."""
+    try:
+        return open_unchanged(source.uri, source.size, source.version, source.pin)
+    except NotFound as error:
+        raise source_changed(SourceFile(source.uri, source.size, source.version), None) from error
+    except Changed as error:
+        raise source_changed(error.was, error.now) from error
