@@ -34,10 +34,10 @@ from report import heading, note, table
 
 from tokenization_worker.storage.base import expect_ranges
 from tokenization_worker.storage.gcs_client import gcs_client
-from tokenization_worker.storage.gcs_reader import BLOCK_BYTES
 from tokenization_worker.storage.gcs_source import GcsSource
 from tokenization_worker.storage.gcs_store import GcsStore
 from tokenization_worker.storage.gcs_upload import CHUNK_BYTES
+from tokenization_worker.storage.ranged_reader import BLOCK_BYTES
 
 BUCKET = "speed"
 BAR = 0.8

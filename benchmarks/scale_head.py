@@ -147,6 +147,9 @@ class SimulatedExecutor:
         self._receiver = threading.Thread(target=self._receive, daemon=True)
         self._receiver.start()
 
+    def complaint(self) -> str:
+        return ""
+
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         del worker
         self._submitted += 1

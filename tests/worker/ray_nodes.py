@@ -42,11 +42,22 @@ class Nodes:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
+    def kill_head(self) -> None:
+        """SIGKILL all that makes the first node the head, and its raylet."""
+        for kind in (_RAYLET, "gcs_server"):
+            process = self._nodes[0].all_processes[kind][0].process
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
     def busy_workers(self, number: int) -> list[int]:
         """Process ids of a node's workers that run a task now."""
+        return self.workers(number, "ray::RangeWorker.run")
+
+    def workers(self, number: int, title: str = "ray::RangeWorker") -> list[int]:
+        """Process ids of a node's workers, of those with such a title."""
         raylet = self._nodes[number].all_processes[_RAYLET][0].process.pid
         children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text(encoding="ascii").split()
-        return [int(pid) for pid in children if _title(pid).startswith("ray::RangeWorker.run")]
+        return [int(pid) for pid in children if _title(pid).startswith(title)]
 
     def close(self) -> None:
         self._cluster.shutdown()

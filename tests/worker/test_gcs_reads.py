@@ -26,10 +26,10 @@ from tokenization_worker.readers.open import read_documents
 from tokenization_worker.storage.ahead import Range, RangesAhead, join_ranges, split_ranges
 from tokenization_worker.storage.base import ByteReader, NotFound, Store, expect_ranges
 from tokenization_worker.storage.gcs_client import RETRY
-from tokenization_worker.storage.gcs_reader import BLOCK_BYTES, BLOCKS_AHEAD, FIRST_BYTES
 from tokenization_worker.storage.gcs_source import GcsSource
 from tokenization_worker.storage.gcs_store import AHEAD_BYTES, REQUESTS_AHEAD, GcsStore, begin_more
 from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, BLOCKS_AHEAD, FIRST_BYTES
 
 # The client library leaves the connection of a download that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from tokenization_worker.context import BuildTask, TokenizeTask
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.executors import local
-from tokenization_worker.executors.base import Task, WorkerLost
+from tokenization_worker.executors.base import Task, WorkerLost, portable
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.work import Stopped
 
@@ -183,3 +184,52 @@ def test_ctrl_c_anywhere_leaves_no_process_that_is_not_ended(monkeypatch: pytest
         if not is_interrupted:
             break
     assert number > 30
+
+
+class Picky(Exception):
+    """Pickles, and does not unpickle: as exceptions of some libraries do."""
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class Open(Exception):
+    """Does not pickle."""
+
+    def __init__(self) -> None:
+        super().__init__("held open")
+        self.pipe = multiprocessing.Pipe()[0]
+        self.lock = lambda: None
+
+
+@pytest.mark.parametrize(("error", "told"), [(Picky(7, "words"), "Picky: words"), (Open(), "Open: held open")])
+def test_what_a_foreign_exception_says_arrives(error: Exception, told: str) -> None:
+    error.add_note("in process 1")
+    arrived = pickle.loads(pickle.dumps(portable(error)))
+    assert str(arrived) == told
+    assert arrived.__notes__ == ["in process 1"]
+
+
+def test_an_exception_that_can_be_sent_is_sent_as_it_is() -> None:
+    error = TemporaryError("StorageFailed", "no", next_step="wait")
+    assert portable(error) is error
+
+
+def test_what_a_lost_task_was_to_delete_is_deleted_all_the_same(source: Path, tmp_path: Path) -> None:
+    (source / "b.jsonl").write_bytes(json_lines(sample_texts("b", 200)))
+    job = make_job(
+        source, tmp_path / "out", tokenizer={"name": "bytes"}, output={"shards": {"tokens": 500}}, rangeBytes="4Ki"
+    )
+    lost: list[Task] = []
+    given: list[int] = []
+
+    def lose(task: Task) -> None:
+        if task.spent and not lost:
+            lost.append(task)
+            raise WorkerLost("gone", with_node=False)
+        given.extend(task.spent)
+
+    run_job(job, executor=inline(lose))
+    assert lost
+    assert set(lost[0].spent) <= set(given)

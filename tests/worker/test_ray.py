@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ from corpus import Corpus, CorpusWriter, take_documents
 from ray_nodes import CPUS, Nodes, ray_nodes
 from runs import Held, Running, command, difference, leftovers, make_job, read_index, run_command
 
+from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.run import Options, run_job
 
 OUTPUT = {"shards": {"tokens": 20_000}, "splits": [{"name": "val", "shards": 2}, {"name": "train"}]}
@@ -74,38 +76,61 @@ def until(condition: Callable[[], T], running: Running) -> T:
     return found
 
 
-def test_every_node_does_its_part_and_the_bytes_are_the_local_executors(three_nodes: Nodes, tmp_path: Path) -> None:
-    """With 24 MB and the reference engine tasks take 0.1 s and longer, so that it is work that is shared out."""
-    corpus = CorpusWriter(tmp_path / "src")
+@dataclass(frozen=True)
+class Slow:
+    """24 MB that take the reference engine 0.1 s a range and longer, and what the local executor makes of them."""
+
+    folder: Path
+    dataset: Path
+
+    def job(self, output: Path) -> TokenizationJob:
+        return make_job(self.folder, output, {"output": {"shards": {"tokens": 1_000_000}}, "rangeBytes": "1Mi"})
+
+    def start(self, output: Path, log: Path, nodes: Nodes) -> Held:
+        options = ["--json", "--engine", "reference", "--ray-address", nodes.address]
+        return Held(command(self.job(output), log.parent / log.name, *options), log)
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Slow:
+    folder = tmp_path_factory.mktemp("slow")
+    corpus = CorpusWriter(folder / "src")
     texts = take_documents(1_200_000)
     for _ in range(20):
         corpus.jsonl(texts)
-    output, local = tmp_path / "out", tmp_path / "local"
-    layers = {"output": {"shards": {"tokens": 1_000_000}}, "rangeBytes": "1Mi"}
-    job = make_job(corpus.folder, output, layers)
-    options = ["--json", "--engine", "reference", "--ray-address", three_nodes.address]
-    running = Held(command(job, tmp_path / "job", *options), tmp_path / "run")
+    made = Slow(corpus.folder, folder / "out")
+    run_job(made.job(made.dataset), options=Options(processes=2, engine="reference"))
+    return made
+
+
+def test_every_node_does_its_part_and_the_bytes_are_the_local_executors(
+    three_nodes: Nodes, slow: Slow, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    running = slow.start(output, tmp_path / "run", three_nodes)
     until(lambda: len(receipts(output)) >= 3 * CPUS, running)  # the first node to start its workers would do it all
     assert running.wait() == 0, running.errors
-    run_job(make_job(corpus.folder, local, layers), options=Options(processes=2, engine="reference"))
-    require_equal(output, local)
+    require_equal(output, slow.dataset)
     done = [str(receipt["node"]).rpartition("/")[2] for receipt in receipts(output) + receipts(output, "shards")]
     shares = {node: done.count(node) / len(done) for node in three_nodes.ids}
     assert min(shares.values()) >= 0.2, shares
     assert sum(shares.values()) == pytest.approx(1)
 
 
-def test_the_work_of_a_killed_worker_is_done_again(
-    three_nodes: Nodes, mixed: Corpus, alone: Path, tmp_path: Path
-) -> None:
+def test_the_work_of_killed_workers_is_done_again(three_nodes: Nodes, slow: Slow, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    running = start_held(mixed, output, tmp_path / "run", three_nodes)
-    for number in range(3):
-        worker, *_ = until(partial(three_nodes.busy_workers, number), running)
+    running = slow.start(output, tmp_path / "run", three_nodes)
+    until(lambda: all(len(three_nodes.workers(number)) == CPUS for number in range(3)), running)
+    running.release()
+    victims: list[int] = []
+    for number in range(3):  # stopped on sight, so that none of their tasks has come back when the last one is found
+        victims.append(until(partial(three_nodes.busy_workers, number), running)[0])
+        os.kill(victims[-1], signal.SIGSTOP)
+    for worker in victims:
         os.kill(worker, signal.SIGKILL)
     assert running.wait() == 0, running.errors
-    require_equal(output, alone)
-    assert any("lost" in event.get("message", "") for event in running.events())
+    require_equal(output, slow.dataset)
+    assert sum("lost" in event.get("message", "") for event in running.events()) == 3
 
 
 def test_a_killed_driver_is_started_again_and_goes_on(
@@ -133,6 +158,19 @@ def test_a_run_that_has_lost_all_its_nodes_goes_on_with_a_new_one(mixed: Corpus,
         assert running.wait() == 0, running.errors
     require_equal(output, alone)
     assert any(str(receipt["node"]).endswith(new) for receipt in receipts(output) + receipts(output, "shards"))
+
+
+def test_a_run_whose_cluster_has_lost_its_head_says_so(mixed: Corpus, tmp_path: Path) -> None:
+    """Ray by itself would end the driver after 60 s, with its own words and exit code 1."""
+    with ray_nodes(2) as nodes:
+        running = start_held(mixed, tmp_path / "out", tmp_path / "run", nodes)
+        until(partial(nodes.workers, 1), running)
+        nodes.kill_head()
+        nodes.kill_raylet(1)  # or it would do all that is left
+        assert running.wait() == 5, running.errors
+    assert "NoCluster" in running.errors
+    assert "what is done is kept" in running.errors
+    assert "Traceback" not in running.errors
 
 
 @pytest.fixture

@@ -68,9 +68,12 @@ class Reader:
         self._options = options
         self._version = version
 
+    def slice(self, start: int, end: int = -1) -> FileSlice:
+        return FileSlice(0, "f", len(self.stored), self._version, start, end, self._kind)
+
     def read(self, start: int, end: int, aside: SetAside | None = None) -> list[tuple[int, str | None, int]]:
         """(position, text or None, records before it in the slice) in file order."""
-        source = FileSlice(0, "f", len(self.stored), self._version, start, end, self._kind)
+        source = self.slice(start, end)
         found: list[tuple[int, str | None, int]] = []
         self.records = self.source_bytes = 0
         for batch in read_documents(source, self._options, self._open, aside):
@@ -213,7 +216,7 @@ def test_what_is_set_aside_serves_the_same_version_of_the_same_file_only() -> No
     Reader("zstd", one, TEXT, "v1").read(0, 5, aside)
     plain = FileSlice(0, "g", 3, "v", 0, -1, FileKind(SourceFormat.TEXT, Compression.NONE))
     list(read_documents(plain, TEXT, lambda _: io.BytesIO(b"abc"), aside))
-    assert aside.take(FileSlice(0, "f", len(one), "v1")) is None, "another file's slice lets the decoder go"
+    assert aside.take(FileSlice(0, "f", len(one), "v1"), 5) is None, "another file's slice lets the decoder go"
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -285,3 +288,23 @@ def test_a_size_costs_little_and_ends_whatever_the_file_expands_to(pack: str, co
 def test_a_damaged_head_has_no_size(stored: bytes) -> None:
     compression = Compression.GZIP if stored.startswith(b"\x1f") else Compression.ZSTD
     assert estimate_content_bytes("f", len(stored), compression, lambda _: io.BytesIO(stored)) == 0
+
+
+@pytest.mark.parametrize("log", [20, 27, 28])
+def test_a_decoder_with_a_huge_window_is_not_set_aside(log: int) -> None:
+    """Nobody may ask for its next slice for hours, and the worker has other work meanwhile."""
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: log})
+    packed = compressor.compress(b"1111\n" * 2000) + compressor.flush()  # of unknown size: the window is as asked for
+    aside = SetAside()
+    reader = Reader("zstd", packed, TEXT, "v1")
+    assert reader.read(0, 5000, aside)
+    kept = aside.take(reader.slice(5000), 5000)
+    assert (kept is not None) == (log <= 27)
+
+
+def test_a_decoder_that_is_past_the_slice_is_let_go() -> None:
+    aside = SetAside()
+    reader = Reader("zstd", zstd.compress(b"1111\n" * 500_000), TEXT, "v1")
+    assert reader.read(0, 2_000_000, aside)
+    assert aside.take(reader.slice(0), 0) is None
+    assert aside.take(reader.slice(2_000_000), 2_000_000) is None

@@ -22,10 +22,10 @@ from s3_server import put_s3, s3_bucket, s3_host  # noqa: F401  fixtures
 from tokenization_worker.errors import ChangedError, SpecError, TemporaryError
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.gcs_client import RETRY
-from tokenization_worker.storage.gcs_reader import FIRST_BYTES
 from tokenization_worker.storage.gcs_source import GcsSource
 from tokenization_worker.storage.gcs_store import GcsStore
 from tokenization_worker.storage.patterns import Pattern
+from tokenization_worker.storage.ranged_reader import FIRST_BYTES
 from tokenization_worker.storage.source_file import Changed
 from tokenization_worker.storage.sources import list_source, open_source, open_unchanged, read_uri
 

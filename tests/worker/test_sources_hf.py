@@ -14,7 +14,7 @@ from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.hf_source import HfSource
 from tokenization_worker.storage.patterns import Pattern
-from tokenization_worker.storage.ranged_reader import FIRST_BYTES, READ_BYTES
+from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, FIRST_BYTES
 from tokenization_worker.storage.source_file import Changed
 from tokenization_worker.storage.sources import list_source, open_file, open_source, open_unchanged, pins_of, read_uri
 
@@ -134,12 +134,14 @@ def test_names_of_any_characters_are_listed_and_read(hub: FakeHub) -> None:
 
 
 def test_the_hub_is_asked_once_for_a_file_and_its_store_for_the_ranges(hub: FakeHub) -> None:
-    data = random.Random(3).randbytes(2 * READ_BYTES)
+    data = random.Random(3).randbytes(FIRST_BYTES + 4 * BLOCK_BYTES)
     hub.put("org/name", "a", data)
     stream = open_source(f"{ROOT}/a")
     assert b"".join(iter(lambda: stream.read(100_000), b"")) == data
     assert (len(hub.paths("HEAD", "/resolve/")), len(hub.paths("GET", "/resolve/"))) == (1, 1)
     assert len(hub.paths("GET", "/store/")) == 5
+    read(list_source((f"{ROOT}/a",))[0])  # as for its next slice
+    assert len(hub.paths("GET", "/resolve/")) == 1
 
 
 def test_an_address_that_expired_is_asked_for_again(hub: FakeHub) -> None:

@@ -102,4 +102,5 @@ def remove_scratch(store: Store) -> None:
     n_epochs = sum(1 for _ in store.list(layout.EPOCHS))
     for epoch in range(n_epochs):
         delete_all(store, list(store.list(layout.segments_prefix(epoch))))
+    store.delete(layout.PROBE)  # of a start that was killed, or was not let, between its creation and its end
     store.close_scratch()

@@ -147,6 +147,8 @@ class Schedule:
         A range that has lost a worker is tokenized in isolation: one of its documents may have killed it. Returns what
         the task was to make, in words.
         """
+        self._ledger.segments.update(task.spent)  # as far as anybody knows; deleting twice does no harm
+        self._spent.extend(task.spent)
         match task:
             case BuildTask():
                 self._to_build.append(task.shard)

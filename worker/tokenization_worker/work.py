@@ -85,6 +85,7 @@ def _hand_out(
 ) -> None:
     """Keep every slot busy until nothing is left to do."""
     in_flight = 0
+    has_complained = False
     idle: list[Worker] = []  # those that have just ended a task
     while not should_stop():
         while in_flight < (slots := executor.slots):
@@ -95,9 +96,13 @@ def _hand_out(
             executor.submit(task, worker)
             in_flight += 1
         if not in_flight:
+            assert schedule.is_finished, "nothing to do and nothing under way, but not everything is done"
             discard_segments(work.store, work.context.epoch, schedule.take_spent())
             return
         idle.clear()
+        if not has_complained and (complaint := executor.complaint()):
+            has_complained = True
+            watch(Warned(complaint))
         for done in executor.wait(POLL_S):
             in_flight -= 1
             if isinstance(done.result, WorkerLost) and should_stop():  # the signal went to the whole process group

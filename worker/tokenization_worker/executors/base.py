@@ -6,6 +6,7 @@ machine, `on_ray` a cluster; both implement the same three calls, and their work
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -45,6 +46,20 @@ def run_task(task: Task, node: str) -> Receipt:
     return tokenize_range(task, node) if isinstance(task, TokenizeTask) else build_shard(task, node)
 
 
+def portable(error: BaseException) -> BaseException:
+    """`error`, or, where that would not arrive in another process as what it is, one that says the same."""
+    try:
+        arrives = type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:  # noqa: BLE001  whatever a foreign exception holds, or asks for when it is made
+        arrives = False
+    if arrives:
+        return error
+    told = RuntimeError(f"{type(error).__name__}: {error}")
+    for note in getattr(error, "__notes__", ()):
+        told.add_note(note)
+    return told
+
+
 W = TypeVar("W")
 
 
@@ -58,6 +73,10 @@ class Executor(Protocol):
 
     @property
     def slots(self) -> int: ...
+
+    def complaint(self) -> str:
+        """What it has been waiting for, in words, where that is too long to be silent about; else nothing."""
+        ...
 
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         """Begin a task, where `worker` is idle there: what it has at hand from its last task may serve this one."""

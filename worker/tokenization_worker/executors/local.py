@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 
-from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, run_task, take_idle
+from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, portable, run_task, take_idle
 from tokenization_worker.lanes import Worker
 from tokenization_worker.processes import begin_worker, exit_words, start_method
 
@@ -34,16 +34,18 @@ class LocalExecutor:
         self._all: list[_Worker] = []
         self._idle: list[_Worker] = []
         self._busy: dict[_Worker, Task] = {}
-        if start_method(may_fork=fork).get_start_method() == "fork":  # now, before anybody starts a thread
-            try:
-                self._idle = [self._start() for _ in range(processes)]
-            except BaseException:
-                self.close()
-                raise
+        try:  # now: for a fork, before anybody starts a thread; for a new interpreter, so that all start at once
+            self._idle = [self._start() for _ in range(processes)]
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self) -> _Worker:
         self._all.append(_Worker(start_method(may_fork=self._may_fork), self._node))
         return self._all[-1]
+
+    def complaint(self) -> str:
+        return ""  # its processes are there, or `submit` starts them
 
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         chosen = self._take_idle(worker)
@@ -141,8 +143,5 @@ def _run(task: Task, node: str) -> memoryview:
         result: Receipt | BaseException = run_task(task, node)
     except BaseException as error:  # noqa: BLE001  the driver's to raise
         error.add_note(f"in process {os.getpid()}:\n{traceback.format_exc()}")
-        result = error
-    try:
-        return ForkingPickler.dumps(result)
-    except Exception as error:  # noqa: BLE001  whatever a foreign exception holds
-        return ForkingPickler.dumps(RuntimeError(f"{result!r} cannot be sent: {error}"))
+        result = portable(error)
+    return ForkingPickler.dumps(result)

@@ -22,8 +22,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tokenization_worker.context import RunContext
 from tokenization_worker.errors import TemporaryError
-from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, run_task, take_idle
-from tokenization_worker.executors.ray_connection import connect, list_nodes, require_slots, slots_of
+from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, portable, run_task, take_idle
+from tokenization_worker.executors.ray_connection import connect, head_answers, list_nodes, require_slots, slots_of
 from tokenization_worker.lanes import Worker
 from tokenization_worker.planning import Prepared
 from tokenization_worker.processes import WORKER_BYTES, default_processes
@@ -34,6 +34,15 @@ _MAX_FAILED_STARTS = 20
 
 LOOK_INTERVAL_S = 5.0
 """How often the cluster is asked how large it is; nodes come and go within minutes."""
+
+HEAD_GONE_S = 45.0
+"""So long a head may be away: it may come back, but after 60 s Ray would end this process without a word to the run."""
+
+PATIENCE_S = 60.0
+"""Without a worker for so long, the run says what it waits for."""
+
+MOVE_AFTER_S = 30.0
+"""A worker that has not started by then is asked for on another node, if not every slot was asked for anyway."""
 
 
 class RayCluster:
@@ -79,9 +88,10 @@ class RayCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         """Leave the cluster; one of our own ends."""
+        has_head = True
         if self._workers is not None:
-            self._workers.close()
-        if self._is_ours:
+            has_head = self._workers.close()
+        if self._is_ours and has_head:
             ray.shutdown()
         self._workers, self._is_ours = None, False
 
@@ -98,6 +108,8 @@ class RangeWorker:
         node = f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()}"
         try:
             return run_task(task, node)
+        except Exception as error:  # noqa: BLE001  the driver's to raise
+            raise portable(error)  # noqa: B904  the same one, as a rule
         finally:
             open_store(task.context.data.output.uri).close_own_scratch()
 
@@ -108,6 +120,7 @@ class _Worker:
 
     handle: Any
     node_id: str
+    asked_at: float
 
 
 class RayWorkers:
@@ -123,7 +136,9 @@ class RayWorkers:
         self._all: set[_Worker] = set()
         self._ready: set[_Worker] = set()  # those of them that have started
         self._failed_starts = 0  # in a row
+        self._moved: Counter[str] = Counter()  # by node: workers that did not start there
         self._looked_at = 0.0
+        self._answered_at = self._had_ready_at = time.monotonic()
         self.idle: list[_Worker] = []
         self.events: SimpleQueue[tuple[_Worker, Future[Any]]] = SimpleQueue()
         self.fill()
@@ -134,18 +149,38 @@ class RayWorkers:
         nodes = {node["NodeID"]: slots_of(node) for node in list_nodes()}
         for worker in [worker for worker in self._all if worker.node_id not in nodes]:
             self._forget(worker)  # an idle one says nothing when it ends
-        room = Counter(nodes)
-        room.subtract(worker.node_id for worker in self._all)
-        while room and (self._limit is None or len(self._all) < self._limit):
-            node_id, free = room.most_common(1)[0]
-            if free <= 0:
+        if self._limit is not None and self._limit < sum(nodes.values()):
+            self._give_up_waiting()
+        free = Counter(nodes)
+        free.subtract(worker.node_id for worker in self._all)
+        while self._limit is None or len(self._all) < self._limit:
+            node_id = max(
+                (node_id for node_id in nodes if free[node_id] > 0),
+                key=lambda node_id: (-self._moved[node_id], free[node_id]),
+                default=None,
+            )
+            if node_id is None:
                 break
-            room[node_id] -= 1
-            place = NodeAffinitySchedulingStrategy(node_id, soft=False)
-            worker = _Worker(self._make.options(scheduling_strategy=place).remote(), node_id)
-            self._all.add(worker)
-            self._watch(worker, worker.handle.is_ready.remote())
+            free[node_id] -= 1
+            self._ask_for(node_id)
         return set(nodes)
+
+    def _ask_for(self, node_id: str) -> None:
+        place = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        handle: Any = self._make.options(scheduling_strategy=place).remote()
+        worker = _Worker(handle, node_id, time.monotonic())
+        self._all.add(worker)
+        self._watch(worker, handle.is_ready.remote())
+
+    def _give_up_waiting(self) -> None:
+        """Withdraw workers that have not started for long: somebody else uses the node, and others may have room.
+
+        Patience grows, because they may only be slow to start.
+        """
+        too_old = time.monotonic() - MOVE_AFTER_S * (1 + self._moved.total())
+        for worker in [worker for worker in self._all - self._ready if worker.asked_at < too_old]:
+            self._moved[worker.node_id] += 1
+            self.kill(worker)
 
     def _watch(self, worker: _Worker, reference: Any) -> None:
         future: Future[Any] = reference.future()
@@ -178,18 +213,45 @@ class RayWorkers:
     def take_loss(self, worker: _Worker) -> bool:
         """Forget a worker that is gone, and ask for one in its place; whether its node is gone as well."""
         self.kill(worker)  # it may be alive and only out of reach: its CPU would be lost
-        return worker.node_id not in self.fill()
+        return not head_answers() or worker.node_id not in self.fill()
 
     def count_ready(self) -> int:
-        """Workers that have started; the cluster is looked at again from time to time."""
-        if time.monotonic() - self._looked_at > LOOK_INTERVAL_S:
-            self.fill()
+        """Workers that have started; the cluster is looked at again from time to time.
+
+        Raises `TemporaryError` where its head has been away for `HEAD_GONE_S`.
+        """
+        now = time.monotonic()
+        if now - self._looked_at > LOOK_INTERVAL_S:
+            self._looked_at = now
+            if head_answers():
+                self._answered_at = now
+                self.fill()
+            elif now - self._answered_at > HEAD_GONE_S:
+                raise TemporaryError(
+                    "NoCluster",
+                    f"the head of the Ray cluster has not answered for {now - self._answered_at:.0f} s",
+                    next_step="look at the head node, then start the same command again; what is done is kept",
+                )
+        if self._ready:
+            self._had_ready_at = now
         return len(self._ready)
+
+    def complaint(self) -> str:
+        """What is waited for, where there has been no worker for `PATIENCE_S`; else nothing."""
+        waited_s = time.monotonic() - self._had_ready_at
+        if waited_s < PATIENCE_S:
+            return ""
+        asked = f"{len(self._all)} are asked for on {len({worker.node_id for worker in self._all})} nodes"
+        return (
+            f"no worker of the Ray cluster has started for {waited_s:.0f} s ({asked}); others may hold the CPUs or the "
+            "memory there: see `ray status`"
+        )
 
     def kill(self, worker: _Worker) -> None:
         """End a worker, whatever it does."""
         self._forget(worker)
-        ray.kill(worker.handle)
+        if head_answers():  # Ray would wait for it
+            ray.kill(worker.handle)
 
     def _forget(self, worker: _Worker) -> None:
         self._all.discard(worker)
@@ -197,10 +259,11 @@ class RayWorkers:
         if worker in self.idle:
             self.idle.remove(worker)
 
-    def close(self) -> None:
-        """End all workers."""
+    def close(self) -> bool:
+        """End all workers. False where the head is gone: then they end with it, and Ray can be told nothing more."""
         for worker in list(self._all):
             self.kill(worker)
+        return head_answers()
 
 
 class RayExecutor:
@@ -214,6 +277,9 @@ class RayExecutor:
     @property
     def slots(self) -> int:
         return max(1, self._workers.count_ready())  # 1: a task waits until there are workers, at first or again
+
+    def complaint(self) -> str:
+        return self._workers.complaint()
 
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         self._waiting.append((task, worker))

@@ -50,6 +50,15 @@ def list_nodes() -> list[dict[str, Any]]:
     return [node for node in nodes() if node["Alive"]]
 
 
+def head_answers() -> bool:
+    """Whether the head of the cluster that this process is connected to is there; Ray itself would wait for it."""
+    try:
+        _open(ray.get_runtime_context().gcs_address).close()
+    except (OSError, RuntimeError):
+        return False
+    return True
+
+
 def slots_of(node: dict[str, Any]) -> int:
     """Tasks that a node can run at once: one a CPU, where memory allows it."""
     resources = node["Resources"]
@@ -111,9 +120,14 @@ def _require_listening(address: str) -> None:
             next_step="write the address that `ray start --head` printed, such as 10.0.0.5:6379",
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
+        _open(address).close()
     except (OSError, OverflowError) as error:
         raise _no_cluster(address, error) from error
+
+
+def _open(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S)
 
 
 def _no_cluster(address: str, error: Exception) -> TemporaryError:

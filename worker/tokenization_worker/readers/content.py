@@ -22,6 +22,10 @@ KEPT_BYTES = 16 << 20
 record needed. A longer record makes the next slice inflate from the start again."""
 
 
+MOST_WINDOW_BYTES = 128 << 20
+"""A decoder with a larger window (`zstd --long=28` and up) is not set aside: the next slice inflates from the start."""
+
+
 class Content:
     """The decompressed content of one file, read forwards; see `read_blocks` for what it raises."""
 
@@ -34,6 +38,11 @@ class Content:
     def go_on(self, stream: ByteReader) -> None:
         """Take what is still to be read from `stream`, of the same file."""
         self._stored.go_on(stream)
+
+    @property
+    def window_bytes(self) -> int:
+        """What the decoder holds to copy from."""
+        return self._stored.window_bytes
 
     def head(self) -> bytes:
         """The first block, where nothing has been read yet; b"" for an empty file."""
@@ -76,19 +85,20 @@ class Content:
 class SetAside(threading.local):
     """The content that the last slice has left, if any: of one file, for the thread that read it.
 
-    Holds a decoder with its window, which is as large as the file asks for.
+    Holds a decoder with its window, also while this process builds a shard: so one of a moderate window only.
     """
 
     def __init__(self) -> None:
         self._left: tuple[tuple[str, int, str], Content] | None = None
 
-    def take(self, source: FileSlice) -> Content | None:
-        """The content of `source`'s file; nothing is set aside afterwards, whatever there was."""
+    def take(self, source: FileSlice, start: int) -> Content | None:
+        """The content of `source`'s file from `start` on; nothing is set aside afterwards, whatever there was."""
         left, self._left = self._left, None
-        return left[1] if left is not None and left[0] == _identity(source) else None
+        return left[1] if left is not None and left[0] == _identity(source) and left[1].reaches(start) else None
 
     def put(self, source: FileSlice, content: Content) -> None:
-        self._left = (_identity(source), content)
+        if content.window_bytes <= MOST_WINDOW_BYTES:
+            self._left = (_identity(source), content)
 
 
 def _identity(source: FileSlice) -> tuple[str, int, str]:

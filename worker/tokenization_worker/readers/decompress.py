@@ -31,6 +31,9 @@ READ_BYTES = 512 << 10
 """Stored bytes asked for at a time."""
 
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 31}  # windows up to 2 GiB
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEADER_BYTES = 18  # at most
+_SINGLE_SEGMENT = 0x20
 _GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, cast(type[Exception], igzip_lib.IsalError))
 
 
@@ -45,6 +48,7 @@ class StoredBytes:
     """A raw stream that can be looked at before it is read, and that knows how much was taken from it.
 
     `read_bytes` caps one read, so that a reader of a file's head learns how many stored bytes it needed.
+    `window_bytes`: what the decoder of these bytes holds to copy from, where that may be much.
     """
 
     def __init__(self, stream: Readable, *, read_bytes: int = READ_BYTES) -> None:
@@ -52,6 +56,7 @@ class StoredBytes:
         self._head = b""
         self._read_bytes = read_bytes
         self.taken = 0
+        self.window_bytes = 0
 
     def peek(self, size: int) -> bytes:
         """The next `size` bytes, fewer only at the end of the file; they stay to be read."""
@@ -131,6 +136,7 @@ def _zstd_parts(source: StoredBytes) -> Iterator[bytes]:
     pending = memoryview(b"")
     while pending or (pending := memoryview(source.read(READ_BYTES))):
         decoder = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+        source.window_bytes = _window_size(pending)
         # A frame that is here whole is decoded from a view: handing the decoder all of `pending` would copy
         # the rest once a frame, which for frames of 1 KB means moving every stored byte 500 times.
         whole = _whole_frame_size(pending)
@@ -158,6 +164,19 @@ def _whole_frame_size(data: memoryview) -> int:
         return zstd.get_frame_size(data)
     except zstd.ZstdError:
         return 0
+
+
+def _window_size(frame: memoryview) -> int:
+    """Bytes that the decoder of a frame holds to copy from; 0 where its header does not tell (RFC 8878, 3.1.1.1)."""
+    if len(frame) < _ZSTD_HEADER_BYTES or frame[:4] != _ZSTD_MAGIC:
+        return 0
+    if frame[4] & _SINGLE_SEGMENT:
+        try:
+            return zstd.get_frame_info(frame).decompressed_size or 0
+        except zstd.ZstdError:  # the decoder will say what is wrong with it
+            return 0
+    base: int = 1 << (10 + (frame[5] >> 3))
+    return base + base // 8 * (frame[5] & 7)
 
 
 def _corrupt(source: StoredBytes, decoder: str, error: Exception) -> DamagedFile:

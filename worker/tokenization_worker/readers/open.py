@@ -38,7 +38,7 @@ def read_documents(
     `aside`: where the slice before has left its decoder, and this one leaves its own.
     """
     aside = aside or SetAside()
-    left = aside.take(source)
+    left = aside.take(source, _first_byte(source, options))
     stream = open_source(source.uri)
     try:
         if source.kind is None or source.kind.format is SourceFormat.PARQUET:
@@ -60,6 +60,11 @@ def record_separator(format: SourceFormat, options: ReadOptions) -> bytes | None
     return SEPARATOR if format is SourceFormat.JSONL else options.document_separator
 
 
+def _first_byte(source: FileSlice, options: ReadOptions) -> int:
+    """Of the content, where a slice begins to read; 0 where it reads from the start, or finds out."""
+    return first_byte(source.start, record_separator(source.kind.format, options)) if source.kind else 0
+
+
 def _read_inside(
     stream: ByteReader, source: FileSlice, format: SourceFormat, options: ReadOptions
 ) -> Iterator[DocumentBatch]:
@@ -77,16 +82,15 @@ def _read_packed(
 
     Only the slice that goes to the end of the file sees all of it; the others may find damage, and need not.
     """
-    separator = record_separator(kind.format, options)
-    start = first_byte(source.start, separator)
-    if left is not None and left.reaches(start):
+    if left is not None:
         content = left
         content.go_on(stream)
     else:
         content = Content(stream, kind.compression)
         check_encoding(content.head(), source.uri, kind.compression)  # in every slice: the outcome is one
-    keep_from = first_byte(source.end, separator) if source.end >= 0 else None
-    yield from _read_blocks(content.read(start, keep_from), source, kind.format, options)
+    keep_from = first_byte(source.end, record_separator(kind.format, options)) if source.end >= 0 else None
+    blocks = content.read(_first_byte(source, options), keep_from)
+    yield from _read_blocks(blocks, source, kind.format, options)
     return content
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import quote
 
@@ -98,12 +100,13 @@ class RangeGetter:
     """Ranges of one file. The address that the Hub leads on to is used again until it expires.
 
     So one request to the Hub serves a file, whatever its size: the Hub counts them (a few thousand in five minutes),
-    and not those to the stores behind it.
+    and not those to the stores behind it. For several threads: they wait for the first one's answer.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._further: str | None = None
+        self._lock = threading.Lock()
 
     def get(self, start: int, end: int) -> bytes:
         """Bytes [start, end); one try."""
@@ -113,12 +116,25 @@ class RangeGetter:
             with get_session().stream("GET", further, headers=wanted, timeout=TIMEOUT_S) as response:
                 if response.status_code not in _EXPIRED:
                     return _body(response, start, end)
-            self._further = None
+        with self._lock:
+            if self._further == further:
+                return self._ask(wanted, start, end)
+        return self.get(start, end)  # another thread has just asked
+
+    def _ask(self, wanted: dict[str, str], start: int, end: int) -> bytes:
+        """Ask the Hub itself, and keep the address that it leads on to."""
+        self._further = None
         with get_session().stream("GET", self._url, headers=_headers() | wanted, timeout=TIMEOUT_S) as response:
             data = _body(response, start, end)
             if response.history:
                 self._further = str(response.url)
             return data
+
+
+@lru_cache(maxsize=64)
+def range_getter(url: str) -> RangeGetter:
+    """That of a file at a commit: a process that reads one slice of it after the other asks the Hub once."""
+    return RangeGetter(url)
 
 
 def _body(response: httpx.Response, start: int, end: int) -> bytes:

@@ -15,7 +15,6 @@ from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.hf_client import (
     BadAnswer,
     Page,
-    RangeGetter,
     RemoteEntryNotFoundError,
     RevisionNotFoundError,
     file_url,
@@ -23,6 +22,7 @@ from tokenization_worker.storage.hf_client import (
     list_page,
     look_at,
     map_hf_errors,
+    range_getter,
     resolve_commit,
     tree_url,
 )
@@ -78,7 +78,7 @@ class HfSource:
         file = self.stat(uri)
         if file is None:
             raise NotFound(uri)
-        getter = RangeGetter(file_url(split_hf_uri(uri), file.pin))
+        getter = range_getter(file_url(split_hf_uri(uri), file.pin))
 
         def fetch(start: int, end: int) -> bytes:
             with map_hf_errors(uri):

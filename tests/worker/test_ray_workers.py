@@ -1,0 +1,115 @@
+"""Workers on a Ray cluster that others use, too, or on which they cannot start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from command_line import sample_texts
+from corpus import json_lines
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray_nodes import CPUS, Nodes, ray_nodes
+from runs import difference, make_job
+
+from tokenization_worker.errors import TemporaryError
+from tokenization_worker.events import Event, Finished, Warned
+from tokenization_worker.executors import on_ray
+from tokenization_worker.executors.on_ray import RangeWorker, RayCluster
+from tokenization_worker.run import Options, run_job
+
+_SOON_S = 0.2
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """Two nodes that this process is connected to, so that a test can hold CPUs there."""
+    with ray_nodes(2) as nodes:
+        ray.init(nodes.address, log_to_driver=False, logging_level="ERROR")
+        try:
+            yield nodes
+        finally:
+            ray.shutdown()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOOK_INTERVAL_S", "MOVE_AFTER_S", "PATIENCE_S"):
+        monkeypatch.setattr(on_ray, name, _SOON_S)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(json_lines(sample_texts("a", 60)))
+    return folder
+
+
+def hold(node_id: str) -> Any:
+    """All CPUs of a node, by a worker that never gets a task, until it is killed."""
+    place = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    holder: Any = ray.remote(num_cpus=CPUS)(RangeWorker).options(scheduling_strategy=place).remote()
+    assert ray.get(holder.is_ready.remote(), timeout=60)
+    return holder
+
+
+def deadline() -> Callable[[], bool]:
+    """Stops a run that would wait for ever."""
+    end = time.monotonic() + 120
+    return lambda: time.monotonic() > end
+
+
+def test_workers_go_where_there_is_room(nodes: Nodes, impatient: None, source: Path, tmp_path: Path) -> None:
+    """With `--processes` fewer are asked for than there are CPUs: all of them, it may be, where others are at work."""
+    run_job(make_job(source, tmp_path / "alone", tokenizer={"name": "bytes"}), options=Options(processes=1))
+    for number, node_id in enumerate(nodes.ids):  # whichever node is asked first, it is held once
+        holder = hold(node_id)
+        output = tmp_path / f"out{number}"
+        job = make_job(source, output, tokenizer={"name": "bytes"})
+        with RayCluster(processes=CPUS) as cluster:
+            run_job(job, executor=cluster.start, options=Options(processes=CPUS), should_stop=deadline())
+        ray.kill(holder)
+        assert difference(output, tmp_path / "alone") is None
+
+
+def test_a_run_without_a_worker_says_what_it_waits_for(
+    nodes: Nodes, impatient: None, source: Path, tmp_path: Path
+) -> None:
+    holders = [hold(node_id) for node_id in nodes.ids]
+    told: list[str] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Warned):
+            told.append(event.message)
+            for holder in holders:
+                ray.kill(holder)
+
+    with RayCluster() as cluster:
+        job = make_job(source, tmp_path / "out", tokenizer={"name": "bytes"})
+        finished = run_job(job, executor=cluster.start, on_progress=watch, should_stop=deadline())
+    assert isinstance(finished, Finished)
+    assert len(told) == 1
+    assert f"({2 * CPUS} are asked for on 2 nodes)" in told[0]
+
+
+class _NotThere(RangeWorker):
+    """Nodes do not have this module, as if they had another version of the package."""
+
+
+def test_workers_that_cannot_start_end_the_run(
+    nodes: Nodes, impatient: None, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_ray, "RangeWorker", _NotThere)
+    with RayCluster() as cluster, pytest.raises(TemporaryError) as caught:
+        run_job(
+            make_job(source, tmp_path / "out", tokenizer={"name": "bytes"}),
+            executor=cluster.start,
+            should_stop=deadline(),
+        )
+    assert caught.value.reason == "NoWorkers"
+    assert "test_ray_workers" in str(caught.value)
+    assert "same version" in str(caught.value)
