@@ -19,6 +19,7 @@ from tokenization_worker import Options, TokenizationJob, run_job
 from tokenization_worker.context import RunContext
 from tokenization_worker.executors.base import Done, Receipt, Task, run_task
 from tokenization_worker.executors.on_ray import RayCluster
+from tokenization_worker.executors.ray_connection import connect
 from tokenization_worker.lanes import Worker
 from tokenization_worker.planning import Prepared
 
@@ -79,20 +80,24 @@ def main() -> int:
         print(json.dumps({"connect_s": 0.0, "run_s": time.perf_counter() - started}))
         return 0
     began = time.perf_counter()
-    with RayCluster(options.address, options.processes) as cluster:
-        slots = cluster.count_slots()
-        if slots != options.processes:
-            print(f"the cluster has room for {slots} tasks, expected {options.processes}", file=sys.stderr)
-            return 1
+    if options.kind == "tasks":
+        connect(options.address, options.processes)
 
         def tasks(prepared: Prepared, context: RunContext) -> TaskExecutor:
             del prepared, context
-            return TaskExecutor(slots)
+            return TaskExecutor(options.processes)
 
         started = time.perf_counter()
-        how = cluster.start if options.kind == "ray" else tasks
-        run_job(job, executor=how, options=Options(count_processes=cluster.count_slots))
-        print(json.dumps({"connect_s": started - began, "run_s": time.perf_counter() - started}))
+        run_job(job, executor=tasks, options=Options(processes=options.processes))
+    else:
+        with RayCluster(options.address, options.processes) as cluster:
+            slots = cluster.count_slots()
+            if slots != options.processes:
+                print(f"the cluster has room for {slots} tasks, expected {options.processes}", file=sys.stderr)
+                return 1
+            started = time.perf_counter()
+            run_job(job, executor=cluster.start, options=Options(count_processes=cluster.count_slots))
+    print(json.dumps({"connect_s": started - began, "run_s": time.perf_counter() - started}))
     return 0
 
 

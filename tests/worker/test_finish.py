@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -111,7 +111,7 @@ def lose(ledger: Ledger) -> None:
 
 def count(more: int) -> Callable[[Ledger], None]:
     def change(ledger: Ledger) -> None:
-        ledger.shards[SHARD] = replace(ledger.shards[SHARD], documents=ledger.shards[SHARD].documents + more)
+        ledger.shards[SHARD] = ledger.shards[SHARD]._replace(documents=ledger.shards[SHARD].documents + more)
 
     return change
 

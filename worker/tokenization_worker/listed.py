@@ -36,32 +36,26 @@ def list_ours(store: Store, folder: str, pattern: str, names: Iterable[str] = ("
 def read_ours(
     store: Store, folder: str, pattern: str, names: Iterable[str], make: Callable[[str, dict[str, Any]], R]
 ) -> Iterator[R]:
-    """`make(path, fields)` of every record that `list_ours` would find, in no particular order; may run in a thread.
+    """`make(path, fields)` of every record that `list_ours` would find, in no particular order.
 
     Raises `DataError("RecordCorrupt")` for one that is not as it was written, or of which `make` cannot be made.
     """
     ours = re.compile(re.escape(folder) + pattern)
 
-    def load(path: str, data: bytes) -> R:
+    def load(path: str, data: bytes, *, is_proven: bool = False) -> R:
         with parsing(store.uri, path):
-            return make(path, load_record(data))
-
-    def list_part(prefix: str) -> tuple[list[R], list[str]]:
-        loaded, unread = [], []
-        for entry in store.list(prefix):
-            if ours.fullmatch(entry.path):
-                data = record_of(entry)
-                if data is None:
-                    unread.append(entry.path)
-                else:
-                    loaded.append(load(entry.path, data))
-        return loaded, unread
+            return make(path, load_record(data, is_proven=is_proven))
 
     to_read: list[str] = []
-    for loaded, unread in map_at_once(list_part, _prefixes(store, folder, names), store.connections):
-        yield from loaded
-        to_read += unread
-    yield from map_at_once(lambda path: load(path, store.read(path)), to_read, store.connections)
+    for entry in list_at_once(store, _prefixes(store, folder, names)):
+        if ours.fullmatch(entry.path):
+            data = record_of(entry)
+            if data is None:
+                to_read.append(entry.path)
+            else:  # in this thread: many that compute get in each other's way
+                yield load(entry.path, data, is_proven=True)
+    for path, data in map_at_once(lambda path: (path, store.read(path)), to_read, store.connections):
+        yield load(path, data)
 
 
 def _prefixes(store: Store, folder: str, names: Iterable[str]) -> list[str]:

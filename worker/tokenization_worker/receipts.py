@@ -2,29 +2,25 @@
 
 Frozen values that tasks return and the ledger stores as JSON. A receipt is enough to go on without looking
 at token bytes: it says how many documents and tokens each slice of the range gave to each stream. A driver may hold
-200,000 of each kind: what many have in common is held once, a quarter of 1.4 KB each.
+200,000 of each kind: what many have in common is held once, a quarter of 1.4 KB each. They are named tuples, which are
+made from a record in a fifth of the time of a frozen dataclass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from hashlib import sha256
+from operator import itemgetter
 from sys import intern
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 
 from tokenization_worker.readers.documents import FileOutcome, Poison
 
 
-def _by_values(record: Any) -> tuple[Any, ...]:
-    """What pickle needs to make the record again, by way of its constructor."""
-    return type(record), tuple([getattr(record, name) for name in record.__slots__])
-
-
-@dataclass(frozen=True, slots=True)
-class SliceResult:
+class SliceResult(NamedTuple):
     """What one file slice gave: `tokens[s]`, `docs[s]` per stream; zeros unless it was read to its end.
 
     `digest` covers the counts and the checksums of tokens and document lengths. `records` counts lines (rows,
@@ -42,11 +38,15 @@ class SliceResult:
     digest: str
     poison: tuple[Poison, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "outcome", intern(str(self.outcome)))
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _by_values(self)
+        return SliceResult.of, (tuple(self),)
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Self:
+        """From its fields in order; what it has in common with others is held once."""
+        own = list(values)
+        own[1] = intern(str(own[1]))
+        return cls._make(own)
 
     @property
     def is_read(self) -> bool:
@@ -54,8 +54,16 @@ class SliceResult:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
-        poison = tuple(Poison(**item) for item in value.get("poison", ()))
-        return cls(**{**value, "tokens": tuple(value["tokens"]), "docs": tuple(value["docs"]), "poison": poison})
+        poison = value.get("poison")
+        values = [*_SLICE(value), tuple(Poison(**item) for item in poison) if poison else ()]
+        values[3:5] = tuple(value["tokens"]), tuple(value["docs"])
+        return cls.of(values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._asdict() | {"poison": [asdict(item) for item in self.poison]}
+
+
+_SLICE = itemgetter(*SliceResult._fields[:-1])
 
 
 def segment_digest(slices: Iterable[SliceResult]) -> str:
@@ -64,8 +72,7 @@ def segment_digest(slices: Iterable[SliceResult]) -> str:
     return sha256(orjson.dumps(digests)).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class RangeReceipt:
+class RangeReceipt(NamedTuple):
     """A range is tokenized: its segment is written and these are its counts.
 
     Slices that were read follow each other in the segment without gaps, so prefix sums over their counts
@@ -90,13 +97,15 @@ class RangeReceipt:
     pid: int
     seconds: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "plan_id", intern(self.plan_id))
-        object.__setattr__(self, "engine", intern(self.engine))
-        object.__setattr__(self, "node", intern(self.node))
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _by_values(self)
+        return RangeReceipt.of, (tuple(self),)
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Self:
+        """From its fields in order; what it has in common with others is held once."""
+        own = list(values)
+        own[0], own[11:13] = intern(own[0]), map(intern, own[11:13])
+        return cls._make(own)
 
     def disagreement(self, other: RangeReceipt) -> str | None:
         """The first slice that both read with different results, in words.
@@ -112,15 +121,19 @@ class RangeReceipt:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return self._asdict() | {"slices": [result.to_dict() for result in self.slices]}
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
-        return cls(**{**value, "slices": tuple(SliceResult.from_dict(item) for item in value["slices"])})
+        values = list(_RANGE(value))
+        values[3] = tuple([SliceResult.from_dict(item) for item in value["slices"]])
+        return cls.of(values)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+_RANGE = itemgetter(*RangeReceipt._fields)
+
+
+class Piece(NamedTuple):
     """Tokens [start, end) of one stream of one range's segment."""
 
     range_id: int
@@ -129,14 +142,13 @@ class Piece:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShardReceipt:
+class ShardReceipt(NamedTuple):
     """A shard is written. `version` is the store's version of the object when it was written."""
 
     plan_id: str
     epoch: int
     split: str
-    index: int
+    index: int  # type: ignore[assignment]  # not the method of tuples, which nobody needs here
     shard: int
     path: str
     tokens: int
@@ -151,13 +163,15 @@ class ShardReceipt:
     pid: int
     seconds: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "plan_id", intern(self.plan_id))
-        object.__setattr__(self, "split", intern(self.split))
-        object.__setattr__(self, "node", intern(self.node))
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _by_values(self)
+        return ShardReceipt.of, (tuple(self),)
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Self:
+        """From its fields in order; what it has in common with others is held once."""
+        own = list(values)
+        own[0], own[2], own[14] = map(intern, (own[0], own[2], own[14]))
+        return cls._make(own)
 
     def disagreement(self, other: ShardReceipt) -> str | None:
         """How two builds of one shard differ, in words; None when they do not."""
@@ -168,8 +182,14 @@ class ShardReceipt:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return self._asdict() | {"pieces": [piece._asdict() for piece in self.pieces]}
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
-        return cls(**{**value, "pieces": tuple(Piece(**piece) for piece in value["pieces"])})
+        values = list(_SHARD(value))
+        values[13] = tuple([Piece._make(_PIECE(item)) for item in value["pieces"]])
+        return cls.of(values)
+
+
+_PIECE = itemgetter(*Piece._fields)
+_SHARD = itemgetter(*ShardReceipt._fields)

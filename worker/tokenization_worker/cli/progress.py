@@ -45,6 +45,8 @@ class JsonDisplay:
 
     def __call__(self, event: Event) -> None:
         line = {"event": type(event).__name__.lower(), **dataclasses.asdict(event)}
+        if isinstance(event, Progress) and event.receipt is not None:
+            line["receipt"] = event.receipt.to_dict()
         sys.stdout.buffer.write(orjson.dumps(line) + b"\n")
         sys.stdout.buffer.flush()
 
