@@ -28,6 +28,7 @@ SLOW = {
     "test_poison",
     "test_quarantine",
     "test_ray",
+    "test_ray_workers",
     "test_remote_sources_run",
     "test_segments",
     "test_straggler",

@@ -5,7 +5,9 @@ Reading it is the whole of "resume": every start lists the receipts and does wha
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import add
@@ -41,6 +43,23 @@ class Ledger:
 
 def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
     """Everything recorded for `plan` in `epoch`."""
+    with _without_collector():
+        return _read_all(store, plan, epoch)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A million objects that stay, and no cycles: looking for garbage among them takes a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _read_all(store: Store, plan: Plan, epoch: int) -> Ledger:
     ledger = Ledger()
     ranges = [f"{range_id:08d}" for range_id in range(plan.n_ranges)]
     for receipt in _read(store, plan, f"{layout.LEDGER}{epoch}/ranges/", RECORD, ranges, RangeReceipt):
