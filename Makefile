@@ -25,10 +25,10 @@ run: install  ## tokenize real text from this machine, verify it, say how to loa
 	$(BIN)/python examples/run_local.py
 
 test: install  ## all tests, in as many processes as there are cores
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-fast: install  ## what takes no more than three minutes of them
-	$(BIN)/python -m pytest -n auto --dist loadfile -m 'not slow'
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

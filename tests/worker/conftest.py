@@ -9,37 +9,39 @@ import pytest
 import runs
 from corpus import Corpus, mixed_corpus, one_large_file, tiny_files
 
-SLOW = {
+SLOW = (
+    "test_ray",
+    "test_fault_runs",
     "test_chaos",
-    "test_cli_commands",
+    "test_epochs",
+    "test_concurrent",
+    "test_poison",
+    "test_straggler",
+    "test_fault_chaos",
+    "test_ray_workers",
+    "test_fault_table",
+    "test_parity",
+    "test_cli_restarts",
     "test_cli_errors",
     "test_cli_output",
-    "test_cli_restarts",
-    "test_concurrent",
-    "test_epochs",
-    "test_examples",
-    "test_fault_chaos",
-    "test_fault_runs",
-    "test_fault_table",
+    "test_cli_commands",
     "test_gcs_concurrent",
     "test_gcs_run",
-    "test_ledger",
-    "test_parity",
-    "test_poison",
-    "test_quarantine",
-    "test_ray",
-    "test_ray_workers",
     "test_remote_sources_run",
+    "test_examples",
+    "test_quarantine",
     "test_segments",
-    "test_straggler",
     "test_tokenizers_probe",
-}
-"""Modules of more than a dozen seconds."""
+    "test_ledger",
+)
+"""Modules of more than a dozen seconds. They come first, so that no core waits for one at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {name: rank for rank, name in enumerate(SLOW)}
+    items.sort(key=lambda item: ranks.get(item.path.stem, len(SLOW)))
     for item in items:
-        if item.path.stem in SLOW:
+        if item.path.stem in ranks:
             item.add_marker(pytest.mark.slow)
 
 

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ray.cluster_utils import Cluster
 
@@ -43,11 +44,22 @@ class Nodes:
         process.wait()
 
     def kill_head(self) -> None:
-        """SIGKILL all that makes the first node the head, and its raylet."""
-        for kind in (_RAYLET, "gcs_server"):
-            process = self._nodes[0].all_processes[kind][0].process
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+        """SIGKILL what makes the first node the head."""
+        process = self._head()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    @contextmanager
+    def hung_head(self) -> Iterator[None]:
+        """The head takes connections and answers nothing."""
+        self._head().send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._head().send_signal(signal.SIGCONT)
+
+    def _head(self) -> Any:
+        return self._cluster.head_node.all_processes["gcs_server"][0].process
 
     def busy_workers(self, number: int) -> list[int]:
         """Process ids of a node's workers that run a task now."""

@@ -197,6 +197,15 @@ def test_the_lane_of_a_worker_that_died_is_gone_on_with_while_others_are_busy() 
     lanes.started(1)
     lanes.ended(1)
     assert lanes.put_back(1)
+    lanes.gone(("a", 1))
+    assert lanes.choose(("b", 1), 0, busy=1, slots=2) == 1
+
+
+def test_the_lane_of_a_worker_that_died_at_other_work_is_gone_on_with() -> None:
+    lanes = Lanes(plan_of([32000], 1000), ())
+    lanes.started(0)
+    lanes.ended(0, ("a", 1))  # and is given a shard to build, which kills it
+    lanes.gone(("a", 1))
     assert lanes.choose(("b", 1), 0, busy=1, slots=2) == 1
 
 

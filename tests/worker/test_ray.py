@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -160,14 +161,34 @@ def test_a_run_that_has_lost_all_its_nodes_goes_on_with_a_new_one(mixed: Corpus,
     assert any(str(receipt["node"]).endswith(new) for receipt in receipts(output) + receipts(output, "shards"))
 
 
+def hasty(mixed: Corpus, output: Path, log: Path, nodes: Nodes) -> Held:
+    _, _, *words = arguments(mixed, output, log, "--ray-address", nodes.address)
+    return Held([sys.executable, str(Path(__file__).with_name("hasty_run.py")), *words], log)
+
+
 def test_a_run_whose_cluster_has_lost_its_head_says_so(mixed: Corpus, tmp_path: Path) -> None:
     """Ray by itself would end the driver after 60 s, with its own words and exit code 1."""
     with ray_nodes(2) as nodes:
-        running = start_held(mixed, tmp_path / "out", tmp_path / "run", nodes)
+        running = hasty(mixed, tmp_path / "out", tmp_path / "run", nodes)
         until(partial(nodes.workers, 1), running)
         nodes.kill_head()
-        nodes.kill_raylet(1)  # or it would do all that is left
-        assert running.wait() == 5, running.errors
+        nodes.kill_raylet(1)  # or they would do all that is left
+        nodes.kill_raylet(0)
+        require_no_cluster(running)
+
+
+def test_a_run_whose_cluster_has_a_head_that_hangs_says_so(mixed: Corpus, tmp_path: Path) -> None:
+    with ray_nodes(2) as nodes:
+        running = hasty(mixed, tmp_path / "out", tmp_path / "run", nodes)
+        until(partial(nodes.workers, 1), running)
+        with nodes.hung_head():
+            nodes.kill_raylet(1)
+            nodes.kill_raylet(0)
+            require_no_cluster(running)
+
+
+def require_no_cluster(running: Held) -> None:
+    assert running.wait() == 5, running.errors
     assert "NoCluster" in running.errors
     assert "what is done is kept" in running.errors
     assert "Traceback" not in running.errors

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +16,7 @@ from command_line import sample_texts
 from corpus import json_lines
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_nodes import CPUS, Nodes, ray_nodes
-from runs import difference, make_job
+from runs import Running, command, difference, make_job
 
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Event, Finished, Warned
@@ -113,3 +116,44 @@ def test_workers_that_cannot_start_end_the_run(
     assert caught.value.reason == "NoWorkers"
     assert "test_ray_workers" in str(caught.value)
     assert "same version" in str(caught.value)
+
+
+def test_a_node_that_is_lost_while_its_workers_start_ends_nothing(
+    nodes: Nodes, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_ray, "_MAX_FAILED_STARTS", 1)
+    nodes.add()
+    with RayCluster() as cluster:
+        assert cluster.count_slots() == 3 * CPUS
+        nodes.kill_raylet(2)
+        job = make_job(source, tmp_path / "out", tokenizer={"name": "bytes"})
+        finished = run_job(job, executor=cluster.start, should_stop=deadline())
+    assert isinstance(finished, Finished)
+
+
+_CLUSTER = """
+import sys
+from ray_nodes import ray_nodes
+with ray_nodes(1) as nodes:
+    print(nodes.address, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_cluster_with_a_token_is_joined(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ray start` asks for a token where it finds one, also one that another cluster has left."""
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    home = tmp_path / "home"
+    (home / ".ray").mkdir(parents=True)
+    (home / ".ray" / "auth_token").write_text("0123456789abcdef" * 4, encoding="ascii")
+    environment = {**os.environ, "HOME": str(home), "RAY_AUTH_MODE": "token", "PYTHONPATH": str(Path(__file__).parent)}
+    pipe = subprocess.PIPE
+    job = make_job(source, tmp_path / "out", tokenizer={"name": "bytes"})
+    with subprocess.Popen([sys.executable, "-c", _CLUSTER], stdin=pipe, stdout=pipe, env=environment) as cluster:
+        assert cluster.stdout is not None
+        words = command(job, tmp_path / "job", "--ray-address", cluster.stdout.readline().decode().strip())
+        stranger = Running(words, tmp_path / "stranger", HOME=str(tmp_path))
+        assert stranger.wait() == 5, stranger.errors
+        assert "RAY_AUTH_TOKEN" in stranger.errors
+        running = Running(words, tmp_path / "run", HOME=str(home))
+        assert running.wait() == 0, running.errors

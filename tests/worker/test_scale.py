@@ -132,6 +132,20 @@ def test_a_segment_is_handed_to_be_deleted_once_and_when_no_shard_needs_it(seed:
     assert sorted(spent) == list(range(200))
 
 
+def test_shards_that_can_be_built_go_before_ranges() -> None:
+    """Or segments would pile up until the last range is done."""
+    schedule = Schedule(make_plan(list(range(20))), make_context(Path("/out"), 15), Ledger(), frozenset())
+    kinds = ""
+    while (task := schedule.next_task()) is not None:
+        if isinstance(task, TokenizeTask):
+            schedule.range_done(receipt(task.range_id, task.range_id))
+            kinds += "r"
+        else:
+            schedule.shard_done(task.shard, shard_receipt(task))
+            kinds += "s"
+    assert kinds == "rrsrs" * 6 + "rrss"
+
+
 def test_shards_wait_for_lost_segments_and_each_range_is_done_again_once() -> None:
     plan = make_plan(list(range(40)))
     ledger = Ledger({range_id: receipt(range_id, range_id) for range_id in range(40)})  # and no segment is there

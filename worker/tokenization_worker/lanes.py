@@ -131,11 +131,14 @@ class Lanes:
         file = self._file_of(range_id)
         if file is None or range_id == file.first:
             return False
-        self._held = {worker: held for worker, held in self._held.items() if held != range_id - 1}  # it is gone
         insort(file.waiting, range_id)
         self.waiting_bytes += file.piece_bytes
         self._begun[file.first] = file
         return True
+
+    def gone(self, worker: Worker | None) -> None:
+        """A worker is no more: nobody has the decoder of the piece that it has read last."""
+        self._held.pop(worker, None)
 
     def _file_of(self, range_id: int) -> _File | None:
         at = bisect_right(self._firsts, range_id) - 1

@@ -141,12 +141,15 @@ class Schedule:
         self._ledger.segments.discard(range_id)
         return True
 
-    def task_lost(self, task: TokenizeTask | BuildTask, detail: str, *, with_node: bool) -> str:
+    def task_lost(
+        self, task: TokenizeTask | BuildTask, detail: str, *, with_node: bool, worker: Worker | None = None
+    ) -> str:
         """A task's worker is gone, or its whole node: hand the task out again, unless that happens all the time.
 
         A range that has lost a worker is tokenized in isolation: one of its documents may have killed it. Returns what
         the task was to make, in words.
         """
+        self._lanes.gone(worker)
         self._ledger.segments.update(task.spent)  # as far as anybody knows; deleting twice does no harm
         self._spent.extend(task.spent)
         match task:

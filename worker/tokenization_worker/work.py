@@ -108,7 +108,7 @@ def _hand_out(
             if isinstance(done.result, WorkerLost) and should_stop():  # the signal went to the whole process group
                 raise Stopped
             receipt = _take(work, schedule, done, watch)
-            if done.worker is not None:
+            if done.worker is not None and not isinstance(done.result, WorkerLost):
                 idle.append(done.worker)
             report.send(receipt)
         _require_few_damaged(work, schedule)
@@ -129,11 +129,12 @@ def _take(work: Work, schedule: Schedule, done: Done, watch: Watcher) -> RangeRe
         case SegmentLost() as loss if isinstance(done.task, BuildTask):
             return _take_loss(work, schedule, done.task, loss)
         case WorkerLost() as loss:
-            what = schedule.task_lost(done.task, loss.detail, with_node=loss.with_node)
+            what = schedule.task_lost(done.task, loss.detail, with_node=loss.with_node, worker=done.worker)
             watch(Warned(f"{what} lost its {'node' if loss.with_node else 'worker'} and is done again: {loss.detail}"))
             return None
         case MemoryError():  # of a process that lives still, but for the task it is as good as dead
-            return _take(work, schedule, Done(done.task, WorkerLost("out of memory", with_node=False)), watch)
+            lost = WorkerLost("out of memory", with_node=False)
+            return _take(work, schedule, Done(done.task, lost, done.worker), watch)
         case BaseException() as error:
             raise error
         case result:

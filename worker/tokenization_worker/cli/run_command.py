@@ -33,8 +33,7 @@ def main(arguments: list[str]) -> int:
     how.add_argument(
         "--executor",
         choices=["local", "ray"],
-        default="local",
-        help="local: processes on this machine; ray: the Ray cluster that is there, or a new one on this machine",
+        help="local (the default): processes on this machine; ray: the Ray cluster that is there, or a new one here",
     )
     how.add_argument("--ray-address", metavar="HOST:PORT", help="the Ray cluster to use (implies --executor ray)")
     how.add_argument("--processes", type=read_count, help="worker processes (default: what cores and memory allow)")
@@ -52,6 +51,12 @@ def main(arguments: list[str]) -> int:
     if options.print_manifest:
         print(print_manifest(job), end="")
         return 0
+    if options.executor == "local" and options.ray_address:
+        raise SpecError(
+            "SpecInvalid",
+            "--executor local and --ray-address contradict each other",
+            next_step="leave one of them out; --ray-address alone means --executor ray",
+        )
     display = make_display(as_json=options.json)
     stop = _StopOnSignal(display)
     ignored = fields_for_operator(job.spec)

@@ -33,7 +33,7 @@ class WorkerLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A task's end: its receipt, or the exception that it raised, or `WorkerLost`; `worker`: who had it."""
+    """A task's end: its receipt, or the exception that it raised, or `WorkerLost`; `worker`: who has, or had, it."""
 
     task: Task
     result: Receipt | BaseException

@@ -23,14 +23,24 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tokenization_worker.context import RunContext
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, portable, run_task, take_idle
-from tokenization_worker.executors.ray_connection import connect, head_answers, list_nodes, require_slots, slots_of
+from tokenization_worker.executors.ray_connection import (
+    connect,
+    disconnect,
+    kill_actors,
+    list_nodes,
+    require_slots,
+    slots_of,
+)
 from tokenization_worker.lanes import Worker
 from tokenization_worker.planning import Prepared
 from tokenization_worker.processes import WORKER_BYTES, default_processes
 from tokenization_worker.storage.open import open_store
 
 _MAX_FAILED_STARTS = 20
-"""Workers that could not start, one after the other and on nodes that are there, before none ever will."""
+"""Workers that could not start, on nodes that are there, before none ever will: if there has been none."""
+
+_REST_S = 30.0
+"""Where workers start elsewhere, a node on which one could not is left alone for so long, and longer each time."""
 
 LOOK_INTERVAL_S = 5.0
 """How often the cluster is asked how large it is; nodes come and go within minutes."""
@@ -63,7 +73,7 @@ class RayCluster:
     def count_slots(self) -> int:
         """Tasks that the cluster can run at once now: one a CPU, where memory allows it."""
         self._connect()
-        slots = sum(map(slots_of, list_nodes()))
+        slots = sum(map(slots_of, list_nodes() or ()))
         return min(slots, self._processes or slots)
 
     def start(self, prepared: Prepared, context: RunContext) -> RayExecutor:
@@ -91,8 +101,8 @@ class RayCluster:
         has_head = True
         if self._workers is not None:
             has_head = self._workers.close()
-        if self._is_ours and has_head:
-            ray.shutdown()
+        if self._is_ours:
+            disconnect(has_head=has_head)
         self._workers, self._is_ours = None, False
 
 
@@ -135,8 +145,9 @@ class RayWorkers:
         self._make = ray.remote(num_cpus=1, memory=WORKER_BYTES, max_restarts=0, max_task_retries=0)(RangeWorker)
         self._all: set[_Worker] = set()
         self._ready: set[_Worker] = set()  # those of them that have started
-        self._failed_starts = 0  # in a row
-        self._moved: Counter[str] = Counter()  # by node: workers that did not start there
+        self._failed: Counter[str] = Counter()  # by node: workers that could not start
+        self._rests_until: dict[str, float] = {}
+        self._moved: Counter[str] = Counter()  # by node: workers that have found no room
         self._looked_at = 0.0
         self._answered_at = self._had_ready_at = time.monotonic()
         self.idle: list[_Worker] = []
@@ -144,9 +155,18 @@ class RayWorkers:
         self.fill()
 
     def fill(self) -> set[str]:
-        """Ask for the workers that the cluster has room for and that are not there yet; returns the nodes there are."""
+        """Ask for the workers that the cluster has room for and that are not there yet; returns the nodes there are.
+
+        Where the head does not answer, nothing can be asked for, and no node is known to be there. Raises
+        `TemporaryError` after `HEAD_GONE_S` of that.
+        """
+        found = list_nodes()
         self._looked_at = time.monotonic()
-        nodes = {node["NodeID"]: slots_of(node) for node in list_nodes()}
+        if found is None:
+            self._require_head()
+            return set()
+        self._answered_at = self._looked_at
+        nodes = {node["NodeID"]: slots_of(node) for node in found}
         for worker in [worker for worker in self._all if worker.node_id not in nodes]:
             self._forget(worker)  # an idle one says nothing when it ends
         if self._limit is not None and self._limit < sum(nodes.values()):
@@ -155,7 +175,7 @@ class RayWorkers:
         free.subtract(worker.node_id for worker in self._all)
         while self._limit is None or len(self._all) < self._limit:
             node_id = max(
-                (node_id for node_id in nodes if free[node_id] > 0),
+                (id for id in nodes if free[id] > 0 and self._rests_until.get(id, 0.0) <= self._looked_at),
                 key=lambda node_id: (-self._moved[node_id], free[node_id]),
                 default=None,
             )
@@ -164,6 +184,15 @@ class RayWorkers:
             free[node_id] -= 1
             self._ask_for(node_id)
         return set(nodes)
+
+    def _require_head(self) -> None:
+        away_s = self._looked_at - self._answered_at
+        if away_s > HEAD_GONE_S:
+            raise TemporaryError(
+                "NoCluster",
+                f"the head of the Ray cluster has not answered for {away_s:.0f} s",
+                next_step="look at the head node, then start the same command again; what is done is kept",
+            )
 
     def _ask_for(self, node_id: str) -> None:
         place = NodeAffinitySchedulingStrategy(node_id, soft=False)
@@ -178,9 +207,9 @@ class RayWorkers:
         Patience grows, because they may only be slow to start.
         """
         too_old = time.monotonic() - MOVE_AFTER_S * (1 + self._moved.total())
-        for worker in [worker for worker in self._all - self._ready if worker.asked_at < too_old]:
-            self._moved[worker.node_id] += 1
-            self.kill(worker)
+        old = [worker for worker in self._all - self._ready if worker.asked_at < too_old]
+        self._moved.update(worker.node_id for worker in old)
+        self.kill(*old)
 
     def _watch(self, worker: _Worker, reference: Any) -> None:
         future: Future[Any] = reference.future()
@@ -198,11 +227,14 @@ class RayWorkers:
         if error is None:
             self._ready.add(worker)
             self.idle.append(worker)
-            self._failed_starts = 0
             return
         self.kill(worker)
-        self._failed_starts += 1
-        if self._failed_starts >= _MAX_FAILED_STARTS:
+        if worker.node_id not in {node["NodeID"] for node in list_nodes() or ()}:
+            return  # it went with its node
+        self._failed[worker.node_id] += 1
+        if self._ready:
+            self._rests_until[worker.node_id] = time.monotonic() + _REST_S * self._failed[worker.node_id]
+        elif self._failed.total() >= _MAX_FAILED_STARTS:
             raise TemporaryError(
                 "NoWorkers",
                 f"workers cannot start on the nodes of the Ray cluster: {error}",
@@ -213,27 +245,14 @@ class RayWorkers:
     def take_loss(self, worker: _Worker) -> bool:
         """Forget a worker that is gone, and ask for one in its place; whether its node is gone as well."""
         self.kill(worker)  # it may be alive and only out of reach: its CPU would be lost
-        return not head_answers() or worker.node_id not in self.fill()
+        return worker.node_id not in self.fill()
 
     def count_ready(self) -> int:
-        """Workers that have started; the cluster is looked at again from time to time.
-
-        Raises `TemporaryError` where its head has been away for `HEAD_GONE_S`.
-        """
-        now = time.monotonic()
-        if now - self._looked_at > LOOK_INTERVAL_S:
-            self._looked_at = now
-            if head_answers():
-                self._answered_at = now
-                self.fill()
-            elif now - self._answered_at > HEAD_GONE_S:
-                raise TemporaryError(
-                    "NoCluster",
-                    f"the head of the Ray cluster has not answered for {now - self._answered_at:.0f} s",
-                    next_step="look at the head node, then start the same command again; what is done is kept",
-                )
+        """Workers that have started; the cluster is looked at again from time to time. Raises as `fill`."""
+        if time.monotonic() - self._looked_at > LOOK_INTERVAL_S:
+            self.fill()
         if self._ready:
-            self._had_ready_at = now
+            self._had_ready_at = time.monotonic()
         return len(self._ready)
 
     def complaint(self) -> str:
@@ -247,11 +266,11 @@ class RayWorkers:
             "memory there: see `ray status`"
         )
 
-    def kill(self, worker: _Worker) -> None:
-        """End a worker, whatever it does."""
-        self._forget(worker)
-        if head_answers():  # Ray would wait for it
-            ray.kill(worker.handle)
+    def kill(self, *workers: _Worker) -> bool:
+        """End workers, whatever they do; whether the head answers."""
+        for worker in workers:
+            self._forget(worker)
+        return kill_actors([worker.handle for worker in workers])
 
     def _forget(self, worker: _Worker) -> None:
         self._all.discard(worker)
@@ -260,10 +279,8 @@ class RayWorkers:
             self.idle.remove(worker)
 
     def close(self) -> bool:
-        """End all workers. False where the head is gone: then they end with it, and Ray can be told nothing more."""
-        for worker in list(self._all):
-            self.kill(worker)
-        return head_answers()
+        """End all workers. False where the head does not answer: then Ray can be told nothing more."""
+        return list_nodes() is not None and self.kill(*self._all)
 
 
 class RayExecutor:
@@ -315,7 +332,7 @@ class RayExecutor:
             done.append(Done(task, future.result() if error is None else error.cause, worker))
         elif isinstance(error, exceptions.RayError):
             with_node = self._workers.take_loss(worker)
-            done.append(Done(task, WorkerLost(str(error).strip(), with_node=with_node)))
+            done.append(Done(task, WorkerLost(str(error).strip(), with_node=with_node), worker))
         else:
             self._workers.kill(worker)
             done.append(Done(task, error))
@@ -326,7 +343,6 @@ class RayExecutor:
         self._waiting.clear()
         while self._running and (left := deadline - time.monotonic()) > 0:
             done.extend(self.wait(left))
-        for worker in self._running:
-            self._workers.kill(worker)
+        self._workers.kill(*self._running)
         self._running.clear()
         return done

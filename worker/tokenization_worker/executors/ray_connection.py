@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import grpc
 import ray
+from ray import exceptions
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.processes import WORKER_BYTES
+from tokenization_worker.storage.ahead import start_call
+
+T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
+
+ANSWER_TIMEOUT_S = 5.0
+"""So long the head of a cluster may take to answer; Ray itself would wait for minutes, deaf to signals."""
 
 _OBJECT_STORE_BYTES = 100 << 20
 """Of a cluster of our own: receipts are small, and Ray would set aside a third of the memory."""
@@ -32,9 +42,23 @@ def connect(address: str | None, processes: int) -> None:
         _connect(address, processes)
 
 
+def disconnect(*, has_head: bool) -> None:
+    """Leave the cluster; one of our own ends. Without its head Ray would wait for that for ever, also at exit."""
+    if has_head:
+        ray.shutdown()
+    else:
+        atexit.unregister(ray.shutdown)
+
+
 def require_slots() -> None:
     """Raise `TemporaryError` unless the cluster can run something now."""
     nodes = list_nodes()
+    if nodes is None:
+        raise TemporaryError(
+            "NoCluster",
+            f"the head of the Ray cluster has not answered for {ANSWER_TIMEOUT_S:g} s",
+            next_step="look at the head node, then start the same command again",
+        )
     if not any(map(slots_of, nodes)):
         there = ", ".join(f"{node['NodeManagerAddress']}: {node['Resources']}" for node in nodes) or "none"
         raise TemporaryError(
@@ -44,19 +68,26 @@ def require_slots() -> None:
         )
 
 
-def list_nodes() -> list[dict[str, Any]]:
-    """The nodes that are alive, as Ray describes them."""
+def list_nodes() -> list[dict[str, Any]] | None:
+    """The nodes that are alive, as Ray describes them; None where the cluster's head does not answer."""
     nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
-    return [node for node in nodes() if node["Alive"]]
+    found = _answer(nodes)
+    return None if found is None else [node for node in found if node["Alive"]]
 
 
-def head_answers() -> bool:
-    """Whether the head of the cluster that this process is connected to is there; Ray itself would wait for it."""
+def kill_actors(handles: Iterable[Any]) -> bool:
+    """End processes, whatever they do. False where the head does not answer: then they end when it is seen to be gone,
+    or when this process ends."""
+    return _answer(lambda: [ray.kill(handle) for handle in handles]) is not None
+
+
+def _answer(ask: Callable[[], T]) -> T | None:
+    """What the head answers, if it does so in time."""
+    asked = start_call(ask)
     try:
-        _open(ray.get_runtime_context().gcs_address).close()
-    except (OSError, RuntimeError):
-        return False
-    return True
+        return asked.result(ANSWER_TIMEOUT_S)
+    except (TimeoutError, exceptions.RayError):
+        return None
 
 
 def slots_of(node: dict[str, Any]) -> int:
@@ -82,10 +113,18 @@ def _connect(address: str | None, processes: int) -> None:
     address = address or os.environ.get("RAY_ADDRESS") or _current_cluster()
     if address != "local":
         _require_listening(address)
+        _use_token(address)
         try:
             ray.init(address=address, **quiet)
         except ConnectionError as error:
             raise _no_cluster(address, error) from error
+        except (RuntimeError, ValueError) as error:
+            raise SpecError(
+                "ClusterMismatch",
+                f"cannot join the Ray cluster at {address}: {error}",
+                next_step="run this on a node of the cluster (ray start --address=...), with the same versions of Ray "
+                "and Python as there",
+            ) from error
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(
@@ -95,6 +134,35 @@ def _connect(address: str | None, processes: int) -> None:
         object_store_memory=_OBJECT_STORE_BYTES,
         **quiet,
     )
+
+
+def _use_token(address: str) -> None:
+    """Show the cluster the token of this machine, if it asks for one. Ray (2.60) does so by itself where it starts a
+    cluster, and not where it joins one.
+    """
+    if not _asks_for_token(address):
+        return
+    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+
+    setup = logging.getLogger(maybe_enable_token_auth_if_token_available.__module__)
+    level = setup.level
+    setup.setLevel(logging.ERROR)  # what it says is about a cluster that is started
+    try:
+        has_token = maybe_enable_token_auth_if_token_available()
+    finally:
+        setup.setLevel(level)
+    if not has_token:
+        raise _no_cluster(address, PermissionError("it asks for a token, and there is none here"))
+
+
+def _asks_for_token(address: str) -> bool:
+    """Whether any call without a token is refused. Ray itself would try for 10 s and talk of the connection."""
+    try:
+        with grpc.insecure_channel(address) as channel:  # type: ignore[no-untyped-call]
+            channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=ANSWER_TIMEOUT_S)
+    except grpc.RpcError as error:
+        return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[no-untyped-call]
+    return False
 
 
 def _current_cluster() -> str:
@@ -120,19 +188,15 @@ def _require_listening(address: str) -> None:
             next_step="write the address that `ray start --head` printed, such as 10.0.0.5:6379",
         )
     try:
-        _open(address).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
     except (OSError, OverflowError) as error:
         raise _no_cluster(address, error) from error
-
-
-def _open(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S)
 
 
 def _no_cluster(address: str, error: Exception) -> TemporaryError:
     return TemporaryError(
         "NoCluster",
         f"cannot connect to the Ray cluster at {address}: {error}",
-        next_step="check the address, and that the cluster runs there: ray status --address=...",
+        next_step="check the address, and that the cluster runs there (ray status --address=...); one that asks for a "
+        "token must find it here: in RAY_AUTH_TOKEN, or in ~/.ray/auth_token as on its head",
     )

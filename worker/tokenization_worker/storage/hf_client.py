@@ -100,12 +100,14 @@ class RangeGetter:
     """Ranges of one file. The address that the Hub leads on to is used again until it expires.
 
     So one request to the Hub serves a file, whatever its size: the Hub counts them (a few thousand in five minutes),
-    and not those to the stores behind it. For several threads: they wait for the first one's answer.
+    and not those to the stores behind it. For several threads: they wait for the first one's answer, where it may lead
+    on.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._further: str | None = None
+        self._leads_on = True  # as far as is known
         self._lock = threading.Lock()
 
     def get(self, start: int, end: int) -> bytes:
@@ -116,8 +118,10 @@ class RangeGetter:
             with get_session().stream("GET", further, headers=wanted, timeout=TIMEOUT_S) as response:
                 if response.status_code not in _EXPIRED:
                     return _body(response, start, end)
+        if not self._leads_on:
+            return self._ask(wanted, start, end)
         with self._lock:
-            if self._further == further:
+            if self._further == further and self._leads_on:
                 return self._ask(wanted, start, end)
         return self.get(start, end)  # another thread has just asked
 
@@ -126,7 +130,8 @@ class RangeGetter:
         self._further = None
         with get_session().stream("GET", self._url, headers=_headers() | wanted, timeout=TIMEOUT_S) as response:
             data = _body(response, start, end)
-            if response.history:
+            self._leads_on = bool(response.history)
+            if self._leads_on:
                 self._further = str(response.url)
             return data
 

@@ -42,11 +42,12 @@ _NO_CREDENTIALS = (
     boto_exceptions.UnauthorizedSSOTokenError,
 )
 _BROKEN = (
+    boto_exceptions.ConnectionError,
     boto_exceptions.HTTPClientError,
     boto_exceptions.IncompleteReadError,
     boto_exceptions.ResponseStreamingError,
 )
-"""What a connection that broke raises, before or within a body."""
+"""What a connection raises that cannot be made, or that broke, before or within a body."""
 
 _SETTINGS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_CONFIG_FILE")
 
