@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import signal
@@ -22,6 +21,9 @@ from tokenization_worker.processes import WORKER_BYTES
 from tokenization_worker.storage.ahead import start_call
 
 T = TypeVar("T")
+
+is_stuck = False
+"""Ray could not be left: this process cannot end in order any more."""
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -44,10 +46,11 @@ def connect(address: str | None, processes: int) -> None:
 
 def disconnect(*, has_head: bool) -> None:
     """Leave the cluster; one of our own ends. Without its head Ray would wait for that for ever, also at exit."""
+    global is_stuck
     if has_head:
         ray.shutdown()
     else:
-        atexit.unregister(ray.shutdown)
+        is_stuck = True
 
 
 def require_slots() -> None:
