@@ -1,0 +1,220 @@
+"""The children of a job as Kubernetes objects: checkpoint, plan Job, RayJob. Decides; does no I/O.
+
+A child is made once and never patched (Kueue edits RayJobs, KubeRay ignores later edits), but for the checkpoint's
+`spec.attempt` and `spec.writerPodPrefix`. All are owned by the job, so that they go with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tokenization_operator import names
+from tokenization_operator.placement import TPU, Placement, place_head, place_workers
+from tokenization_operator.pods import CHECKPOINT_VARIABLE, Image, container, pod_spec
+from tokenization_operator.settings import Settings
+from tokenization_worker.api.checkpoint import make_attempt_spec, make_run_spec
+from tokenization_worker.api.job import API_VERSION, TokenizationJob
+
+HEAD_MEMORY = "4Gi"
+HEAD_CPU = "1"
+WORKER_RESOURCES = {"cpu": "4", "memory": "8Gi"}
+"""Of a worker for which nothing is asked: 700 MiB a CPU, the object store and Ray itself."""
+
+_OBJECT_STORE_BYTES = 200 << 20
+_SHARED_MEMORY = "512Mi"
+_PLAN_RESOURCES = {"cpu": "1", "memory": "2Gi"}
+_SUBMITTER_REQUESTS = {"cpu": "50m", "memory": "256Mi"}
+_SUBMITTER_LIMITS = {"memory": "1Gi"}
+_TEMPORARY_FOLDER = {"HOME": "/tmp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an attempt is made of; `number` 0 is the plan. `replicas`: of the workers, as asked for this time."""
+
+    run: int
+    number: int
+    image: Image
+    replicas: int
+
+
+def image_of(job: TokenizationJob, settings: Settings, pinned: str | None) -> Image:
+    """`pinned`: the image with which the run has started; the job's own outranks it."""
+    spec = job.spec
+    secrets = settings.image_pull_secrets
+    if spec.image_pull_secrets is not None:
+        secrets = tuple(each.name for each in spec.image_pull_secrets)
+    return Image(
+        name=spec.image or pinned or settings.image,
+        pull_policy=str(spec.image_pull_policy or settings.image_pull_policy),
+        pull_secrets=secrets,
+        service_account=spec.service_account_name or settings.service_account,
+    )
+
+
+def build_checkpoint(job: TokenizationJob, uid: str, attempt: Attempt, writer_pod_prefix: str) -> dict[str, Any]:
+    """The checkpoint of a run, with what its plan or attempt is to do."""
+    run = make_run_spec(job, number=attempt.run, job_uid=uid)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TokenizationCheckpoint",
+        "metadata": _metadata(job, uid, names.checkpoint_name(job.metadata.name, attempt.run), attempt),
+        "spec": {
+            "run": run.model_dump(mode="json", by_alias=True, exclude_none=True),
+            **checkpoint_attempt(job, attempt, writer_pod_prefix),
+        },
+    }
+
+
+def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix: str) -> dict[str, Any]:
+    """The part of a checkpoint's spec that changes from attempt to attempt."""
+    made = make_attempt_spec(job, number=attempt.number, image=attempt.image.name, slots=None)
+    return {
+        "attempt": made.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "writerPodPrefix": writer_pod_prefix,
+    }
+
+
+def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, settings: Settings) -> dict[str, Any]:
+    """The Kubernetes Job that plans a run. It is not tried again by Kubernetes: the operator counts failures."""
+    checkpoint = names.checkpoint_name(job.metadata.name, attempt.run)
+    resources = settings.pod_resources or {"requests": _PLAN_RESOURCES, "limits": {"memory": "2Gi"}}
+    plan = container(
+        "plan",
+        attempt.image,
+        command=("tokjob", "plan", "--checkpoint", checkpoint),
+        environment=_TEMPORARY_FOLDER,
+        spec=job.spec,
+        requests=resources.get("requests", {}),
+        limits=resources.get("limits", {}),
+        has_token=True,
+    )
+    template = pod_spec(plan, attempt.image, has_token=True) | {"restartPolicy": "Never"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(job, uid, name, attempt),
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": settings.plan_deadline_s,
+            "template": {"metadata": {"labels": _labels(job, attempt)}, "spec": template},
+        },
+    }
+
+
+def build_ray_job(job: TokenizationJob, uid: str, attempt: Attempt, settings: Settings) -> dict[str, Any]:
+    """The RayJob of an attempt. KubeRay tries nothing again: its retries carry no number and may overlap."""
+    head, workers = place_head(job.spec.head), place_workers(job.spec.workers, settings.low_priority_class)
+    name = names.ray_job_name(job.metadata.name, attempt.run, attempt.number)
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": _metadata(job, uid, name, attempt),
+        "spec": {
+            "submissionMode": "K8sJobMode",
+            "shutdownAfterJobFinishes": True,
+            "backoffLimit": 0,
+            "entrypoint": "tokjob drive",  # KubeRay pastes it unquoted into a shell: nothing of the user's
+            "submitterPodTemplate": {"spec": _submitter(job, attempt)},
+            "rayClusterSpec": {
+                "rayVersion": settings.ray_version,
+                "authOptions": {"mode": "token"},
+                "headGroupSpec": {
+                    "rayStartParams": {"num-cpus": "0", "object-store-memory": str(_OBJECT_STORE_BYTES)},
+                    "template": _head(job, attempt, head),
+                },
+                "workerGroupSpecs": [
+                    {
+                        "groupName": "workers",
+                        "replicas": attempt.replicas,
+                        "minReplicas": attempt.replicas,
+                        "maxReplicas": attempt.replicas,
+                        "numOfHosts": workers.hosts,
+                        "rayStartParams": {"object-store-memory": str(_OBJECT_STORE_BYTES)},
+                        "template": _worker(job, attempt, workers),
+                    }
+                ],
+            },
+        },
+    }
+
+
+def _head(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:
+    checkpoint = names.checkpoint_name(job.metadata.name, attempt.run)
+    made = container(
+        "ray-head",
+        attempt.image,
+        environment=_TEMPORARY_FOLDER | {CHECKPOINT_VARIABLE: checkpoint},
+        spec=job.spec,
+        requests=placement.requests or {"cpu": HEAD_CPU, "memory": HEAD_MEMORY},
+        limits=placement.limits or {"memory": HEAD_MEMORY},
+        has_token=True,
+        shared_memory=True,
+    )
+    return _template(job, attempt, placement, made, has_token=True)
+
+
+def _worker(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:
+    asked = {name: amount for name, amount in placement.requests.items() if name != TPU}
+    made = container(
+        "ray-worker",
+        attempt.image,
+        environment=_TEMPORARY_FOLDER,
+        spec=job.spec,
+        requests=placement.requests if asked else WORKER_RESOURCES | placement.requests,
+        limits=placement.limits if asked else {"memory": WORKER_RESOURCES["memory"]} | placement.limits,
+        shared_memory=True,
+    )
+    return _template(job, attempt, placement, made)
+
+
+def _template(
+    job: TokenizationJob, attempt: Attempt, placement: Placement, made: dict[str, Any], *, has_token: bool = False
+) -> dict[str, Any]:
+    spec = pod_spec(
+        made,
+        attempt.image,
+        shared_memory=_SHARED_MEMORY,
+        node_selector=placement.node_selector,
+        tolerations=placement.tolerations,
+        priority_class_name=placement.priority_class_name,
+        has_token=has_token,
+    )
+    return {"metadata": {"labels": _labels(job, attempt), "annotations": placement.annotations}, "spec": spec}
+
+
+def _submitter(job: TokenizationJob, attempt: Attempt) -> dict[str, Any]:
+    """KubeRay's own has no securityContext, and restricted Pod Security refuses it."""
+    made = container(
+        "submitter",
+        attempt.image,
+        environment=_TEMPORARY_FOLDER,
+        spec=job.spec.model_copy(update={"env": [], "env_from": []}),
+        requests=_SUBMITTER_REQUESTS,
+        limits=_SUBMITTER_LIMITS,
+    )
+    return pod_spec(made, attempt.image) | {"restartPolicy": "Never"}
+
+
+def _labels(job: TokenizationJob, attempt: Attempt) -> dict[str, str]:
+    return names.child_labels(job.metadata.name, attempt.run, attempt.number)
+
+
+def _metadata(job: TokenizationJob, uid: str, name: str, attempt: Attempt) -> dict[str, Any]:
+    queue = job.metadata.labels.get(names.QUEUE_LABEL)
+    return {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        "labels": _labels(job, attempt) | ({names.QUEUE_LABEL: queue} if queue else {}),
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "TokenizationJob",
+                "name": job.metadata.name,
+                "uid": uid,
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }

@@ -1,0 +1,66 @@
+"""What the operator sees of one job at one moment. Values only: `observe` fills it, `reconcile` reads it.
+
+Children that are not owned by this very job (by UID) are no children: a namesake may have left them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from tokenization_worker.api.checkpoint import CheckpointStatus
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.status import JobStatus
+
+Object = dict[str, Any]
+"""A Kubernetes object as the API server has it."""
+
+
+class KubeRay(StrEnum):
+    """Whether RayJobs can be had."""
+
+    THERE = "There"
+    MISSING = "Missing"
+    TOO_OLD = "TooOld"
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One job and all that belongs to it; `foreign` names children that somebody else owns."""
+
+    job: TokenizationJob
+    uid: str
+    generation: int
+    status: JobStatus
+    now: datetime
+    checkpoint: Object | None = None
+    plan_job: Object | None = None
+    ray_job: Object | None = None
+    ray_cluster: Object | None = None
+    pods: tuple[Object, ...] = ()
+    warnings: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    kuberay: KubeRay = KubeRay.THERE
+    has_service_account: bool = True
+    managed_by: str = ""
+    reports: CheckpointStatus = field(default_factory=CheckpointStatus)
+
+
+def is_owned(child: Object, uid: str) -> bool:
+    return any(owner.get("uid") == uid for owner in child["metadata"].get("ownerReferences") or ())
+
+
+def is_leaving(child: Object) -> bool:
+    """Whether it was deleted and is still there."""
+    return bool(child["metadata"].get("deletionTimestamp"))
+
+
+def condition(child: Object, kind: str) -> Object | None:
+    """The condition of that type that holds."""
+    for each in (child.get("status") or {}).get("conditions") or ():
+        if each.get("type") == kind and each.get("status") == "True":
+            found: Object = each
+            return found
+    return None

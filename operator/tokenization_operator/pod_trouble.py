@@ -1,0 +1,73 @@
+"""What keeps a Pod from running, or ended it, in the user's words. Decides; does no I/O.
+
+One table for plan, head, worker and submitter Pods: the kubelet, the scheduler and admission say the same of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tokenization_operator.observation import Object
+
+_PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_CONFIGURATION = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """`reason` is a CamelCase word of the job's status."""
+
+    reason: str
+    message: str
+
+
+def find_trouble(pods: Iterable[Object], warnings: Iterable[str]) -> Trouble | None:
+    """The first thing that keeps a Pod of these from running; `warnings`: events of Pods that could not be made."""
+    for pod in pods:
+        found = _of_pod(pod)
+        if found is not None:
+            return found
+    for text in warnings:
+        return _of_warning(text)
+    return None
+
+
+def _of_pod(pod: Object) -> Trouble | None:
+    name = pod["metadata"]["name"]
+    status = pod.get("status") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason, words = waiting.get("reason", ""), waiting.get("message", "")
+        if reason in _PULL:
+            return Trouble(
+                "ImagePullFailed",
+                f"Pod {name} cannot pull {container['image']}: {words or reason}. Correct spec.image, or give the "
+                "Pods imagePullSecrets; the next attempt uses it",
+            )
+        if reason in _CONFIGURATION:
+            return Trouble("PodInvalid", f"Pod {name} cannot start: {words or reason}")
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return Trouble("Unschedulable", f"Pod {name} finds no node: {each.get('message', '')}")
+    return None
+
+
+def _of_warning(text: str) -> Trouble:
+    if "serviceaccount" in text and "not found" in text:
+        return Trouble("NamespaceNotPrepared", text)
+    if "exceeded quota" in text:
+        return Trouble("Unschedulable", text)
+    if "admission webhook" in text or "violates PodSecurity" in text:
+        return Trouble("ClusterRejected", text)
+    return Trouble("PodInvalid", text)
+
+
+def out_of_memory(pods: Iterable[Object]) -> Object | None:
+    """The first Pod of which a container was killed for its memory."""
+    for pod in pods:
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            for state in (container.get("state") or {}, container.get("lastState") or {}):
+                if (state.get("terminated") or {}).get("reason") == "OOMKilled":
+                    return pod
+    return None

@@ -1,0 +1,117 @@
+"""The Pods of a job: what all of them have in common, as plain Kubernetes objects. Decides; does no I/O.
+
+Every Pod is admitted in a namespace of the restricted Pod Security standard and writes to /tmp only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenization_worker.api.job import JobSpec
+
+USER_ID = 1000
+CHECKPOINT_VARIABLE = "TOKENIZATION_CHECKPOINT"
+_TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+_TOKEN_S = 3600
+_LOCKED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The worker image of an attempt, and how it is pulled."""
+
+    name: str
+    pull_policy: str
+    pull_secrets: tuple[str, ...]
+    service_account: str
+
+
+def container(
+    name: str,
+    image: Image,
+    *,
+    command: Sequence[str] = (),
+    environment: Mapping[str, str],
+    spec: JobSpec,
+    requests: Mapping[str, Any],
+    limits: Mapping[str, Any],
+    has_token: bool = False,
+    shared_memory: bool = False,
+) -> dict[str, Any]:
+    """A container of the worker image; `environment` outranks what the user sets."""
+    own = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in spec.env]
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]
+    if has_token:
+        mounts.append({"name": "token", "mountPath": _TOKEN_FOLDER})
+    if shared_memory:
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    made: dict[str, Any] = {
+        "name": name,
+        "image": image.name,
+        "imagePullPolicy": image.pull_policy,
+        "securityContext": _LOCKED,
+        "env": [
+            *(each for each in own if each["name"] not in environment),
+            *({"name": name, "value": value} for name, value in environment.items()),
+        ],
+        "resources": {"requests": dict(requests), "limits": dict(limits)},
+        "volumeMounts": mounts,
+    }
+    if command:
+        made["command"] = list(command)
+    if spec.env_from:
+        made["envFrom"] = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in spec.env_from]
+    return made
+
+
+def pod_spec(
+    container: dict[str, Any],
+    image: Image,
+    *,
+    shared_memory: str | None = None,
+    node_selector: Mapping[str, str] | None = None,
+    tolerations: Sequence[Mapping[str, Any]] = (),
+    priority_class_name: str | None = None,
+    has_token: bool = False,
+) -> dict[str, Any]:
+    """A Pod with one container. `shared_memory`: size of /dev/shm; `has_token`: it may speak to the API server."""
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    if has_token:
+        volumes.append({"name": "token", "projected": {"sources": _TOKEN_SOURCES}})
+    if shared_memory is not None:
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}})
+    made: dict[str, Any] = {
+        "serviceAccountName": image.service_account,
+        "automountServiceAccountToken": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": volumes,
+    }
+    if image.pull_secrets:
+        made["imagePullSecrets"] = [{"name": name} for name in image.pull_secrets]
+    if node_selector:
+        made["nodeSelector"] = dict(node_selector)
+    if tolerations:
+        made["tolerations"] = [dict(each) for each in tolerations]
+    if priority_class_name:
+        made["priorityClassName"] = priority_class_name
+    return made
+
+
+_TOKEN_SOURCES = [
+    {"serviceAccountToken": {"path": "token", "expirationSeconds": _TOKEN_S}},
+    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+]

@@ -1,0 +1,38 @@
+"""Start a cluster for a person, or stop it: `python -m testbed up|down`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from testbed.cluster import Testbed
+from testbed.programs import Programs, Unavailable, find_programs
+
+FOLDER = Path(tempfile.gettempdir()) / "tokenization-testbed"
+CRDS = Path(__file__).parent.parent.parent / "crds"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="testbed", description=__doc__)
+    parser.add_argument("action", choices=["up", "down", "build"])
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="its files (%(default)s)")
+    options = parser.parse_args()
+    if options.action == "down":
+        Testbed(options.folder, Programs(Path())).down()
+        return 0
+    try:
+        programs = find_programs()
+    except Unavailable as error:
+        print(f"the test bed cannot be had: {error}", file=sys.stderr)
+        return 1
+    if options.action == "up":
+        bed = Testbed(options.folder, programs)
+        bed.up(sorted(CRDS.glob("*.yaml")))
+        print(f"export KUBECONFIG={bed.kubeconfig}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""Processes of the test bed: started with a log each, written down, and stopped by what was written down.
+
+A process is known by its id and its start time: an id alone may be another process by now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+TERM_S = 10.0
+KILL_S = 5.0
+
+
+class NotReady(Exception):
+    """Something did not come up; the message holds the end of its log."""
+
+
+class Processes:
+    """All processes of one test bed; `folder` holds their logs and the list of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._list = folder / "processes.json"
+        self._mine: dict[str, subprocess.Popen[bytes]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def are_there(self) -> bool:
+        """Whether any were started and not stopped."""
+        return self._list.exists()
+
+    def log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def start(self, name: str, *command: object, environment: Mapping[str, str] | None = None) -> int:
+        """Start a process that outlives this one; returns its id."""
+        with self.log(name).open("ab") as log:
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **(environment or {})},
+            )
+        self._mine[name] = process
+        listed = self._listed()
+        listed[name] = (process.pid, _start_ticks(process.pid))
+        self._write(listed)
+        return process.pid
+
+    def stop(self, name: str, *, sign: signal.Signals = signal.SIGTERM) -> None:
+        """Stop one, and wait until it is gone."""
+        listed = self._listed()
+        pid, ticks = listed.pop(name)
+        for number, patience_s in ((sign, TERM_S), (signal.SIGKILL, KILL_S)):
+            if not self._is_alive(name, pid, ticks):
+                break
+            os.kill(pid, number)
+            self._await_end(name, pid, ticks, patience_s)
+        self._mine.pop(name, None)
+        self._write(listed)
+
+    def stop_all(self) -> None:
+        """Stop all, the last one first; also those of an earlier process of ours."""
+        for name in reversed(self._listed()):
+            self.stop(name)
+        self._list.unlink(missing_ok=True)
+
+    def wait_until(self, what: str, holds: Callable[[], bool], *, needs: tuple[str, ...], patience_s: float) -> None:
+        """Wait for something that the processes `needs` are to bring about; raises `NotReady`."""
+        deadline = time.monotonic() + patience_s
+        while not holds():
+            for name in needs:
+                if name in self._mine and self._mine[name].poll() is not None:
+                    raise NotReady(f"{name} ended with code {self._mine[name].returncode}:\n{self._tail(name)}")
+            if time.monotonic() > deadline:
+                logs = "\n".join(f"--- {name}\n{self._tail(name)}" for name in needs)
+                raise NotReady(f"waited {patience_s:g} s for: {what}\n{logs}")
+            time.sleep(0.02)
+
+    def _tail(self, name: str) -> str:
+        return self.log(name).read_text(encoding="utf-8", errors="replace")[-3000:]
+
+    def _await_end(self, name: str, pid: int, ticks: int | None, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        while self._is_alive(name, pid, ticks) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def _is_alive(self, name: str, pid: int, ticks: int | None) -> bool:
+        if name in self._mine:
+            return self._mine[name].poll() is None
+        return ticks is not None and _start_ticks(pid) == ticks
+
+    def _listed(self) -> dict[str, tuple[int, int | None]]:
+        if not self._list.exists():
+            return {}
+        return {name: (pid, ticks) for name, (pid, ticks) in json.loads(self._list.read_text("utf-8")).items()}
+
+    def _write(self, listed: dict[str, tuple[int, int | None]]) -> None:
+        self._list.write_text(json.dumps(listed), encoding="utf-8")
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since the machine did; None for one that is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
