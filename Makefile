@@ -16,6 +16,7 @@ install: $(STAMP)  ## make .venv with everything that runs and tests need
 
 $(STAMP): pyproject.toml constraints.txt scripts/fetch_ranks.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; found " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
+	@echo "installing into $(VENV): this takes a minute or two, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python scripts/fetch_ranks.py

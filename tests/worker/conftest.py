@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import runs
-from corpus import Corpus, mixed_corpus, one_large_file, tiny_files
+from command_line import sample_texts
+from corpus import Corpus, json_lines, mixed_corpus, one_large_file, tiny_files
+from gcs_fake import FakeGcs, serve_fake_gcs
 
 SLOW = (
     "test_ray",
@@ -63,6 +65,22 @@ def large_file(corpora: Path) -> Corpus:
 @pytest.fixture(scope="session")
 def tiny(corpora: Path) -> Corpus:
     return tiny_files(corpora / "tiny")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    with serve_fake_gcs() as fake:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url)
+        yield fake
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A folder with one file of 60 documents."""
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(json_lines(sample_texts("a", 60)))
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ to make fewer.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from fault_proxy import FaultProxy, Logged
 from inline import inline
 from runs import make_job, unexpected
 
+from tokenization_worker import layout
 from tokenization_worker.context import TokenizeTask
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Finished
@@ -44,7 +46,7 @@ def make_corpus(folder: Path) -> Path:
 
 @dataclass
 class Lab:
-    """A bucket with a corpus, behind the proxy. `expected`: the dataset's objects with their CRC32C."""
+    """A bucket with a corpus, behind the proxy. `expected`: what `dataset` says of a run without faults."""
 
     proxy: FaultProxy
     bucket: str
@@ -115,10 +117,15 @@ class Lab:
         raise AssertionError(f"a run of more than {tasks} tasks ended")
 
     def dataset(self, output: str) -> dict[str, str]:
-        """The objects of the dataset that must be the same in every run, with their CRC32C."""
+        """The objects of the dataset that must be the same in every run, with their CRC32C; the index without `run`."""
         found = self.proxy.service.names(self.bucket, f"{output}/")
         ours = {name.removeprefix(f"{output}/"): crc for name, crc in found.items()}
-        return {path: crc for path, crc in ours.items() if _is_dataset(path)}
+        same = {path: crc for path, crc in ours.items() if _is_dataset(path)}
+        if (index := self.proxy.service.content(self.bucket, f"{output}/{layout.INDEX}")) is not None:
+            facts = json.loads(index)
+            del facts["run"]
+            same[layout.INDEX] = json.dumps(facts, sort_keys=True)
+        return same
 
     def leftovers(self, output: str) -> list[str]:
         found = self.proxy.service.names(self.bucket, f"{output}/")
@@ -145,7 +152,7 @@ class Lab:
 
 
 def _is_dataset(path: str) -> bool:
-    """Shards, sidecars and tables; the index and the ledger tell of the run, too."""
+    """Shards, sidecars and tables; the ledger tells of the run, too."""
     return path.endswith((".npy", ".zst")) or path.startswith("_tokenization/documents/")
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import pytest
-from gcs_fake import FakeGcs, Fault, serve_fake_gcs
+from gcs_fake import FakeGcs, Fault
 
 from tokenization_worker.commit import Disagreement, create_or_read, create_receipt, create_record, place
 from tokenization_worker.errors import TemporaryError
@@ -88,13 +88,6 @@ WRITERS: dict[str, Callable[[Store], object]] = {
 
 REFUSAL = Fault("POST", "/upload/", 412, "conditionNotMet")
 """What a service answers to a creation where something is there; here nothing is."""
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with serve_fake_gcs() as fake:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url)
-        yield fake
 
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)

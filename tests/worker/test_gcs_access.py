@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from gcs_fake import FakeGcs, Fault, serve_fake_gcs
+from gcs_fake import FakeGcs, Fault
 from inline import inline
 
 from tokenization_worker.api.job import TokenizationJob
@@ -28,14 +28,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 ROBOT = "robot@project.iam.gserviceaccount.com"
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with serve_fake_gcs() as fake:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url)
-        for number in range(3):
-            lines = [json.dumps({"text": f"file {number}, line {line}: some text"}) for line in range(200)]
-            fake.put(f"corpus/{number}.jsonl", "\n".join(lines).encode())
-        yield fake
+@pytest.fixture(autouse=True)
+def _three_files(fake: FakeGcs) -> None:
+    for number in range(3):
+        lines = [json.dumps({"text": f"file {number}, line {line}: some text"}) for line in range(200)]
+        fake.put(f"corpus/{number}.jsonl", "\n".join(lines).encode())
 
 
 JOB = TokenizationJob.from_object(

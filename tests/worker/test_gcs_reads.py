@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from gcs_fake import FakeGcs, Fault, serve_fake_gcs
+from gcs_fake import FakeGcs, Fault
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError, TemporaryError
@@ -40,13 +40,6 @@ DATA = random.Random(5).randbytes(WINDOW + 2 * BLOCK_BYTES + 5)
 QUICK = RETRY.with_delay(initial=0.001, maximum=0.01)
 OPTIONS = ReadOptions(SourceFormat.AUTO, "text", None, 1 << 20)
 JSONL = FileKind(SourceFormat.JSONL, Compression.NONE)
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with serve_fake_gcs() as fake:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url)
-        yield fake
 
 
 def open_gcs(uri: str = "gs://bucket/a", **how: float) -> ByteReader:

@@ -123,7 +123,7 @@ def test_a_process_that_cannot_start_blames_nobody(monkeypatch: pytest.MonkeyPat
 def test_what_the_engine_raises_is_raised_here() -> None:
     lone_surrogate = "\ud800"
     with Isolation(context_of()) as isolated:
-        with pytest.raises(RuntimeError, match="UnicodeEncodeError"):
+        with pytest.raises(UnicodeEncodeError):
             isolated.encode(Role.ENGINE, ["fine", lone_surrogate, "fine"])
         assert [ids.tolist() for ids in isolated.encode(Role.ENGINE, ["a"])] == [[97]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 import pytest
-from gcs_fake import FakeGcs, Stored, serve_fake_gcs
+from gcs_fake import FakeGcs, Stored
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,13 +87,6 @@ def write_ledger(store: Store, splits: dict[str, int]) -> Ledger:
     create_record(store, layout.verdict_path(3), verdict)
     written.verdicts[3] = ("CorruptFile", "torn")
     return written
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with serve_fake_gcs() as fake:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url)
-        yield fake
 
 
 @pytest.fixture

@@ -21,22 +21,14 @@ from runs import difference, leftovers, make_job
 
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.context import BuildTask, TokenizeTask
-from tokenization_worker.errors import TemporaryError
+from tokenization_worker.errors import TemporaryError, portable
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.executors import local
-from tokenization_worker.executors.base import Task, WorkerLost, portable
+from tokenization_worker.executors.base import Task, WorkerLost
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.work import Stopped
 
 KINDS = {"range": TokenizeTask, "shard": BuildTask}
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    folder = tmp_path / "src"
-    folder.mkdir()
-    (folder / "a.jsonl").write_bytes(json_lines(sample_texts("a", 60)))
-    return folder
 
 
 def job_of(source: Path, output: Path) -> TokenizationJob:

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 import ray
-from command_line import sample_texts
-from corpus import json_lines
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_nodes import CPUS, Nodes, ray_nodes
 from runs import Running, command, difference, make_job
@@ -42,14 +40,6 @@ def nodes() -> Iterator[Nodes]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_INTERVAL_S", "MOVE_AFTER_S", "PATIENCE_S"):
         monkeypatch.setattr(on_ray, name, _SOON_S)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    folder = tmp_path / "src"
-    folder.mkdir()
-    (folder / "a.jsonl").write_bytes(json_lines(sample_texts("a", 60)))
-    return folder
 
 
 def hold(node_id: str) -> Any:
@@ -129,6 +119,17 @@ def test_a_node_that_is_lost_while_its_workers_start_ends_nothing(
         job = make_job(source, tmp_path / "out", tokenizer={"name": "bytes"})
         finished = run_job(job, executor=cluster.start, should_stop=deadline())
     assert isinstance(finished, Finished)
+
+
+def test_a_head_that_hangs_from_the_start_is_not_asked_to_end(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own end would wait for its answer, for ever."""
+    told: list[bool] = []
+    monkeypatch.setattr(on_ray, "disconnect", lambda *, has_head: told.append(has_head))
+    cluster = RayCluster()
+    cluster._is_ours = True  # as after it has connected: this process has, before the head hung
+    with nodes.hung_head(), pytest.raises(TemporaryError, match="has not answered for 5 s"), cluster:
+        cluster.count_slots()
+    assert told == [False]
 
 
 _CLUSTER = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 import pytest
@@ -77,3 +78,13 @@ def test_a_service_that_asks_for_ever_is_left() -> None:
     with pytest.raises(ConnectionError):
         service.ask()
     assert service.now < 1_000
+
+
+def test_the_random_numbers_of_the_process_stay_its_own() -> None:
+    """Reads ahead wait in threads, at any time, and a caller that has seeded `random` counts on what comes next."""
+    service = Service(failures=3)
+    random.seed(1)
+    before = random.getstate()
+    Retry(clock=lambda: service.now, sleep=service.sleep).call(service.answer, lambda _: 0.0)
+    assert len(service.waits) == 3
+    assert random.getstate() == before

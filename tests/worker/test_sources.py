@@ -7,14 +7,14 @@ import io
 import os
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import google_crc32c
 import pytest
 from gcs_emulator import gcs_bucket, gcs_host  # noqa: F401  fixtures
-from gcs_fake import FakeGcs, Fault, serve_fake_gcs
+from gcs_fake import FakeGcs, Fault
 from hub_fake import hub  # noqa: F401  fixture
 from permissions import open_folder, without_root
 from s3_server import put_s3, s3_bucket, s3_host  # noqa: F401  fixtures
@@ -335,13 +335,6 @@ def test_a_file_that_closes_after_the_plan_is_named() -> None:
 
 
 # Buckets
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with serve_fake_gcs() as fake:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url)
-        yield fake
 
 
 @pytest.fixture

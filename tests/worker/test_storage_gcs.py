@@ -6,12 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 
 import google_crc32c
 import pytest
 from gcs_emulator import gcs_bucket, gcs_host, gcs_uri  # noqa: F401  fixtures
-from gcs_fake import FakeGcs, Fault, serve_fake_gcs
+from gcs_fake import FakeGcs, Fault
 from storage_contract import StoreContract, paths, put, race
 
 from tokenization_worker.commit import place
@@ -33,13 +32,6 @@ class TestGcsStore(StoreContract):
     @pytest.fixture
     def store(self, gcs_uri: str) -> Store:  # noqa: F811
         return open_store(gcs_uri)
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with serve_fake_gcs() as fake:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake.url)
-        yield fake
 
 
 @pytest.fixture

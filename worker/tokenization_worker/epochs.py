@@ -16,6 +16,7 @@ from tokenization_worker import layout
 from tokenization_worker.commit import Voided, create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.encode import EngineMismatch
+from tokenization_worker.readers.documents import EXCERPT_CHARACTERS
 from tokenization_worker.records import load_record, parsing
 from tokenization_worker.storage.base import NotFound, Store
 
@@ -95,7 +96,7 @@ def void_engine(
         "epoch": context.epoch + 1,
         "engine": REFERENCE,
         "voids": {"epoch": context.epoch, "engine": context.engine},
-        "document": {"uri": uri, "position": position, "excerpt": text[:200]},
+        "document": {"uri": uri, "position": position, "excerpt": text[:EXCERPT_CHARACTERS]},
         "firstDifference": first,
         "found": mismatch.found,
         "expected": mismatch.expected,

@@ -13,6 +13,7 @@ and found. `next_step` says what to do now.
 
 from __future__ import annotations
 
+import pickle
 from typing import ClassVar
 
 
@@ -61,3 +62,17 @@ class TemporaryError(TokenizationError):
     """Something outside failed; the same command goes on where this one stopped."""
 
     exit_code = 5
+
+
+def portable(error: BaseException) -> BaseException:
+    """`error`, or, where that would not arrive in another process as what it is, one that says the same."""
+    try:
+        arrives = type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:  # noqa: BLE001  whatever a foreign exception holds, or asks for when it is made
+        arrives = False
+    if arrives:
+        return error
+    told = RuntimeError(f"{type(error).__name__}: {error}")
+    for note in getattr(error, "__notes__", ()):
+        told.add_note(note)
+    return told

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tokenization_worker.api.data import TokenizerSpec
-from tokenization_worker.errors import TokenizationError
+from tokenization_worker.errors import portable
 
 OUT_OF_MEMORY = 71
 """Exit code of a process that got no more memory: its engines may be broken, so it goes on with nothing."""
@@ -59,7 +59,7 @@ def _serve(pipe: Connection) -> None:
         tokenizer = load_tokenizer(start.tokenizer)
         engines = {Role.ENGINE: engine_by_name(tokenizer, start.engine), Role.REFERENCE: tokenizer.reference}
     except Exception as error:  # noqa: BLE001  the worker's to raise
-        pipe.send(_portable(error))
+        pipe.send(portable(error))
         return
     _limit_memory(start.memory_bytes)
     pipe.send(None)
@@ -71,13 +71,8 @@ def _serve(pipe: Connection) -> None:
             except (MemoryError, OSError):
                 raise
             except BaseException as error:  # noqa: BLE001  as a worker of its own would: Rust's panics are no Exception
-                pipe.send(_portable(error))
+                pipe.send(portable(error))
                 break
-
-
-def _portable(error: BaseException) -> BaseException:
-    """What can be sent for sure."""
-    return error if isinstance(error, TokenizationError) else RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _leave_with_worker(fd: int) -> None:

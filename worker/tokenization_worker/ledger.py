@@ -41,12 +41,6 @@ class Ledger:
     poison: dict[int, tuple[Poison, ...]] = field(default_factory=dict)
 
 
-def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
-    """Everything recorded for `plan` in `epoch`."""
-    with _without_collector():
-        return _read_all(store, plan, epoch)
-
-
 @contextmanager
 def _without_collector() -> Iterator[None]:
     """A million objects that stay, and no cycles: looking for garbage among them takes a fifth of the time."""
@@ -59,7 +53,9 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _read_all(store: Store, plan: Plan, epoch: int) -> Ledger:
+@_without_collector()
+def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
+    """Everything recorded for `plan` in `epoch`."""
     ledger = Ledger()
     ranges = [f"{range_id:08d}" for range_id in range(plan.n_ranges)]
     for receipt in _read(store, plan, f"{layout.LEDGER}{epoch}/ranges/", RECORD, ranges, RangeReceipt):

@@ -12,11 +12,9 @@ from typing import Any
 from tokenization_worker import layout
 from tokenization_worker.commit import create_record
 from tokenization_worker.listed import read_ours
-from tokenization_worker.readers.documents import FileSlice, Poison, Reason
+from tokenization_worker.readers.documents import EXCERPT_CHARACTERS, FileSlice, Poison, Reason
 from tokenization_worker.records import parsing
 from tokenization_worker.storage.base import Store
-
-EXCERPT_CHARACTERS = 200
 
 _VERDICT = r"[0-9]{8,}-[0-9]{16,}\.json"
 

@@ -21,7 +21,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TypeVar
 
-from tokenization_worker.errors import TemporaryError
+from tokenization_worker.errors import TemporaryError, portable
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ def _send_result(compute: Callable[[], object], pipe: Connection) -> None:
     try:
         pipe.send(compute())
     except Exception as error:  # noqa: BLE001  the original's to raise
-        pipe.send(error)
+        pipe.send(portable(error))
 
 
 def begin_worker() -> None:

@@ -20,6 +20,20 @@ import orjson
 from tokenization_worker.readers.documents import FileOutcome, Poison
 
 
+def _places(kind: type[tuple[Any, ...]], *names: str) -> tuple[int, ...]:
+    """Where fields of a named tuple are."""
+    fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+    return tuple(map(fields.index, names))
+
+
+def _interned(values: Sequence[Any], places: tuple[int, ...]) -> list[Any]:
+    """The values of a tuple, those at `places` each held once."""
+    own = list(values)
+    for place in places:
+        own[place] = intern(own[place])
+    return own
+
+
 class SliceResult(NamedTuple):
     """What one file slice gave: `tokens[s]`, `docs[s]` per stream; zeros unless it was read to its end.
 
@@ -45,7 +59,7 @@ class SliceResult(NamedTuple):
     def of(cls, values: Sequence[Any]) -> Self:
         """From its fields in order; what it has in common with others is held once."""
         own = list(values)
-        own[1] = intern(str(own[1]))
+        own[_OUTCOME] = intern(str(own[_OUTCOME]))
         return cls._make(own)
 
     @property
@@ -56,7 +70,7 @@ class SliceResult(NamedTuple):
     def from_dict(cls, value: dict[str, Any]) -> Self:
         poison = value.get("poison")
         values = [*_SLICE(value), tuple(Poison(**item) for item in poison) if poison else ()]
-        values[3:5] = tuple(value["tokens"]), tuple(value["docs"])
+        values[_TOKENS], values[_DOCS] = tuple(value["tokens"]), tuple(value["docs"])
         return cls.of(values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,6 +78,7 @@ class SliceResult(NamedTuple):
 
 
 _SLICE = itemgetter(*SliceResult._fields[:-1])
+_OUTCOME, _TOKENS, _DOCS = _places(SliceResult, "outcome", "tokens", "docs")
 
 
 def segment_digest(slices: Iterable[SliceResult]) -> str:
@@ -103,9 +118,7 @@ class RangeReceipt(NamedTuple):
     @classmethod
     def of(cls, values: Sequence[Any]) -> Self:
         """From its fields in order; what it has in common with others is held once."""
-        own = list(values)
-        own[0], own[11:13] = intern(own[0]), map(intern, own[11:13])
-        return cls._make(own)
+        return cls._make(_interned(values, _RANGE_TEXTS))
 
     def disagreement(self, other: RangeReceipt) -> str | None:
         """The first slice that both read with different results, in words.
@@ -126,11 +139,13 @@ class RangeReceipt(NamedTuple):
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
         values = list(_RANGE(value))
-        values[3] = tuple([SliceResult.from_dict(item) for item in value["slices"]])
+        values[_SLICES] = tuple([SliceResult.from_dict(item) for item in value["slices"]])
         return cls.of(values)
 
 
 _RANGE = itemgetter(*RangeReceipt._fields)
+_RANGE_TEXTS = _places(RangeReceipt, "plan_id", "engine", "node")
+(_SLICES,) = _places(RangeReceipt, "slices")
 
 
 class Piece(NamedTuple):
@@ -169,9 +184,7 @@ class ShardReceipt(NamedTuple):
     @classmethod
     def of(cls, values: Sequence[Any]) -> Self:
         """From its fields in order; what it has in common with others is held once."""
-        own = list(values)
-        own[0], own[2], own[14] = map(intern, (own[0], own[2], own[14]))
-        return cls._make(own)
+        return cls._make(_interned(values, _SHARD_TEXTS))
 
     def disagreement(self, other: ShardReceipt) -> str | None:
         """How two builds of one shard differ, in words; None when they do not."""
@@ -187,9 +200,11 @@ class ShardReceipt(NamedTuple):
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
         values = list(_SHARD(value))
-        values[13] = tuple([Piece._make(_PIECE(item)) for item in value["pieces"]])
+        values[_PIECES] = tuple([Piece._make(_PIECE(item)) for item in value["pieces"]])
         return cls.of(values)
 
 
 _PIECE = itemgetter(*Piece._fields)
 _SHARD = itemgetter(*ShardReceipt._fields)
+_SHARD_TEXTS = _places(ShardReceipt, "plan_id", "split", "node")
+(_PIECES,) = _places(ShardReceipt, "pieces")

@@ -14,14 +14,14 @@ def main(argv: list[str] | None = None) -> int:
         with leaving_on_interrupt():
             from tokenization_worker.cli.dispatch import dispatch
         code = dispatch(sys.argv[1:] if argv is None else argv)
-        leave_if_stuck(code)
+        _leave_if_stuck(code)
         return code
     except KeyboardInterrupt:  # before a command could take it, or while it ended
         print("tokjob: stopped", file=sys.stderr)
         return 130
 
 
-def leave_if_stuck(code: int) -> None:
+def _leave_if_stuck(code: int) -> None:
     """End here and now where Ray's end would wait for ever: the head of its cluster is gone, and all is said."""
     ray_connection = sys.modules.get("tokenization_worker.executors.ray_connection")
     if ray_connection is not None and ray_connection.is_stuck:

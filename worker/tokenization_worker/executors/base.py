@@ -6,7 +6,6 @@ machine, `on_ray` a cluster; both implement the same three calls, and their work
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -44,20 +43,6 @@ def run_task(task: Task, node: str) -> Receipt:
     """Run one task in this process, a worker of `node`, after deleting the segments that are spent."""
     discard_segments(open_store(task.context.data.output.uri), task.context.epoch, task.spent)
     return tokenize_range(task, node) if isinstance(task, TokenizeTask) else build_shard(task, node)
-
-
-def portable(error: BaseException) -> BaseException:
-    """`error`, or, where that would not arrive in another process as what it is, one that says the same."""
-    try:
-        arrives = type(pickle.loads(pickle.dumps(error))) is type(error)
-    except Exception:  # noqa: BLE001  whatever a foreign exception holds, or asks for when it is made
-        arrives = False
-    if arrives:
-        return error
-    told = RuntimeError(f"{type(error).__name__}: {error}")
-    for note in getattr(error, "__notes__", ()):
-        told.add_note(note)
-    return told
 
 
 W = TypeVar("W")

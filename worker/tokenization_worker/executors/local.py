@@ -16,7 +16,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 
-from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, portable, run_task, take_idle
+from tokenization_worker.errors import portable
+from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, run_task, take_idle
 from tokenization_worker.lanes import Worker
 from tokenization_worker.processes import begin_worker, exit_words, start_method
 

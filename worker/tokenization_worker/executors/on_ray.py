@@ -21,13 +21,14 @@ from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tokenization_worker.context import RunContext
-from tokenization_worker.errors import TemporaryError
-from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, portable, run_task, take_idle
+from tokenization_worker.errors import TemporaryError, portable
+from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, run_task, take_idle
 from tokenization_worker.executors.ray_connection import (
     connect,
     disconnect,
     kill_actors,
     list_nodes,
+    no_answer,
     require_slots,
     slots_of,
 )
@@ -98,9 +99,10 @@ class RayCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         """Leave the cluster; one of our own ends."""
-        has_head = True
         if self._workers is not None:
             has_head = self._workers.close()
+        else:
+            has_head = not ray.is_initialized() or list_nodes() is not None
         if self._is_ours:
             disconnect(has_head=has_head)
         self._workers, self._is_ours = None, False
@@ -163,7 +165,9 @@ class RayWorkers:
         found = list_nodes()
         self._looked_at = time.monotonic()
         if found is None:
-            self._require_head()
+            away_s = self._looked_at - self._answered_at
+            if away_s > HEAD_GONE_S:
+                raise no_answer(away_s)
             return set()
         self._answered_at = self._looked_at
         nodes = {node["NodeID"]: slots_of(node) for node in found}
@@ -175,8 +179,8 @@ class RayWorkers:
         free.subtract(worker.node_id for worker in self._all)
         while self._limit is None or len(self._all) < self._limit:
             node_id = max(
-                (id for id in nodes if free[id] > 0 and self._rests_until.get(id, 0.0) <= self._looked_at),
-                key=lambda node_id: (-self._moved[node_id], free[node_id]),
+                (name for name in nodes if free[name] > 0 and self._rests_until.get(name, 0.0) <= self._looked_at),
+                key=lambda name: (-self._moved[name], free[name]),
                 default=None,
             )
             if node_id is None:
@@ -184,15 +188,6 @@ class RayWorkers:
             free[node_id] -= 1
             self._ask_for(node_id)
         return set(nodes)
-
-    def _require_head(self) -> None:
-        away_s = self._looked_at - self._answered_at
-        if away_s > HEAD_GONE_S:
-            raise TemporaryError(
-                "NoCluster",
-                f"the head of the Ray cluster has not answered for {away_s:.0f} s",
-                next_step="look at the head node, then start the same command again; what is done is kept",
-            )
 
     def _ask_for(self, node_id: str) -> None:
         place = NodeAffinitySchedulingStrategy(node_id, soft=False)
@@ -270,7 +265,7 @@ class RayWorkers:
         """End workers, whatever they do; whether the head answers."""
         for worker in workers:
             self._forget(worker)
-        return kill_actors([worker.handle for worker in workers])
+        return not workers or kill_actors([worker.handle for worker in workers])
 
     def _forget(self, worker: _Worker) -> None:
         self._all.discard(worker)

@@ -57,11 +57,7 @@ def require_slots() -> None:
     """Raise `TemporaryError` unless the cluster can run something now."""
     nodes = list_nodes()
     if nodes is None:
-        raise TemporaryError(
-            "NoCluster",
-            f"the head of the Ray cluster has not answered for {ANSWER_TIMEOUT_S:g} s",
-            next_step="look at the head node, then start the same command again",
-        )
+        raise no_answer(ANSWER_TIMEOUT_S)
     if not any(map(slots_of, nodes)):
         there = ", ".join(f"{node['NodeManagerAddress']}: {node['Resources']}" for node in nodes) or "none"
         raise TemporaryError(
@@ -69,6 +65,15 @@ def require_slots() -> None:
             f"no node of the Ray cluster has a CPU and {WORKER_BYTES >> 20} MiB of memory; it has {there}",
             next_step="start its worker nodes (`ray start --address=...`) and then the same command again",
         )
+
+
+def no_answer(seconds: float) -> TemporaryError:
+    """The error for a cluster whose head has been silent for so long."""
+    return TemporaryError(
+        "NoCluster",
+        f"the head of the Ray cluster has not answered for {seconds:.0f} s",
+        next_step="look at the head node, then start the same command again; what is done is kept",
+    )
 
 
 def list_nodes() -> list[dict[str, Any]] | None:

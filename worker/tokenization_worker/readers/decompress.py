@@ -30,9 +30,11 @@ BLOCK_BYTES = 1 << 20
 READ_BYTES = 512 << 10
 """Stored bytes asked for at a time."""
 
+ZSTD_HEADER_BYTES = 18
+"""Of a frame, at most (RFC 8878)."""
+
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 31}  # windows up to 2 GiB
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_HEADER_BYTES = 18  # at most
 _SINGLE_SEGMENT = 0x20
 _GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, cast(type[Exception], igzip_lib.IsalError))
 
@@ -166,15 +168,20 @@ def _whole_frame_size(data: memoryview) -> int:
         return 0
 
 
+def frame_content_bytes(head: bytes | memoryview) -> int:
+    """What a zstd frame says of its content in its first `ZSTD_HEADER_BYTES`; 0 where it says nothing."""
+    try:
+        return zstd.get_frame_info(head).decompressed_size or 0
+    except zstd.ZstdError:  # the decoder will say what is wrong with it
+        return 0
+
+
 def _window_size(frame: memoryview) -> int:
     """Bytes that the decoder of a frame holds to copy from; 0 where its header does not tell (RFC 8878, 3.1.1.1)."""
-    if len(frame) < _ZSTD_HEADER_BYTES or frame[:4] != _ZSTD_MAGIC:
+    if len(frame) < ZSTD_HEADER_BYTES or frame[:4] != _ZSTD_MAGIC:
         return 0
     if frame[4] & _SINGLE_SEGMENT:
-        try:
-            return zstd.get_frame_info(frame).decompressed_size or 0
-        except zstd.ZstdError:  # the decoder will say what is wrong with it
-            return 0
+        return frame_content_bytes(frame)
     base: int = 1 << (10 + (frame[5] >> 3))
     return base + base // 8 * (frame[5] & 7)
 

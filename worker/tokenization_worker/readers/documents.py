@@ -114,12 +114,16 @@ class ReadOptions:
         )
 
 
+EXCERPT_CHARACTERS = 200
+"""How much of a document is shown to who looks for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """One record that is not a usable document.
 
     `position` is as in `DocumentBatch`; `record` is its 0-based ordinal within the slice, blank lines
-    counted; `excerpt` is the first 200 characters of the raw record (of a text that kills its worker: of the text).
+    counted; `excerpt` is the first `EXCERPT_CHARACTERS` of the raw record, or of a text that kills its worker.
     """
 
     position: int

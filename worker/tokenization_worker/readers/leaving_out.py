@@ -11,10 +11,16 @@ from dataclasses import replace
 import numpy as np
 
 from tokenization_worker.readers.content import SetAside
-from tokenization_worker.readers.documents import DocumentBatch, FileSlice, Poison, ReadOptions, Reason, Rejected
+from tokenization_worker.readers.documents import (
+    EXCERPT_CHARACTERS,
+    DocumentBatch,
+    FileSlice,
+    Poison,
+    ReadOptions,
+    Reason,
+    Rejected,
+)
 from tokenization_worker.readers.open import OpenSource, read_documents
-
-_EXCERPT_CHARACTERS = 200
 
 
 def read_without(
@@ -55,7 +61,7 @@ def _refuse(
             record = count_records(position)
         else:
             record = records_before + number + sum(item.position < position for item in batch.rejected)
-        excerpt = batch.texts[number][:_EXCERPT_CHARACTERS]
+        excerpt = batch.texts[number][:EXCERPT_CHARACTERS]
         rejected.append(Rejected(position, record, Reason.KILLS_WORKER, poison[position].detail, excerpt))
     left_out = set(found)
     return replace(

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tokenization_worker.readers.decompress import zstd
+from tokenization_worker.readers.documents import EXCERPT_CHARACTERS
 from tokenization_worker.readers.kinds import UTF8_BOM
 
 PACK_ABOVE_BYTES = 64 << 20
@@ -85,8 +86,8 @@ def split_runs(
 
 
 def excerpt(record: bytes | bytearray | memoryview) -> str:
-    """The first 200 characters of a raw record, whatever its bytes are."""
-    return bytes(record[:_EXCERPT_BYTES]).decode("utf-8", "replace")[:200]
+    """The first `EXCERPT_CHARACTERS` of a raw record, whatever its bytes are."""
+    return bytes(record[:_EXCERPT_BYTES]).decode("utf-8", "replace")[:EXCERPT_CHARACTERS]
 
 
 class _Scanner:

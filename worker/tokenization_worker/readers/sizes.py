@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tokenization_worker.readers.decompress import READ_BYTES, StoredBytes, read_blocks, zstd
+from tokenization_worker.readers.decompress import (
+    READ_BYTES,
+    ZSTD_HEADER_BYTES,
+    StoredBytes,
+    frame_content_bytes,
+    read_blocks,
+)
 from tokenization_worker.readers.documents import Compression, DamagedFile
 from tokenization_worker.storage.base import ByteReader
 
@@ -23,7 +29,6 @@ _MARGIN = 1.5
 """What is expected of a head is made larger by this: a file of books first and code later held 1.22 times as much.
 Ranges behind the end cost milliseconds; all that lies behind the last border is read by one process."""
 
-_FRAME_HEADER_BYTES = 18
 _GZIP_MODULUS = 1 << 32
 
 
@@ -37,10 +42,10 @@ def estimate_content_bytes(
     stream = open_source(uri)
     try:
         stored = StoredBytes(stream, read_bytes=16 << 10)
-        head = stored.peek(_FRAME_HEADER_BYTES)
+        head = stored.peek(ZSTD_HEADER_BYTES)
         estimate = _by_ratio(stored, size, compression)
         if compression is Compression.ZSTD:
-            claim = _frame_content_bytes(head)
+            claim = frame_content_bytes(head)
         else:
             stream.seek(max(0, size - 4))
             claim = _nearest(int.from_bytes(StoredBytes(stream).peek(4), "little"), estimate)
@@ -60,14 +65,6 @@ def _by_ratio(stored: StoredBytes, size: int, compression: Compression) -> int:
     except DamagedFile:
         pass  # its reader will say how
     return size * found // stored.taken if stored.taken else 0
-
-
-def _frame_content_bytes(head: bytes) -> int:
-    """What a zstd file's first frame says of itself; 0 where it does not."""
-    try:
-        return zstd.get_frame_info(head).decompressed_size or 0
-    except zstd.ZstdError:
-        return 0
 
 
 def _nearest(remainder: int, estimate: int) -> int:

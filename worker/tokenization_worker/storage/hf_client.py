@@ -236,7 +236,8 @@ def _failed(uri: str, words: str) -> TemporaryError:
     return TemporaryError(
         "StorageFailed",
         f"cannot read {uri}: {hf_endpoint()}: {words}",
-        next_step="start the same command again; what is done is kept",
+        next_step="start the same command again; what is done is kept. If it never works: is the network open, and "
+        "HF_ENDPOINT right?",
     )
 
 

@@ -14,6 +14,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_CHANCE = random.Random()  # its own: the random numbers of the process are whoever seeded them
+
 MOST_ASKED_S = 330.0
 """What a service may ask for in all: rate limits count in windows of 300 s, and more is not worth holding a worker."""
 
@@ -27,7 +29,7 @@ class Retry:
     most_s: float = 20.0
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    chance: Callable[[], float] = random.random
+    chance: Callable[[], float] = _CHANCE.random
 
     def call(self, attempt: Callable[[], T], wait_of: Callable[[Exception], float | None]) -> T:
         """What `attempt` returns. `wait_of` an error: None to raise it, else the seconds that were asked for, or 0."""

@@ -156,7 +156,8 @@ def _failed(access: S3Access, uri: str, words: str) -> TemporaryError:
     return TemporaryError(
         "StorageFailed",
         f"cannot {access.verb} {uri}: {words}",
-        next_step="start the same command again; what is done is kept",
+        next_step="start the same command again; what is done is kept. If it never works: is the network open, and "
+        "AWS_ENDPOINT_URL, where it is set, right?",
     )
 
 

@@ -151,10 +151,6 @@ class Facts:
             ends.append(int(total * 2**64))
         return tuple(ends) if len(self.streams) > 1 else ()
 
-    @property
-    def n_shards(self) -> int:
-        return sum(len(shards) for shards in self.streams)
-
 
 def stream_of(text: str, thresholds: tuple[int, ...]) -> int:
     """The stream that a document belongs to: by the hash of its text, whatever the dataset says."""
