@@ -123,8 +123,10 @@ class RayChaos:
         ranges = self._chance.randrange(1, 25)
         running.wait_for_ranges(ranges)  # from here on it stands still, but for what its workers have begun
         before: set[str] = set()
+        under_way = 0
         hit: str | None
         if victim is Victim.DRIVER:
+            under_way = sum(len(self._nodes.busy_workers(number)) for number in range(N_NODES))
             running.kill()
             before = self._receipts(output)
             hit = "its tasks" if not (output / "index.json").exists() else None
@@ -142,15 +144,17 @@ class RayChaos:
                 raise RayChaosFailure(f"{log}: done again although there were receipts: {sorted(again)}")
             if lost:
                 raise RayChaosFailure(f"{log}: nothing was killed but the driver, and tasks were lost: {lost}")
+        self._require_no_workers(log)
         self._compare(output, log)
         if hit is None:
             return False
-        if len(lost) > SLOTS_OF[victim]:
-            raise RayChaosFailure(f"{log}: {len(lost)} tasks were lost with one {victim}: {lost}")
+        n_lost = under_way if victim is Victim.DRIVER else len(lost)
+        if n_lost > SLOTS_OF[victim]:
+            raise RayChaosFailure(f"{log}: {n_lost} tasks were lost with one {victim}: {lost}")
         self.summary.kills[victim] += 1
-        self.summary.lost[victim] += len(lost)
+        self.summary.lost[victim] += n_lost
         self.summary.tasks += len(self._receipts(output))
-        self._say(f"  {self.summary.kills.total():>3}  {victim} after {ranges} ranges ({hit}): lost {len(lost)}, equal")
+        self._say(f"  {self.summary.kills.total():>3}  {victim} after {ranges} ranges ({hit}): lost {n_lost}, equal")
         return True
 
     def _kill_busy(self, running: Held, victim: Victim) -> str | None:
@@ -177,6 +181,14 @@ class RayChaos:
             if time.monotonic() > deadline:
                 raise RayChaosFailure(f"no worker of {numbers} was busy for {DEADLINE_S} s")
         return None
+
+    def _require_no_workers(self, log: Path) -> None:
+        """Workers end with the driver that asked for them, also with one that was killed."""
+        deadline = time.monotonic() + DEADLINE_S
+        while left := [pid for number in range(N_NODES) for pid in self._nodes.workers(number)]:
+            if time.monotonic() > deadline:
+                raise RayChaosFailure(f"{log}: workers that outlive their drivers: {left}")
+            time.sleep(0.1)
 
     def _lost_tasks(self, events: list[dict[str, Any]]) -> list[str]:
         found = [_LOST.match(event["message"]) for event in events if event["event"] == "warned"]
