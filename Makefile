@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 KILLS ?= 200
 RAY_RUNS ?= 30
 FAULTS ?= 500
@@ -25,11 +26,17 @@ $(STAMP): pyproject.toml constraints.txt scripts/fetch_ranks.py
 run: install  ## tokenize real text from this machine, verify it, say how to load it
 	$(BIN)/python examples/run_local.py
 
-test: install  ## all tests, in as many processes as there are cores
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+test: install compile  ## the tests, in as many processes as there are cores; of large tables a sample
+	$(PYTEST) -m 'not exhaustive'
 
-test-fast: install  ## what takes no more than three minutes of them
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m 'not slow'
+test-fast: install compile  ## what takes no more than three minutes of them
+	$(PYTEST) -m 'not slow and not exhaustive'
+
+test-all: install compile  ## all tests, with every case of every table
+	$(PYTEST)
+
+compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this
+	@$(BIN)/python -m compileall -q worker operator
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -75,4 +82,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast lint format generate chaos mutants bench bench-ray straggler startup scale memory clean
+.PHONY: help install run test test-fast test-all compile lint format generate chaos mutants bench bench-ray straggler startup scale memory clean

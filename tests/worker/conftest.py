@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ import runs
 from command_line import sample_texts
 from corpus import Corpus, json_lines, mixed_corpus, one_large_file, tiny_files
 from gcs_fake import FakeGcs, serve_fake_gcs
+
+from tokenization_worker.executors import local
 
 SLOW = (
     "test_ray",
@@ -40,11 +44,30 @@ SLOW = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _leave_out_what_is_not_sampled(items)
     ranks = {name: rank for rank, name in enumerate(SLOW)}
     items.sort(key=lambda item: ranks.get(item.path.stem, len(SLOW)))
     for item in items:
         if item.path.stem in ranks:
             item.add_marker(pytest.mark.slow)
+
+
+def _leave_out_what_is_not_sampled(items: list[pytest.Item]) -> None:
+    """A table of several things' values: steps that share no factor with their numbers meet all values of each."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None:
+            table = item.nodeid.partition("[")[0]
+            if seen[table] % sampled.args[0]:
+                item.add_marker(pytest.mark.exhaustive)
+            seen[table] += 1
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Local runs fork their workers, as those of `tokjob run` do: threads of the test runner do not hinder it."""
+    monkeypatch.setattr(local, "start_method", lambda *, may_fork: get_context("fork" if may_fork else "spawn"))
 
 
 @pytest.fixture(scope="session")

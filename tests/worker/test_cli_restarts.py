@@ -588,6 +588,7 @@ def test_moved_dataset_is_not_mended_with_an_engine_that_was_voided_when_it_was_
     assert json.loads((moved / "_tokenization" / "epochs" / "0000.json").read_bytes())["engine"] == "tiktoken"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["shards.jsonl.zst", "_tokenization/files.jsonl.zst", QUARANTINE])
 @pytest.mark.parametrize(
     ("damage", "reason"),

@@ -17,6 +17,8 @@ from runs import JAXFORMER, NANOGPT, command, difference, leftovers, make_job, r
 from tokenization_worker.errors import SpecError
 from tokenization_worker.run import Options, run_job
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 SHARD_TOKENS = 40_000
 
 LAYOUTS = {"jaxformer": JAXFORMER, "nanogpt": NANOGPT}
@@ -70,6 +72,7 @@ def name_way(way: tuple[Any, ...]) -> str:
     return f"{processes}p-{range_bytes or 'default'}-{engine}"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("way", WAYS, ids=name_way)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_mixed_formats_give_the_oracles_shards_in_every_way(
@@ -79,6 +82,7 @@ def test_mixed_formats_give_the_oracles_shards_in_every_way(
     assert difference(tmp_path / "out", expect(layout, mixed, SHARD_TOKENS)) is None
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("way", WAYS, ids=name_way)
 def test_one_large_file_gives_the_oracles_shards_however_it_is_cut(
     way: tuple[Any, ...], large_file: Corpus, expect: Expect, tmp_path: Path
@@ -127,6 +131,7 @@ HARD_TEXTS: dict[str, Callable[[str], list[str]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", FEW_WAYS, ids=name_way)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("hard", HARD_TEXTS)
@@ -159,6 +164,7 @@ def test_delimiter_and_dtype_give_the_oracles_shards(
     assert difference(tmp_path / "out", tmp_path / "oracle") is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("position", ["Before", "After", "None"])
 @pytest.mark.parametrize("way", FEW_WAYS[:3], ids=name_way)
 def test_splits_by_hash_give_the_oracles_shards(

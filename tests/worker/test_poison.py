@@ -128,6 +128,7 @@ def put(texts: list[str], number: int, mark: str) -> str:
     return texts[number]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("mark", "number", "processes"),
     [
