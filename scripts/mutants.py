@@ -296,13 +296,6 @@ MUTANTS = (
         _of("test_sources_s3.py", "replaced_while"),
     ),
     Mutant(
-        "s3 source: range taken as it comes",
-        "storage/s3_source.py",
-        'if found["ContentLength"] != end - start:',
-        "if False:",
-        _of("test_sources_s3.py", "range_that_is_ignored"),
-    ),
-    Mutant(
         "hf source: an expired address is believed",
         "storage/hf_client.py",
         "if response.status_code not in _EXPIRED:",
