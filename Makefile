@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# One more than there are cores: tests also wait for processes to start, and for faults to be noticed.
+PYTEST := $(BIN)/python -m pytest -n $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1 ))) --dist loadfile --no-loadscope-reorder
 KILLS ?= 200
 RAY_RUNS ?= 30
 FAULTS ?= 500
@@ -67,6 +68,9 @@ bench: install  ## compare with the leanest loop and with peers (CORPUS=folder o
 bench-ray: install  ## compare a run on Ray with local processes (CORPUS=folder of .jsonl.zst)
 	$(BIN)/python benchmarks/ray_overhead.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
 
+bench-gcs: install  ## compare our reads and writes of gs:// with a plain loop of the same client calls, on the emulator
+	$(BIN)/python benchmarks/gcs_speed.py $(BENCH_ARGS)
+
 straggler: install  ## one huge compressed file beside equal files (CORPUS=folder of .jsonl.zst)
 	$(BIN)/python benchmarks/straggler.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
 
@@ -82,4 +86,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all compile lint format generate chaos mutants bench bench-ray straggler startup scale memory clean
+.PHONY: help install run test test-fast test-all compile lint format generate chaos mutants bench bench-ray bench-gcs straggler startup scale memory clean

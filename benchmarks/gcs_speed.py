@@ -54,8 +54,9 @@ def main() -> int:
     with far_away(port, options.latency_ms / 1000) as seen_at, emulator(port, f"http://127.0.0.1:{seen_at}") as url:
         os.environ["STORAGE_EMULATOR_HOST"] = url
         gcs_client().create_bucket(BUCKET)
-        print(compare(options))
-    return 0
+        lines, is_reached = compare(options)
+    print(lines)
+    return 0 if is_reached else 1
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -71,8 +72,8 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
-def compare(options: argparse.Namespace) -> str:
-    """The report."""
+def compare(options: argparse.Namespace) -> tuple[str, bool]:
+    """The report, and whether the bar is reached."""
     data = random.Random(1).randbytes(options.object_bytes)
     for number in range(options.objects):
         plain_write(f"source/{number}", data)
@@ -90,7 +91,8 @@ def compare(options: argparse.Namespace) -> str:
                 seconds[name].append(cost)
     megabytes = options.objects * options.object_bytes / 1e6
     plain, ours = (seconds[name] for name in sides)
-    return "\n".join(
+    rows, is_reached = describe_ratios(plain, ours)
+    lines = "\n".join(
         [
             heading("Cloud Storage" + (f", {options.latency_ms:g} ms a request" if options.latency_ms else "")),
             f"- {options.objects} objects of {options.object_bytes / 1e6:g} MB in each of {options.rounds} rounds",
@@ -100,9 +102,10 @@ def compare(options: argparse.Namespace) -> str:
                 [describe(name, seconds[name], megabytes) for name in sides],
             ),
             "",
-            table(["our store, times the plain loop", "found", "range", "bar"], describe_ratios(plain, ours)),
+            table(["our store, times the plain loop", "found", "range", "bar"], rows),
         ]
     )
+    return lines, is_reached
 
 
 def describe(name: str, costs: list[tuple[float, float]], megabytes: float) -> list[str]:
@@ -110,8 +113,8 @@ def describe(name: str, costs: list[tuple[float, float]], megabytes: float) -> l
     return [name, f"{megabytes / read:.0f}", f"{megabytes / write:.0f}", f"{median(map(sum, costs)):.2f}"]
 
 
-def describe_ratios(plain: list[tuple[float, float]], ours: list[tuple[float, float]]) -> list[list[str]]:
-    """Speeds of ours by speeds of the plain loop, round by round."""
+def describe_ratios(plain: list[tuple[float, float]], ours: list[tuple[float, float]]) -> tuple[list[list[str]], bool]:
+    """Speeds of ours by speeds of the plain loop, round by round; and whether they reach the bar together."""
     parts: dict[str, Callable[[tuple[float, float]], float]] = {
         "read": lambda cost: cost[0],
         "write": lambda cost: cost[1],
@@ -120,10 +123,11 @@ def describe_ratios(plain: list[tuple[float, float]], ours: list[tuple[float, fl
     rows = []
     for name, part in parts.items():
         ratios = [part(a) / part(b) for a, b in zip(plain, ours, strict=True)]
-        verdict = f"{BAR:g}: " + ("reached" if median(ratios) >= BAR else "**missed**")
+        is_reached = median(ratios) >= BAR  # that counts of the last part, which is all together
+        verdict = f"{BAR:g}: {'reached' if is_reached else '**missed**'}"
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
         rows.append([name, f"{median(ratios):.2f}", spread, verdict if name == "read + write" else ""])
-    return rows
+    return rows, is_reached
 
 
 def measure(

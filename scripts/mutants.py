@@ -94,15 +94,15 @@ MUTANTS = (
     Mutant(
         "refused upload: any object counts as ours",
         "storage/gcs_upload.py",
-        "if found is None or (found.size, found.crc32c) != (self._size, self._crc32c):",
-        "if found is None:",
+        "                if found is None or (found.size, found.crc32c) != (self._size, self._crc32c):",
+        "                if found is None:",
         _of(TABLE, "create-over-another"),
     ),
     Mutant(
         "refused upload: none counts as ours",
         "storage/gcs_upload.py",
-        "if found is None or (found.size, found.crc32c) != (self._size, self._crc32c):",
-        "if True:",
+        "                if found is None or (found.size, found.crc32c) != (self._size, self._crc32c):",
+        "                if True:",
         _of(TABLE, "create-upload and after"),
     ),
     Mutant(
@@ -345,6 +345,27 @@ MUTANTS = (
         _of("test_lanes.py", "died"),
     ),
     Mutant(
+        "gs:// range: longer than asked for",
+        "storage/gcs_client.py",
+        "    if len(data) > end - start:\n",
+        "    if False:\n",
+        _of("test_gcs_reads.py", "ignored"),
+    ),
+    Mutant(
+        "isolation: an error of the system kills",
+        "isolated_engine.py",
+        "            except MemoryError:\n                raise\n",
+        "            except (MemoryError, OSError):\n                raise\n",
+        _of("test_isolation.py", "error_of_the_system"),
+    ),
+    Mutant(
+        "Ray: a node whose workers cannot start does not rest",
+        "executors/on_ray.py",
+        "time.monotonic() + _REST_S * self._failed[worker.node_id]",
+        "0.0",
+        _of("test_ray_workers.py", "rests or hangs_from"),
+    ),
+    Mutant(
         "Ray: a head that hangs is asked to end",
         "executors/on_ray.py",
         "has_head = not ray.is_initialized() or list_nodes() is not None",
@@ -400,7 +421,10 @@ def run_tests(mutant: Mutant, folder: Path) -> tuple[int, str]:
         )
     except subprocess.TimeoutExpired:
         return 1, f"no end in {TIMEOUT_S} s"
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED")] or done.stdout.splitlines()
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    if done.returncode == 1 and not failed:
+        return 2, f"no test has failed, and yet: {done.stdout[-200:]}"  # what a test needs could not be had
+    lines = failed or done.stdout.splitlines()
     return done.returncode, lines[-1] if lines else done.stderr[-200:]
 
 

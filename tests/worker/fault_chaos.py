@@ -30,7 +30,7 @@ from tokenization_worker.events import Finished
 
 BUDGET_S = 20.0
 MOST_FAULTS = 6
-MOST_STARTS = 3 * MOST_FAULTS
+MOST_STARTS = 12 * MOST_FAULTS
 """A fault ends one start at most: so many starts are far more than a script can need."""
 
 TWO_DRIVERS_EVERY = 10
@@ -47,7 +47,7 @@ class FaultFailure(AssertionError):
     """A run did not end as promised."""
 
 
-def draw_script(seed: int, output: str, *, drivers: int) -> list[Fault]:
+def draw_script(seed: int, output: str) -> list[Fault]:
     """The faults of a seed, among those that something can notice."""
     chance = random.Random(seed)
     script = []
@@ -95,7 +95,7 @@ class FaultChaos:
         """Run one seed's script until every driver has ended well; raises `FaultFailure`."""
         lab, output = self._lab, self._lab.new_output()
         drivers = 2 if seed % TWO_DRIVERS_EVERY == 0 else 1
-        script = draw_script(seed, output, drivers=drivers)
+        script = draw_script(seed, output)
         lab.proxy.plan(script)
         ran = [Counter[int]() for _ in range(drivers)]
         with ThreadPoolExecutor(drivers) as pool:
@@ -115,7 +115,7 @@ class FaultChaos:
     def _drive(self, seed: int, output: str, ran: Counter[int]) -> list[str]:
         """Start until a start ends well; the reasons of the others."""
         errors: list[str] = []
-        while len(errors) < MOST_STARTS * 4:
+        while len(errors) < MOST_STARTS:
             self.summary.starts += 1
             outcome = self._lab.run(output, ran)
             if isinstance(outcome, Finished):

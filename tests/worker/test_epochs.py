@@ -213,7 +213,7 @@ def any_trap(request: pytest.FixtureRequest) -> Trap:
     return chosen
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("moment", "wakes"), SLEEPS)
 def test_a_sleeping_process_of_the_voided_epoch_cannot_harm(
     moment: str, wakes: str, any_trap: Trap, tmp_path: Path

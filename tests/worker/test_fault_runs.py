@@ -7,6 +7,8 @@ nothing left over, and at most one range was done twice.
 
 from __future__ import annotations
 
+import gzip
+import random
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,8 +25,10 @@ from gcs_emulator import gcs_host, make_bucket
 from gcs_rules import Call
 from quick_gcs import PATIENCE_S, SHORT_TIMEOUT_S, quick_gcs
 
+from tokenization_worker import layout
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Finished
+from tokenization_worker.readers.decompress import zstd
 
 __all__ = ["gcs_host"]
 
@@ -94,6 +98,8 @@ def is_hit(cell: Cell, logged: Logged) -> bool:
             return logged.listed > 0 and not is_source
         case What.GHOST:
             return logged.ghosts > 0 and not is_source
+        case What.FLIPPED_SENT:
+            return not logged.name.endswith(layout.PROBE)  # which is empty
         case What.FLIPPED | What.SHORT if cell.call is Call.RANGE:
             return not is_source  # those have cells of their own
         case What.FLIPPED | What.SHORT | What.WRONG_CRC:
@@ -119,6 +125,11 @@ class Stage(NamedTuple):
     output: str
     objects: dict[str, bytes]
     calls: list[Logged]
+
+    @property
+    def ranges_done(self) -> int:
+        """Ranges with a receipt: none of them may be done again but the one that a fault may hit."""
+        return sum("/ranges/" in name for name in self.objects)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +165,6 @@ def require_temporary(outcome: Outcome, lab: Lab) -> None:
     assert outcome.next_step.startswith("start the same command again")
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_a_run_in_which_a_call_goes_wrong_once(lab: Lab, stages: dict[str, Stage], cell: Cell) -> None:
     stage = stages[cell.stage]
@@ -177,7 +187,7 @@ def test_a_run_in_which_a_call_goes_wrong_once(lab: Lab, stages: dict[str, Stage
         require_temporary(outcome, lab)
         assert wanted is not True, (fault, calls[nth - 1].name, outcome)
     require_ended_by_next_start(lab, stage.output, ran)
-    assert ran.total() <= lab.ranges + 1
+    assert ran.total() <= lab.ranges - stage.ranges_done + 1
 
 
 LASTING = [(call, what) for call in CALLS for what in (What.UNAVAILABLE, What.RESET)]
@@ -195,7 +205,7 @@ def test_a_run_in_which_a_call_goes_wrong_always_says_so_when_the_budget_is_spen
         outcome = lab.run(output, ran)
     assert time.monotonic() - started < KEPT_S
     require_temporary(outcome, lab)
-    assert len(lab.proxy.injected()) > 1
+    assert lab.proxy.injected()
     require_ended_by_next_start(lab, output, ran)
     assert ran.total() <= lab.ranges + 1
 
@@ -210,7 +220,7 @@ OBJECTS = [
     "/shards/train/",
     "/epochs/0001",
 ]
-OBJECTS += ["/shards.jsonl.zst", "/quarantine.jsonl.zst", "/index.json", "/segments/00000002", ".npy"]
+OBJECTS += ["/shards.jsonl.zst", "/quarantine.jsonl.zst", "/index.json", "/segments/0000000", ".npy"]
 IN_CHUNKS = OBJECTS[-2:]
 
 
@@ -233,6 +243,9 @@ def test_a_run_that_could_not_write_an_object_goes_on_there(lab: Lab, name: str)
 TEXTS = ["abcdefghij " * 300] * 30
 LETTERS = json_lines(TEXTS)
 
+CUT = json_lines([random.Random(number).randbytes(6_000).hex() for number in range(30)])
+"""Too large for a range, also when it is compressed."""
+
 UNPROTECTED = {
     "jsonl-cut": "no checksum comes with a part of a file",
     "parquet": "only some of its bytes are read; its pages may have checksums, and hardly ever do",
@@ -240,9 +253,14 @@ UNPROTECTED = {
 """Formats in which that is not seen: what holds today, so that a format that gets better is moved."""
 
 
+SUFFIXES = {"zst": "a.jsonl.zst", "zst-cut": "a.jsonl.zst", "gz": "a.jsonl.gz", "gz-cut": "a.jsonl.gz"} | {
+    "jsonl-cut": "a.jsonl"
+}
+
+
 def write_source(folder: Path, format: str) -> Path:
     folder.mkdir()
-    path = folder / {"zst": "a.jsonl.zst", "gz": "a.jsonl.gz", "jsonl-cut": "a.jsonl"}.get(format, f"a.{format}")
+    path = folder / SUFFIXES.get(format, f"a.{format}")
     match format:
         case "parquet":
             table = pa.table({"text": TEXTS})
@@ -251,6 +269,10 @@ def write_source(folder: Path, format: str) -> Path:
             path.write_text("".join(TEXTS), encoding="ascii")
         case "zst":
             path.write_bytes(zstd_frames(LETTERS))
+        case "zst-cut":
+            path.write_bytes(zstd.compress(CUT))
+        case "gz-cut":
+            path.write_bytes(gzip.compress(CUT))
         case "gz":
             path.write_bytes(gzip_members(LETTERS))
         case "jsonl-cut":
@@ -260,7 +282,7 @@ def write_source(folder: Path, format: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("format", ["jsonl", "jsonl-cut", "txt", "parquet", "zst", "gz"])
+@pytest.mark.parametrize("format", ["jsonl", "jsonl-cut", "txt", "parquet", "zst", "zst-cut", "gz", "gz-cut"])
 @pytest.mark.parametrize("what", [What.FLIPPED, What.SHORT], ids=["flipped", "short"])
 def test_a_run_in_which_a_source_file_comes_with_other_bytes(lab: Lab, tmp_path: Path, format: str, what: What) -> None:
     mine = Lab(lab.proxy, lab.bucket, f"corpus-{format}-{what.name}")

@@ -23,6 +23,7 @@ from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.readers.documents import Compression, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.open import read_documents
+from tokenization_worker.storage import gcs_client
 from tokenization_worker.storage.ahead import Range, RangesAhead, join_ranges, split_ranges
 from tokenization_worker.storage.base import ByteReader, NotFound, Store, expect_ranges
 from tokenization_worker.storage.gcs_client import RETRY
@@ -401,3 +402,11 @@ def test_large_ranges_are_not_under_way_together() -> None:
         assert len(ahead) == 1
         ahead.drop()
     end.set()
+
+
+def test_a_range_that_is_ignored_is_not_taken_for_it(fake: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.put("a", b"x" * 100)
+    monkeypatch.setattr(gcs_client, "_download", lambda blob, **how: b"x" * 100)  # what no server here would do
+    blob = gcs_client.gcs_client().bucket("bucket").blob("a")
+    with pytest.raises(TemporaryError, match=r"asked for bytes \[2, 5\), got 100 bytes"):
+        gcs_client.download_range(blob, "gs://bucket/a", 2, 5, QUICK)

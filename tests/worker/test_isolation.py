@@ -128,6 +128,14 @@ def test_what_the_engine_raises_is_raised_here() -> None:
         assert [ids.tolist() for ids in isolated.encode(Role.ENGINE, ["a"])] == [[97]]
 
 
+@pytest.mark.usefixtures("deaths")
+def test_an_error_of_the_system_is_raised_here_and_blames_nobody() -> None:
+    with Isolation(context_of()) as isolated:
+        with pytest.raises(FileNotFoundError, match="a table of the library"):
+            isolated.encode(Role.ENGINE, ["fine", "<os error>"])
+        assert [ids.tolist() for ids in isolated.encode(Role.ENGINE, ["a"])] == [[97]]
+
+
 def test_the_process_does_not_outlive_its_worker(deaths: Path, tmp_path: Path) -> None:
     manifest = make_job(Path("/src"), Path("/out"), {"tokenizer": {"name": "bytes"}}).to_yaml()
     worker = subprocess.Popen([sys.executable, "-c", HANG, manifest])

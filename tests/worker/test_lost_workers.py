@@ -203,6 +203,17 @@ def test_what_a_foreign_exception_says_arrives(error: Exception, told: str) -> N
     assert arrived.__notes__ == ["in process 1"]
 
 
+class Garbled(Exception):
+    """Says more than it was made with: made again from its own words, it says it twice."""
+
+    def __init__(self, code: object) -> None:
+        super().__init__(f"code {code}")
+
+
+def test_an_exception_that_would_arrive_with_other_words_is_told_as_it_was() -> None:
+    assert str(pickle.loads(pickle.dumps(portable(Garbled(5))))) == "Garbled: code 5"
+
+
 def test_an_exception_that_can_be_sent_is_sent_as_it_is() -> None:
     error = TemporaryError("StorageFailed", "no", next_step="wait")
     assert portable(error) is error

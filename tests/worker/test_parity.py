@@ -17,7 +17,11 @@ from runs import JAXFORMER, NANOGPT, command, difference, leftovers, make_job, r
 from tokenization_worker.errors import SpecError
 from tokenization_worker.run import Options, run_job
 
-pytestmark = pytest.mark.usefixtures("forked")
+# What a forked child does here touches no thread of the test runner.
+pytestmark = [
+    pytest.mark.usefixtures("forked"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
 
 SHARD_TOKENS = 40_000
 

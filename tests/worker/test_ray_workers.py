@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from runs import Running, command, difference, make_job
 
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Event, Finished, Warned
-from tokenization_worker.executors import on_ray
-from tokenization_worker.executors.on_ray import RangeWorker, RayCluster
+from tokenization_worker.executors import on_ray, ray_connection
+from tokenization_worker.executors.on_ray import RangeWorker, RayCluster, RayWorkers
 from tokenization_worker.run import Options, run_job
 
 _SOON_S = 0.2
@@ -130,6 +131,69 @@ def test_a_head_that_hangs_from_the_start_is_not_asked_to_end(nodes: Nodes, monk
     with nodes.hung_head(), pytest.raises(TemporaryError, match="has not answered for 5 s"), cluster:
         cluster.count_slots()
     assert told == [False]
+
+
+def all_started(workers: RayWorkers) -> None:
+    """Wait until every worker that was asked for is idle."""
+    while workers.count_ready() < 2 * CPUS:
+        workers.take_start(*workers.events.get(timeout=60))
+
+
+def failed_start() -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(RuntimeError("no such module"))
+    return future
+
+
+def test_starts_that_fail_end_no_run_that_has_had_workers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over days, on nodes that come and go; the next worker may be able to."""
+    monkeypatch.setattr(on_ray, "_MAX_FAILED_STARTS", 3)
+    monkeypatch.setattr(on_ray, "_REST_S", 0.0)
+    with RayCluster() as cluster:
+        workers = cluster._connect()
+        all_started(workers)
+        for _ in range(4):
+            for worker in list(workers._all):
+                workers.take_start(worker, failed_start())
+            workers.fill()
+        assert len(workers._all) == 2 * CPUS
+
+
+def test_a_node_on_which_a_worker_could_not_start_rests(nodes: Nodes) -> None:
+    with RayCluster() as cluster:
+        workers = cluster._connect()
+        all_started(workers)
+        chosen = workers.idle[0]
+        workers.take_start(chosen, failed_start())
+        workers.fill()
+        assert len(workers._all) == 2 * CPUS - 1
+        workers._rests_until.clear()
+        workers.fill()
+        assert len(workers._all) == 2 * CPUS
+
+
+def test_a_worker_whose_node_is_gone_gets_no_task_when_its_last_one_comes_back(nodes: Nodes) -> None:
+    with RayCluster() as cluster:
+        workers = cluster._connect()
+        all_started(workers)
+        [gone, *others] = workers.idle
+        workers.kill(gone)
+        workers.take_back(gone)
+        assert workers.idle == others
+
+
+def test_a_cluster_that_has_no_room_now_is_planned_for_as_one_slot(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RayCluster() as cluster:
+        cluster._connect()
+        monkeypatch.setattr(on_ray, "list_nodes", list)
+        assert cluster.count_slots() == 1
+
+
+def test_the_run_ends_before_ray_ends_it() -> None:
+    """Ray ends a process that has had no head for 60 s, without a word to the run."""
+    assert on_ray.HEAD_GONE_S + on_ray.LOOK_INTERVAL_S + ray_connection.ANSWER_TIMEOUT_S < 60
 
 
 _CLUSTER = """

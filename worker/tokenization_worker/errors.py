@@ -67,7 +67,8 @@ class TemporaryError(TokenizationError):
 def portable(error: BaseException) -> BaseException:
     """`error`, or, where that would not arrive in another process as what it is, one that says the same."""
     try:
-        arrives = type(pickle.loads(pickle.dumps(error))) is type(error)
+        copied = pickle.loads(pickle.dumps(error))
+        arrives = (type(copied), str(copied)) == (type(error), str(error))
     except Exception:  # noqa: BLE001  whatever a foreign exception holds, or asks for when it is made
         arrives = False
     if arrives:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import portable
@@ -67,11 +68,13 @@ def _serve(pipe: Connection) -> None:
         role, texts = pipe.recv()
         for text in texts:
             try:
-                pipe.send(engines[role].encode([text]).ids)
-            except (MemoryError, OSError):
+                answer: Any = engines[role].encode([text]).ids
+            except MemoryError:
                 raise
             except BaseException as error:  # noqa: BLE001  as a worker of its own would: Rust's panics are no Exception
-                pipe.send(portable(error))
+                answer = portable(error)
+            pipe.send(answer)
+            if isinstance(answer, BaseException):
                 break
 
 

@@ -49,6 +49,15 @@ WAYS: dict[str, Callable[[], object]] = {
     "<terminated>": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "<hangs>": signal.pause,
 }
+
+
+def no_such_file() -> None:
+    raise FileNotFoundError("a table of the library")
+
+
+WAYS["<os error>"] = no_such_file
+"""What an engine may raise as well; it kills nothing."""
+
 COMPANY = "<dies in company>"
 LATER = "<dies later>"
 """Of a text that kills only a process that has encoded another one before."""

@@ -75,7 +75,7 @@ class RayCluster:
         """Tasks that the cluster can run at once now: one a CPU, where memory allows it."""
         self._connect()
         slots = sum(map(slots_of, list_nodes() or ()))
-        return min(slots, self._processes or slots)
+        return max(1, min(slots, self._processes or slots))  # 1: none now, but a run waits for them
 
     def start(self, prepared: Prepared, context: RunContext) -> RayExecutor:
         """What `run_job` takes as `executor`."""
@@ -147,7 +147,8 @@ class RayWorkers:
         self._make = ray.remote(num_cpus=1, memory=WORKER_BYTES, max_restarts=0, max_task_retries=0)(RangeWorker)
         self._all: set[_Worker] = set()
         self._ready: set[_Worker] = set()  # those of them that have started
-        self._failed: Counter[str] = Counter()  # by node: workers that could not start
+        self._failed: Counter[str] = Counter()  # by node: workers that could not start since the last one that could
+        self._has_had_one = False
         self._rests_until: dict[str, float] = {}
         self._moved: Counter[str] = Counter()  # by node: workers that have found no room
         self._looked_at = 0.0
@@ -222,12 +223,14 @@ class RayWorkers:
         if error is None:
             self._ready.add(worker)
             self.idle.append(worker)
+            self._has_had_one = True
+            self._failed.pop(worker.node_id, None)
             return
         self.kill(worker)
         if worker.node_id not in {node["NodeID"] for node in list_nodes() or ()}:
             return  # it went with its node
         self._failed[worker.node_id] += 1
-        if self._ready:
+        if self._has_had_one:
             self._rests_until[worker.node_id] = time.monotonic() + _REST_S * self._failed[worker.node_id]
         elif self._failed.total() >= _MAX_FAILED_STARTS:
             raise TemporaryError(
@@ -266,6 +269,11 @@ class RayWorkers:
         for worker in workers:
             self._forget(worker)
         return not workers or kill_actors([worker.handle for worker in workers])
+
+    def take_back(self, worker: _Worker) -> None:
+        """A task has ended: its worker is idle, unless its node is gone meanwhile."""
+        if worker in self._all:
+            self.idle.append(worker)
 
     def _forget(self, worker: _Worker) -> None:
         self._all.discard(worker)
@@ -323,7 +331,7 @@ class RayExecutor:
         task = self._running.pop(worker)
         error = future.exception()
         if error is None or isinstance(error, exceptions.RayTaskError):
-            self._workers.idle.append(worker)
+            self._workers.take_back(worker)
             done.append(Done(task, future.result() if error is None else error.cause, worker))
         elif isinstance(error, exceptions.RayError):
             with_node = self._workers.take_loss(worker)
