@@ -463,7 +463,7 @@ def held_terminal(bench: Bench) -> Iterator[tuple[Terminal, Path]]:
     (bench.source / "b.jsonl").write_bytes(json_lines(bench.texts["b.jsonl"]))
     gate = bench.folder / "gate"
     with terminal(bench, sys.executable, Path(__file__).parent / "gated_run.py", gate, *LONG_RUN) as screen:
-        screen.read_until(b"tokenize")
+        screen.read_until(b"shards")  # both bars are there, and nothing is being drawn
         yield screen, gate
 
 

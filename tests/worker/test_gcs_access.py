@@ -211,3 +211,10 @@ def test_too_many_writes_of_an_object_are_waited_out_with_jitter(
     assert len(fake.objects["out/a"].data) == size
     assert len(waits) == len(set(waits)) == 5
     assert all(0 <= wait <= 2**number for number, wait in enumerate(waits))
+
+
+@pytest.mark.parametrize("host", ["garbage", "127.0.0.1:9000", "http://a b"])
+def test_an_emulator_that_is_no_address_is_named(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
+    with pytest.raises(SpecError, match=f"STORAGE_EMULATOR_HOST is '{host}'"):
+        run_job(JOB)

@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -249,14 +251,33 @@ def test_a_signal_stops_in_order(three_nodes: Nodes, mixed: Corpus, alone: Path,
 
 @pytest.mark.parametrize(
     ("address", "code", "reason"),
-    [("127.0.0.1:1", 5, "NoCluster"), ("somewhere", 2, "SpecInvalid"), ("ray://head:10001", 2, "SpecInvalid")],
+    [
+        ("127.0.0.1:1", 5, "NoCluster"),
+        ("somewhere", 2, "SpecInvalid"),
+        ("ray://head:10001", 2, "SpecInvalid"),
+        ("127.0.0.1:99999", 2, "SpecInvalid"),
+        ("", 2, "SpecInvalid"),
+    ],
 )
 def test_a_cluster_that_is_not_there_is_named(
     address: str, code: int, reason: str, mixed: Corpus, tmp_path: Path
 ) -> None:
     job = make_job(mixed.folder, tmp_path / "out", output=OUTPUT)
-    ended = run_command(command(job, tmp_path / "job", "--ray-address", address))
+    ended = run_command(command(job, tmp_path / "job", "--ray-address", address, "--processes", "2"))
     assert ended.returncode == code
+    assert not (tmp_path / "out").exists(), "refused before a plan is written"
     assert reason in ended.stderr
     assert address in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_port_where_something_else_listens_is_no_cluster(mixed: Corpus, tmp_path: Path) -> None:
+    """Ray would try for minutes, deaf to signals."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        job = make_job(mixed.folder, tmp_path / "out", output=OUTPUT)
+        ended = run_command(command(job, tmp_path / "job", "--ray-address", address))
+        server.shutdown()
+    assert ended.returncode == 5
+    assert f"cannot connect to the Ray cluster at {address}: what listens there does not answer" in ended.stderr

@@ -90,49 +90,6 @@ def test_a_run_without_a_worker_says_what_it_waits_for(
     assert f"({2 * CPUS} are asked for on 2 nodes)" in told[0]
 
 
-class _NotThere(RangeWorker):
-    """Nodes do not have this module, as if they had another version of the package."""
-
-
-def test_workers_that_cannot_start_end_the_run(
-    nodes: Nodes, impatient: None, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(on_ray, "RangeWorker", _NotThere)
-    with RayCluster() as cluster, pytest.raises(TemporaryError) as caught:
-        run_job(
-            make_job(source, tmp_path / "out", tokenizer={"name": "bytes"}),
-            executor=cluster.start,
-            should_stop=deadline(),
-        )
-    assert caught.value.reason == "NoWorkers"
-    assert "test_ray_workers" in str(caught.value)
-    assert "same version" in str(caught.value)
-
-
-def test_a_node_that_is_lost_while_its_workers_start_ends_nothing(
-    nodes: Nodes, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(on_ray, "_MAX_FAILED_STARTS", 1)
-    nodes.add()
-    with RayCluster() as cluster:
-        assert cluster.count_slots() == 3 * CPUS
-        nodes.kill_raylet(2)
-        job = make_job(source, tmp_path / "out", tokenizer={"name": "bytes"})
-        finished = run_job(job, executor=cluster.start, should_stop=deadline())
-    assert isinstance(finished, Finished)
-
-
-def test_a_head_that_hangs_from_the_start_is_not_asked_to_end(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray's own end would wait for its answer, for ever."""
-    told: list[bool] = []
-    monkeypatch.setattr(on_ray, "disconnect", lambda *, has_head: told.append(has_head))
-    cluster = RayCluster()
-    cluster._is_ours = True  # as after it has connected: this process has, before the head hung
-    with nodes.hung_head(), pytest.raises(TemporaryError, match="has not answered for 5 s"), cluster:
-        cluster.count_slots()
-    assert told == [False]
-
-
 def all_started(workers: RayWorkers) -> None:
     """Wait until every worker that was asked for is idle."""
     while workers.count_ready() < 2 * CPUS:
@@ -194,6 +151,49 @@ def test_a_cluster_that_has_no_room_now_is_planned_for_as_one_slot(
 def test_the_run_ends_before_ray_ends_it() -> None:
     """Ray ends a process that has had no head for 60 s, without a word to the run."""
     assert on_ray.HEAD_GONE_S + on_ray.LOOK_INTERVAL_S + ray_connection.ANSWER_TIMEOUT_S < 60
+
+
+class _NotThere(RangeWorker):
+    """Nodes do not have this module, as if they had another version of the package."""
+
+
+def test_workers_that_cannot_start_end_the_run(
+    nodes: Nodes, impatient: None, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_ray, "RangeWorker", _NotThere)
+    with RayCluster() as cluster, pytest.raises(TemporaryError) as caught:
+        run_job(
+            make_job(source, tmp_path / "out", tokenizer={"name": "bytes"}),
+            executor=cluster.start,
+            should_stop=deadline(),
+        )
+    assert caught.value.reason == "NoWorkers"
+    assert "test_ray_workers" in str(caught.value)
+    assert "same version" in str(caught.value)
+
+
+def test_a_node_that_is_lost_while_its_workers_start_ends_nothing(
+    nodes: Nodes, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_ray, "_MAX_FAILED_STARTS", 1)
+    nodes.add()
+    with RayCluster() as cluster:
+        assert cluster.count_slots() == 3 * CPUS
+        nodes.kill_raylet(2)
+        job = make_job(source, tmp_path / "out", tokenizer={"name": "bytes"})
+        finished = run_job(job, executor=cluster.start, should_stop=deadline())
+    assert isinstance(finished, Finished)
+
+
+def test_a_head_that_hangs_from_the_start_is_not_asked_to_end(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own end would wait for its answer, for ever."""
+    told: list[bool] = []
+    monkeypatch.setattr(on_ray, "disconnect", lambda *, has_head: told.append(has_head))
+    cluster = RayCluster()
+    cluster._is_ours = True  # as after it has connected: this process has, before the head hung
+    with nodes.hung_head(), pytest.raises(TemporaryError, match="has not answered for 5 s"), cluster:
+        cluster.count_slots()
+    assert told == [False]
 
 
 _CLUSTER = """

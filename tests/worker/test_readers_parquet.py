@@ -148,4 +148,4 @@ def test_without_pyarrow_the_message_says_what_to_install(monkeypatch: pytest.Mo
     reader._pyarrow.cache_clear()
     with pytest.raises(SpecError) as raised:
         read(content)
-    assert raised.value.next_step == "pip install 'tokenization[parquet]'"
+    assert raised.value.next_step == "in a checkout of this project: pip install '.[parquet]'"

@@ -268,4 +268,4 @@ def test_a_missing_client_says_what_to_install(uri: str, library: str, extra: st
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
     assert said.startswith("SpecError SourceNotReadable")
-    assert said.endswith(f"next: pip install 'tokenization[{extra}]'\n")
+    assert said.endswith(f"next: in a checkout of this project: pip install '.[{extra}]'\n")

@@ -297,7 +297,7 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SpecError, match=f"TokenizerUnavailable: .*package {module}") as caught:
         load_tokenizer(make_spec(uri=path))
-    assert caught.value.next_step == f"pip install 'tokenization[{extra}]'"
+    assert caught.value.next_step == f"in a checkout of this project: pip install '.[{extra}]'"
 
 
 def test_a_forked_child_inherits_the_tokenizer() -> None:

@@ -35,7 +35,12 @@ def main(arguments: list[str]) -> int:
         choices=["local", "ray"],
         help="local (the default): processes on this machine; ray: the Ray cluster that is there, or a new one here",
     )
-    how.add_argument("--ray-address", metavar="HOST:PORT", help="the Ray cluster to use (implies --executor ray)")
+    how.add_argument(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="the Ray cluster to use (implies --executor ray); auto: the one that this machine is part of; local: a "
+        "new one here",
+    )
     how.add_argument("--processes", type=read_count, help="worker processes (default: what cores and memory allow)")
     how.add_argument(
         "--engine",
@@ -51,7 +56,7 @@ def main(arguments: list[str]) -> int:
     if options.print_manifest:
         print(print_manifest(job), end="")
         return 0
-    if options.executor == "local" and options.ray_address:
+    if options.executor == "local" and options.ray_address is not None:
         raise SpecError(
             "SpecInvalid",
             "--executor local and --ray-address contradict each other",
@@ -68,7 +73,7 @@ def main(arguments: list[str]) -> int:
         with ExitStack() as stack:
             how_to_run = Options(processes=options.processes, engine=options.engine)
             executor = None
-            if options.executor == "ray" or options.ray_address:
+            if options.executor == "ray" or options.ray_address is not None:
                 cluster = stack.enter_context(_ray_cluster(options.ray_address, options.processes))
                 how_to_run = replace(how_to_run, count_processes=cluster.count_slots)
                 executor = cluster.start
@@ -88,12 +93,17 @@ def _ray_cluster(address: str | None, processes: int | None) -> RayCluster:
     os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."
     try:
         from tokenization_worker.executors.on_ray import RayCluster
+        from tokenization_worker.executors.ray_connection import require_reachable
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
         raise SpecError(
-            "SpecInvalid", "--executor ray: Ray is not installed here", next_step="pip install 'tokenization[ray]'"
+            "SpecInvalid",
+            "--executor ray: Ray is not installed here",
+            next_step="in a checkout of this project: pip install '.[ray]'",
         ) from error
+    if address is not None:
+        require_reachable(address)  # now, and not when a plan is written already
     return RayCluster(address, processes)
 
 

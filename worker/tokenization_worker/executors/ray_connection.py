@@ -27,6 +27,9 @@ is_stuck = False
 
 CONNECT_TIMEOUT_S = 10.0
 
+_HERE, _OWN = "auto", "local"
+"""Ray's words for the cluster that this machine is part of, and for a new one."""
+
 ANSWER_TIMEOUT_S = 5.0
 """So long the head of a cluster may take to answer; Ray itself would wait for minutes, deaf to signals."""
 
@@ -42,6 +45,13 @@ def connect(address: str | None, processes: int) -> None:
     """
     with _signals_kept():
         _connect(address, processes)
+
+
+def require_reachable(address: str) -> None:
+    """Raise as `connect` does for what is no address, or where no cluster answers, without joining it."""
+    if address not in (_HERE, _OWN):
+        _require_listening(address)
+        _asks_for_token(address)
 
 
 def disconnect(*, has_head: bool) -> None:
@@ -118,8 +128,10 @@ def _signals_kept() -> Iterator[None]:
 
 def _connect(address: str | None, processes: int) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    address = address or os.environ.get("RAY_ADDRESS") or _current_cluster()
-    if address != "local":
+    address = address or os.environ.get("RAY_ADDRESS") or _HERE
+    if address == _HERE:
+        address = _current_cluster()
+    if address != _OWN:
         _require_listening(address)
         _use_token(address)
         try:
@@ -164,12 +176,19 @@ def _use_token(address: str) -> None:
 
 
 def _asks_for_token(address: str) -> bool:
-    """Whether any call without a token is refused. Ray itself would try for 10 s and talk of the connection."""
+    """Whether any call without a token is refused. Raises `TemporaryError` where no head answers: Ray itself would try
+    for minutes, deaf to signals."""
     try:
         with grpc.insecure_channel(address) as channel:  # type: ignore[no-untyped-call]
             channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=ANSWER_TIMEOUT_S)
     except grpc.RpcError as error:
-        return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[no-untyped-call]
+        code = error.code() if isinstance(error, grpc.Call) else None  # type: ignore[no-untyped-call]
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return True
+        if code is not grpc.StatusCode.UNIMPLEMENTED:  # as of another version of Ray, which says so itself
+            raise _no_cluster(
+                address, ConnectionError("what listens there does not answer as the head of one")
+            ) from error
     return False
 
 
@@ -189,7 +208,7 @@ def _current_cluster() -> str:
 def _require_listening(address: str) -> None:
     """Ray itself would wait for minutes, without a word, for an address where nothing is."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in host:
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16 or "/" in host:
         raise SpecError(
             "SpecInvalid",
             f"the Ray address {address!r} is not HOST:PORT",
@@ -205,6 +224,6 @@ def _no_cluster(address: str, error: Exception) -> TemporaryError:
     return TemporaryError(
         "NoCluster",
         f"cannot connect to the Ray cluster at {address}: {error}",
-        next_step="check the address, and that the cluster runs there (ray status --address=...); one that asks for a "
-        "token must find it here: in RAY_AUTH_TOKEN, or in ~/.ray/auth_token as on its head",
+        next_step="check the address, and that the cluster runs there (RAY_AUTH_MODE=token ray status --address=...); "
+        "one that asks for a token must find it here: in RAY_AUTH_TOKEN, or in ~/.ray/auth_token as on its head",
     )

@@ -116,7 +116,7 @@ def _pyarrow() -> Any:
         raise SpecError(
             "SourceInvalid",
             "a source file is Parquet, and pyarrow is not installed",
-            next_step="pip install 'tokenization[parquet]'",
+            next_step="in a checkout of this project: pip install '.[parquet]'",
         ) from error
     pa: Any = pyarrow
     pa.set_memory_pool(pa.system_memory_pool())

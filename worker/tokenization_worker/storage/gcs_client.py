@@ -47,6 +47,8 @@ PAYER = "GOOGLE_CLOUD_QUOTA_PROJECT"
 http_error: Callable[[int, str], exceptions.GoogleAPICallError] = exceptions.from_http_status
 """The library's exception for a status code and the service's words."""
 
+EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
+
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _DENIED = re.compile(r"(?:([^\s\"':]+@[^\s\"']+) )?does not have ([\w.]+) access")
 
@@ -70,7 +72,14 @@ LIST_SOURCE = Access("list", "storage.objects.list", "SourceNotReadable", "roles
 
 def gcs_client() -> Any:
     """This process's client; a forked child gets its own, since connections cannot be shared."""
-    return _client_of(os.getpid(), os.environ.get("STORAGE_EMULATOR_HOST"))
+    host = os.environ.get(EMULATOR_VARIABLE)
+    if host and not re.fullmatch(r"https?://[^/\s]+/?", host):
+        raise SpecError(
+            "StorageNotUsable",
+            f"gs://: {EMULATOR_VARIABLE} is {host!r}",
+            next_step=f"write it as http://host:port, or unset {EMULATOR_VARIABLE}",
+        )
+    return _client_of(os.getpid(), host)
 
 
 @cache
@@ -99,7 +108,8 @@ def split_gcs_uri(uri: str) -> tuple[str, str]:
         raise SpecError(
             "SpecInvalid",
             f"{uri!r}: {bucket!r} is not the name of a bucket",
-            next_step="write gs://bucket/path; wildcards may follow the bucket, not stand in it",
+            next_step="write gs://bucket/path: a bucket's name is of small letters, digits, - _ and . and has at "
+            "least 3 of them; wildcards may follow the bucket, not stand in it",
         )
     return bucket, name
 
@@ -202,7 +212,8 @@ def _failed(access: Access, uri: str, error: BaseException) -> TemporaryError:
     return TemporaryError(
         "StorageFailed",
         f"cannot {access.verb} {uri}: {_words(error)}",
-        next_step="start the same command again; what is done is kept",
+        next_step="start the same command again; what is done is kept. If it never works: "
+        + (f"is {EMULATOR_VARIABLE} right?" if EMULATOR_VARIABLE in os.environ else "is the network open?"),
     )
 
 

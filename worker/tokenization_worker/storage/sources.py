@@ -77,7 +77,7 @@ def _needing(extra: str, library: str) -> Iterator[None]:
         raise SpecError(
             "SourceNotReadable",
             f"{extra}:// is read with {library}, which is missing: {error}",
-            next_step=f"pip install 'tokenization[{extra}]'",
+            next_step=f"in a checkout of this project: pip install '.[{extra}]'",
         ) from error
 
 

@@ -114,5 +114,5 @@ def require_extra(package: str, extra: str, what: str) -> SpecError:
     return SpecError(
         "TokenizerUnavailable",
         f"{what} needs the package {package}, which is not installed",
-        next_step=f"pip install 'tokenization[{extra}]'",
+        next_step=f"in a checkout of this project: pip install '.[{extra}]'",
     )

@@ -51,7 +51,7 @@ def _import_pyarrow() -> Any:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
-        step = "pip install 'tokenization[parquet]'"
+        step = "in a checkout of this project: pip install '.[parquet]'"
         raise SpecError("SourceInvalid", "the source is Parquet, and pyarrow is missing", next_step=step) from error
     return pyarrow
 
