@@ -28,13 +28,16 @@ run: install  ## tokenize real text from this machine, verify it, say how to loa
 	$(BIN)/python examples/run_local.py
 
 test: install compile  ## the tests, in as many processes as there are cores; of large tables a sample
-	$(PYTEST) -m 'not exhaustive'
+	$(PYTEST) -m 'not exhaustive and not testbed'
 
 test-fast: install compile  ## what takes no more than three minutes of them
-	$(PYTEST) -m 'not slow and not exhaustive'
+	$(PYTEST) -m 'not slow and not exhaustive and not testbed'
 
 test-all: install compile  ## all tests, with every case of every table
 	$(PYTEST)
+
+test-testbed: install compile  ## what needs a real control plane: Go builds it once, 6 minutes
+	REQUIRE_TESTBED=1 $(BIN)/python -m pytest -m testbed
 
 compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this
 	@$(BIN)/python -m compileall -q worker operator
@@ -52,6 +55,7 @@ format: install  ## format the code
 
 generate: install  ## write crds/ and docs/job-reference.md from the models
 	$(BIN)/tokjob crd --write crds
+	cp crds/*.yaml charts/tokenization-operator/files/crds/
 	$(BIN)/python -c 'from pathlib import Path; from tokenization_worker.api.reference import generate_reference; Path("docs/job-reference.md").write_text(generate_reference(), encoding="utf-8")'
 
 chaos: install  ## kill KILLS local runs and RAY_RUNS on Ray, put FAULTS scripts of faults before the store, compare bytes
@@ -86,4 +90,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all compile lint format generate chaos mutants bench bench-ray bench-gcs straggler startup scale memory clean
+.PHONY: help install run test test-fast test-all test-testbed compile lint format generate chaos mutants bench bench-ray bench-gcs straggler startup scale memory clean

@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kubernetes.utils.quantity import parse_quantity
+
 from tokenization_operator import names
 from tokenization_operator.placement import TPU, Placement, place_head, place_workers
 from tokenization_operator.pods import CHECKPOINT_VARIABLE, Image, container, pod_spec
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.checkpoint import make_attempt_spec, make_run_spec
 from tokenization_worker.api.job import API_VERSION, TokenizationJob
+from tokenization_worker.api.workers import WORKER_BYTES
 
 HEAD_MEMORY = "4Gi"
 HEAD_CPU = "1"
@@ -23,6 +26,7 @@ WORKER_RESOURCES = {"cpu": "4", "memory": "8Gi"}
 
 _OBJECT_STORE_BYTES = 200 << 20
 _SHARED_MEMORY = "512Mi"
+_KEPT_S = 3600
 _PLAN_RESOURCES = {"cpu": "1", "memory": "2Gi"}
 _SUBMITTER_REQUESTS = {"cpu": "50m", "memory": "256Mi"}
 _SUBMITTER_LIMITS = {"memory": "1Gi"}
@@ -53,7 +57,7 @@ def image_of(job: TokenizationJob, settings: Settings, pinned: str | None) -> Im
     )
 
 
-def build_checkpoint(job: TokenizationJob, uid: str, attempt: Attempt, writer_pod_prefix: str) -> dict[str, Any]:
+def build_checkpoint(job: TokenizationJob, uid: str, attempt: Attempt, writer_pod_prefix: str | None) -> dict[str, Any]:
     """The checkpoint of a run, with what its plan or attempt is to do."""
     run = make_run_spec(job, number=attempt.run, job_uid=uid)
     return {
@@ -67,13 +71,21 @@ def build_checkpoint(job: TokenizationJob, uid: str, attempt: Attempt, writer_po
     }
 
 
-def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix: str) -> dict[str, Any]:
+def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix: str | None) -> dict[str, Any]:
     """The part of a checkpoint's spec that changes from attempt to attempt."""
-    made = make_attempt_spec(job, number=attempt.number, image=attempt.image.name, slots=None)
+    slots = attempt.replicas * place_workers(job.spec.workers, "").hosts * slots_of_worker(job)
+    made = make_attempt_spec(job, number=attempt.number, image=attempt.image.name, slots=slots)
     return {
         "attempt": made.model_dump(mode="json", by_alias=True, exclude_none=True),
         "writerPodPrefix": writer_pod_prefix,
     }
+
+
+def slots_of_worker(job: TokenizationJob) -> int:
+    """Tasks that one worker Pod runs at once: one a CPU that it asks for, where its memory allows that."""
+    asked = WORKER_RESOURCES | (job.spec.workers.resources.requests or {})
+    cpus, memory = (parse_quantity(str(asked[name])) for name in ("cpu", "memory"))
+    return max(1, min(int(cpus), (int(memory) - _OBJECT_STORE_BYTES) // WORKER_BYTES))
 
 
 def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, settings: Settings) -> dict[str, Any]:
@@ -98,12 +110,15 @@ def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, 
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": settings.plan_deadline_s,
+            "ttlSecondsAfterFinished": _KEPT_S,  # its log may be looked at so long
             "template": {"metadata": {"labels": _labels(job, attempt)}, "spec": template},
         },
     }
 
 
-def build_ray_job(job: TokenizationJob, uid: str, attempt: Attempt, settings: Settings) -> dict[str, Any]:
+def build_ray_job(
+    job: TokenizationJob, uid: str, attempt: Attempt, ray_version: str | None, settings: Settings
+) -> dict[str, Any]:
     """The RayJob of an attempt. KubeRay tries nothing again: its retries carry no number and may overlap."""
     head, workers = place_head(job.spec.head), place_workers(job.spec.workers, settings.low_priority_class)
     name = names.ray_job_name(job.metadata.name, attempt.run, attempt.number)
@@ -116,9 +131,12 @@ def build_ray_job(job: TokenizationJob, uid: str, attempt: Attempt, settings: Se
             "shutdownAfterJobFinishes": True,
             "backoffLimit": 0,
             "entrypoint": "tokjob drive",  # KubeRay pastes it unquoted into a shell: nothing of the user's
-            "submitterPodTemplate": {"spec": _submitter(job, attempt)},
+            "submitterPodTemplate": {
+                "metadata": {"labels": _labels(job, attempt)},
+                "spec": _submitter(job, attempt),
+            },
             "rayClusterSpec": {
-                "rayVersion": settings.ray_version,
+                "rayVersion": ray_version or settings.ray_version,
                 "authOptions": {"mode": "token"},
                 "headGroupSpec": {
                     "rayStartParams": {"num-cpus": "0", "object-store-memory": str(_OBJECT_STORE_BYTES)},
@@ -131,7 +149,10 @@ def build_ray_job(job: TokenizationJob, uid: str, attempt: Attempt, settings: Se
                         "minReplicas": attempt.replicas,
                         "maxReplicas": attempt.replicas,
                         "numOfHosts": workers.hosts,
-                        "rayStartParams": {"object-store-memory": str(_OBJECT_STORE_BYTES)},
+                        "rayStartParams": {
+                            "num-cpus": str(slots_of_worker(job)),
+                            "object-store-memory": str(_OBJECT_STORE_BYTES),
+                        },
                         "template": _worker(job, attempt, workers),
                     }
                 ],

@@ -30,15 +30,15 @@ def make_display(
     """What the columns say; None before there is anything to say."""
     if progress is None and workers is None:
         return None
-    shown = DisplayStatus()
+    rate = eta = words = None
     if progress is not None and progress.percent is not None:
+        tokens = short_count(progress.tokens or 0)
         expected = f"/~{short_count(plan.estimated_tokens)}" if plan and plan.estimated_tokens else ""
-        shown.progress = f"{progress.percent}% {short_count(progress.tokens or 0)}{expected} tok"
-        if progress.percent == 100:
-            shown.progress = f"100% {short_count(progress.tokens or 0)} tok"
-        elif progress.tokens_per_second is not None:
-            shown.rate = f"{short_count(progress.tokens_per_second)}/s"
-            shown.eta = short_time(progress.eta_seconds) if progress.eta_seconds is not None else None
+        words = f"{progress.percent}% {tokens}{'' if progress.percent == 100 else expected} tok"
+        if progress.percent < 100 and progress.tokens_per_second is not None:
+            rate = f"{short_count(progress.tokens_per_second)}/s"
+            eta = short_time(progress.eta_seconds) if progress.eta_seconds is not None else None
+    there = None
     if workers is not None and workers.desired is not None:
-        shown.workers = f"{workers.ready or 0}/{workers.desired}"
-    return shown
+        there = f"{workers.ready or 0}/{workers.desired}"
+    return DisplayStatus(progress=words, rate=rate, eta=eta, workers=there)

@@ -52,7 +52,7 @@ def place_workers(workers: Workers, low_priority: str) -> Placement:
     return _place(workers, selector, tolerations, chips=workers.tpu.chips_per_host, hosts=hosts_per_slice(workers.tpu))
 
 
-def count_hosts(workers: Workers) -> int:
+def hosts_of(workers: Workers) -> int:
     """Pods of all replicas."""
     return workers.replicas * place_workers(workers, "").hosts
 

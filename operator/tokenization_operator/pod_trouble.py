@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kubernetes.utils.quantity import parse_quantity
+
 from tokenization_operator.observation import Object
 
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -71,3 +73,25 @@ def out_of_memory(pods: Iterable[Object]) -> Object | None:
                 if (state.get("terminated") or {}).get("reason") == "OOMKilled":
                     return pod
     return None
+
+
+def memory_words(pod: Object) -> str:
+    """What to do about a Pod that was killed for its memory."""
+    container = pod["spec"]["containers"][0]
+    limit = (container.get("resources", {}).get("limits") or {}).get("memory")
+    name = pod["metadata"]["name"]
+    if limit is None:
+        return f"Pod {name} was killed for its memory and has no limit: its node has too little"
+    return (
+        f"Pod {name} was killed for its memory: it may take {limit}. Give it more "
+        f"({_OWNERS.get((pod['metadata'].get('labels') or {}).get('ray.io/node-type', ''), 'the plan')}), for example "
+        f"{more_memory(limit)}"
+    )
+
+
+_OWNERS = {"worker": "workers.resources.limits.memory", "head": "head.resources.limits.memory"}
+
+
+def more_memory(limit: str) -> str:
+    """Half as much again, in whole Mi."""
+    return f"{int(parse_quantity(limit)) * 3 // 2 // 2**20}Mi"

@@ -8,6 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+VARIABLES = {
+    "TOKENIZATION_WORKER_IMAGE": "the image of plan Pods, heads and workers, where a job names none (required)",
+    "TOKENIZATION_RAY_VERSION": "the version of Ray in that image (required)",
+    "TOKENIZATION_NAMESPACES": "namespaces to watch, with spaces or commas between them; absent: all",
+    "TOKENIZATION_IMAGE_PULL_POLICY": "Always, IfNotPresent or Never (IfNotPresent)",
+    "TOKENIZATION_IMAGE_PULL_SECRETS": "names of Secrets",
+    "TOKENIZATION_SERVICE_ACCOUNT": "of all Pods of a job (tokenization-worker)",
+    "TOKENIZATION_PRIORITY_CLASS": "of workers on TPU hosts that somebody else has reserved",
+    "TOKENIZATION_PRICE_PER_CHIP_HOUR": "for the estimated cost; absent: none is shown",
+    "TOKENIZATION_CURRENCY": "of that price (USD)",
+    "TOKENIZATION_PLAN_DEADLINE_SECONDS": "how long a plan may take (3600)",
+    "TOKENIZATION_PLAN_RESOURCES": "requests and limits of plan Pods, as JSON",
+    "TOKENIZATION_RESYNC_SECONDS": "how often every job is looked at, whatever the watches say (30)",
+    "TOKENIZATION_RETRY_DELAY_SECONDS": "the pause before a second attempt; it doubles from one to the next (10)",
+}
+
 
 class SettingsInvalid(Exception):
     """A setting that the operator cannot work with; the message names it."""
@@ -42,6 +58,7 @@ class Settings:
             namespaces=_words(environment, "TOKENIZATION_NAMESPACES"),
             image_pull_policy=environment.get("TOKENIZATION_IMAGE_PULL_POLICY") or "IfNotPresent",
             image_pull_secrets=_words(environment, "TOKENIZATION_IMAGE_PULL_SECRETS"),
+            low_priority_class=environment.get("TOKENIZATION_PRIORITY_CLASS") or "",
             service_account=environment.get("TOKENIZATION_SERVICE_ACCOUNT") or "tokenization-worker",
             price_per_chip_hour=_number(environment, "TOKENIZATION_PRICE_PER_CHIP_HOUR"),
             currency=environment.get("TOKENIZATION_CURRENCY") or "USD",

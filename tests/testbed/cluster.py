@@ -36,6 +36,8 @@ _PATIENCE_S = 90.0
 class Testbed:
     """One control plane whose files are below `folder`."""
 
+    __test__ = False  # for pytest, which takes it for one by its name
+
     def __init__(self, folder: Path, programs: Programs) -> None:
         self.folder = folder.resolve()
         self.kubeconfig = self.folder / "kubeconfig"
@@ -54,6 +56,12 @@ class Testbed:
             self.down()
             raise
 
+    def join(self) -> None:
+        """Use the one that another process has started."""
+        found = json.loads(self.kubeconfig.read_text(encoding="utf-8"))
+        self.server = found["clusters"][0]["cluster"]["server"]
+        self._trust(self.folder / "keys")
+
     def down(self) -> None:
         """Stop all processes; files stay."""
         self.processes.stop_all()
@@ -67,14 +75,17 @@ class Testbed:
         self.server = f"https://127.0.0.1:{api}"
         authority = Authority(keys)
         authority.kubeconfig(self.kubeconfig, self.server, "testbed-admin", ADMINS)
-        self._tls = ssl.create_default_context(cafile=str(authority.certificate))
-        self._tls.load_cert_chain(keys / "testbed-admin.crt", keys / "testbed-admin.key")
+        self._trust(keys)
         self._start_etcd(etcd, peer)
         self._start_api_server(authority, etcd, api)
         self.apply_crds([*sorted(self._programs.kuberay_crds.glob("*.yaml")), *crds])
         self._start_controllers(authority, manager, scheduler)
         self.start_nodes()
         self.start_kuberay()
+
+    def _trust(self, keys: Path) -> None:
+        self._tls = ssl.create_default_context(cafile=str(keys / "ca.crt"))
+        self._tls.load_cert_chain(keys / "testbed-admin.crt", keys / "testbed-admin.key")
 
     def _start_etcd(self, port: int, peer_port: int) -> None:
         url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"

@@ -16,21 +16,27 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 import threading
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
+from testbed.dashboard import own_address, serve_dashboard
+from testbed.local_pods import LocalPods, submission_of, words_of
+
 ADDRESS = "192.0.2.254"
 """Of TEST-NET-1, as those of all Pods: the API server's proxy must not leave this machine."""
 
 RENEW_S = 10.0
-_ROLES = {"head": "head", "worker": "worker"}
+_ATTEMPT = "tokenization.dev/attempt"
+_POLL_S = 0.2
 _TPU = "google.com/tpu"
 _GONE = frozenset({404, 409})
 
@@ -77,10 +83,16 @@ NODES = (
 )
 
 
+def role_of(pod: dict[str, Any]) -> str:
+    """What a Pod is for: `plan`, `driver`, `head` or `worker`."""
+    labels = pod["metadata"].get("labels") or {}
+    kind = labels.get("ray.io/node-type")
+    return kind if kind in ("head", "worker") else "plan" if labels.get(_ATTEMPT) == "0" else "driver"
+
+
 def fate_of(pod: dict[str, Any]) -> str:
     """What is to become of a Pod."""
-    labels = pod["metadata"].get("labels") or {}
-    role = _ROLES.get(labels.get("ray.io/node-type", "")) or ("plan" if "tokenization.dev/job" in labels else "driver")
+    role = role_of(pod)
     tag = pod["spec"]["containers"][0]["image"].rpartition(":")[2]
     for part in tag.split("."):
         name, _, fate = part.partition("-")
@@ -146,18 +158,21 @@ def _container(pod: dict[str, Any], spec: dict[str, Any], state: dict[str, Any],
 class Kubelet:
     """Plays the kubelet of all `NODES`."""
 
-    def __init__(self, api: client.ApiClient) -> None:
-        self._api = api
+    def __init__(self, api: client.ApiClient, local: LocalPods, address: str) -> None:
         self._core = client.CoreV1Api(api)
+        self._local = local
+        self._address = address
+        self._running: dict[str, dict[str, Any]] = {}  # Pods that are processes here, by UID
+        self._submitted: dict[str, tuple[str, str]] = {}  # a Ray job's id: UID and fate of its submitter
         self._leases = client.CoordinationV1Api(api)
         self._names = {str(node["metadata"]["name"]) for node in NODES}
-        self._addresses = 0
 
     def run(self) -> None:
         """Until the process is ended."""
         for node in NODES:
             self._unless_gone(self._core.create_node, node)
         threading.Thread(target=self._keep_alive, daemon=True).start()
+        threading.Thread(target=self._follow_processes, daemon=True).start()
         while True:
             try:
                 for event in watch.Watch().stream(self._core.list_pod_for_all_namespaces):
@@ -172,12 +187,62 @@ class Kubelet:
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         if pod["metadata"].get("deletionTimestamp"):
             options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
+            self._local.kill(pod["metadata"]["uid"])
+            self._running.pop(pod["metadata"]["uid"], None)
             self._unless_gone(self._core.delete_namespaced_pod, name, namespace, body=options)
         elif pod["status"].get("phase") == "Pending" and not pod["status"].get("containerStatuses"):
-            self._addresses += 1
-            address = f"192.0.2.{self._addresses % 250 + 1}"
-            body = {"status": status_of(pod, fate_of(pod), address)}
-            self._unless_gone(self._core.patch_namespaced_pod_status, name, namespace, body)
+            fate = fate_of(pod)
+            if role_of(pod) == "driver" and (submission := submission_of(pod)) is not None:
+                self._submitted[submission] = pod["metadata"]["uid"], fate
+            self._say(pod, fate)
+            if fate == "run":
+                self._start(pod)
+
+    def _say(self, pod: dict[str, Any], fate: str) -> None:
+        body = {"status": status_of(pod, fate, self._address)}
+        metadata = pod["metadata"]
+        self._unless_gone(self._core.patch_namespaced_pod_status, metadata["name"], metadata["namespace"], body)
+
+    def _start(self, pod: dict[str, Any]) -> None:
+        """Run the Pod's command here; the driver's is the entrypoint, with the environment of the cluster's head."""
+        uid = pod["metadata"]["uid"]
+        if role_of(pod) == "plan":
+            self._local.start(pod, words_of(pod), pod)
+        else:
+            labels = pod["metadata"]["labels"]
+            ours = ",".join(f"{name}={value}" for name, value in labels.items() if name.startswith("tokenization.dev/"))
+            heads = self._core.list_namespaced_pod(
+                pod["metadata"]["namespace"], label_selector=f"{ours},ray.io/node-type=head"
+            )
+            head = self._core.api_client.sanitize_for_serialization(heads.items[0])
+            self._local.start(pod, ["drive"], head)
+        self._running[uid] = pod
+
+    def _follow_processes(self) -> None:
+        """The end of a process is its Pod's."""
+        while True:
+            for uid, pod in list(self._running.items()):
+                code = self._local.exit_code(uid)
+                if code is not None:
+                    self._running.pop(uid, None)
+                    try:
+                        self._say(pod, f"exit{code if code >= 0 else 128 - code}")
+                    except (ApiException, HTTPError, OSError) as error:
+                        sys.stderr.write(f"{error}\n")
+                        self._running[uid] = pod
+            time.sleep(_POLL_S)
+
+    def state_of(self, submission: str) -> tuple[str, str]:
+        """What Ray's dashboard says of a job."""
+        uid, fate = self._submitted.get(submission, ("", ""))
+        code = self._local.exit_code(uid)
+        if ended := re.fullmatch(r"exit(\d+)", fate):
+            code = int(ended[1])
+        elif fate == "run" and code is None:
+            return "RUNNING", ""
+        if code is not None:
+            return ("FAILED", f"exit code {code}") if code else ("SUCCEEDED", "")
+        return ("RUNNING", "") if fate else ("PENDING", "")
 
     def _keep_alive(self) -> None:
         """A node whose lease runs out loses its Pods."""
@@ -206,7 +271,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kubeconfig", required=True)
     options = parser.parse_args()
-    Kubelet(config.new_client_from_config(options.kubeconfig)).run()
+    api = config.new_client_from_config(options.kubeconfig)
+    local = LocalPods(api, Path(options.kubeconfig).parent / "pods")
+    address = own_address()
+    kubelet = Kubelet(api, local, address)
+    serve_dashboard(address, kubelet.state_of)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    try:
+        kubelet.run()
+    finally:
+        local.close()
 
 
 if __name__ == "__main__":

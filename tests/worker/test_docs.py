@@ -129,7 +129,7 @@ def parser_of(command: str, monkeypatch: pytest.MonkeyPatch) -> argparse.Argumen
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", catch)
     with pytest.raises(SystemExit):
-        import_module(f"tokenization_worker.cli.{command}_command").main([])
+        import_module(f"tokenization_worker.cli.{command.replace('-', '_')}_command").main([])
     return caught[0]
 
 

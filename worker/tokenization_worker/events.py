@@ -10,12 +10,14 @@ from tokenization_worker.receipts import RangeReceipt, ShardReceipt
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plan is fixed. `adopted`: an earlier or concurrent start had written it."""
+    """The plan is fixed. `core_seconds`: expected work of one core; `adopted`: an earlier or concurrent start had
+    written it."""
 
     files: int
     stored_bytes: int
     ranges: int
     estimated_tokens: int
+    core_seconds: float
     tokenizer: str
     engine: str
     is_accelerated: bool
@@ -24,9 +26,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Work that earlier starts have done."""
+    """Work that earlier starts have done. `done`: their ranges, as half-open stretches in order."""
 
     ranges_done: int
+    done: tuple[tuple[int, int], ...]
     ranges: int
     shards_done: int
 

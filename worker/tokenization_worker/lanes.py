@@ -106,7 +106,7 @@ class Lanes:
         the longest stretch; None where it would get there too late."""
         attended = file.reading | (set(self._held.values()) if anyone_there else set())
         longest: list[int] = []
-        for begin, end in _stretches(file.waiting):
+        for begin, end in stretches(file.waiting):
             if begin - 1 not in attended:
                 return begin
             longest = max(longest, [end - begin, begin, end])
@@ -182,8 +182,8 @@ def _lane_starts(begin: int, end: int, n_new: int) -> list[int]:
     return starts
 
 
-def _stretches(waiting: list[int]) -> list[tuple[int, int]]:
-    """[begin, end) of consecutive numbers."""
+def stretches(waiting: list[int]) -> list[tuple[int, int]]:
+    """[begin, end) of the numbers of a sorted list that follow each other."""
     breaks = [i for i in range(1, len(waiting)) if waiting[i] != waiting[i - 1] + 1]
     borders = [0, *breaks, len(waiting)]
     return [(waiting[a], waiting[b - 1] + 1) for a, b in pairwise(borders) if a < b]

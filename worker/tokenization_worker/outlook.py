@@ -33,10 +33,6 @@ from tokenization_worker.storage.open import open_store, plain_path, scheme_of
 from tokenization_worker.storage.scratch import SCRATCH, has_live_writers
 from tokenization_worker.tokenizers.probe import choose_engine
 
-FAST_ENGINE_GAIN = 8.0
-"""How much faster a run with the accelerated engine is than encoding with the reference, reading and
-writing included: 6 on mixed languages and code to 10 on English (2026-11-21)."""
-
 START_SECONDS = 0.7
 """A whole run on a 1 MB file (2026-11-21)."""
 
@@ -82,7 +78,6 @@ def look_ahead(job: TokenizationJob, processes: int | None = None, watch: Watche
     plan = make_plan_of(prepared, slots)
     estimate = prepared.estimate
     choice = choose_engine(prepared.tokenizer, "auto", estimate.source_bytes)
-    gain = 1.0 if choice.name == "reference" else FAST_ENGINE_GAIN
     largest = sorted(prepared.files, key=lambda file: -file.size)[:3]
     return Outlook(
         files=len(prepared.files),
@@ -103,7 +98,7 @@ def look_ahead(job: TokenizationJob, processes: int | None = None, watch: Watche
         engine=choice.name,
         engine_reason=choice.reason,
         processes=slots,
-        seconds=START_SECONDS + estimate.reference_seconds / gain / slots,
+        seconds=START_SECONDS + estimate.core_seconds(choice.name) / slots,
         there=there,
     )
 

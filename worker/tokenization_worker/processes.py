@@ -21,12 +21,10 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TypeVar
 
+from tokenization_worker.api.workers import WORKER_BYTES as WORKER_BYTES  # others take it from here
 from tokenization_worker.errors import TemporaryError, portable
 
 T = TypeVar("T")
-
-WORKER_BYTES = 700 << 20
-"""Memory set aside for a worker process: the measured peak is below 600 MB."""
 
 
 def default_processes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

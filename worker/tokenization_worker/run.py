@@ -33,6 +33,7 @@ from tokenization_worker.executors.base import Executor
 from tokenization_worker.executors.local import LocalExecutor
 from tokenization_worker.finish import commit
 from tokenization_worker.index import Index, is_proven, read_index
+from tokenization_worker.lanes import stretches
 from tokenization_worker.ledger import Ledger, read_ledger, remove_scratch
 from tokenization_worker.plan import Plan
 from tokenization_worker.planning import (
@@ -108,6 +109,7 @@ def run_job(
             stored_bytes=prepared.stored_bytes,
             ranges=plan.n_ranges,
             estimated_tokens=prepared.estimate.tokens,
+            core_seconds=prepared.estimate.core_seconds(epoch.engine),
             tokenizer=prepared.tokenizer.name,
             engine=epoch.engine,
             is_accelerated=epoch.engine not in (REFERENCE, prepared.tokenizer.reference.name),
@@ -115,7 +117,8 @@ def run_job(
         )
     )
     if ledger.ranges:
-        on_progress(Resumed(len(ledger.ranges), plan.n_ranges, len(ledger.shards)))
+        done = tuple(stretches(sorted(ledger.ranges)))
+        on_progress(Resumed(len(ledger.ranges), done, plan.n_ranges, len(ledger.shards)))
 
     if index is None or damaged:
         work = Work(store, plan, context, ledger, prepared.limits, damaged)

@@ -84,6 +84,7 @@ class FailureReport(StatusBlock):
     reason: Word = Field(description="A CamelCase word.")
     message: Sentence = Field(description="What, where, expected and found.")
     next_step: Sentence | None = Field(default=None, description="What to do now.")
+    pod: Word | None = Field(default=None, description="The Pod that reports it.")
     time: Time | None = Field(default=None, description="When it happened.")
 
 

@@ -39,6 +39,7 @@ FROZEN_DEFAULTS: dict[str, object] = {
     "output.path": "{split}/{split}_{index:06d}",
     "output.splits": [{"name": "train"}],
 }
+_NOT_FOR_ATTEMPTS = ("rerun_token", "suspend", "ttl_seconds_after_finished")
 _WHOLE_VALUES = ("tokenizer.specialTokens",)  # a map whose keys are not field names
 
 
@@ -50,6 +51,12 @@ def run_key(job: TokenizationJob) -> str:
     if job.spec.rerun_token is not None:
         asked["rerunToken"] = job.spec.rerun_token
     return _digest("run", _canonical_json(asked))
+
+
+def attempt_digest(job: TokenizationJob) -> str:
+    """Return the digest of all that matters for an attempt: a failed job goes on when it changes."""
+    spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(_NOT_FOR_ATTEMPTS))
+    return _digest("attempt", _canonical_json(spec))
 
 
 def normalise_data(job: TokenizationJob) -> dict[str, object]:

@@ -53,6 +53,11 @@ class RunStatus(StatusBlock):
     ray_version: Word | None = Field(default=None, description="The Ray version of that image.")
     worker_version: Word | None = Field(default=None, description="The version of the worker in that image.")
     checkpoint: Word | None = Field(default=None, description="The TokenizationCheckpoint of the run.")
+    plan_job: Word | None = Field(default=None, description="The Kubernetes Job that plans the run.")
+    start_time: Time | None = Field(default=None, description="When the run began.")
+    spec_digest: Word | None = Field(
+        default=None, description="Digest of the fields that matter for an attempt, as the last one had them."
+    )
 
 
 class PlanStatus(StatusBlock):
@@ -74,6 +79,12 @@ class AttemptStatus(StatusBlock):
     ray_job_name: Word | None = Field(default=None, description="Its RayJob.")
     ray_cluster_name: Word | None = Field(default=None, description="Its RayCluster.")
     start_time: Time | None = Field(default=None, description="When it was created.")
+    image: Address | None = Field(default=None, description="Its worker image.")
+    replicas: Count | None = Field(default=None, description="The replicas of workers that it asks for.")
+    next_replicas: Count | None = Field(
+        default=None, description="What the next attempt asks for, where fewer came in time and are enough."
+    )
+    is_over: bool | None = Field(default=None, description="Whether it has ended: the next one has another number.")
 
 
 class WorkersStatus(StatusBlock):
@@ -112,6 +123,7 @@ class ProgressStatus(StatusBlock):
     )
     eta_seconds: BigCount | None = Field(default=None, description="Expected time left, in seconds.")
     tokens_per_second: BigCount | None = Field(default=None, description="Current rate.")
+    last_range_time: Time | None = Field(default=None, description="When the last range was completed.")
     last_checkpoint_time: Time | None = Field(default=None, description="When the driver last reported.")
 
 
@@ -129,6 +141,10 @@ class FailuresStatus(StatusBlock):
 
     application: Count | None = Field(default=None, description="Application failures since the last progress.")
     infrastructure: Count | None = Field(default=None, description="Other failures of the run.")
+    ranges_completed: BigCount | None = Field(
+        default=None,
+        description="Ranges that were complete at the last failure; more of them forgive the earlier ones.",
+    )
     next_attempt_time: Time | None = Field(default=None, description="When the next attempt starts.")
 
 

@@ -18,6 +18,9 @@ from tokenization_worker.api.fields import PositiveCount, ShortText
 from tokenization_worker.api.model import Block, Rule
 from tokenization_worker.api.pods import PodPlacement
 
+WORKER_BYTES = 700 << 20
+"""Memory set aside for one task at a time: the measured peak of a process is below 600 MB."""
+
 
 class Accelerator(StrEnum):
     """The values of the node label cloud.google.com/gke-tpu-accelerator."""

@@ -28,6 +28,8 @@ COMMANDS: dict[str, str] = {
     "show": "the documents and tokens at a place in a dataset, decoded",
     "clean": "remove an unfinished run's files from an output",
     "crd": "print the CustomResourceDefinitions",
+    "namespace-manifest": "print what a Kubernetes namespace needs for jobs",
+    "drive": "run what a TokenizationCheckpoint says (the operator starts this)",
 }
 
 EXIT_CODES = """\
@@ -54,7 +56,9 @@ def _run(arguments: list[str]) -> int:
         _refuse_unknown(_parser(), arguments)
         return 0
     with leaving_on_interrupt():
-        run: Callable[[list[str]], int] = import_module(f"tokenization_worker.cli.{arguments[0]}_command").main
+        run: Callable[[list[str]], int] = import_module(
+            f"tokenization_worker.cli.{arguments[0].replace('-', '_')}_command"
+        ).main
     return run(arguments[1:])
 
 

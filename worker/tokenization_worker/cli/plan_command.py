@@ -21,7 +21,14 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--processes", type=read_count, help="worker processes to plan for")
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")
+    parser.add_argument(
+        "--checkpoint", metavar="NAME", help="in a Pod of the operator: write the plan of this TokenizationCheckpoint"
+    )
     options = parser.parse_args(arguments)
+    if options.checkpoint:
+        from tokenization_worker.cli.plan_checkpoint import plan_checkpoint
+
+        return plan_checkpoint(options.checkpoint)
     job = job_from_arguments(options)
     if options.print_manifest:
         print(print_manifest(job), end="")

@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
             next_step="leave one of them out; --ray-address alone means --executor ray",
         )
     display = make_display(as_json=options.json)
-    stop = _StopOnSignal(display)
+    stop = StopOnSignal(display)
     ignored = fields_for_operator(job.spec)
     try:
         if ignored:
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
             how_to_run = Options(processes=options.processes, engine=options.engine)
             executor = None
             if options.executor == "ray" or options.ray_address is not None:
-                cluster = stack.enter_context(_ray_cluster(options.ray_address, options.processes))
+                cluster = stack.enter_context(ray_cluster(options.ray_address, options.processes))
                 how_to_run = replace(how_to_run, count_processes=cluster.count_slots)
                 executor = cluster.start
             finished = run_job(job, options=how_to_run, executor=executor, on_progress=display, should_stop=stop)
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _ray_cluster(address: str | None, processes: int | None) -> RayCluster:
+def ray_cluster(address: str | None, processes: int | None) -> RayCluster:
     # Ray prints what it knows of lost workers to standard output, which is the display's; events tell it there.
     os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."
     try:
@@ -107,7 +107,7 @@ def _ray_cluster(address: str | None, processes: int | None) -> RayCluster:
     return RayCluster(address, processes)
 
 
-class _StopOnSignal:
+class StopOnSignal:
     """Remembers that the user wants to stop, and says so; a second Ctrl-C ends at once."""
 
     def __init__(self, display: Display) -> None:

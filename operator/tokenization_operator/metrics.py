@@ -1,0 +1,47 @@
+"""What Prometheus is told, and whether the operator is alive."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from tokenization_worker.api.status import Phase
+
+
+class Watched(Protocol):
+    last_look_at: float
+
+    def __len__(self) -> int: ...
+
+
+class Metrics:
+    """All metrics of one operator."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._moves = Counter(
+            "tokenization_job_transitions",
+            "Changes of a job's phase or reason.",
+            ["phase", "reason"],
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            "tokenization_reconcile_failures", "Looks that ended in an error.", registry=self.registry
+        )
+        self._depth = Gauge("tokenization_queue_depth", "Jobs that wait to be looked at.", registry=self.registry)
+        self._age = Gauge(
+            "tokenization_last_reconcile_age_seconds", "Since the last look at any job.", registry=self.registry
+        )
+
+    def moved(self, before: Phase | None, after: Phase | None, reason: str | None) -> None:
+        del before
+        self._moves.labels(phase=str(after), reason=reason or "").inc()
+
+    def failed(self) -> None:
+        self._failures.inc()
+
+    def watch(self, queue: Watched) -> None:
+        self._depth.set_function(lambda: float(len(queue)))
+        self._age.set_function(lambda: time.monotonic() - queue.last_look_at)

@@ -1,0 +1,198 @@
+"""One look at one job: see, decide, write the status, do what it says, tell what has changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from tokenization_operator.cache import JOB_KIND, Cache, Key
+from tokenization_operator.children import image_of
+from tokenization_operator.cluster import Cluster, Conflict, Foreign
+from tokenization_operator.decide import Create, Decision, Delete, Kind, Point, decide
+from tokenization_operator.metrics import Metrics
+from tokenization_operator.observation import KubeRay, Object, Observation, is_owned
+from tokenization_operator.settings import Settings
+from tokenization_worker.api.checkpoint import CheckpointStatus
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.status import JobStatus, Phase
+from tokenization_worker.errors import SpecError
+
+log = logging.getLogger(__name__)
+
+PODS = "Pod"
+_MANAGERS = {
+    "argocd.argoproj.io/tracking-id": "Argo CD",
+    "argocd.argoproj.io/instance": "Argo CD",
+    "kustomize.toolkit.fluxcd.io/name": "Flux",
+    "helm.toolkit.fluxcd.io/name": "Flux",
+    "meta.helm.sh/release-name": "Helm",
+}
+_CONFLICT_S = 0.1
+
+
+class Reconciler:
+    """Looks at jobs; what it needs to know is in the cache, and what it cannot find there it asks the cluster."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        cluster: Cluster,
+        settings: Settings,
+        metrics: Metrics,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cache = cache
+        self._cluster = cluster
+        self._settings = settings
+        self._metrics = metrics
+        self._now = now
+
+    async def look(self, key: Key) -> float | None:
+        """Do what the job needs now; returns after how many seconds to look again, or None."""
+        found = self._cache.get(JOB_KIND, *key)
+        if found is None or found["metadata"].get("deletionTimestamp"):
+            return None  # what it owns goes with it
+        try:
+            seen = await self._observe(found)
+        except (SpecError, ValidationError) as error:
+            log.error("the job makes no sense to this version", extra={"job": "/".join(key), "error": str(error)})
+            return None
+        decision = decide(seen, self._settings)
+        try:
+            found = await self._write(found, seen, decision)
+            if any(isinstance(action, Create) for action in decision.actions):
+                await self._cluster.require_current(found)
+            for action in decision.actions:
+                await self._do(action, seen)
+        except Conflict:
+            return _CONFLICT_S
+        except Foreign as error:
+            await self._tell(found, "Warning", "NameTaken", f"{error} belongs to somebody else: rename it, or this job")
+            return self._settings.resync_s
+        return decision.look_again_s
+
+    async def _observe(self, found: Object) -> Observation:
+        metadata = found["metadata"]
+        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
+        job = TokenizationJob.from_object(
+            {
+                **{field: found[field] for field in ("apiVersion", "kind", "spec")},
+                "metadata": {
+                    "name": name,
+                    "namespace": namespace,
+                    "labels": metadata.get("labels") or {},
+                },
+            }
+        )
+        status = JobStatus.model_validate(found.get("status") or {})
+        key = (namespace, name)
+        run = status.run
+        mine = {
+            kind: [child for child in self._cache.children(key, kind) if is_owned(child, uid)]
+            for kind in (Kind.CHECKPOINT, Kind.PLAN_JOB, Kind.RAY_JOB)
+        }
+        checkpoint = next((c for c in mine[Kind.CHECKPOINT] if run and c["metadata"]["name"] == run.checkpoint), None)
+        plan_job = next((c for c in mine[Kind.PLAN_JOB] if run and c["metadata"]["name"] == run.plan_job), None)
+        ray_job = self._ray_job(mine[Kind.RAY_JOB], status)
+        reports = CheckpointStatus.model_validate((checkpoint or {}).get("status") or {})
+        seen = Observation(
+            job=job,
+            uid=uid,
+            generation=metadata["generation"],
+            status=status,
+            now=self._now(),
+            checkpoint=checkpoint,
+            plan_job=plan_job,
+            ray_job=ray_job,
+            pods=self._pods(key, plan_job, ray_job),
+            managed_by=_manager(metadata),
+            reports=reports,
+        )
+        return await self._ask(seen)
+
+    def _ray_job(self, found: list[Object], status: JobStatus) -> Object | None:
+        """That of the attempt; else any other one, which has to go first."""
+        number = status.attempt.number if status.attempt else 0
+        suffix = f"-r{status.run.number}-a{number}" if status.run else ""
+        return next((c for c in found if c["metadata"]["name"].endswith(suffix)), found[0] if found else None)
+
+    def _pods(self, key: Key, plan_job: Object | None, ray_job: Object | None) -> tuple[Object, ...]:
+        """Of the children that are there now."""
+        wanted = {child["metadata"]["name"] for child in (plan_job, ray_job) if child is not None}
+        if ray_job is not None and (cluster := (ray_job.get("status") or {}).get("rayClusterName")):
+            wanted.add(cluster)
+        found = []
+        for pod in self._cache.children(key, PODS):
+            labels = pod["metadata"].get("labels") or {}
+            owners = {owner.get("name") for owner in pod["metadata"].get("ownerReferences") or ()}
+            if wanted & ({labels.get("ray.io/cluster"), labels.get("batch.kubernetes.io/job-name")} | owners):
+                found.append(pod)
+        return tuple(found)
+
+    async def _ask(self, seen: Observation) -> Observation:
+        """What no watch tells, asked only where it matters."""
+        phase, namespace = seen.status.phase, seen.job.metadata.namespace or "default"
+        if phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.RUNNING):
+            return seen
+        child = seen.ray_job or seen.plan_job
+        if child is None:
+            account = image_of(seen.job, self._settings, None).service_account
+            kuberay = KubeRay.THERE
+            if seen.status.plan is not None:
+                kuberay = await self._cluster.kuberay(namespace)
+            there = await self._cluster.has_service_account(namespace, account)
+            return replace(seen, has_service_account=there, kuberay=kuberay)
+        if seen.pods:
+            return seen
+        names = [child["metadata"]["name"]]
+        if cluster := (child.get("status") or {}).get("rayClusterName"):
+            names.append(cluster)
+        return replace(seen, warnings=await self._cluster.warnings(namespace, tuple(names)))
+
+    async def _write(self, found: Object, seen: Observation, decision: Decision) -> Object:
+        """Write the status if it has changed, and tell the change."""
+        status = decision.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if status == (found.get("status") or {}):
+            return found
+        found = await self._cluster.write_status(found, status)
+        self._cache.put(JOB_KIND, found)
+        before, after = seen.status, decision.status
+        if (before.phase, before.reason) != (after.phase, after.reason):
+            log.info(
+                "%s: %s",
+                after.reason,
+                after.message,
+                extra={
+                    "job": f"{seen.job.metadata.namespace}/{seen.job.metadata.name}",
+                    "run": after.run.number if after.run else 0,
+                    "attempt": after.attempt.number if after.attempt else 0,
+                    "phase": str(after.phase),
+                },
+            )
+            self._metrics.moved(before.phase, after.phase, after.reason)
+            kind = "Warning" if after.phase in (Phase.FAILED, Phase.RETRYING) else "Normal"
+            await self._tell(found, kind, after.reason or str(after.phase), after.message or "")
+        return found
+
+    async def _do(self, action: Create | Point | Delete, seen: Observation) -> None:
+        match action:
+            case Create():
+                made = await self._cluster.create(action, seen.uid)
+                self._cache.put(action.kind, made)
+            case Point():
+                self._cache.put(Kind.CHECKPOINT, await self._cluster.point(action, seen.uid))
+            case Delete():
+                await self._cluster.delete(action, seen.job.metadata.namespace or "default")
+
+    async def _tell(self, found: Object, kind: str, reason: str, message: str) -> None:
+        await self._cluster.post_event(found, kind, reason, message)
+
+
+def _manager(metadata: dict[str, Any]) -> str:
+    marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    return next((who for mark, who in _MANAGERS.items() if mark in marks), "")

@@ -1,0 +1,177 @@
+"""An API server in memory: versions, conflicts, owners, and watches whose news may come late.
+
+What a real one does to the objects of this project and no more; that the operator agrees with a real one is shown by
+the tests on the test bed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from tokenization_operator.cache import JOB_KIND, Cache, Key, job_of
+from tokenization_operator.cluster import Conflict, Foreign
+from tokenization_operator.decide import Create, Delete, Kind, Point
+from tokenization_operator.merge import merge_patch
+from tokenization_operator.observation import KubeRay, Object
+
+NAMESPACE = "team"
+
+
+def apply_patch(target: dict[str, Any], patch: dict[str, Any]) -> None:
+    """RFC 7386, in place."""
+    for name, value in patch.items():
+        if value is None:
+            target.pop(name, None)
+        elif isinstance(value, dict):
+            if not isinstance(target.get(name), dict):
+                target[name] = {}
+            apply_patch(target[name], value)
+        else:
+            target[name] = value
+
+
+@dataclass
+class FakeApi:
+    """Objects of one namespace. `made`: every (kind, name) that was ever created, in order."""
+
+    objects: dict[tuple[str, str], Object] = field(default_factory=dict)
+    made: list[tuple[str, str]] = field(default_factory=list)
+    events: list[tuple[str, str]] = field(default_factory=list)
+    news: deque[tuple[str, str, Object]] = field(default_factory=deque)
+    kuberay: KubeRay = KubeRay.THERE
+    accounts: set[str] = field(default_factory=lambda: {"tokenization-worker"})
+    calls: int = 0
+    _versions: Any = field(default_factory=lambda: count(1))
+    _uids: Any = field(default_factory=lambda: count(1))
+
+    def create(self, kind: str, body: Object) -> Object:
+        name = body["metadata"]["name"]
+        if (kind, name) in self.objects:
+            raise KeyError(name)
+        made = copy.deepcopy(body)
+        made["metadata"] |= {"namespace": NAMESPACE, "uid": f"uid-{next(self._uids)}", "generation": 1}
+        self.made.append((kind, name))
+        return self._store(kind, made)
+
+    def edit(self, kind: str, name: str, patch: dict[str, Any], *, is_status: bool = False) -> Object:
+        """Merge a patch; a change of the spec counts the generation up."""
+        item = copy.deepcopy(self.objects[kind, name])
+        before = copy.deepcopy(item.get("spec"))
+        apply_patch(item, {"status": patch} if is_status else patch)
+        if item.get("spec") != before:
+            item["metadata"]["generation"] += 1
+        return self._store(kind, item)
+
+    def remove(self, kind: str, name: str) -> None:
+        """Delete, and with it what it owns."""
+        gone = self.objects.pop((kind, name), None)
+        if gone is None:
+            return
+        self.news.append(("DELETED", kind, gone))
+        uid = gone["metadata"]["uid"]
+        for other, item in list(self.objects.items()):
+            if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences") or ()):
+                self.remove(*other)
+
+    def _store(self, kind: str, item: Object) -> Object:
+        item["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.objects[kind, item["metadata"]["name"]] = item
+        self.news.append(("MODIFIED", kind, copy.deepcopy(item)))
+        return copy.deepcopy(item)
+
+    def of(self, kind: str) -> list[Object]:
+        return [item for (found, _), item in self.objects.items() if found == kind]
+
+
+class FakeCluster:
+    """What `Cluster` is to the reconciler, on a `FakeApi`. `dies_before`: calls until the operator is killed."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api = api
+        self.dies_before: int | None = None
+        self.dies_before_making = ""
+
+    async def _call(self) -> None:
+        await asyncio.sleep(0)  # somebody else may come between
+        self.api.calls += 1
+        if self.dies_before is not None:
+            if not self.dies_before:
+                raise Killed
+            self.dies_before -= 1
+
+    async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
+        await self._call()
+        name = job["metadata"]["name"]
+        there = self.api.objects.get((JOB_KIND, name))
+        seen = job["metadata"]
+        if there is None or there["metadata"]["resourceVersion"] != seen["resourceVersion"]:
+            raise Conflict
+        return self.api.edit(JOB_KIND, name, merge_patch(job.get("status") or {}, status), is_status=True)
+
+    async def require_current(self, job: Object) -> None:
+        await self._call()
+        there = self.api.objects.get((JOB_KIND, job["metadata"]["name"]))
+        if there is None or there["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]:
+            raise Conflict
+
+    async def create(self, wanted: Create, uid: str) -> Object:
+        await self._call()
+        name = wanted.body["metadata"]["name"]
+        if wanted.kind == self.dies_before_making:
+            raise Killed
+        there = self.api.objects.get((wanted.kind, name))
+        if there is None:
+            return self.api.create(wanted.kind, wanted.body)
+        if not any(owner["uid"] == uid for owner in there["metadata"].get("ownerReferences") or ()):
+            raise Foreign(name)
+        return copy.deepcopy(there)
+
+    async def point(self, wanted: Point, uid: str) -> Object:
+        found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
+        changes = merge_patch({n: found["spec"][n] for n in wanted.fields if n in found["spec"]}, wanted.fields)
+        if not changes:
+            return found
+        await self._call()
+        return self.api.edit(Kind.CHECKPOINT, found["metadata"]["name"], {"spec": changes})
+
+    async def delete(self, wanted: Delete, namespace: str) -> None:
+        await self._call()
+        there = self.api.objects.get((wanted.kind, wanted.name))
+        if there is not None and there["metadata"]["uid"] == wanted.uid:
+            self.api.remove(wanted.kind, wanted.name)
+
+    async def has_service_account(self, namespace: str, name: str) -> bool:
+        await self._call()
+        return name in self.api.accounts
+
+    async def kuberay(self, namespace: str) -> KubeRay:
+        return self.api.kuberay
+
+    async def warnings(self, namespace: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        await self._call()
+        return ()
+
+    async def post_event(self, job: Object, kind: str, reason: str, message: str) -> None:
+        await self._call()
+        self.api.events.append((reason, message))
+
+
+class Killed(BaseException):
+    """The operator's process is gone."""
+
+
+def deliver(api: FakeApi, cache: Cache, most: int | None = None) -> set[Key]:
+    """Give the oldest news to a cache; the jobs that they are about."""
+    keys: set[Key] = set()
+    for _ in range(len(api.news) if most is None else min(most, len(api.news))):
+        what, kind, item = api.news.popleft()
+        (cache.drop if what == "DELETED" else cache.put)(kind, item)
+        key = (NAMESPACE, item["metadata"]["name"]) if kind == JOB_KIND else job_of(item)
+        if key is not None:
+            keys.add(key)
+    return keys

@@ -1,0 +1,184 @@
+"""One job on an API server in memory, with the parts of the cluster that a test plays: plan Pod, KubeRay, driver."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fake_api import NAMESPACE, FakeApi, FakeCluster, deliver
+
+from tokenization_operator.cache import JOB_KIND, Cache
+from tokenization_operator.decide import Kind
+from tokenization_operator.metrics import Metrics
+from tokenization_operator.reconciler import Reconciler
+from tokenization_operator.settings import Settings
+from tokenization_operator.times import time_text
+from tokenization_worker.api.job import API_VERSION
+
+NAME = "demo"
+SETTINGS = Settings(image="worker:1", ray_version="2.60.0")
+
+
+class Story:
+    """Time stands still but for `pass_time`."""
+
+    def __init__(self, spec: dict[str, Any] | None = None, settings: Settings = SETTINGS) -> None:
+        self.api = FakeApi()
+        self.cluster = FakeCluster(self.api)
+        self.cache = Cache()
+        self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
+        self._settings = settings
+        self.restart()
+        self.api.create(JOB_KIND, manifest(spec or {}))
+        self.settle()
+
+    def restart(self) -> None:
+        """Another process of the operator, which knows nothing."""
+        self.cluster = FakeCluster(self.api)
+        self.cache = Cache()
+        self.reconciler = Reconciler(self.cache, self.cluster, self._settings, Metrics(), lambda: self.now)
+        self.api.news.clear()
+        for (kind, _), item in self.api.objects.items():
+            self.cache.put(kind, item)
+
+    def dies_before(self, kind: str) -> None:
+        """The operator is killed when it is about to make such a child."""
+        self.cluster.dies_before_making = kind
+
+    def another_operator(self) -> Sleeper:
+        """One that has seen all that there is now, and hears nothing any more."""
+        cache = Cache()
+        for (kind, _), item in self.api.objects.items():
+            cache.put(kind, copy.deepcopy(item))
+        return Sleeper(Reconciler(cache, FakeCluster(self.api), self._settings, Metrics(), lambda: self.now))
+
+    def look(self) -> float | None:
+        deliver(self.api, self.cache)
+        return asyncio.run(self.reconciler.look((NAMESPACE, NAME)))
+
+    def settle(self, most: int = 20) -> None:
+        """Look until nothing changes any more."""
+        for _ in range(most):
+            before = self.api.calls, len(self.api.made)
+            again_s = self.look()
+            quiet = len(self.api.made) == before[1] and not self.api.news
+            if quiet and (again_s is None or again_s > 0.2):
+                return
+        raise AssertionError(f"never quiet: {self.status}")
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.settle()
+
+    @property
+    def job(self) -> dict[str, Any]:
+        return self.api.objects[JOB_KIND, NAME]
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.job.get("status") or {}
+        return found
+
+    @property
+    def where(self) -> tuple[str, str]:
+        return self.status["phase"], self.status["reason"]
+
+    def names(self, kind: str) -> list[str]:
+        return [item["metadata"]["name"] for item in self.api.of(kind)]
+
+    def made(self, kind: str) -> list[str]:
+        return [name for found, name in self.api.made if found == kind]
+
+    def edit(self, **spec: Any) -> None:
+        self.api.edit(JOB_KIND, NAME, {"spec": spec})
+        self.settle()
+
+    # The plan Pod
+
+    def report(self, **parts: Any) -> None:
+        """Patch the status of the run's checkpoint."""
+        self.api.edit(Kind.CHECKPOINT, self.status["run"]["checkpoint"], parts, is_status=True)
+        self.settle()
+
+    def plan(self, **more: Any) -> None:
+        """The plan Pod ends well."""
+        self.report(plan={"planId": "p", "dataKey": "d", "files": 3, "bytes": 99, "ranges": 4} | more)
+
+    def plan_fails(self, code: int, reason: str) -> None:
+        job = self.status["run"]["planJob"]
+        self.report(plan={"failure": failure(0, code, reason) | {"pod": f"{job}-x7x7x"}})
+
+    # KubeRay
+
+    def ray(self, **status: Any) -> None:
+        """What KubeRay says of the attempt's RayJob."""
+        [name] = self.names(Kind.RAY_JOB)
+        self.api.edit(Kind.RAY_JOB, name, {"rayClusterName": f"{name}-abcde"} | status, is_status=True)
+        self.settle()
+
+    def run(self, done: int = 1) -> None:
+        """The driver works."""
+        self.ray(jobDeploymentStatus="Running", jobStatus="RUNNING")
+        self.progress(done)
+
+    def progress(self, done: int) -> None:
+        number = self.status["attempt"]["number"]
+        self.report(
+            progress={
+                "attempt": number,
+                "rangesTotal": 4,
+                "rangesCompleted": done,
+                "percent": 25 * done,
+                "tokens": done * 1000,
+                "lastRangeTime": time_text(self.now),
+            }
+        )
+
+    def driver_fails(self, code: int, reason: str) -> None:
+        number = self.status["attempt"]["number"]
+        self.report(progress={"attempt": number, "failure": failure(number, code, reason)})
+        self.ray(jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", endTime=time_text(self.now))
+
+    def commit(self, **changes: Any) -> None:
+        run = self.status["run"]
+        proof = {
+            "jobUid": self.job["metadata"]["uid"],
+            "run": run["number"],
+            "runKey": run["runKey"],
+            "indexUri": "gs://tokens/demo/index.json",
+            "indexDigest": "0" * 64,
+            "documents": 10,
+            "tokens": 4000,
+        }
+        self.report(committed=proof | changes)
+
+
+@dataclass(frozen=True)
+class Sleeper:
+    """An operator whose watches bring nothing."""
+
+    reconciler: Reconciler
+
+    def look(self) -> None:
+        asyncio.run(self.reconciler.look((NAMESPACE, NAME)))
+
+
+def failure(attempt: int, code: int, reason: str) -> dict[str, Any]:
+    return {"attempt": attempt, "exitCode": code, "reason": reason, "message": f"{reason} happened", "nextStep": "mend"}
+
+
+def manifest(spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": JOB_KIND,
+        "metadata": {"name": NAME},
+        "spec": {
+            "source": {"uris": ["gs://corpus/*.parquet"]},
+            "tokenizer": {"name": "gpt2"},
+            "output": {"uri": "gs://tokens/demo"},
+            **spec,
+        },
+    }

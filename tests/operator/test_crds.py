@@ -1,0 +1,173 @@
+"""The kinds on a real API server: what it refuses, in which words, and what may change when."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec
+from api_tables import ACCEPTED, MISTAKES
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from operators import PLURAL
+
+pytestmark = pytest.mark.testbed
+
+KINDS = "tokenizationjobs"
+PYTHON_ONLY: dict[str, str] = {}
+"""Mistakes that the API server cannot see, and why."""
+
+
+class Server:
+    """The jobs of a namespace, as a strict client sends them."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self._custom: Any = client.CustomObjectsApi(api)
+        self._namespace = namespace
+
+    def create(self, manifest: Manifest, **how: str) -> Manifest:
+        body = {name: value for name, value in manifest.items() if value is not None}
+        made: Manifest = self._custom.create_namespaced_custom_object(
+            *PLURAL, self._namespace, KINDS, body, **{"field_validation": "Strict", "dry_run": "All"} | how
+        )
+        return made
+
+    def keep(self, manifest: Manifest) -> Manifest:
+        made: Manifest = self._custom.create_namespaced_custom_object(*PLURAL, self._namespace, KINDS, manifest)
+        return made
+
+    def replace(self, manifest: Manifest) -> Manifest:
+        name = manifest["metadata"]["name"]
+        made: Manifest = self._custom.replace_namespaced_custom_object(
+            *PLURAL, self._namespace, KINDS, name, manifest, field_validation="Strict"
+        )
+        return made
+
+    def report(self, name: str, status: Manifest) -> Manifest:
+        made: Manifest = self._custom.patch_namespaced_custom_object_status(
+            *PLURAL, self._namespace, KINDS, name, {"status": status}, _content_type="application/merge-patch+json"
+        )
+        return made
+
+
+@pytest.fixture
+def server(api: client.ApiClient, namespace: str) -> Server:
+    return Server(api, namespace)
+
+
+@pytest.fixture(scope="module")
+def quick_server(api: client.ApiClient) -> Server:
+    """For what is tried and never kept."""
+    return Server(api, "default")
+
+
+@pytest.mark.parametrize("name", [name for name in MISTAKES if name not in PYTHON_ONLY])
+def test_a_mistake_is_refused(quick_server: Server, name: str) -> None:
+    with pytest.raises(ApiException) as caught:
+        quick_server.create(with_spec(MISTAKES[name].patch))
+    assert caught.value.status in (400, 422), caught.value.body
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_a_right_manifest_is_accepted(quick_server: Server, name: str) -> None:
+    quick_server.create(with_spec(ACCEPTED[name]))
+
+
+def test_what_is_left_out_gets_its_default(quick_server: Server) -> None:
+    made = quick_server.create(MINIMAL)["spec"]
+    expected = with_spec({})["spec"]
+    for name, value in DEFAULTS.items():
+        expected[name] = value | expected.get(name, {}) if isinstance(value, dict) else expected.get(name, value)
+    assert made == expected
+
+
+# Transitions
+
+BASE = with_spec({"rerunToken": "1"})
+PLANNED: Manifest = {"phase": "Running", "plan": {"files": 1}}
+FIXED: dict[str, Manifest] = {
+    "source": {"source": {"uris": ["gs://corpus/other/*.parquet"]}},
+    "text field": {"source": {"textField": "content"}},
+    "documents": {"documents": {"maxBytes": "1Mi"}},
+    "tokenizer": {"tokenizer": {"name": "gpt2"}},
+    "delimiter": {"tokenizer": {"delimiter": {"position": "After"}}},
+    "shards": {"output": {"shards": {"tokens": 5}}},
+    "place": {"output": {"uri": "gs://tokens/other"}},
+    "splits": {"output": {"splits": [{"name": "val", "shards": 1}, {"name": "train"}]}},
+}
+FREE: dict[str, Manifest] = {
+    "limits": {"maxQuarantined": "5%", "maxCorruptFiles": 3},
+    "workers": {"workers": {"replicas": 9}},
+    "image": {"image": "other:1"},
+    "suspend": {"suspend": True},
+    "a default written out": {"source": {"format": "Auto"}, "documents": {"maxBytes": "64Mi"}},
+    "a token": {"rerunToken": "2"},
+    "no token": {"rerunToken": None},
+}
+
+
+@pytest.fixture
+def planned(server: Server) -> Manifest:
+    server.keep(BASE)
+    return server.report(BASE["metadata"]["name"], PLANNED)
+
+
+def changed(there: Manifest, patch: Manifest) -> Manifest:
+    merged = with_spec(patch, there)
+    merged["spec"] = {name: value for name, value in merged["spec"].items() if value is not None}
+    return merged
+
+
+@pytest.mark.parametrize("patch", FIXED.values(), ids=FIXED)
+def test_data_of_a_planned_job_is_fixed(server: Server, planned: Manifest, patch: Manifest) -> None:
+    with pytest.raises(ApiException) as caught:
+        server.replace(changed(planned, patch))
+    assert caught.value.status == 422
+    assert "change only together with a new rerunToken" in caught.value.body
+
+
+@pytest.mark.parametrize("patch", FIXED.values(), ids=FIXED)
+def test_data_of_a_job_without_a_plan_may_be_corrected(server: Server, patch: Manifest) -> None:
+    there = server.keep(BASE)
+    server.replace(changed(there, patch))
+
+
+@pytest.mark.parametrize("patch", FREE.values(), ids=FREE)
+def test_how_a_planned_job_runs_may_change(server: Server, planned: Manifest, patch: Manifest) -> None:
+    server.replace(changed(planned, patch))
+
+
+@pytest.mark.parametrize("patch", FIXED.values(), ids=FIXED)
+def test_with_a_new_token_and_a_new_place_data_may_change(server: Server, planned: Manifest, patch: Manifest) -> None:
+    new = changed(changed(planned, patch), {"rerunToken": "2", "output": {"uri": "gs://tokens/new"}})
+    server.replace(new)
+
+
+@pytest.mark.parametrize("patch", [p for n, p in FIXED.items() if n != "place"], ids=[n for n in FIXED if n != "place"])
+def test_a_new_token_alone_is_not_enough(server: Server, planned: Manifest, patch: Manifest) -> None:
+    with pytest.raises(ApiException, match="422"):
+        server.replace(changed(changed(planned, patch), {"rerunToken": "2"}))
+
+
+@pytest.mark.parametrize("patch", [p for n, p in FIXED.items() if n != "place"], ids=[n for n in FIXED if n != "place"])
+def test_a_place_that_holds_the_token_is_new_with_it(server: Server, patch: Manifest) -> None:
+    base = with_spec({"rerunToken": "1", "output": {"uri": "gs://tokens/{rerunToken}"}})
+    server.keep(base)
+    there = server.report(base["metadata"]["name"], PLANNED)
+    with pytest.raises(ApiException, match="422"):
+        server.replace(changed(there, patch))
+    server.replace(changed(changed(there, patch), {"rerunToken": "2"}))
+
+
+def test_a_status_moves_no_generation_and_is_no_users(server: Server, planned: Manifest) -> None:
+    assert planned["metadata"]["generation"] == 1
+    mine = copy.deepcopy(planned)
+    mine["status"] = {"phase": "Succeeded"}
+    assert server.replace(mine)["status"]["phase"] == "Running"
+
+
+def test_kubectls_columns_are_there(api: client.ApiClient) -> None:
+    crd = client.ApiextensionsV1Api(api).read_custom_resource_definition("tokenizationjobs.tokenization.dev")
+    columns = [column.name for column in crd.spec.versions[0].additional_printer_columns]
+    assert columns == ["Phase", "Progress", "Rate", "ETA", "Workers", "Attempt", "Reason", "Output", "Age"]

@@ -1,0 +1,151 @@
+"""The TokenizationCheckpoint of a run, by which its Pods learn what to do and tell how far they are.
+
+The worker's only Kubernetes client. Plan Pod and driver write parts of the status that do not overlap, so merge
+patches cannot collide; success alone is written over exactly what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import urllib3
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config.config_exception import ConfigException
+from pydantic import ValidationError
+
+from tokenization_worker.api.checkpoint import CheckpointPlan, CheckpointProgress, Committed, TokenizationCheckpoint
+from tokenization_worker.api.job import API_GROUP, API_VERSION
+from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.storage.retry import Retry
+
+T = TypeVar("T")
+
+PLURAL = "tokenizationcheckpoints"
+_VERSION = API_VERSION.partition("/")[2]
+_TIMEOUTS_S = (5.0, 20.0)
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+START = Retry(limit_s=300.0, first_s=0.5, most_s=15.0)
+"""At the start nothing can be done without the checkpoint: the API server may be away for some minutes."""
+
+REPORT = Retry(limit_s=10.0, first_s=0.5, most_s=5.0)
+"""A report on the way; the next one says more."""
+
+END = Retry(limit_s=600.0, first_s=0.5, most_s=30.0)
+"""The last word. The dataset is there without it, but the job would not end."""
+
+
+class CheckpointClient:
+    """One checkpoint, in the namespace of this Pod, or, outside of a cluster, in that of the current context."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            config.load_config()
+        except ConfigException as error:
+            raise SpecError(
+                "NotInCluster",
+                f"checkpoint {name}: neither in a Pod nor with a kubeconfig: {error}",
+                next_step="use tokjob run outside of a cluster",
+            ) from error
+        self.name = name
+        self._namespace = _current_namespace()
+        self._api: Any = client.CustomObjectsApi()
+
+    def read(self, retry: Retry = START) -> TokenizationCheckpoint:
+        """The checkpoint as it is now. Raises `SpecError` for one that is not there or makes no sense."""
+        found = self._call(retry, lambda: self._api.get_namespaced_custom_object(*self._place(), **_TIMED))
+        try:
+            return TokenizationCheckpoint.model_validate(found)
+        except ValidationError as error:
+            raise SpecError(
+                "SpecInvalid",
+                f"checkpoint {self._namespace}/{self.name} is not what this version reads: {error}",
+                next_step="use a worker image of the same version as the operator",
+            ) from error
+
+    def report_plan(self, plan: CheckpointPlan) -> None:
+        """Write what the plan Pod has found."""
+        self._patch(END, {"plan": _plain(plan)})
+
+    def report_progress(self, progress: CheckpointProgress, *, is_last: bool = False) -> None:
+        """Write how far the driver is; `is_last`: worth waiting for."""
+        self._patch(END if is_last else REPORT, {"progress": _plain(progress)})
+
+    def commit(self, committed: Committed) -> None:
+        """Write that the dataset is there; over the very status that was read, so that nothing is overlooked."""
+
+        def attempt() -> None:
+            version = self._api.get_namespaced_custom_object(*self._place(), **_TIMED)["metadata"]["resourceVersion"]
+            self._send({"metadata": {"resourceVersion": version}, "status": {"committed": _plain(committed)}})
+
+        self._call(END, attempt)
+
+    def _patch(self, retry: Retry, part: dict[str, Any]) -> None:
+        self._call(retry, lambda: self._send({"status": part}))
+
+    def _send(self, body: dict[str, Any]) -> None:
+        self._api.patch_namespaced_custom_object_status(*self._place(), body, **_TIMED)
+
+    def _place(self) -> tuple[str, str, str, str, str]:
+        return API_GROUP, _VERSION, self._namespace, PLURAL, self.name
+
+    def _call(self, retry: Retry, call: Callable[[], T]) -> T:
+        try:
+            return retry.call(call, _wait_of)
+        except ApiException as error:
+            raise self._failed(error) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise TemporaryError(
+                "ApiServerAway",
+                f"checkpoint {self._namespace}/{self.name}: the API server does not answer: {error}",
+                next_step="what is done is kept; the next attempt goes on from there",
+            ) from error
+
+    def _failed(self, error: ApiException) -> Exception:
+        where = f"checkpoint {self._namespace}/{self.name}"
+        words = f"{error.status} {error.reason}"
+        if error.status == 404:
+            return SpecError("CheckpointMissing", f"{where} does not exist", next_step="its job was deleted: nothing")
+        if error.status in (401, 403):
+            return TemporaryError(
+                "NamespaceNotPrepared",
+                f"{where}: the API server does not let this Pod read or report: {words}",
+                next_step="give its ServiceAccount the role of workers: tokjob namespace-manifest prints the binding",
+            )
+        return TemporaryError(
+            "ApiServerAway", f"{where}: {words}", next_step="what is done is kept; the next attempt goes on from there"
+        )
+
+
+_TIMED: dict[str, Any] = {"_request_timeout": _TIMEOUTS_S}
+_REFUSED_S = 60.0
+
+
+def _wait_of(error: Exception) -> float | None:
+    """None for what does not pass. A first 403 does: the operator may be about to name this Pod as the writer."""
+    if isinstance(error, urllib3.exceptions.HTTPError):
+        return 0.0
+    if not isinstance(error, ApiException):
+        return None
+    if error.status in (403, 409, 429) or error.status == 0 or error.status >= 500:
+        after = (error.headers or {}).get("Retry-After", "")
+        return float(after) if after.isdecimal() else 0.0
+    return None
+
+
+def _plain(part: CheckpointPlan | CheckpointProgress | Committed) -> dict[str, Any]:
+    """With nulls: a merge patch leaves alone what is not named."""
+    return part.model_dump(mode="json", by_alias=True)
+
+
+def _current_namespace() -> str:
+    if _OWN_NAMESPACE.exists():
+        return _OWN_NAMESPACE.read_text(encoding="ascii").strip()
+    try:
+        _, current = config.list_kube_config_contexts()
+    except ConfigException:
+        return "default"
+    return str((current.get("context") or {}).get("namespace") or "default")

@@ -1,0 +1,33 @@
+"""What `plan --checkpoint` and `drive` report of a dataset that is there."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from tokenization_worker import layout
+from tokenization_worker.api.checkpoint import Committed, RunSpec
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.events import Finished
+from tokenization_worker.index import require_index
+from tokenization_worker.progress_report import time_text
+from tokenization_worker.storage.open import open_store
+
+CHECKPOINT_VARIABLE = "TOKENIZATION_CHECKPOINT"
+
+
+def committed_report(run: RunSpec, job: TokenizationJob, finished: Finished) -> Committed:
+    """The proof that the index of this run is there."""
+    store = open_store(resolve_data(job).output.uri)
+    return Committed(
+        job_uid=run.job_uid,
+        run=run.number,
+        run_key=run.run_key,
+        data_key=require_index(store)["dataKey"],
+        index_uri=f"{store.uri}/{layout.INDEX}",
+        index_digest=sha256(store.read(layout.INDEX)).hexdigest(),
+        documents=finished.documents_written,
+        tokens=finished.tokens,
+        time=time_text(datetime.now(UTC)),
+    )

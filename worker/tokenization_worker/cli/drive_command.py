@@ -1,0 +1,64 @@
+"""`tokjob drive`: the driver of a run on Kubernetes. What it is to do, and how far it is, stands in a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from tokenization_worker.checkpoint_client import CheckpointClient
+from tokenization_worker.cli.checkpoint_words import CHECKPOINT_VARIABLE, committed_report
+from tokenization_worker.cli.progress import PlainDisplay
+from tokenization_worker.cli.run_command import StopOnSignal, ray_cluster
+from tokenization_worker.errors import SpecError
+from tokenization_worker.events import Event, Warned
+from tokenization_worker.reporter import Reporter
+from tokenization_worker.run import Options, run_job
+from tokenization_worker.work import Stopped
+
+
+def main(arguments: list[str]) -> int:
+    """Run what a checkpoint says on the Ray cluster of this Pod, to its index; 0 when that is reported."""
+    parser = argparse.ArgumentParser(
+        prog="tokjob drive",
+        description="Run what a TokenizationCheckpoint says on the Ray cluster of this machine, and report progress "
+        "there. The operator starts this; a person uses tokjob run.",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        default=os.environ.get(CHECKPOINT_VARIABLE),
+        metavar="NAME",
+        help=f"the checkpoint, in the namespace of this Pod (default: ${CHECKPOINT_VARIABLE})",
+    )
+    parser.add_argument("--ray-address", metavar="HOST:PORT", help="the Ray cluster to use")
+    options = parser.parse_args(arguments)
+    if not options.checkpoint:
+        raise SpecError("SpecInvalid", "no checkpoint is named", next_step="use tokjob run; the operator sets it")
+    client = CheckpointClient(options.checkpoint)
+    checkpoint = client.read()
+    attempt = checkpoint.spec.attempt
+    number = 0 if attempt is None else attempt.number
+    job = checkpoint.to_job()
+    display = PlainDisplay()
+    stop = StopOnSignal(display)
+    with Reporter(client, number, lambda words: display(Warned(words))) as reporter:
+
+        def watch(event: Event) -> None:
+            display(event)
+            reporter(event)
+
+        try:
+            with ray_cluster(options.ray_address, None) as cluster:
+                how = Options(count_processes=cluster.count_slots)
+                finished = run_job(job, options=how, executor=cluster.start, on_progress=watch, should_stop=stop)
+        except Stopped:
+            print("tokjob: stopped; what is done is kept", file=sys.stderr)
+            return stop.exit_code
+        except Exception as error:
+            reporter.fail(error)
+            raise
+        progress = reporter.finish()
+    client.report_progress(progress, is_last=True)
+    client.commit(committed_report(checkpoint.spec.run, job, finished))
+    display(finished)
+    return 0

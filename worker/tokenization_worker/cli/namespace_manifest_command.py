@@ -1,0 +1,65 @@
+"""`tokjob namespace-manifest`: what a namespace needs before jobs can run in it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import yaml
+
+from tokenization_worker.api.job import API_GROUP
+
+ACCOUNT = "tokenization-worker"
+
+
+def main(arguments: list[str]) -> int:
+    """Print the objects as YAML."""
+    parser = argparse.ArgumentParser(
+        prog="tokjob namespace-manifest",
+        description="Print what a namespace needs before TokenizationJobs can run in it: the ServiceAccount of their "
+        "Pods, and its right to report. For kubectl apply -f -",
+    )
+    parser.add_argument("namespace", help="it must exist")
+    parser.add_argument("--service-account", default=ACCOUNT, metavar="NAME", help=f"({ACCOUNT})")
+    parser.add_argument(
+        "--annotation",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of the ServiceAccount, such as iam.gke.io/gcp-service-account=NAME@PROJECT.iam.gserviceaccount.com",
+    )
+    options = parser.parse_args(arguments)
+    annotations = dict(text.partition("=")[::2] for text in options.annotation)
+    objects = namespace_objects(options.namespace, options.service_account, annotations)
+    print(yaml.safe_dump_all(objects, sort_keys=False), end="")
+    return 0
+
+
+def namespace_objects(namespace: str, account: str, annotations: dict[str, str]) -> list[dict[str, Any]]:
+    """ServiceAccount, Role and RoleBinding of the Pods of jobs."""
+    metadata = {"name": account, "namespace": namespace}
+    group = "rbac.authorization.k8s.io"
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {**metadata, **({"annotations": annotations} if annotations else {})},
+            "automountServiceAccountToken": False,
+        },
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "Role",
+            "metadata": metadata,
+            "rules": [
+                {"apiGroups": [API_GROUP], "resources": ["tokenizationcheckpoints"], "verbs": ["get"]},
+                {"apiGroups": [API_GROUP], "resources": ["tokenizationcheckpoints/status"], "verbs": ["patch"]},
+            ],
+        },
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": account},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+        },
+    ]

@@ -1,0 +1,81 @@
+"""`tokjob plan --checkpoint`: the first Pod of a run. It writes the plan, or proves that nothing is left to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+from importlib import metadata
+
+from tokenization_worker.adoption import read_plan
+from tokenization_worker.api.checkpoint import CheckpointPlan
+from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.checkpoint_client import CheckpointClient
+from tokenization_worker.cli.checkpoint_words import committed_report
+from tokenization_worker.cli.progress import PlainDisplay
+from tokenization_worker.context import RunContext
+from tokenization_worker.events import Event, Planned
+from tokenization_worker.executors.base import Executor
+from tokenization_worker.planning import Prepared
+from tokenization_worker.reporter import failure_report
+from tokenization_worker.run import Options, run_job
+from tokenization_worker.storage.open import open_store
+
+
+class _NeedsWorkers(BaseException):
+    """There is work to do, and a plan for it; no error, so none that anybody on the way takes for one."""
+
+
+def plan_checkpoint(name: str) -> int:
+    """Plan what a checkpoint says and report it there; 0 when that is done."""
+    client = CheckpointClient(name)
+    checkpoint = client.read()
+    job, attempt = checkpoint.to_job(), checkpoint.spec.attempt
+    display = PlainDisplay()
+    planned: list[Planned] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Planned):
+            planned.append(event)
+        display(event)
+
+    how = Options(processes=attempt.slots if attempt else None)
+    report = CheckpointPlan(worker_version=metadata.version("tokenization"), ray_version=_ray_version())
+    try:
+        finished = run_job(job, options=how, executor=_refuse, on_progress=watch)
+    except _NeedsWorkers:
+        finished = None
+    except Exception as error:
+        failure = failure_report(error, 0).model_copy(
+            update={"pod": os.environ.get("HOSTNAME") or socket.gethostname()}
+        )
+        client.report_plan(report.model_copy(update={"failure": failure}))
+        raise
+    store = open_store(resolve_data(job).output.uri)
+    plan = read_plan(store)
+    changes: dict[str, object] = {"already_complete": finished is not None}
+    if plan is not None:
+        changes |= {"plan_id": plan.plan_id, "data_key": plan.data_key}
+    if planned:
+        changes |= {
+            "files": planned[0].files,
+            "bytes": planned[0].stored_bytes,
+            "ranges": planned[0].ranges,
+            "estimated_tokens": planned[0].estimated_tokens,
+            "estimated_seconds": round(planned[0].core_seconds / (attempt.slots if attempt and attempt.slots else 1)),
+        }
+    client.report_plan(report.model_copy(update=changes))
+    if finished is not None:
+        client.commit(committed_report(checkpoint.spec.run, job, finished))
+        display(finished)
+    return 0
+
+
+def _refuse(prepared: Prepared, context: RunContext) -> Executor:
+    raise _NeedsWorkers
+
+
+def _ray_version() -> str | None:
+    try:
+        return metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,115 @@
+"""Tells a checkpoint how far its run is, beside the run: nothing waits for the API server.
+
+At most one report per `INTERVAL_S`, and one per `HEARTBEAT_S` even if nothing happens, so that somebody can tell a
+slow run from a dead one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Protocol, Self
+
+from tokenization_worker.api.checkpoint import CheckpointProgress, FailureReport
+from tokenization_worker.errors import TokenizationError
+from tokenization_worker.events import Event
+from tokenization_worker.progress_report import ProgressReport, time_text
+
+INTERVAL_S = 15.0
+HEARTBEAT_S = 60.0
+
+
+class Recipient(Protocol):
+    def report_progress(self, progress: CheckpointProgress, *, is_last: bool = False) -> None:
+        """Raises `TokenizationError` where it cannot be told."""
+
+
+class Reporter:
+    """A watcher of events; leave it as a context manager. `warn` is told once when reports do not arrive."""
+
+    def __init__(self, recipient: Recipient, attempt: int, warn: Callable[[str], None]) -> None:
+        self._recipient = recipient
+        self._attempt = attempt
+        self._warn = warn
+        self._report = ProgressReport(attempt, time.monotonic, lambda: datetime.now(UTC))
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        self._ended = threading.Event()
+        self._is_away = False
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            self._report.take(event)
+        self._changed.set()
+
+    def fail(self, error: BaseException) -> None:
+        """The last report of an attempt that has failed."""
+        self._stop()
+        with self._lock:
+            progress = self._report.status()
+        progress = progress.model_copy(update={"failure": failure_report(error, self._attempt)})
+        self._recipient.report_progress(progress, is_last=True)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._changed.wait(HEARTBEAT_S)
+            self._changed.clear()
+            if self._ended.is_set():
+                return
+            self._tell()
+            self._ended.wait(INTERVAL_S)
+
+    def _tell(self) -> None:
+        with self._lock:
+            progress = self._report.status()
+        try:
+            self._recipient.report_progress(progress)
+        except TokenizationError as error:
+            if not self._is_away:
+                self._warn(f"cannot report progress; the run goes on: {error.message}")
+            self._is_away = True
+        else:
+            self._is_away = False
+
+    def _stop(self) -> None:
+        self._ended.set()
+        self._changed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def finish(self) -> CheckpointProgress:
+        """Stop; what the whole run came to."""
+        self._stop()
+        with self._lock:
+            progress = self._report.status()
+        return progress.model_copy(update={"percent": 100, "eta_seconds": 0, "stage": "Finish"})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._stop()
+
+
+def failure_report(error: BaseException, attempt: int) -> FailureReport:
+    """An error as the operator reads it; what is none of ours is a bug."""
+    now = time_text(datetime.now(UTC))
+    if isinstance(error, TokenizationError):
+        return FailureReport(
+            attempt=attempt,
+            exit_code=error.exit_code,
+            reason=error.reason,
+            message=error.message[:4096],
+            next_step=error.next_step[:4096] or None,
+            time=now,
+        )
+    return FailureReport(
+        attempt=attempt, exit_code=1, reason="Bug", message=f"{type(error).__name__}: {error}"[:4096], time=now
+    )
