@@ -46,6 +46,7 @@ class Operator:
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
         """Add all handlers to Kopf's registry."""
+        kopf.on.login(registry=registry)(_log_in)
         kopf.on.startup(registry=registry)(self._start)
         kopf.on.cleanup(registry=registry)(self._stop)
         for kind, place, labels in (
@@ -105,3 +106,8 @@ class Operator:
         self.metrics.failed()
         known = isinstance(error, TokenizationError)
         log.error("look failed: %s", error, exc_info=None if known else error, extra={"job": "/".join(key)})
+
+
+def _log_in(**known: Any) -> kopf.ConnectionInfo | None:
+    """As the client library does: in a Pod by its ServiceAccount, elsewhere by the kubeconfig."""
+    return kopf.login_via_client(**known)

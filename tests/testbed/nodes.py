@@ -76,13 +76,6 @@ def tpu_node(name: str, accelerator: str, topology: str, chips: int) -> dict[str
     return node
 
 
-NODES = (
-    cpu_node("cpu-0"),
-    *(tpu_node(f"v6e-2x2-{number}", "tpu-v6e-slice", "2x2", 4) for number in range(2)),
-    *(tpu_node(f"v5e-2x4-{number}", "tpu-v5-lite-podslice", "2x4", 8) for number in range(2)),
-)
-
-
 def role_of(pod: dict[str, Any]) -> str:
     """What a Pod is for: `plan`, `driver`, `head` or `worker`."""
     labels = pod["metadata"].get("labels") or {}
@@ -153,6 +146,13 @@ def _container(pod: dict[str, Any], spec: dict[str, Any], state: dict[str, Any],
         "restartCount": 0,
         "state": state,
     }
+
+
+NODES = (
+    cpu_node("cpu-0"),
+    *(tpu_node(f"v6e-2x2-{number}", "tpu-v6e-slice", "2x2", 4) for number in range(2)),
+    *(tpu_node(f"v5e-2x4-{number}", "tpu-v5-lite-podslice", "2x4", 8) for number in range(2)),
+)
 
 
 class Kubelet:
