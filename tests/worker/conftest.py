@@ -39,6 +39,13 @@ SLOW = (
     "test_segments",
     "test_tokenizers_probe",
     "test_ledger",
+    "test_model",
+    "test_tokenizers_engines",
+    "test_readers_packed",
+    "test_lost_workers",
+    "test_verify",
+    "test_sources_s3",
+    "test_policy",
 )
 """Modules of more than a dozen seconds. They come first, so that no core waits for one at the end."""
 
