@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from corpus import json_lines, zstd
+from forked_commands import Forked, run_forked
 from inline import inline
 from runs import TOKJOB, EventPipe, files_below, has_ranges
 
@@ -70,7 +71,10 @@ class Bench:
         return [text for texts in self.texts.values() for text in texts]
 
     def tokjob(self, *arguments: str, preexec: Callable[[], None] | None = None) -> Result:
-        """Run the installed command in `folder` to its end."""
+        """Run the installed command in `folder` to its end; `preexec` takes a new interpreter."""
+        if preexec is None:
+            done = run_forked([TOKJOB, *arguments], cwd=self.folder, timeout=TIMEOUT_S)
+            return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
         done = subprocess.run(
             [TOKJOB, *arguments],
             cwd=self.folder,
@@ -161,14 +165,15 @@ class Live:
     def __init__(self, bench: Bench, *arguments: str) -> None:
         self._events = EventPipe()
         errors, errors_writer = os.pipe()
-        self.process = subprocess.Popen(
-            [TOKJOB, "run", "--json", *arguments],
-            cwd=bench.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=self._events.writer,
-            stderr=errors_writer,
-            start_new_session=True,
-        )
+        with Path(os.devnull).open("rb") as nothing:
+            self.process = Forked(
+                [TOKJOB, "run", "--json", *arguments],
+                cwd=bench.folder,
+                stdin=nothing.fileno(),
+                stdout=self._events.writer,
+                stderr=errors_writer,
+                start_new_session=True,
+            )
         os.close(self._events.writer)
         os.close(errors_writer)
         self._errors = os.fdopen(errors)

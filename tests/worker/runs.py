@@ -9,16 +9,15 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tokenization_worker.api.job import TokenizationJob
+from forked_commands import TOKJOB, Forked, can_fork, run_forked
 
-TOKJOB = Path(sys.executable).parent / "tokjob"
+from tokenization_worker.api.job import TokenizationJob
 
 JAXFORMER: dict[str, Any] = {
     "tokenizer": {"name": "gpt-4"},
@@ -69,9 +68,12 @@ def command(job: TokenizationJob, folder: Path, *options: str) -> list[str]:
     return [str(TOKJOB), "run", str(manifest), *options]
 
 
-def run_command(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def run_command(
+    arguments: Sequence[str], *, timeout_s: float = 120, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; its output is captured."""
-    return subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = run_forked(arguments, env={**os.environ, **environment}, timeout=timeout_s)
+    return subprocess.CompletedProcess(arguments, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 _RUNNING: set[Running] = set()
@@ -93,15 +95,21 @@ class Running:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         self._alive, held = os.pipe()
-        with log.with_suffix(".out").open("wb") as out, log.with_suffix(".err").open("wb") as err:
-            self.process = subprocess.Popen(
+        env = {**os.environ, **environment}
+        begin = Forked if can_fork(arguments, env) else subprocess.Popen
+        with (
+            Path(os.devnull).open("rb") as nothing,
+            log.with_suffix(".out").open("wb") as out,
+            log.with_suffix(".err").open("wb") as err,
+        ):
+            self.process = begin(
                 arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=out if stdout is None else stdout,
-                stderr=err,
+                stdin=nothing.fileno(),
+                stdout=out.fileno() if stdout is None else stdout,
+                stderr=err.fileno(),
                 start_new_session=True,
                 pass_fds=(held,),
-                env={**os.environ, **environment},
+                env=env,
             )
         os.close(held)
         _RUNNING.add(self)

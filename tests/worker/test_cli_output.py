@@ -38,7 +38,7 @@ def test_full_output_is_a_message_and_the_same_command_goes_on(command: str, ben
         "tokjob: cannot write standard output: No space left on device",
         f"  next: start the same command again with its output elsewhere{kept}",
     ]
-    assert shell(bench, "tokjob run job.yaml").returncode == 0
+    assert bench.tokjob("run", "job.yaml").code == 0
     assert shards_of(bench.output) == byte_shards(bench.documents)
 
 

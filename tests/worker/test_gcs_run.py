@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from pathlib import Path
 
 import orjson
 import pytest
 from corpus import Corpus
 from gcs_emulator import gcs_bucket, gcs_host, gcs_uri
-from runs import TOKJOB, Held, make_job
+from runs import TOKJOB, Held, make_job, run_command
 
 from tokenization_worker import open_dataset, run_job
 from tokenization_worker.storage.open import open_store
@@ -54,10 +53,11 @@ def differing_shards(uri: str, expected: Path) -> list[str]:
 def test_a_job_from_bucket_to_bucket_gives_the_local_bytes(mixed: Corpus, gcs_uri: str, expected: Path) -> None:
     upload(mixed.folder, f"{gcs_uri}/corpus")
     output = f"{gcs_uri}/out"
-    subprocess.run(arguments(f"{gcs_uri}/corpus", output, "--processes", "2"), check=True, timeout=120)
+    done = run_command(arguments(f"{gcs_uri}/corpus", output, "--processes", "2"))
+    assert done.returncode == 0, done.stderr
     assert differing_shards(output, expected) == []
     assert [entry.path for entry in open_store(output).list("_tokenization/") if "segments" in entry.path] == []
-    verified = subprocess.run([TOKJOB, "verify", output, "--full"], capture_output=True, text=True, timeout=120)
+    verified = run_command([str(TOKJOB), "verify", output, "--full"])
     assert verified.returncode == 0, verified.stdout + verified.stderr
     tokens = open_dataset(output)["train"].tokens(SHARD_TOKENS - 10, SHARD_TOKENS + 10)
     assert tokens.tolist() == open_dataset(expected)["train"].tokens(SHARD_TOKENS - 10, SHARD_TOKENS + 10).tolist()
@@ -75,7 +75,8 @@ def test_a_run_on_a_bucket_that_was_stopped_goes_on_where_it_was(
     assert running.wait() == code, running.errors
     done_before = sum(1 for _ in open_store(output).list("_tokenization/ledger/0/ranges/"))
     assert done_before > 0
-    again = subprocess.run(command, capture_output=True, check=True, timeout=120)
+    again = run_command(command)
+    assert again.returncode == 0, again.stderr
     events_again = [orjson.loads(line) for line in again.stdout.splitlines()]
     resumed = next(event for event in events_again if event["event"] == "resumed")
     assert resumed["ranges_done"] == done_before

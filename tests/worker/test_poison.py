@@ -20,7 +20,7 @@ import pytest
 from command_line import read_table, sample_texts
 from corpus import json_lines
 from inline import inline
-from runs import TOKJOB, command, difference, leftovers, make_job, read_index
+from runs import TOKJOB, command, difference, leftovers, make_job, read_index, run_command
 
 from tokenization_worker import layout
 from tokenization_worker.context import BuildTask, TokenizeTask
@@ -66,15 +66,7 @@ class Bench:
     def _start(self, arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
         path = os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])])
         more = {"PYTHONPATH": path, "POISON_FOLDER": str(self.folder / "deaths"), **environment}
-        return subprocess.run(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-            env={**os.environ, **more},
-        )
+        return run_command(arguments, timeout_s=TIMEOUT_S, **more)
 
     def deaths(self, *, planning: bool = False) -> Counter[str]:
         """How many processes have died of each mark; those that count a sample's tokens for the plan, or the others."""
@@ -299,9 +291,7 @@ def test_verify_believes_no_index_that_leaves_out_what_it_likes(what: str, bench
     else:
         index["run"]["poison"][0]["sha256"] = "0" * 64
     (bench.output / layout.INDEX).write_text(json.dumps(index))
-    verified = subprocess.run(
-        [str(TOKJOB), "verify", str(bench.output)], capture_output=True, text=True, check=False, timeout=TIMEOUT_S
-    )
+    verified = run_command([str(TOKJOB), "verify", str(bench.output)])
     assert verified.returncode == 4
     assert {"entry gone": "TablesDisagree", "another text": "QuarantineDiffers"}[what] in verified.stdout
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from corpus import Corpus
 from hub_fake import FakeHub, hub
-from runs import TOKJOB, Held, difference, make_job, read_index
+from runs import TOKJOB, Held, difference, make_job, read_index, run_command
 from s3_server import put_s3, s3_bucket, s3_host
 
 from tokenization_worker import run_job
@@ -56,7 +56,7 @@ def arguments(verb: str, source: str, output: Path, *more: str) -> list[str]:
 
 
 def tokjob(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return run_command(command)
 
 
 def proven(output: Path) -> None:

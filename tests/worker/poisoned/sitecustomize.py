@@ -114,8 +114,15 @@ class Changed(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        engine = module.__dict__["ByteEngine"]
-        engine.encode = poisoned(engine.encode)
+        change(module)
 
 
-sys.meta_path.insert(0, Finder())
+def change(module: ModuleType) -> None:
+    engine = module.__dict__["ByteEngine"]
+    engine.encode = poisoned(engine.encode)
+
+
+if MODULE in sys.modules:  # this process is a fork of one that has imported it
+    change(sys.modules[MODULE])
+else:
+    sys.meta_path.insert(0, Finder())
