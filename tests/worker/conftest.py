@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -63,15 +63,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _leave_out_what_is_not_sampled(items: list[pytest.Item]) -> None:
-    """A table of several things' values: steps that share no factor with their numbers meet all values of each."""
+    """A table of several things' values: steps that share no factor with their numbers meet all values of each. Where
+    they cannot, `of` says of a case's parameters what kind it is: the first one of each kind is not left out."""
     seen: Counter[str] = Counter()
+    kinds: set[tuple[str, Hashable]] = set()
     for item in items:
         sampled = item.get_closest_marker("sampled")
         if sampled is not None:
+            assert isinstance(item, pytest.Function)
             table = item.nodeid.partition("[")[0]
-            if seen[table] % sampled.args[0]:
+            kind = (table, sampled.kwargs["of"](item.callspec.params) if "of" in sampled.kwargs else None)
+            if seen[table] % sampled.args[0] and kind in kinds:
                 item.add_marker(pytest.mark.exhaustive)
             seen[table] += 1
+            kinds.add(kind)
 
 
 @pytest.fixture

@@ -11,7 +11,14 @@ from typing import Any
 from ray.cluster_utils import Cluster
 
 CPUS = 2
-_NODE = {"num_cpus": CPUS, "object_store_memory": 80 << 20, "include_dashboard": False}
+_NODE = {"num_cpus": CPUS, "object_store_memory": 80 << 20}
+_HEAD = _NODE | {
+    # What costs a second of a core each, and no run needs.
+    "include_dashboard": False,
+    "include_log_monitor": False,
+    "no_monitor": True,
+    "_system_config": {"enable_worker_prestart": False, "prestart_worker_first_driver": False},
+}
 _RAYLET = "raylet"
 
 
@@ -19,7 +26,7 @@ class Nodes:
     """Nodes of two CPUs each; the first is the head, which may have none."""
 
     def __init__(self, count: int, head_cpus: int = CPUS) -> None:
-        self._cluster = Cluster(initialize_head=True, head_node_args={**_NODE, "num_cpus": head_cpus})
+        self._cluster = Cluster(initialize_head=True, head_node_args=_HEAD | {"num_cpus": head_cpus})
         self._nodes = [self._cluster.head_node]
         for _ in range(count - 1):
             self.add()
@@ -27,7 +34,7 @@ class Nodes:
 
     def add(self) -> str:
         """One more node; its id."""
-        node = self._cluster.add_node(**{key: value for key, value in _NODE.items() if key != "include_dashboard"})
+        node = self._cluster.add_node(**_NODE)
         self._nodes.append(node)
         node_id: str = node.node_id
         return node_id

@@ -165,6 +165,7 @@ def require_temporary(outcome: Outcome, lab: Lab) -> None:
     assert outcome.next_step.startswith("start the same command again")
 
 
+@pytest.mark.sampled(4, of=lambda case: case["cell"].what)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_a_run_in_which_a_call_goes_wrong_once(lab: Lab, stages: dict[str, Stage], cell: Cell) -> None:
     stage = stages[cell.stage]
@@ -193,6 +194,7 @@ def test_a_run_in_which_a_call_goes_wrong_once(lab: Lab, stages: dict[str, Stage
 LASTING = [(call, what) for call in CALLS for what in (What.UNAVAILABLE, What.RESET)]
 
 
+@pytest.mark.sampled(3, of=lambda case: case["call"])
 @pytest.mark.parametrize(("call", "what"), LASTING, ids=lambda value: str(value).replace(" ", "_"))
 def test_a_run_in_which_a_call_goes_wrong_always_says_so_when_the_budget_is_spent(
     lab: Lab, call: Call, what: What
@@ -282,6 +284,7 @@ def write_source(folder: Path, format: str) -> Path:
     return folder
 
 
+@pytest.mark.sampled(3, of=lambda case: case["format"])
 @pytest.mark.parametrize("format", ["jsonl", "jsonl-cut", "txt", "parquet", "zst", "zst-cut", "gz", "gz-cut"])
 @pytest.mark.parametrize("what", [What.FLIPPED, What.SHORT], ids=["flipped", "short"])
 def test_a_run_in_which_a_source_file_comes_with_other_bytes(lab: Lab, tmp_path: Path, format: str, what: What) -> None:
