@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from multiprocessing import get_context
@@ -12,11 +13,13 @@ import runs
 from command_line import sample_texts
 from corpus import Corpus, json_lines, mixed_corpus, one_large_file, tiny_files
 from gcs_fake import FakeGcs, serve_fake_gcs
+from local_servers import ask_without_proxies
 from ranks_once import parse_ranks_once
 
 from tokenization_worker.executors import local
 
 parse_ranks_once()
+ask_without_proxies()
 
 SLOW = (
     "test_ray",
@@ -62,6 +65,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+def pytest_collection_finish() -> None:
+    """What is there now stays: collections need not look at it, nor write to memory that forks share."""
+    gc.collect()
+    gc.freeze()
+
+
 def _leave_out_what_is_not_sampled(items: list[pytest.Item]) -> None:
     """A table of several things' values: steps that share no factor with their numbers meet all values of each. Where
     they cannot, `of` says of a case's parameters what kind it is: the first one of each kind is not left out."""
@@ -81,7 +90,8 @@ def _leave_out_what_is_not_sampled(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Local runs fork their workers, as those of `tokjob run` do: threads of the test runner do not hinder it."""
+    """Local runs fork their workers, as those of `tokjob run` do: what a worker does touches no thread of the test
+    runner, and a new interpreter would take a second of a core."""
     monkeypatch.setattr(local, "start_method", lambda *, may_fork: get_context("fork" if may_fork else "spawn"))
 
 

@@ -282,6 +282,7 @@ def _begin(start: _Start, end: socket.socket, files: list[int]) -> NoReturn:
     os.environ.clear()
     os.environ.update(start.environment)
     os.chdir(start.folder)
+    tempfile.tempdir = None  # the parent may have looked for one
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         _open_stream(number, name)
     sys.argv = [start.script, *start.arguments]
