@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import pytest
 from corpus import Corpus, CorpusWriter, take_documents
+from inline import inline
 from ray_nodes import CPUS, Nodes, ray_nodes
 from runs import Held, Running, command, difference, leftovers, make_job, read_index, run_command
 
@@ -37,7 +38,7 @@ def alone(mixed: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The dataset of the local executor."""
     output = tmp_path_factory.mktemp("alone") / "out"
     job = make_job(mixed.folder, output, output=OUTPUT, maxQuarantined=mixed.quarantined)
-    run_job(job, options=Options(processes=2))
+    run_job(job, executor=inline())
     return output
 
 
@@ -105,7 +106,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Slow:
     for _ in range(14):
         corpus.jsonl(texts)
     made = Slow(corpus.folder, folder / "out")
-    run_job(made.job(made.dataset), options=Options(processes=2, engine="reference"))
+    run_job(made.job(made.dataset), options=Options(engine="reference"), executor=inline())
     return made
 
 
@@ -155,14 +156,30 @@ def test_a_killed_driver_is_started_again_and_goes_on(
     require_equal(output, alone)
 
 
-def test_a_run_that_has_lost_all_its_nodes_goes_on_with_a_new_one(mixed: Corpus, alone: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def head() -> Iterator[Nodes]:
+    """A head without CPUs. What tests leave of it: the one that kills it is the last one."""
+    with ray_nodes(1, head_cpus=0) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def one_node(head: Nodes) -> Nodes:
+    """A head without CPUs and a node that is there to be killed."""
+    if len(head.ids) == 1:
+        head.add()
+    return head
+
+
+def test_a_run_that_has_lost_all_its_nodes_goes_on_with_a_new_one(
+    one_node: Nodes, mixed: Corpus, alone: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
-    with ray_nodes(2, head_cpus=0) as nodes:
-        running = start_held(mixed, output, tmp_path / "run", nodes)
-        until(partial(nodes.busy_workers, 1), running)
-        nodes.kill_raylet(1)
-        new = nodes.add()
-        assert running.wait() == 0, running.errors
+    running = start_held(mixed, output, tmp_path / "run", one_node)
+    until(partial(one_node.busy_workers, 1), running)
+    one_node.kill_raylet(1)
+    new = one_node.add()
+    assert running.wait() == 0, running.errors
     require_equal(output, alone)
     assert any(str(receipt["node"]).endswith(new) for receipt in receipts(output) + receipts(output, "shards"))
 
@@ -172,23 +189,21 @@ def hasty(mixed: Corpus, output: Path, log: Path, nodes: Nodes) -> Held:
     return Held([sys.executable, str(Path(__file__).with_name("hasty_run.py")), *words], log)
 
 
-def test_a_run_whose_cluster_has_lost_its_head_says_so(mixed: Corpus, tmp_path: Path) -> None:
-    """Ray by itself would end the driver after 60 s, with its own words and exit code 1."""
-    with ray_nodes(2, head_cpus=0) as nodes:
-        running = hasty(mixed, tmp_path / "out", tmp_path / "run", nodes)
-        until(partial(nodes.workers, 1), running)
-        nodes.kill_head()
-        nodes.kill_raylet(1)  # or its workers would do all that is left
+def test_a_run_whose_cluster_has_a_head_that_hangs_says_so(one_node: Nodes, mixed: Corpus, tmp_path: Path) -> None:
+    running = hasty(mixed, tmp_path / "out", tmp_path / "run", one_node)
+    until(partial(one_node.workers, 1), running)
+    with one_node.hung_head():
+        one_node.kill_raylet(1)  # or its workers would do all that is left
         require_no_cluster(running)
 
 
-def test_a_run_whose_cluster_has_a_head_that_hangs_says_so(mixed: Corpus, tmp_path: Path) -> None:
-    with ray_nodes(2, head_cpus=0) as nodes:
-        running = hasty(mixed, tmp_path / "out", tmp_path / "run", nodes)
-        until(partial(nodes.workers, 1), running)
-        with nodes.hung_head():
-            nodes.kill_raylet(1)
-            require_no_cluster(running)
+def test_a_run_whose_cluster_has_lost_its_head_says_so(one_node: Nodes, mixed: Corpus, tmp_path: Path) -> None:
+    """Ray by itself would end the driver after 60 s, with its own words and exit code 1."""
+    running = hasty(mixed, tmp_path / "out", tmp_path / "run", one_node)
+    until(partial(one_node.workers, 1), running)
+    one_node.kill_head()
+    one_node.kill_raylet(1)
+    require_no_cluster(running)
 
 
 def require_no_cluster(running: Held) -> None:

@@ -161,6 +161,7 @@ def test_workers_that_cannot_start_end_the_run(
     nodes: Nodes, impatient: None, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_ray, "RangeWorker", _NotThere)
+    monkeypatch.setattr(on_ray, "_MAX_FAILED_STARTS", 5)
     with RayCluster() as cluster, pytest.raises(TemporaryError) as caught:
         run_job(
             make_job(source, tmp_path / "out", tokenizer={"name": "bytes"}),
