@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
-from command_line import MANIFEST, TIMEOUT_S, Bench, byte_shards, shards_of
+from command_line import MANIFEST, TIMEOUT_S, Bench, Result, byte_shards, shards_of
+from forked_commands import Forked
 from runs import TOKJOB
 
 
@@ -29,12 +31,28 @@ def shell(bench: Bench, line: str, **environment: str) -> subprocess.CompletedPr
     )
 
 
+def into_full(bench: Bench, command: str, *full: str) -> Result:
+    """`tokjob`, whose standard output or errors are a disk without room; of the others the errors are kept."""
+    with (
+        Path("/dev/full").open("wb") as disk,
+        Path(os.devnull).open("r+b") as nothing,
+        tempfile.TemporaryFile() as errors,
+    ):
+        files = {"stdin": nothing, "stdout": nothing, "stderr": errors} | dict.fromkeys(full, disk)
+        started = Forked(
+            [TOKJOB, *command.split()], cwd=bench.folder, **{name: file.fileno() for name, file in files.items()}
+        )
+        code = started.wait(TIMEOUT_S)
+        errors.seek(0)
+        return Result(code, "", errors.read().decode())
+
+
 @pytest.mark.parametrize("command", ["run job.yaml", "run job.yaml --json", "plan job.yaml", "status out", "crd"])
 def test_full_output_is_a_message_and_the_same_command_goes_on(command: str, bench: Bench) -> None:
-    result = shell(bench, f"tokjob {command} > /dev/full")
+    result = into_full(bench, command, "stdout")
     kept = "; what is done is kept" if command.startswith("run") else ""
-    assert result.returncode == 5
-    assert result.stderr.splitlines() == [
+    assert result.code == 5
+    assert result.err.splitlines() == [
         "tokjob: cannot write standard output: No space left on device",
         f"  next: start the same command again with its output elsewhere{kept}",
     ]
@@ -43,23 +61,25 @@ def test_full_output_is_a_message_and_the_same_command_goes_on(command: str, ben
 
 
 @pytest.mark.parametrize(
-    ("line", "code"),
+    ("command", "full", "code"),
     [
-        ("status out >/dev/full 2>&1", 5),
-        ("run job.yaml >/dev/full 2>&1", 5),
-        ("run job.yaml 2>/dev/full", 0),
-        ("run missing.yaml 2>/dev/full", 2),
-        ("run job.yaml --bogus 2>/dev/full", 2),
-        ("bogus 2>/dev/full", 2),
-        ("validate bad.yaml 2>/dev/full", 2),
-        ("run bad-source.yaml 2>/dev/full", 4),
+        ("status out", ("stdout", "stderr"), 5),
+        ("run job.yaml", ("stdout", "stderr"), 5),
+        ("run job.yaml", ("stderr",), 0),
+        ("run missing.yaml", ("stderr",), 2),
+        ("run job.yaml --bogus", ("stderr",), 2),
+        ("bogus", ("stderr",), 2),
+        ("validate bad.yaml", ("stderr",), 2),
+        ("run bad-source.yaml", ("stderr",), 4),
     ],
 )
-def test_exit_code_is_the_same_where_messages_cannot_be_written(line: str, code: int, bench: Bench) -> None:
+def test_exit_code_is_the_same_where_messages_cannot_be_written(
+    command: str, full: tuple[str, ...], code: int, bench: Bench
+) -> None:
     bench.write("bad.yaml", "kind: nothing")
     bench.write("bad/a.jsonl", '{"text": "a"}\n[1]\n')
     bench.write("bad-source.yaml", MANIFEST.replace("[src]", "[bad]"))
-    assert shell(bench, f"tokjob {line}").returncode == code
+    assert into_full(bench, command, *full).code == code
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", ">&- --json"])

@@ -36,6 +36,8 @@ from tokenization_worker.storage.local import LocalStore
 from tokenization_worker.tokenizers.base import Encoded
 from tokenization_worker.tokenizers.sample import is_sampled
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 HERE = Path(__file__).parent
 SHARD_TOKENS = 15_000
 ONE_IN = 64
@@ -98,7 +100,7 @@ def make_trap(folder: Path, mark: str) -> Trap:
     trap = Trap(
         Corpus(source, [*early, *late]), source / "1.jsonl", position, late[number], reference=folder / "reference"
     )
-    run_job(trap.job(trap.reference), options=Options(processes=2, engine="reference"))
+    run_job(trap.job(trap.reference), options=Options(engine="reference"), executor=inline())
     return trap
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forked_commands import run_forked
 from oracle import delimited, encoding, write_jaxformer, write_nanogpt
 from runs import TOKJOB, difference, read_index, shard_files
 from tokenizer_models import train_byte_level, write_json
@@ -34,9 +35,9 @@ TEXTS = [f"Document {number}: " + "token after token, " * (number % 40) for numb
 
 def run(arguments: Sequence[str], folder: Path) -> str:
     """Run a command in `folder`; returns its standard output."""
-    done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    done = run_forked(arguments, cwd=folder)
+    assert done.returncode == 0, f"{arguments}\n{done.stdout.decode()}\n{done.stderr.decode()}"
+    return done.stdout.decode()
 
 
 def tokjob(folder: Path, *arguments: str) -> str:

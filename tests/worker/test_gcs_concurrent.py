@@ -10,6 +10,7 @@ import orjson
 import pytest
 from corpus import Corpus
 from gcs_emulator import gcs_bucket, gcs_host, gcs_uri
+from inline import inline
 from ray_nodes import ray_nodes
 from runs import Held, command, make_job, read_index
 
@@ -32,7 +33,7 @@ def job_of(mixed: Corpus, output: str, **more: object) -> TokenizationJob:
 def alone(mixed: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The dataset of a run that had its output, on a local disk, for itself."""
     output = tmp_path_factory.mktemp("alone") / "out"
-    run_job(job_of(mixed, str(output)), options=Options(processes=2, engine="reference"))
+    run_job(job_of(mixed, str(output)), options=Options(engine="reference"), executor=inline())
     return output
 
 

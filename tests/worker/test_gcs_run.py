@@ -9,6 +9,7 @@ import orjson
 import pytest
 from corpus import Corpus
 from gcs_emulator import gcs_bucket, gcs_host, gcs_uri
+from inline import inline
 from runs import TOKJOB, Held, make_job, run_command
 
 from tokenization_worker import open_dataset, run_job
@@ -24,7 +25,7 @@ def expected(mixed: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same job's dataset on local disks."""
     output = tmp_path_factory.mktemp("local") / "out"
     limits = {"maxQuarantined": "100%", "maxCorruptFiles": "100%"}
-    run_job(make_job(mixed.folder, output, limits, output={"shards": {"tokens": SHARD_TOKENS}}))
+    run_job(make_job(mixed.folder, output, limits, output={"shards": {"tokens": SHARD_TOKENS}}), executor=inline())
     return output
 
 
@@ -57,7 +58,7 @@ def test_a_job_from_bucket_to_bucket_gives_the_local_bytes(mixed: Corpus, gcs_ur
     assert done.returncode == 0, done.stderr
     assert differing_shards(output, expected) == []
     assert [entry.path for entry in open_store(output).list("_tokenization/") if "segments" in entry.path] == []
-    verified = run_command([str(TOKJOB), "verify", output, "--full"])
+    verified = run_command([str(TOKJOB), "verify", output, "--full", "--processes", "1"])
     assert verified.returncode == 0, verified.stdout + verified.stderr
     tokens = open_dataset(output)["train"].tokens(SHARD_TOKENS - 10, SHARD_TOKENS + 10)
     assert tokens.tolist() == open_dataset(expected)["train"].tokens(SHARD_TOKENS - 10, SHARD_TOKENS + 10).tolist()

@@ -31,6 +31,8 @@ from tokenization_worker.events import Finished
 from tokenization_worker.executors.base import Task
 from tokenization_worker.run import Options, run_job
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 FILES = hostile_files()
 GOOD = sample_texts("good", 12)
 SHARD_TOKENS = 1 << 30

@@ -17,19 +17,18 @@ SOURCE = FileSlice(0, "a.jsonl", 1, "")
 BOUND_BYTES = 16 << 20  # 8 MiB in memory before the list goes to a disk, and some chunks
 
 
-def item(number: int) -> Rejected:
-    return Rejected(
-        9 * number, number, Reason.INVALID_JSON, "line break \u2028 and \n in a detail", f"not JSON {number}"
-    )
+def item(number: int, detail: str = "") -> Rejected:
+    detail = f"line break \u2028 and \n in a detail{detail}"
+    return Rejected(9 * number, number, Reason.INVALID_JSON, detail, f"not JSON {number}")
 
 
 def test_a_list_longer_than_memory_is_written_and_read_in_chunks(tmp_path: Path) -> None:
-    store, count = LocalStore(tmp_path), 200_000
+    store, count = LocalStore(tmp_path), 50_000
     tracemalloc.start()
     try:
         with QuarantineList() as quarantine:
             for number in range(count):
-                quarantine.add(0, SOURCE, item(number))
+                quarantine.add(0, SOURCE, item(number, " of 400 characters" * 20))
             size = quarantine.mark()
             digest = quarantine.store(store, 0, 0)
             assert quarantine.store(store, 0, 0) == digest  # another writer's: the same

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from corpus import Corpus
 from hub_fake import FakeHub, hub
+from inline import inline
 from runs import TOKJOB, Held, difference, make_job, read_index, run_command
 from s3_server import put_s3, s3_bucket, s3_host
 
@@ -29,7 +30,7 @@ ROOT = "hf://datasets/org/name"
 def expected(mixed: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same job's dataset from local disks."""
     output = tmp_path_factory.mktemp("local") / "out"
-    run_job(make_job(mixed.folder, output, LIMITS, output=SHARDS))
+    run_job(make_job(mixed.folder, output, LIMITS, output=SHARDS), executor=inline())
     return output
 
 
@@ -61,7 +62,7 @@ def tokjob(*command: str) -> subprocess.CompletedProcess[str]:
 
 def proven(output: Path) -> None:
     """`verify --full` reads the source again, and finds no fault."""
-    verified = tokjob(str(TOKJOB), "verify", str(output), "--full")
+    verified = tokjob(str(TOKJOB), "verify", str(output), "--full", "--processes", "1")
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
@@ -115,7 +116,7 @@ def test_a_commit_elsewhere_in_the_repository_is_another_commit_and_the_same_dat
         hub.put("org/name", "README.md", b"x" * number)
         hub.put("org/name", "data/a.jsonl", b'{"text": "one"}\n')
         output = tmp_path / str(number)
-        run_job(make_job(Path("unused"), output, source={"uris": [f"{ROOT}/data/*.jsonl"]}))
+        run_job(make_job(Path("unused"), output, source={"uris": [f"{ROOT}/data/*.jsonl"]}), executor=inline())
         keys.append((read_index(output)["dataKey"], read_index(output)["digest"]))
     assert keys[0] == keys[1]
 

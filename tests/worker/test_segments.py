@@ -29,6 +29,8 @@ from tokenization_worker.segments import MAGIC, SegmentLost, SegmentReader, Segm
 from tokenization_worker.storage.local import LocalStore
 from tokenization_worker.work import Stopped
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 U16, U32 = np.dtype("<u2"), np.dtype("<u4")
 DIGEST = "0123456789abcdef" * 2
 Written = list[tuple[int, list[int], bool]]
@@ -216,7 +218,7 @@ class Interrupted:
 def expected(large_file: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("expected") / "out"
     job = make_job(large_file.folder, output, output={"shards": {"tokens": 30_000}})
-    run_job(job, options=Options(processes=2, engine="reference"))
+    run_job(job, options=Options(engine="reference"), executor=inline())
     return output
 
 

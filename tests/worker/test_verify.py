@@ -32,6 +32,8 @@ from tokenization_worker.verification.report import Fault, Finding, VerifyMode, 
 from tokenization_worker.verification.source import Damaged, read_records
 from tokenization_worker.verification.verify import dataset_digest, verify
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 MODES = list(VerifyMode)
 SHARD_TOKENS = 6_000
 
