@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 from corpus import Corpus
+from inline import inline
 from runs import Held, Running, command, difference, leftovers, make_job, read_index
 
 from tokenization_worker.adoption import refuse_foreign_files
@@ -24,7 +25,7 @@ def alone(mixed: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The dataset of a run that had the output for itself."""
     output = tmp_path_factory.mktemp("alone") / "out"
     job = make_job(mixed.folder, output, output=OUTPUT, maxQuarantined=mixed.quarantined)
-    run_job(job, options=Options(processes=2, engine="reference"))
+    run_job(job, options=Options(engine="reference"), executor=inline())
     return output
 
 
@@ -66,6 +67,7 @@ TOGETHER = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("first", "second", "head_start"), TOGETHER)
 def test_two_runs_at_once_make_one_dataset_and_both_succeed(
     first: Side, second: Side, head_start: int, mixed: Corpus, alone: Path, tmp_path: Path
@@ -110,7 +112,8 @@ def test_one_of_two_killed_in_the_middle_leaves_the_other_unharmed(
     require_next_start_finishes(mixed, output, tmp_path / "again", alone)
 
 
-@pytest.mark.parametrize("ranges", [0, 1, 5, 12])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("ranges", [0, 1, 12, 5])
 def test_a_run_that_slept_while_another_finished_ends_well(
     ranges: int, mixed: Corpus, alone: Path, tmp_path: Path
 ) -> None:

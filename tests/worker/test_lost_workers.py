@@ -145,11 +145,14 @@ def interrupt_at(number: int) -> Callable[[FrameType, str, Any], Any]:
     return trace
 
 
-def test_ctrl_c_anywhere_leaves_no_process_that_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_ctrl_c_anywhere_leaves_no_process_that_is_not_ended(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before every third line, from the `first` on."""
     monkeypatch.setattr(local, "start_method", lambda *, may_fork: multiprocessing.get_context("fork"))
     monkeypatch.setattr(local, "run_task", lambda task, node: task)
     is_interrupted = True
-    for number in itertools.count(1):
+    for number in itertools.count(first, 3):
         executor = None
         sys.settrace(interrupt_at(number))
         try:

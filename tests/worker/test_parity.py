@@ -17,11 +17,7 @@ from runs import JAXFORMER, NANOGPT, command, difference, leftovers, make_job, r
 from tokenization_worker.errors import SpecError
 from tokenization_worker.run import Options, run_job
 
-# What a forked child does here touches no thread of the test runner.
-pytestmark = [
-    pytest.mark.usefixtures("forked"),
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.usefixtures("forked")
 
 SHARD_TOKENS = 40_000
 
@@ -95,6 +91,7 @@ def test_one_large_file_gives_the_oracles_shards_however_it_is_cut(
     assert difference(tmp_path / "out", expect("jaxformer", large_file, SHARD_TOKENS)) is None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", FEW_WAYS, ids=name_way)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_many_tiny_files_give_the_oracles_shards(
@@ -135,7 +132,7 @@ HARD_TEXTS: dict[str, Callable[[str], list[str]]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5, of=lambda case: case["hard"])
 @pytest.mark.parametrize("way", FEW_WAYS, ids=name_way)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("hard", HARD_TEXTS)
@@ -150,6 +147,7 @@ def test_hard_cases_give_the_oracles_shards(
     assert difference(tmp_path / "out", expect(layout, corpus, 1_000)) is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("position", ["Before", "After", "None"])
 @pytest.mark.parametrize(("dtype", "numpy_dtype"), [("UInt16", np.uint16), ("UInt32", np.uint32)])
 def test_delimiter_and_dtype_give_the_oracles_shards(
@@ -190,6 +188,7 @@ def test_splits_by_hash_give_the_oracles_shards(
     assert {path.partition("/")[0] for path in shard_files(tmp_path / "out")} == {"validation", "test", "train"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("processes", PROCESSES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_command_line_gives_the_oracles_shards(

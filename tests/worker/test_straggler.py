@@ -36,6 +36,8 @@ from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.verify import verify
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 SHARD_TOKENS = 100_000
 BAD = b"not JSON\n"
 
@@ -111,6 +113,7 @@ def pieces_of_large(plan: Plan) -> int:
     return int(np.count_nonzero(plan.cut.slice_file == 1))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("range_bytes", "factor", "pieces"),
     [
@@ -163,6 +166,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.sampled(3, of=lambda case: case["damage"])
 @pytest.mark.parametrize("processes", [0, 2], ids=["inline", "2-processes"])
 @pytest.mark.parametrize("damage", DAMAGE, ids=str)
 @pytest.mark.parametrize("name", ["b.jsonl.gz", "b.jsonl.zst"], ids=str)

@@ -143,6 +143,7 @@ SURROUNDINGS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("around", SURROUNDINGS.values(), ids=SURROUNDINGS)
 @pytest.mark.parametrize("run", BLANKS.values(), ids=BLANKS)
 def test_around_a_long_run_of_blanks_the_tokens_are_those_of_tiktoken(
