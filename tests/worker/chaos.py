@@ -4,8 +4,9 @@
 
 A dataset is started, killed, started again with other options, killed again, until a start runs to its end; then
 its bytes are compared with those of an uninterrupted run, it is deleted, and the next dataset begins. Moments are
-chosen by watching the output's files from outside; the program under test has no hooks and is the installed one.
-Every kill is examined afterwards: what it left on the disk says where it really hit.
+chosen by watching the output's files from outside; the program under test has no hooks and is the installed one, forked
+from a process that has imported it (`forked_commands`). Every kill is examined afterwards: what it left on the disk
+says where it really hit.
 """
 
 from __future__ import annotations

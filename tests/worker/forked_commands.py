@@ -203,8 +203,8 @@ class _Server:
             socket.send_fds(self._requests, [pickle.dumps(start)], files)
 
     def _end(self) -> None:
-        self._requests.close()
         if self.owner == os.getpid():
+            self._requests.shutdown(socket.SHUT_RDWR)  # whoever else has it open, as a fork of this process may
             self._process.wait()
 
 
