@@ -13,7 +13,7 @@ __all__ = ["gcs_host"]
 # The client library leaves the connection of a download that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
-SCRIPTS = 10
+SCRIPTS = 20
 
 
 def test_runs_through_random_faults_end_with_the_bytes_of_one_without(gcs_host: str, tmp_path: Path) -> None:
