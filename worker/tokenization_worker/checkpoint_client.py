@@ -17,15 +17,15 @@ from kubernetes.config.config_exception import ConfigException
 from pydantic import ValidationError
 
 from tokenization_worker.api.checkpoint import CheckpointPlan, CheckpointProgress, Committed, TokenizationCheckpoint
-from tokenization_worker.api.job import API_GROUP, API_VERSION
+from tokenization_worker.api.job import API_GROUP, VERSION
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.retry import Retry
 
 T = TypeVar("T")
 
 PLURAL = "tokenizationcheckpoints"
-_VERSION = API_VERSION.partition("/")[2]
 _TIMEOUTS_S = (5.0, 20.0)
+_MERGE = "application/merge-patch+json"
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 START = Retry(limit_s=300.0, first_s=0.5, most_s=15.0)
@@ -33,6 +33,9 @@ START = Retry(limit_s=300.0, first_s=0.5, most_s=15.0)
 
 REPORT = Retry(limit_s=10.0, first_s=0.5, most_s=5.0)
 """A report on the way; the next one says more."""
+
+REFUSED = Retry(limit_s=30.0, first_s=0.5, most_s=5.0)
+"""A 403 passes when the operator has named this Pod as the one that may report, which takes it a moment."""
 
 END = Retry(limit_s=600.0, first_s=0.5, most_s=30.0)
 """The last word. The dataset is there without it, but the job would not end."""
@@ -87,22 +90,18 @@ class CheckpointClient:
         self._call(retry, lambda: self._send({"status": part}))
 
     def _send(self, body: dict[str, Any]) -> None:
-        self._api.patch_namespaced_custom_object_status(*self._place(), body, **_TIMED)
+        self._api.patch_namespaced_custom_object_status(*self._place(), body, _content_type=_MERGE, **_TIMED)
 
     def _place(self) -> tuple[str, str, str, str, str]:
-        return API_GROUP, _VERSION, self._namespace, PLURAL, self.name
+        return API_GROUP, VERSION, self._namespace, PLURAL, self.name
 
     def _call(self, retry: Retry, call: Callable[[], T]) -> T:
         try:
-            return retry.call(call, _wait_of)
+            return retry.call(lambda: REFUSED.call(call, _wait_of_refusal), _wait_of)
         except ApiException as error:
             raise self._failed(error) from error
         except urllib3.exceptions.HTTPError as error:
-            raise TemporaryError(
-                "ApiServerAway",
-                f"checkpoint {self._namespace}/{self.name}: the API server does not answer: {error}",
-                next_step="what is done is kept; the next attempt goes on from there",
-            ) from error
+            raise self._away(f"the API server does not answer: {error}") from error
 
     def _failed(self, error: ApiException) -> Exception:
         where = f"checkpoint {self._namespace}/{self.name}"
@@ -115,22 +114,30 @@ class CheckpointClient:
                 f"{where}: the API server does not let this Pod read or report: {words}",
                 next_step="give its ServiceAccount the role of workers: tokjob namespace-manifest prints the binding",
             )
+        return self._away(words)
+
+    def _away(self, words: str) -> TemporaryError:
         return TemporaryError(
-            "ApiServerAway", f"{where}: {words}", next_step="what is done is kept; the next attempt goes on from there"
+            "ApiServerAway",
+            f"checkpoint {self._namespace}/{self.name}: {words}",
+            next_step="what is done is kept; the next attempt goes on from there",
         )
 
 
 _TIMED: dict[str, Any] = {"_request_timeout": _TIMEOUTS_S}
-_REFUSED_S = 60.0
+
+
+def _wait_of_refusal(error: Exception) -> float | None:
+    return 0.0 if isinstance(error, ApiException) and error.status == 403 else None
 
 
 def _wait_of(error: Exception) -> float | None:
-    """None for what does not pass. A first 403 does: the operator may be about to name this Pod as the writer."""
+    """None for what does not pass."""
     if isinstance(error, urllib3.exceptions.HTTPError):
         return 0.0
     if not isinstance(error, ApiException):
         return None
-    if error.status in (403, 409, 429) or error.status == 0 or error.status >= 500:
+    if error.status in (409, 429) or error.status == 0 or error.status >= 500:
         after = (error.headers or {}).get("Retry-After", "")
         return float(after) if after.isdecimal() else 0.0
     return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tokenization_worker.api.checkpoint import CheckpointProgress
 from tokenization_worker.api.status import RangeRun
+from tokenization_worker.api.times import time_text
 from tokenization_worker.events import Event, Progress, Resumed
 from tokenization_worker.lanes import stretches
 from tokenization_worker.receipts import RangeReceipt
@@ -89,8 +90,3 @@ class ProgressReport:
             return None, None
         left = int((last.bytes_total - last.bytes_done) * seconds / n_bytes)
         return int((last.tokens - tokens_before) / seconds), left
-
-
-def time_text(moment: datetime) -> str:
-    """As Kubernetes writes times."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

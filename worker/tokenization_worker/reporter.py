@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from tokenization_worker.api.checkpoint import CheckpointProgress, FailureReport
+from tokenization_worker.api.times import time_text
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Event
-from tokenization_worker.progress_report import ProgressReport, time_text
+from tokenization_worker.progress_report import ProgressReport
 
 INTERVAL_S = 15.0
 HEARTBEAT_S = 60.0
@@ -66,6 +67,8 @@ class Reporter:
     def _tell(self) -> None:
         with self._lock:
             progress = self._report.status()
+        if progress.ranges_total is None:
+            return  # it is still looking at what there is; the report of an earlier attempt says more
         try:
             self._recipient.report_progress(progress)
         except TokenizationError as error:

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tokenization_worker.api.checkpoint import TokenizationCheckpoint
-from tokenization_worker.api.job import API_GROUP, API_VERSION, DATA_FIELDS, TokenizationJob
+from tokenization_worker.api.job import API_GROUP, DATA_FIELDS, VERSION, TokenizationJob
 from tokenization_worker.api.model import Block
 from tokenization_worker.api.schema import Schema, structural_schema
 
@@ -54,6 +54,9 @@ def generate_crds() -> dict[str, str]:
     job["properties"]["status"]["properties"]["conditions"].update(
         {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     )
+
+    # Tools take a job without any status for a finished one.
+    job["properties"]["status"]["default"] = {"observedGeneration": 0, "phase": "Pending"}
 
     checkpoint = _root_schema(TokenizationCheckpoint)
     run = checkpoint["properties"]["spec"]["properties"]["run"]
@@ -108,7 +111,7 @@ def _definition(
             "scope": "Namespaced",
             "versions": [
                 {
-                    "name": API_VERSION.split("/")[1],
+                    "name": VERSION,
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},

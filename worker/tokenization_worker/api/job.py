@@ -26,6 +26,7 @@ from tokenization_worker.api.tokenizer import Tokenizer
 from tokenization_worker.api.workers import Head, Workers
 
 API_GROUP: Final = "tokenization.dev"
+VERSION: Final = "v1alpha1"
 API_VERSION: Final = "tokenization.dev/v1alpha1"
 DATA_FIELDS = ("source", "documents", "tokenizer", "output")
 OPERATOR_FIELDS = (

@@ -78,6 +78,9 @@ class AttemptStatus(StatusBlock):
     number: Count = Field(description="Counts the attempts of the run, from 1.")
     ray_job_name: Word | None = Field(default=None, description="Its RayJob.")
     ray_cluster_name: Word | None = Field(default=None, description="Its RayCluster.")
+    head_pod: Word | None = Field(
+        default=None, description="The head Pod with which the driver has begun; without it the attempt is lost."
+    )
     start_time: Time | None = Field(default=None, description="When it was created.")
     image: Address | None = Field(default=None, description="Its worker image.")
     replicas: Count | None = Field(default=None, description="The replicas of workers that it asks for.")

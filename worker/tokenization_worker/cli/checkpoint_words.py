@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 
 from tokenization_worker import layout
-from tokenization_worker.api.checkpoint import Committed, RunSpec
+from tokenization_worker.api.checkpoint import Committed, FailureReport, RunSpec
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.api.times import time_text
 from tokenization_worker.events import Finished
 from tokenization_worker.index import require_index
-from tokenization_worker.progress_report import time_text
 from tokenization_worker.storage.open import open_store
 
+LAST_WORDS_VARIABLE = "TOKENIZATION_TERMINATION_LOG"
+"""The file whose contents Kubernetes shows as the message of a container that has ended."""
+
+_MOST_LAST_WORDS = 1500
 CHECKPOINT_VARIABLE = "TOKENIZATION_CHECKPOINT"
 
 
@@ -31,3 +37,12 @@ def committed_report(run: RunSpec, job: TokenizationJob, finished: Finished) -> 
         tokens=finished.tokens,
         time=time_text(datetime.now(UTC)),
     )
+
+
+def leave_words(failure: FailureReport) -> None:
+    """Say why a Pod fails where the operator finds it even if nothing can be written to the checkpoint."""
+    path = os.environ.get(LAST_WORDS_VARIABLE)
+    if not path:
+        return
+    short = failure.model_copy(update={"message": failure.message[:_MOST_LAST_WORDS]})  # 4 KiB are kept
+    Path(path).write_text(short.model_dump_json(by_alias=True, exclude_none=True), encoding="utf-8")

@@ -7,12 +7,13 @@ import socket
 from importlib import metadata
 
 from tokenization_worker.adoption import read_plan
-from tokenization_worker.api.checkpoint import CheckpointPlan
+from tokenization_worker.api.checkpoint import CheckpointPlan, FailureReport
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.checkpoint_client import CheckpointClient
-from tokenization_worker.cli.checkpoint_words import committed_report
+from tokenization_worker.cli.checkpoint_words import committed_report, leave_words
 from tokenization_worker.cli.progress import PlainDisplay
 from tokenization_worker.context import RunContext
+from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Event, Planned
 from tokenization_worker.executors.base import Executor
 from tokenization_worker.planning import Prepared
@@ -28,7 +29,11 @@ class _NeedsWorkers(BaseException):
 def plan_checkpoint(name: str) -> int:
     """Plan what a checkpoint says and report it there; 0 when that is done."""
     client = CheckpointClient(name)
-    checkpoint = client.read()
+    try:
+        checkpoint = client.read()
+    except TokenizationError as error:
+        leave_words(_failure(error))
+        raise
     job, attempt = checkpoint.to_job(), checkpoint.spec.attempt
     display = PlainDisplay()
     planned: list[Planned] = []
@@ -45,9 +50,8 @@ def plan_checkpoint(name: str) -> int:
     except _NeedsWorkers:
         finished = None
     except Exception as error:
-        failure = failure_report(error, 0).model_copy(
-            update={"pod": os.environ.get("HOSTNAME") or socket.gethostname()}
-        )
+        failure = _failure(error)
+        leave_words(failure)
         client.report_plan(report.model_copy(update={"failure": failure}))
         raise
     store = open_store(resolve_data(job).output.uri)
@@ -68,6 +72,10 @@ def plan_checkpoint(name: str) -> int:
         client.commit(committed_report(checkpoint.spec.run, job, finished))
         display(finished)
     return 0
+
+
+def _failure(error: Exception) -> FailureReport:
+    return failure_report(error, 0).model_copy(update={"pod": os.environ.get("HOSTNAME") or socket.gethostname()})
 
 
 def _refuse(prepared: Prepared, context: RunContext) -> Executor:
