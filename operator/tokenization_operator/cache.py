@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from tokenization_operator.kinds import Kind
 from tokenization_operator.names import JOB_LABEL
 from tokenization_operator.observation import Object
 from tokenization_worker.api.job import API_VERSION
 
 Key = tuple[str, str]
 """Namespace and name of a job."""
-
-JOB_KIND = "TokenizationJob"
 
 
 class Cache:
@@ -31,7 +30,7 @@ class Cache:
         if old is not None and _is_older(item, old):
             return
         self._objects[place] = item
-        if kind != JOB_KIND and (key := job_of(item)) is not None:
+        if kind != Kind.JOB and (key := job_of(item)) is not None:
             self._children[key].add(place)
 
     def drop(self, kind: str, item: Object) -> None:
@@ -41,16 +40,25 @@ class Cache:
         if old is None or old["metadata"]["uid"] != item["metadata"]["uid"]:
             return
         del self._objects[place]
-        if kind != JOB_KIND and (key := job_of(item)) is not None:
+        if kind != Kind.JOB and (key := job_of(item)) is not None:
             self._children[key].discard(place)
             if not self._children[key]:
                 del self._children[key]
+
+    def forget(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Drop an object that is known by these alone."""
+        found = self.get(kind, namespace, name)
+        if found is not None and found["metadata"]["uid"] == uid:
+            self.drop(kind, found)
+
+    def of_kind(self, kind: str) -> list[Object]:
+        return [item for (found, _, _), item in self._objects.items() if found == kind]
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         return self._objects.get((kind, namespace, name))
 
     def jobs(self) -> list[Key]:
-        return [(namespace, name) for kind, namespace, name in self._objects if kind == JOB_KIND]
+        return [(namespace, name) for kind, namespace, name in self._objects if kind == Kind.JOB]
 
     def children(self, key: Key, kind: str) -> list[Object]:
         """Of a job, by name."""
@@ -62,7 +70,7 @@ def job_of(item: Object) -> Key | None:
     """The job that an object belongs to: its controller, or, for Pods of its children, the one of its label."""
     metadata = item["metadata"]
     for owner in metadata.get("ownerReferences") or ():
-        if owner.get("kind") == JOB_KIND and owner.get("apiVersion") == API_VERSION:
+        if owner.get("kind") == Kind.JOB and owner.get("apiVersion") == API_VERSION:
             return metadata["namespace"], owner["name"]
     name = (metadata.get("labels") or {}).get(JOB_LABEL)
     return None if name is None else (metadata["namespace"], name)

@@ -13,7 +13,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from tokenization_operator import names
 from tokenization_operator.placement import TPU, Placement, place_head, place_workers
-from tokenization_operator.pods import CHECKPOINT_VARIABLE, Image, container, pod_spec
+from tokenization_operator.pods import CHECKPOINT_VARIABLE, LAST_WORDS, Image, container, pod_spec
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.checkpoint import make_attempt_spec, make_run_spec
 from tokenization_worker.api.job import API_VERSION, TokenizationJob
@@ -96,7 +96,7 @@ def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, 
         "plan",
         attempt.image,
         command=("tokjob", "plan", "--checkpoint", checkpoint),
-        environment=_TEMPORARY_FOLDER,
+        environment=_TEMPORARY_FOLDER | LAST_WORDS,
         spec=job.spec,
         requests=resources.get("requests", {}),
         limits=resources.get("limits", {}),
@@ -202,7 +202,16 @@ def _template(
         priority_class_name=placement.priority_class_name,
         has_token=has_token,
     )
+    if placement.is_one_a_host:
+        spec["affinity"] = _one_a_host(job)
     return {"metadata": {"labels": _labels(job, attempt), "annotations": placement.annotations}, "spec": spec}
+
+
+def _one_a_host(job: TokenizationJob) -> dict[str, Any]:
+    """No worker of this job beside another one."""
+    workers = {"matchLabels": {names.JOB_LABEL: job.metadata.name, "ray.io/node-type": "worker"}}
+    apart = {"labelSelector": workers, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
 
 
 def _submitter(job: TokenizationJob, attempt: Attempt) -> dict[str, Any]:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import aiohttp
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.decide import Create, Delete, Kind, Point
+from tokenization_operator.actions import Create, Delete, Point
+from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.merge import merge_patch
-from tokenization_operator.observation import KubeRay, Object
-from tokenization_worker.api.job import API_GROUP, API_VERSION
+from tokenization_operator.names import JOB_LABEL
+from tokenization_operator.observation import KubeRay, Object, is_leaving, is_owned
+from tokenization_worker.api.job import API_VERSION
 
-_VERSION = API_VERSION.partition("/")[2]
-PLACES = {
-    Kind.JOB: (API_GROUP, _VERSION, "tokenizationjobs"),
-    Kind.CHECKPOINT: (API_GROUP, _VERSION, "tokenizationcheckpoints"),
-    Kind.PLAN_JOB: ("batch", "v1", "jobs"),
-    Kind.RAY_JOB: ("ray.io", "v1", "rayjobs"),
-}
 _MERGE = "application/merge-patch+json"
 _KUBERAY_LOOK_S = 60.0
 _TIMEOUT_S = 30.0
+
+log = logging.getLogger(__name__)
+
+_MOST_LAST_EVENTS = 10_000
 EVENT_SOURCE = "tokenization-operator"
 
 
@@ -36,6 +38,14 @@ class Foreign(Exception):
     """An object of that name belongs to somebody else."""
 
 
+class Forbidden(Exception):
+    """The operator may not see objects of a kind; the message says which."""
+
+
+class Rejected(Exception):
+    """The API server does not take an object; the message is its own."""
+
+
 class Cluster:
     """Calls of one operator."""
 
@@ -44,6 +54,7 @@ class Cluster:
         self._core: Any = client.CoreV1Api(api)
         self._clock = clock
         self._kuberay: tuple[float, KubeRay] | None = None
+        self._last_events: dict[str, datetime] = {}
 
     async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
         """Replace the status of exactly the job that was seen; the job as it is then. Raises `Conflict`."""
@@ -75,7 +86,7 @@ class Cluster:
             raise Conflict
 
     async def create(self, wanted: Create, uid: str) -> Object:
-        """Make a child, or take the one that is there if the job owns it; raises `Foreign`."""
+        """Make a child, or take the one that is there if the job owns it; raises `Foreign`, `Rejected`, `Conflict`."""
         metadata = wanted.body["metadata"]
         place = self._of(wanted.kind, metadata["namespace"])
         try:
@@ -83,12 +94,14 @@ class Cluster:
                 await self._custom.create_namespaced_custom_object(*place, wanted.body, _request_timeout=_TIMEOUT_S)
             )
         except ApiException as error:
+            if error.status in _REFUSALS:
+                raise Rejected(words_of(error)) from error
             if error.status != 409:
                 raise
         found = await self._read(wanted.kind, metadata["namespace"], metadata["name"])
-        if found is None or found["metadata"].get("deletionTimestamp"):
+        if found is None or is_leaving(found):
             raise Conflict
-        if not any(owner.get("uid") == uid for owner in found["metadata"].get("ownerReferences") or ()):
+        if not is_owned(found, uid):
             raise Foreign(f"{wanted.kind} {metadata['name']}")
         return found
 
@@ -110,8 +123,49 @@ class Cluster:
             )
         )
 
-    async def delete(self, wanted: Delete, namespace: str) -> None:
-        """Delete exactly that object, if it is still there; what it owns goes with it."""
+    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "") -> list[Object]:
+        """The objects of a kind as they are now, in one namespace or, without one, in all. Raises `Forbidden`."""
+        try:
+            return await self._list(kind, namespace, labels)
+        except ApiException as error:
+            if error.status not in (401, 403):
+                raise
+            raise Forbidden(f"the operator may not list {PLACES[kind].plural}: {words_of(error)}") from error
+
+    async def _list(self, kind: Kind, namespace: str | None, labels: str) -> list[Object]:
+        how = {"label_selector": labels, "_request_timeout": _TIMEOUT_S}
+        if kind is Kind.POD:
+            call = self._core.list_namespaced_pod if namespace else self._core.list_pod_for_all_namespaces
+            pods = await (call(namespace, **how) if namespace else call(**how))
+            return list(self._core.api_client.sanitize_for_serialization(pods)["items"])
+        group, version, plural = PLACES[kind]
+        if namespace:
+            found = await self._custom.list_namespaced_custom_object(group, version, namespace, plural, **how)
+        else:
+            found = await self._custom.list_cluster_custom_object(group, version, plural, **how)
+        return list(found["items"])
+
+    async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
+        """Those with the job's label, as they are now; none where there is no KubeRay."""
+        try:
+            return await self._list(Kind.RAY_JOB, namespace, f"{JOB_LABEL}={job}")
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            return []
+
+    async def pod(self, namespace: str, name: str) -> Object | None:
+        """As it is now; None where it is gone."""
+        try:
+            found = await self._core.read_namespaced_pod(name, namespace, _request_timeout=_TIMEOUT_S)
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            return None
+        return dict(self._core.api_client.sanitize_for_serialization(found))
+
+    async def delete(self, wanted: Delete, namespace: str) -> bool:
+        """Delete exactly that object; what it owns goes with it. False where it is not there any more."""
         body = client.V1DeleteOptions(
             propagation_policy="Background", preconditions=client.V1Preconditions(uid=wanted.uid)
         )
@@ -122,6 +176,8 @@ class Cluster:
         except ApiException as error:
             if error.status not in (404, 409):
                 raise
+            return False
+        return True
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
         try:
@@ -166,7 +222,7 @@ class Cluster:
     async def post_event(self, job: Object, kind: str, reason: str, message: str) -> None:
         """Say something about a job where `kubectl describe` shows it."""
         metadata = job["metadata"]
-        moment = datetime.now(UTC)
+        moment = self._moment_of(metadata["uid"])
         body = client.CoreV1Event(
             metadata=client.V1ObjectMeta(generate_name=f"{metadata['name']}-", namespace=metadata["namespace"]),
             involved_object=client.V1ObjectReference(
@@ -184,7 +240,20 @@ class Cluster:
             last_timestamp=moment,
             count=1,
         )
-        await self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=_TIMEOUT_S)
+        try:
+            await self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=_TIMEOUT_S)
+        except (ApiException, aiohttp.ClientError, TimeoutError) as error:  # the status says it, too
+            log.warning("an event is lost: %s: %s", reason, words_of(error), extra={"job": metadata["name"]})
+
+    def _moment_of(self, uid: str) -> datetime:
+        """Now, but after the last event of that job: kubectl sorts by whole seconds."""
+        now = datetime.now(UTC).replace(microsecond=0)
+        if len(self._last_events) > _MOST_LAST_EVENTS:
+            self._last_events = {uid: moment for uid, moment in self._last_events.items() if moment >= now}
+        last = self._last_events.get(uid)
+        moment = now if last is None else max(now, last + timedelta(seconds=1))
+        self._last_events[uid] = moment
+        return moment
 
     async def _read(self, kind: Kind, namespace: str, name: str) -> Object | None:
         try:
@@ -203,6 +272,17 @@ class Cluster:
         return group, version, namespace, plural
 
 
+def words_of(error: Exception) -> str:
+    """What the API server says of a failed call, or what else went wrong."""
+    if not isinstance(error, ApiException):
+        return f"{type(error).__name__}: {error}"
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.status} {error.reason}"
+
+
+_REFUSALS = frozenset({400, 403, 422})
 _CREATE_FAILED = frozenset({"FailedCreate", "FailedToCreateHeadPod", "FailedToCreateWorkerPod"})
 _PROBE: Object = {
     "apiVersion": "ray.io/v1",

@@ -30,12 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tokenization-operator: {error}", file=sys.stderr)
         return 2
     kopf.configure(verbose=options.verbose, log_format=kopf.LogFormat.FULL if options.plain else kopf.LogFormat.JSON)
-    logging.getLogger("kopf").setLevel(logging.WARNING)  # it would tell of each event that it hands on
+    for noisy in ("kopf", "aiohttp.access"):  # they would tell of each event, and of each probe
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     metrics = Metrics()
-    if options.metrics_port:
-        start_http_server(options.metrics_port, registry=metrics.registry)
     if options.check:
         return asyncio.run(_check())
+    if options.metrics_port:
+        start_http_server(options.metrics_port, registry=metrics.registry)
     registry = kopf.OperatorRegistry()
     operator = Operator(settings, metrics)
     operator.register(registry)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from tokenization_operator.times import time_text
 from tokenization_worker.api.status import Condition, JobStatus, Phase
+from tokenization_worker.api.times import time_text
 
 _TRUE, _FALSE, _UNKNOWN = "True", "False", "Unknown"
 _AT_REST = (Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED)
 
 
 def make_conditions(
-    status: JobStatus, before: Iterable[Condition], generation: int, now: datetime, *, accepted: str = ""
+    status: JobStatus, before: Iterable[Condition], generation: int, now: datetime, *, obstacle: str = ""
 ) -> list[Condition]:
-    """All conditions of a job whose status says the rest. `accepted`: why it cannot be worked on, else nothing."""
+    """All conditions of a job whose status says the rest. `obstacle`: why it cannot be worked on, if so."""
     phase = status.phase or Phase.PENDING
     reason, message = status.reason or str(phase), status.message or ""
     known = {each.type: each for each in before}
@@ -43,7 +43,7 @@ def make_conditions(
     is_planned = status.plan is not None
     has_cluster = phase is Phase.RUNNING
     return [
-        condition("Accepted", says(not accepted), accepted or "Accepted", message if accepted else ""),
+        condition("Accepted", says(not obstacle), obstacle or "Accepted", message if obstacle else ""),
         condition("Planned", says(is_planned), "Planned" if is_planned else reason, "" if is_planned else message),
         condition("QuotaReserved", says(phase in (Phase.STARTING, Phase.RUNNING)), reason, ""),
         condition("ClusterReady", says(has_cluster), reason, message if phase is Phase.STARTING else ""),

@@ -11,11 +11,13 @@ from datetime import datetime, timedelta
 from enum import Enum
 from hashlib import sha256
 
-from tokenization_operator.times import time_text
+from tokenization_operator.sentences import shorten
 from tokenization_worker.api.checkpoint import FailureReport
 from tokenization_worker.api.status import FailureRecord, FailuresStatus
+from tokenization_worker.api.times import time_text
 
 MOST_KEPT = 5
+_MOST_WORDS_KEPT = 512
 _FINAL_CODES = frozenset({2, 3, 4})
 _APPLICATION_CODE = 1
 
@@ -46,7 +48,7 @@ def of_report(report: FailureReport, attempt: int) -> Failure:
     elif report.exit_code == _APPLICATION_CODE:
         blame = Blame.APPLICATION
     message = report.message + (f". Next: {report.next_step}" if report.next_step else "")
-    return Failure(attempt, report.reason, message[:4096], blame)
+    return Failure(attempt, report.reason, message, blame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,5 +106,6 @@ def pause_s(tries: int, limits: Limits, seed: str) -> float:
 
 def remember(records: list[FailureRecord] | None, failure: Failure, now: datetime) -> list[FailureRecord]:
     """The last failures, the newest first."""
-    newest = FailureRecord(attempt=failure.attempt, time=time_text(now), reason=failure.reason, message=failure.message)
+    words = shorten(failure.message, _MOST_WORDS_KEPT)
+    newest = FailureRecord(attempt=failure.attempt, time=time_text(now), reason=failure.reason, message=words)
     return [newest, *(records or ())][:MOST_KEPT]

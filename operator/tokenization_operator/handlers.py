@@ -9,26 +9,26 @@ import asyncio
 import logging
 from typing import Any
 
+import aiohttp
 import kopf
 from kubernetes.aio import client, config
+from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.cache import JOB_KIND, Cache, Key, job_of
-from tokenization_operator.cluster import Cluster
-from tokenization_operator.decide import Kind
+from tokenization_operator.cache import Cache, Key, job_of
+from tokenization_operator.cluster import Cluster, Forbidden, words_of
+from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.names import JOB_LABEL
-from tokenization_operator.preflight import OWN_KINDS, find_missing
-from tokenization_operator.reconciler import PODS, Reconciler
+from tokenization_operator.preflight import KUBERAY, OWN_KINDS, find_missing
+from tokenization_operator.reconciler import Reconciler
 from tokenization_operator.settings import Settings
+from tokenization_operator.sync import drop_what_is_gone, fill, labels_of
 from tokenization_operator.workqueue import WorkQueue
-from tokenization_worker.api.job import API_GROUP, API_VERSION
 from tokenization_worker.errors import TokenizationError
 
 log = logging.getLogger(__name__)
 
 WORKERS = 16
-_OURS = {JOB_LABEL: kopf.PRESENT}
-_VERSION = API_VERSION.partition("/")[2]
+_START_S = 2.0
 
 
 class Operator:
@@ -43,23 +43,21 @@ class Operator:
         self._api: client.ApiClient | None = None
         self.stop_flag = asyncio.Event()
         self.has_failed = False
+        self._needs_kuberay = False
+        self._kinds: tuple[Kind, ...] = ()
+        self._cluster: Cluster | None = None
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
         """Add all handlers to Kopf's registry."""
         kopf.on.login(registry=registry)(_log_in)
         kopf.on.startup(registry=registry)(self._start)
         kopf.on.cleanup(registry=registry)(self._stop)
-        for kind, place, labels in (
-            (JOB_KIND, (API_GROUP, _VERSION, "tokenizationjobs"), None),
-            (Kind.CHECKPOINT, (API_GROUP, _VERSION, "tokenizationcheckpoints"), None),
-            (Kind.RAY_JOB, ("ray.io", "v1", "rayjobs"), _OURS),
-            (Kind.PLAN_JOB, ("batch", "v1", "jobs"), _OURS),
-            (PODS, ("", "v1", "pods"), _OURS),
-        ):
-            handler = self._handler(str(kind))
-            kopf.on.event(*place, labels=labels, id=f"see-{kind}", registry=registry)(handler)
+        kopf.on.probe(registry=registry, id="lastReconcileAgeSeconds")(self._age_s)
+        for kind, place in PLACES.items():
+            labels = {labels_of(kind): kopf.PRESENT} if labels_of(kind) else None
+            kopf.on.event(*place, labels=labels, id=f"see-{kind}", registry=registry)(self._handler(kind))
 
-    def _handler(self, kind: str) -> Any:
+    def _handler(self, kind: Kind) -> Any:
         async def see(event: Any, **_: Any) -> None:
             item = dict(event["object"])
             if event["type"] == "DELETED":
@@ -67,7 +65,7 @@ class Operator:
             else:
                 self.cache.put(kind, item)
             metadata = item["metadata"]
-            key = (metadata["namespace"], metadata["name"]) if kind == JOB_KIND else job_of(item)
+            key = (metadata["namespace"], metadata["name"]) if kind is Kind.JOB else job_of(item)
             if key is not None and self.queue is not None:
                 self.queue.add(key)
 
@@ -75,17 +73,32 @@ class Operator:
 
     async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False  # its events are about handlers, not about jobs
-        settings.scanning.disabled = True  # kinds do not come and go while it runs
+        settings.scanning.disabled = True  # it would need to see all kinds of the cluster; `_resync` looks for KubeRay
         await config.load_config()
         self._api = client.ApiClient()
-        missing = await find_missing(client.CustomObjectsApi(self._api), OWN_KINDS)
-        if missing:  # it would have nothing to do, and Kopf would only warn
-            self.has_failed = True
-            raise kopf.PermanentError("; ".join(missing))
-        reconciler = Reconciler(self.cache, Cluster(self._api), self.settings, self.metrics)
+        cluster = Cluster(self._api)
+        try:
+            missing = await find_missing(client.CustomObjectsApi(self._api), OWN_KINDS)
+            if missing:  # it would have nothing to do, and Kopf would only warn
+                raise self._failed("; ".join(missing))
+            self._needs_kuberay = bool(await find_missing(client.CustomObjectsApi(self._api), KUBERAY))
+            self._kinds = tuple(kind for kind in Kind if not (kind is Kind.RAY_JOB and self._needs_kuberay))
+            await fill(self.cache, cluster, self._kinds, self.settings.namespaces)
+        except Forbidden as error:
+            raise self._failed(str(error)) from error
+        except (ApiException, aiohttp.ClientError) as error:
+            raise kopf.TemporaryError(f"the API server does not answer: {words_of(error)}", delay=_START_S) from error
+        self._cluster = cluster
+        reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics)
         self.queue = WorkQueue(reconciler.look, self._tell)
         self.metrics.watch(self.queue)
+        for key in self.cache.jobs():
+            self.queue.add(key)
         self._tasks = [asyncio.create_task(self.queue.run(WORKERS)), asyncio.create_task(self._resync())]
+
+    def _failed(self, words: str) -> kopf.PermanentError:
+        self.has_failed = True
+        return kopf.PermanentError(words)
 
     async def _stop(self, **_: Any) -> None:
         for task in self._tasks:
@@ -96,16 +109,32 @@ class Operator:
 
     async def _resync(self) -> None:
         """Look at every job from time to time, whatever the watches say."""
+        assert self.queue is not None
+        assert self._cluster is not None
+        is_first = True
         while True:
             await asyncio.sleep(self.settings.resync_s)
-            for key in self.cache.jobs():
-                if self.queue is not None:
-                    self.queue.add(key)
+            if is_first:
+                await drop_what_is_gone(self.cache, self._cluster, self._kinds, self.settings.namespaces)
+                is_first = False
+            keys = self.cache.jobs()
+            for key in keys:
+                self.queue.add(key)
+            if not keys:
+                self.queue.rest()
+            if self._needs_kuberay and not await find_missing(client.CustomObjectsApi(self._api), KUBERAY):
+                log.warning("KubeRay is there now: the operator starts again, to watch its RayJobs")
+                self.stop_flag.set()
+                return
+
+    async def _age_s(self, **_: Any) -> float:
+        """Since any job was looked at: a probe that answers says only that something answers."""
+        return 0.0 if self.queue is None else self.queue.age_s
 
     def _tell(self, key: Key, error: Exception) -> None:
         self.metrics.failed()
-        known = isinstance(error, TokenizationError)
-        log.error("look failed: %s", error, exc_info=None if known else error, extra={"job": "/".join(key)})
+        known = isinstance(error, (TokenizationError, ApiException, aiohttp.ClientError, TimeoutError))
+        log.error("look failed: %s", words_of(error), exc_info=None if known else error, extra={"job": "/".join(key)})
 
 
 def _log_in(**known: Any) -> kopf.ConnectionInfo | None:

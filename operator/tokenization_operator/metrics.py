@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -11,7 +10,8 @@ from tokenization_worker.api.status import Phase
 
 
 class Watched(Protocol):
-    last_look_at: float
+    @property
+    def age_s(self) -> float: ...
 
     def __len__(self) -> int: ...
 
@@ -35,13 +35,12 @@ class Metrics:
             "tokenization_last_reconcile_age_seconds", "Since the last look at any job.", registry=self.registry
         )
 
-    def moved(self, before: Phase | None, after: Phase | None, reason: str | None) -> None:
-        del before
-        self._moves.labels(phase=str(after), reason=reason or "").inc()
+    def moved(self, phase: Phase | None, reason: str | None) -> None:
+        self._moves.labels(phase=str(phase), reason=reason or "").inc()
 
     def failed(self) -> None:
         self._failures.inc()
 
     def watch(self, queue: Watched) -> None:
         self._depth.set_function(lambda: float(len(queue)))
-        self._age.set_function(lambda: time.monotonic() - queue.last_look_at)
+        self._age.set_function(lambda: queue.age_s)

@@ -23,6 +23,12 @@ def plan_job_name(job: str, run: int, try_number: int) -> str:
     return f"{job}-r{run}-p{try_number}"
 
 
+def next_plan_job_name(name: str | None) -> str:
+    """Of the try after this one."""
+    stem, _, number = str(name).rpartition("-p")
+    return f"{stem}-p{int(number) + 1}"
+
+
 def ray_job_name(job: str, run: int, attempt: int) -> str:
     return f"{job}-r{run}-a{attempt}"
 

@@ -1,4 +1,4 @@
-"""What the operator sees of one job at one moment. Values only: `observe` fills it, `reconcile` reads it.
+"""What the operator sees of one job at one moment. Values only: the reconciler fills it, `decide` reads it.
 
 Children that are not owned by this very job (by UID) are no children: a namesake may have left them.
 """
@@ -28,7 +28,7 @@ class KubeRay(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One job and all that belongs to it; `foreign` names children that somebody else owns."""
+    """One job and all that belongs to it. `warnings`: what events say of Pods that could not be made."""
 
     job: TokenizationJob
     uid: str
@@ -38,10 +38,8 @@ class Observation:
     checkpoint: Object | None = None
     plan_job: Object | None = None
     ray_job: Object | None = None
-    ray_cluster: Object | None = None
     pods: tuple[Object, ...] = ()
     warnings: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
     kuberay: KubeRay = KubeRay.THERE
     has_service_account: bool = True
     managed_by: str = ""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from tokenization_operator.failures import Blame, Failure, of_report
 from tokenization_operator.observation import Object, Observation, condition
-from tokenization_operator.pod_trouble import memory_words, out_of_memory
-from tokenization_operator.ray_state import RayState, Stage
-from tokenization_operator.times import seconds_since
+from tokenization_operator.pod_trouble import last_words, memory_words, out_of_memory
+from tokenization_operator.ray_state import RayState, Stage, find_head
 from tokenization_worker.api.checkpoint import FailureReport
 from tokenization_worker.api.status import AttemptStatus
+from tokenization_worker.api.times import seconds_since
 
 
 def failure_of_plan(job: Object, seen: Observation, grace_s: float) -> Failure | None:
@@ -23,6 +23,9 @@ def failure_of_plan(job: Object, seen: Observation, grace_s: float) -> Failure |
         return of_report(report, 0)
     failed = condition(job, "Failed")
     if failed is not None:
+        report = last_words(seen.pods)
+        if report is not None:
+            return of_report(report, 0)
         killed = out_of_memory(seen.pods)
         if killed is not None:
             return Failure(0, "WorkerMemory", memory_words(killed), Blame.INFRASTRUCTURE)
@@ -38,8 +41,15 @@ def failure_of_plan(job: Object, seen: Observation, grace_s: float) -> Failure |
 
 
 def failure_of_ray_job(state: RayState, attempt: AttemptStatus, seen: Observation, grace_s: float) -> Failure | None:
-    """None while the RayJob works, or has ended well and the driver's commit may still come."""
+    """None while the RayJob works, or has ended well and the driver's commit may still come.
+
+    A driver's own last word ends an attempt at once: KubeRay waits for its submitter's retries.
+    """
     number = attempt.number
+    if _report_of(seen, number) is not None:
+        return _of_failed(state, number, seen)
+    if attempt.head_pod is not None and not state.is_over and not _has_head(seen.pods, attempt.head_pod):
+        return _of_lost_head(attempt.head_pod, number, seen)
     match state.stage:
         case Stage.REFUSED:
             return Failure(number, "ClusterRejected", f"KubeRay refuses the RayJob: {state.message}", Blame.FINAL)
@@ -62,8 +72,6 @@ def _of_failed(state: RayState, number: int, seen: Observation) -> Failure:
         return Failure(number, "WorkerMemory", memory_words(killed), Blame.INFRASTRUCTURE)
     if report is not None:
         return of_report(report, number)
-    if state.is_submitted and not _has_head(seen.pods):
-        return Failure(number, "HeadLost", f"the head Pod is gone. {state.message}", Blame.INFRASTRUCTURE)
     return Failure(number, state.reason or "RayJobFailed", state.message or "the RayJob failed", Blame.INFRASTRUCTURE)
 
 
@@ -74,9 +82,14 @@ def _report_of(seen: Observation, number: int) -> FailureReport | None:
     return progress.failure
 
 
-def _has_head(pods: tuple[Object, ...]) -> bool:
-    return any(
-        (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "head"
-        and (pod.get("status") or {}).get("phase") == "Running"
-        for pod in pods
-    )
+def _of_lost_head(name: str, number: int, seen: Observation) -> Failure:
+    """KubeRay would make another head and submit the job again: what has begun with this one ends with it."""
+    killed = out_of_memory(pod for pod in seen.pods if pod["metadata"]["name"] == name)
+    if killed is not None:
+        return Failure(number, "WorkerMemory", memory_words(killed), Blame.INFRASTRUCTURE)
+    return Failure(number, "HeadLost", f"head Pod {name} is gone, and the driver with it", Blame.INFRASTRUCTURE)
+
+
+def _has_head(pods: tuple[Object, ...], name: str) -> bool:
+    head = find_head(pods)
+    return head is not None and head["metadata"]["name"] == name

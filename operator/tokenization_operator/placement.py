@@ -6,7 +6,7 @@ flex-start nodes, reservations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenization_worker.api.pods import PodPlacement
@@ -33,6 +33,7 @@ class Placement:
     annotations: dict[str, str] = field(default_factory=dict)
     requests: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
+    is_one_a_host: bool = False
 
 
 def place_head(head: Head) -> Placement:
@@ -48,7 +49,8 @@ def place_workers(workers: Workers, low_priority: str) -> Placement:
     selector |= {_ACCELERATOR: str(workers.tpu.accelerator), _TOPOLOGY: workers.tpu.topology}
     tolerations.append({"key": TPU, "operator": "Equal", "value": "present", "effect": "NoSchedule"})
     if workers.tpu.share is TpuShare.HOST_CPU:
-        return _place(workers, selector, tolerations, priority=low_priority, annotations={_SAFE_TO_EVICT: "true"})
+        found = _place(workers, selector, tolerations, priority=low_priority, annotations={_SAFE_TO_EVICT: "true"})
+        return replace(found, is_one_a_host=True)
     return _place(workers, selector, tolerations, chips=workers.tpu.chips_per_host, hosts=hosts_per_slice(workers.tpu))
 
 

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kubernetes.utils.quantity import parse_quantity
+from pydantic import ValidationError
 
 from tokenization_operator.observation import Object
+from tokenization_worker.api.checkpoint import FailureReport
 
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIGURATION = frozenset({"CreateContainerConfigError", "CreateContainerError"})
@@ -49,6 +51,8 @@ def _of_pod(pod: Object) -> Trouble | None:
             )
         if reason in _CONFIGURATION:
             return Trouble("PodInvalid", f"Pod {name} cannot start: {words or reason}")
+    if out_of_memory([pod]) is not None:
+        return Trouble("WorkerMemory", memory_words(pod))
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return Trouble("Unschedulable", f"Pod {name} finds no node: {each.get('message', '')}")
@@ -63,6 +67,18 @@ def _of_warning(text: str) -> Trouble:
     if "admission webhook" in text or "violates PodSecurity" in text:
         return Trouble("ClusterRejected", text)
     return Trouble("PodInvalid", text)
+
+
+def last_words(pods: Iterable[Object]) -> FailureReport | None:
+    """What a container of ours left behind when it ended, for want of another way to report."""
+    for pod in pods:
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            text = ((container.get("state") or {}).get("terminated") or {}).get("message") or ""
+            try:
+                return FailureReport.model_validate_json(text)
+            except ValidationError:  # the log of a Pod that could not say anything
+                continue
+    return None
 
 
 def out_of_memory(pods: Iterable[Object]) -> Object | None:

@@ -6,11 +6,10 @@ from typing import Any
 
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_worker.api.job import API_GROUP, API_VERSION
+from tokenization_worker.api.job import API_GROUP, VERSION
 
-_VERSION = API_VERSION.partition("/")[2]
 _NEEDED = {
-    (API_GROUP, _VERSION): "the CustomResourceDefinitions of this operator: helm upgrade, or kubectl apply -f crds/",
+    (API_GROUP, VERSION): "the CustomResourceDefinitions of this operator: helm upgrade, or kubectl apply -f crds/",
     ("ray.io", "v1"): "KubeRay 1.6 or newer",
 }
 
@@ -28,4 +27,5 @@ async def find_missing(custom: Any, groups: tuple[tuple[str, str], ...] = tuple(
     return missing
 
 
-OWN_KINDS = ((API_GROUP, _VERSION),)
+OWN_KINDS = ((API_GROUP, VERSION),)
+KUBERAY = (("ray.io", "v1"),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tokenization_operator.observation import Object
+from tokenization_operator.observation import Object, is_leaving
 
 
 class Stage(StrEnum):
@@ -31,7 +31,10 @@ class RayState:
     reason: str = ""
     message: str = ""
     ended: str = ""
-    is_submitted: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.stage in (Stage.ENDED, Stage.FAILED, Stage.REFUSED)
 
 
 def read_ray_job(ray_job: Object) -> RayState:
@@ -44,16 +47,27 @@ def read_ray_job(ray_job: Object) -> RayState:
         case "ValidationFailed":
             return RayState(Stage.REFUSED, status.get("reason", "") or deployment, words, ended)
         case "Failed":
-            return RayState(Stage.FAILED, status.get("reason", "") or deployment, words, ended, is_submitted=bool(job))
+            return RayState(Stage.FAILED, status.get("reason", "") or deployment, words, ended)
         case "Complete":
-            return RayState(Stage.ENDED, job, words, ended, is_submitted=True)
+            return RayState(Stage.ENDED, job, words, ended)
         case "Running":
-            return RayState(Stage.RUNNING, job, is_submitted=True)
+            return RayState(Stage.RUNNING, job)
         case "Suspended" | "Suspending":
             return RayState(Stage.QUEUED)
     if (ray_job.get("spec") or {}).get("suspend"):
         return RayState(Stage.QUEUED)
     return RayState(Stage.STARTING)
+
+
+def find_head(pods: tuple[Object, ...]) -> Object | None:
+    """The head Pod that works, if there is one: not leaving, and with containers that have never ended."""
+    for pod in pods:
+        status = pod.get("status") or {}
+        is_head = (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "head"
+        has_ended = any(each.get("restartCount") for each in status.get("containerStatuses") or ())
+        if is_head and status.get("phase") == "Running" and not is_leaving(pod) and not has_ended:
+            return pod
+    return None
 
 
 def count_ready_workers(pods: tuple[Object, ...]) -> int:

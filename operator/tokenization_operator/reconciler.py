@@ -10,12 +10,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tokenization_operator.cache import JOB_KIND, Cache, Key
+from tokenization_operator.actions import Create, Decision, Delete, Point
+from tokenization_operator.cache import Cache, Key
+from tokenization_operator.case import NOT_MADE
 from tokenization_operator.children import image_of
-from tokenization_operator.cluster import Cluster, Conflict, Foreign
-from tokenization_operator.decide import Create, Decision, Delete, Kind, Point, decide
+from tokenization_operator.cluster import Cluster, Conflict, Foreign, Rejected
+from tokenization_operator.decide import decide, not_made
+from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.observation import KubeRay, Object, Observation, is_owned
+from tokenization_operator.observation import KubeRay, Object, Observation, is_leaving, is_owned
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.checkpoint import CheckpointStatus
 from tokenization_worker.api.job import TokenizationJob
@@ -24,7 +27,6 @@ from tokenization_worker.errors import SpecError
 
 log = logging.getLogger(__name__)
 
-PODS = "Pod"
 _MANAGERS = {
     "argocd.argoproj.io/tracking-id": "Argo CD",
     "argocd.argoproj.io/instance": "Argo CD",
@@ -33,6 +35,8 @@ _MANAGERS = {
     "meta.helm.sh/release-name": "Helm",
 }
 _CONFLICT_S = 0.1
+_STEPS = ("RunStarted", "AttemptStarted")
+"""Reasons that stand for a moment only: what follows says more."""
 
 
 class Reconciler:
@@ -54,8 +58,8 @@ class Reconciler:
 
     async def look(self, key: Key) -> float | None:
         """Do what the job needs now; returns after how many seconds to look again, or None."""
-        found = self._cache.get(JOB_KIND, *key)
-        if found is None or found["metadata"].get("deletionTimestamp"):
+        found = self._cache.get(Kind.JOB, *key)
+        if found is None or is_leaving(found):
             return None  # what it owns goes with it
         try:
             seen = await self._observe(found)
@@ -64,16 +68,18 @@ class Reconciler:
             return None
         decision = decide(seen, self._settings)
         try:
-            found = await self._write(found, seen, decision)
+            found = await self._write(found, seen, decision.status)
             if any(isinstance(action, Create) for action in decision.actions):
                 await self._cluster.require_current(found)
             for action in decision.actions:
                 await self._do(action, seen)
         except Conflict:
             return _CONFLICT_S
+        except Rejected as error:
+            return await self._tell_not_made(found, seen, decision, "ClusterRejected", str(error))
         except Foreign as error:
-            await self._tell(found, "Warning", "NameTaken", f"{error} belongs to somebody else: rename it, or this job")
-            return self._settings.resync_s
+            words = f"{error} belongs to somebody else: delete it, or give this job another name"
+            return await self._tell_not_made(found, seen, decision, "NameTaken", words)
         return decision.look_again_s
 
     async def _observe(self, found: Object) -> Observation:
@@ -127,7 +133,7 @@ class Reconciler:
         if ray_job is not None and (cluster := (ray_job.get("status") or {}).get("rayClusterName")):
             wanted.add(cluster)
         found = []
-        for pod in self._cache.children(key, PODS):
+        for pod in self._cache.children(key, Kind.POD):
             labels = pod["metadata"].get("labels") or {}
             owners = {owner.get("name") for owner in pod["metadata"].get("ownerReferences") or ()}
             if wanted & ({labels.get("ray.io/cluster"), labels.get("batch.kubernetes.io/job-name")} | owners):
@@ -135,10 +141,15 @@ class Reconciler:
         return tuple(found)
 
     async def _ask(self, seen: Observation) -> Observation:
-        """What no watch tells, asked only where it matters."""
-        phase, namespace = seen.status.phase, seen.job.metadata.namespace or "default"
-        if phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.RUNNING):
+        """What no watch tells, and what watches may not have told yet, asked only where it matters."""
+        if seen.status.phase in (Phase.SUCCEEDED, Phase.FAILED):
             return seen
+        namespace = seen.job.metadata.namespace or "default"
+        if seen.ray_job is None and seen.status.plan is not None:
+            seen = replace(seen, ray_job=await self._find_ray_job(seen, namespace))
+        attempt = seen.status.attempt
+        if attempt is not None and attempt.head_pod is not None and not attempt.is_over:
+            seen = replace(seen, pods=await self._with_head(seen.pods, namespace, attempt.head_pod))
         child = seen.ray_job or seen.plan_job
         if child is None:
             account = image_of(seen.job, self._settings, None).service_account
@@ -147,21 +158,44 @@ class Reconciler:
                 kuberay = await self._cluster.kuberay(namespace)
             there = await self._cluster.has_service_account(namespace, account)
             return replace(seen, has_service_account=there, kuberay=kuberay)
-        if seen.pods:
+        if seen.pods or seen.status.phase is Phase.RUNNING:
             return seen
         names = [child["metadata"]["name"]]
         if cluster := (child.get("status") or {}).get("rayClusterName"):
             names.append(cluster)
         return replace(seen, warnings=await self._cluster.warnings(namespace, tuple(names)))
 
-    async def _write(self, found: Object, seen: Observation, decision: Decision) -> Object:
+    async def _find_ray_job(self, seen: Observation, namespace: str) -> Object | None:
+        """After a start, watches may not have brought it yet: it is not gone before the cluster says so."""
+        found = await self._cluster.ray_jobs(namespace, seen.job.metadata.name)
+        mine = [each for each in found if is_owned(each, seen.uid)]
+        for each in mine:
+            self._cache.put(Kind.RAY_JOB, each)
+        return self._ray_job(mine, seen.status)
+
+    async def _with_head(self, pods: tuple[Object, ...], namespace: str, name: str) -> tuple[Object, ...]:
+        if any(pod["metadata"]["name"] == name for pod in pods):
+            return pods
+        found = await self._cluster.pod(namespace, name)
+        return pods if found is None else (*pods, found)
+
+    async def _tell_not_made(
+        self, found: Object, seen: Observation, decision: Decision, reason: str, words: str
+    ) -> float:
+        try:
+            await self._write(found, seen, not_made(seen, decision.status, reason, words))
+        except Conflict:
+            return _CONFLICT_S
+        return self._settings.resync_s
+
+    async def _write(self, found: Object, seen: Observation, after: JobStatus) -> Object:
         """Write the status if it has changed, and tell the change."""
-        status = decision.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        status = after.model_dump(mode="json", by_alias=True, exclude_none=True)
         if status == (found.get("status") or {}):
             return found
         found = await self._cluster.write_status(found, status)
-        self._cache.put(JOB_KIND, found)
-        before, after = seen.status, decision.status
+        self._cache.put(Kind.JOB, found)
+        before = seen.status
         if (before.phase, before.reason) != (after.phase, after.reason):
             log.info(
                 "%s: %s",
@@ -174,10 +208,19 @@ class Reconciler:
                     "phase": str(after.phase),
                 },
             )
-            self._metrics.moved(before.phase, after.phase, after.reason)
-            kind = "Warning" if after.phase in (Phase.FAILED, Phase.RETRYING) else "Normal"
-            await self._tell(found, kind, after.reason or str(after.phase), after.message or "")
+            self._metrics.moved(after.phase, after.reason)
+            is_bad = after.phase in (Phase.FAILED, Phase.RETRYING) or after.reason in NOT_MADE
+            words = after.message or ""
+            if after.reason not in _STEPS:
+                await self._cluster.post_event(found, "Warning" if is_bad else "Normal", after.reason or "", words)
+        if after.phase in (Phase.SUCCEEDED, Phase.FAILED) and before.phase is not after.phase:
+            await self._tell_of_ttl(found, seen)
         return found
+
+    async def _tell_of_ttl(self, found: Object, seen: Observation) -> None:
+        if seen.managed_by and seen.job.spec.ttl_seconds_after_finished is not None:
+            words = f"ttlSecondsAfterFinished is ignored: {seen.managed_by} would make the job again"
+            await self._cluster.post_event(found, "Normal", "TtlIgnored", words)
 
     async def _do(self, action: Create | Point | Delete, seen: Observation) -> None:
         match action:
@@ -187,10 +230,9 @@ class Reconciler:
             case Point():
                 self._cache.put(Kind.CHECKPOINT, await self._cluster.point(action, seen.uid))
             case Delete():
-                await self._cluster.delete(action, seen.job.metadata.namespace or "default")
-
-    async def _tell(self, found: Object, kind: str, reason: str, message: str) -> None:
-        await self._cluster.post_event(found, kind, reason, message)
+                there = await self._cluster.delete(action, seen.job.metadata.namespace or "default")
+                if not there:  # the watch that would say so may have begun after that
+                    self._cache.forget(action.kind, seen.job.metadata.namespace or "default", action.name, action.uid)
 
 
 def _manager(metadata: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 FIRST_DELAY_S = 0.5
-MOST_DELAY_S = 60.0
+MOST_DELAY_S = 15.0
 
 
 class WorkQueue(Generic[K]):
@@ -31,7 +31,16 @@ class WorkQueue(Generic[K]):
         self._busy: set[K] = set()
         self._failures: dict[K, int] = {}
         self._changed = asyncio.Event()
-        self.last_look_at = time.monotonic()
+        self._last_look_at = time.monotonic()
+
+    @property
+    def age_s(self) -> float:
+        """Since the last look at any key."""
+        return time.monotonic() - self._last_look_at
+
+    def rest(self) -> None:
+        """There is nothing to look at, which is as good as having looked."""
+        self._last_look_at = time.monotonic()
 
     def __len__(self) -> int:
         return len(self._due) + len(self._busy)
@@ -64,7 +73,7 @@ class WorkQueue(Generic[K]):
             finally:
                 self._busy.discard(key)
                 self._changed.set()
-            self.last_look_at = time.monotonic()
+            self._last_look_at = time.monotonic()
             if again_s is not None:
                 self.add(key, again_s)
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from tokenization_operator.cache import JOB_KIND, Cache, Key, job_of
+from tokenization_operator.actions import Create, Delete, Point
+from tokenization_operator.cache import Cache, Key, job_of
 from tokenization_operator.cluster import Conflict, Foreign
-from tokenization_operator.decide import Create, Delete, Kind, Point
+from tokenization_operator.kinds import Kind
 from tokenization_operator.merge import merge_patch
 from tokenization_operator.observation import KubeRay, Object
 
@@ -107,15 +108,15 @@ class FakeCluster:
     async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
         await self._call()
         name = job["metadata"]["name"]
-        there = self.api.objects.get((JOB_KIND, name))
+        there = self.api.objects.get((Kind.JOB, name))
         seen = job["metadata"]
         if there is None or there["metadata"]["resourceVersion"] != seen["resourceVersion"]:
             raise Conflict
-        return self.api.edit(JOB_KIND, name, merge_patch(job.get("status") or {}, status), is_status=True)
+        return self.api.edit(Kind.JOB, name, merge_patch(job.get("status") or {}, status), is_status=True)
 
     async def require_current(self, job: Object) -> None:
         await self._call()
-        there = self.api.objects.get((JOB_KIND, job["metadata"]["name"]))
+        there = self.api.objects.get((Kind.JOB, job["metadata"]["name"]))
         if there is None or there["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]:
             raise Conflict
 
@@ -139,11 +140,21 @@ class FakeCluster:
         await self._call()
         return self.api.edit(Kind.CHECKPOINT, found["metadata"]["name"], {"spec": changes})
 
-    async def delete(self, wanted: Delete, namespace: str) -> None:
+    async def delete(self, wanted: Delete, namespace: str) -> bool:
         await self._call()
         there = self.api.objects.get((wanted.kind, wanted.name))
-        if there is not None and there["metadata"]["uid"] == wanted.uid:
-            self.api.remove(wanted.kind, wanted.name)
+        if there is None or there["metadata"]["uid"] != wanted.uid:
+            return False
+        self.api.remove(wanted.kind, wanted.name)
+        return True
+
+    async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
+        await self._call()
+        return [copy.deepcopy(each) for each in self.api.of(Kind.RAY_JOB)]
+
+    async def pod(self, namespace: str, name: str) -> Object | None:
+        await self._call()
+        return copy.deepcopy(self.api.objects.get((Kind.POD, name)))
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
         await self._call()
@@ -171,7 +182,7 @@ def deliver(api: FakeApi, cache: Cache, most: int | None = None) -> set[Key]:
     for _ in range(len(api.news) if most is None else min(most, len(api.news))):
         what, kind, item = api.news.popleft()
         (cache.drop if what == "DELETED" else cache.put)(kind, item)
-        key = (NAMESPACE, item["metadata"]["name"]) if kind == JOB_KIND else job_of(item)
+        key = (NAMESPACE, item["metadata"]["name"]) if kind == Kind.JOB else job_of(item)
         if key is not None:
             keys.add(key)
     return keys

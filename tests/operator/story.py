@@ -10,13 +10,13 @@ from typing import Any
 
 from fake_api import NAMESPACE, FakeApi, FakeCluster, deliver
 
-from tokenization_operator.cache import JOB_KIND, Cache
-from tokenization_operator.decide import Kind
+from tokenization_operator.cache import Cache
+from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.reconciler import Reconciler
 from tokenization_operator.settings import Settings
-from tokenization_operator.times import time_text
 from tokenization_worker.api.job import API_VERSION
+from tokenization_worker.api.times import time_text
 
 NAME = "demo"
 SETTINGS = Settings(image="worker:1", ray_version="2.60.0")
@@ -32,7 +32,7 @@ class Story:
         self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
         self._settings = settings
         self.restart()
-        self.api.create(JOB_KIND, manifest(spec or {}))
+        self.api.create(Kind.JOB, manifest(spec or {}))
         self.settle()
 
     def restart(self) -> None:
@@ -48,11 +48,12 @@ class Story:
         """The operator is killed when it is about to make such a child."""
         self.cluster.dies_before_making = kind
 
-    def another_operator(self) -> Sleeper:
-        """One that has seen all that there is now, and hears nothing any more."""
-        cache = Cache()
-        for (kind, _), item in self.api.objects.items():
-            cache.put(kind, copy.deepcopy(item))
+    def another_operator(self, cache: Cache | None = None) -> Sleeper:
+        """One that has seen all that there is now, or what is in `cache`, and hears nothing any more."""
+        if cache is None:
+            cache = Cache()
+            for (kind, _), item in self.api.objects.items():
+                cache.put(kind, copy.deepcopy(item))
         return Sleeper(Reconciler(cache, FakeCluster(self.api), self._settings, Metrics(), lambda: self.now))
 
     def look(self) -> float | None:
@@ -75,7 +76,7 @@ class Story:
 
     @property
     def job(self) -> dict[str, Any]:
-        return self.api.objects[JOB_KIND, NAME]
+        return self.api.objects[Kind.JOB, NAME]
 
     @property
     def status(self) -> dict[str, Any]:
@@ -93,7 +94,7 @@ class Story:
         return [name for found, name in self.api.made if found == kind]
 
     def edit(self, **spec: Any) -> None:
-        self.api.edit(JOB_KIND, NAME, {"spec": spec})
+        self.api.edit(Kind.JOB, NAME, {"spec": spec})
         self.settle()
 
     # The plan Pod
@@ -140,7 +141,6 @@ class Story:
     def driver_fails(self, code: int, reason: str) -> None:
         number = self.status["attempt"]["number"]
         self.report(progress={"attempt": number, "failure": failure(number, code, reason)})
-        self.ray(jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", endTime=time_text(self.now))
 
     def commit(self, **changes: Any) -> None:
         run = self.status["run"]
@@ -173,7 +173,7 @@ def failure(attempt: int, code: int, reason: str) -> dict[str, Any]:
 def manifest(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
-        "kind": JOB_KIND,
+        "kind": Kind.JOB,
         "metadata": {"name": NAME},
         "spec": {
             "source": {"uris": ["gs://corpus/*.parquet"]},

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from fake_api import Killed
-from story import Story
+from story import Story, failure
 
-from tokenization_operator.decide import Kind
+from tokenization_operator.cache import Cache
+from tokenization_operator.kinds import Kind
 
 
 def planned(**spec: object) -> Story:
@@ -197,8 +200,7 @@ def test_a_run_has_a_deadline() -> None:
 
 
 def test_a_namespace_that_is_not_prepared_is_named_until_it_is() -> None:
-    story = Story.__new__(Story)
-    Story.__init__(story, {"serviceAccountName": "nobody"})
+    story = Story({"serviceAccountName": "nobody"})
     assert story.where == ("Planning", "NamespaceNotPrepared")
     assert "'nobody'" in story.status["message"]
     story.api.accounts.add("nobody")
@@ -221,3 +223,54 @@ def test_an_operator_that_sees_what_was_makes_nothing() -> None:
     assert story.names(Kind.RAY_JOB) == []
     sleeper.look()
     assert story.made(Kind.RAY_JOB) == ["demo-r1-a1"]
+
+
+def head_pod(story: Story, name: str) -> None:
+    """KubeRay makes a head, and it becomes ready."""
+    [ray_job] = story.names(Kind.RAY_JOB)
+    labels = {"tokenization.dev/job": "demo", "ray.io/cluster": f"{ray_job}-abcde", "ray.io/node-type": "head"}
+    story.api.create(Kind.POD, {"metadata": {"name": name, "labels": labels}, "status": {"phase": "Running"}})
+    story.settle()
+
+
+def test_a_head_that_is_replaced_ends_the_attempt() -> None:
+    story = planned()
+    head_pod(story, "head-1")
+    story.run(2)
+    assert story.status["attempt"]["headPod"] == "head-1"
+    story.api.remove(Kind.POD, "head-1")
+    head_pod(story, "head-2")
+    assert story.where == ("Retrying", "HeadLost")
+    assert "head Pod head-1 is gone" in story.status["message"]
+    assert story.names(Kind.RAY_JOB) == []
+
+
+def test_a_ray_job_that_the_watch_has_not_brought_yet_is_not_gone() -> None:
+    story = running()
+    cache = Cache()
+    for kind in (Kind.JOB, Kind.CHECKPOINT):
+        for item in story.api.of(kind):
+            cache.put(kind, item)
+    story.another_operator(cache).look()
+    assert story.where == ("Running", "Running")
+
+
+def test_a_status_is_small_whatever_happens() -> None:
+    story = running(backoffLimit=100)
+    for _ in range(6):
+        story.report(
+            progress={
+                "attempt": story.status["attempt"]["number"],
+                "rangesTotal": 10**6,
+                "rangesCompleted": 5 * 10**5,
+                "completedRanges": [{"start": 10**5 + 2 * n, "end": 10**5 + 2 * n + 1} for n in range(64)],
+                "rangesTruncated": True,
+                "percent": 50,
+                "tokens": 10**13,
+                "failure": failure(story.status["attempt"]["number"], 1, "Bug") | {"message": "long " * 800},
+            }
+        )
+        story.pass_time(700)
+    story.report(progress={"attempt": story.status["attempt"]["number"], "failure": None})
+    assert len(story.status["lastFailures"]) == 5
+    assert len(json.dumps(story.status)) < 16 << 10

@@ -7,6 +7,8 @@ operators alternate. In the end all is quiet, and the job is where its user want
 from __future__ import annotations
 
 import asyncio
+import copy
+from datetime import timedelta
 from typing import Any
 
 from fake_api import NAMESPACE, FakeCluster, Killed
@@ -15,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from story import NAME, SETTINGS, Story
 
-from tokenization_operator.cache import JOB_KIND, Cache
-from tokenization_operator.decide import Kind
+from tokenization_operator.cache import Cache
+from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.reconciler import Reconciler
 
@@ -35,7 +37,7 @@ class Side:
         self.news: list[Any] = []
         self.reconciler = Reconciler(self.cache, self.cluster, SETTINGS, Metrics(), lambda: self.story.now)
         for (kind, _), item in self.story.api.objects.items():
-            self.cache.put(kind, item)
+            self.cache.put(kind, copy.deepcopy(item))
 
     async def look(self) -> None:
         try:
@@ -55,7 +57,6 @@ class Jobs(RuleBasedStateMachine):
         self.sides = [Side(self.story), Side(self.story)]
         self.tokens = 0
         self.wanted: str | None = None
-        self.seen_attempts: dict[str, list[str]] = {}
 
     # Operators
 
@@ -94,30 +95,28 @@ class Jobs(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 15, 61, 700, 4000]))
     def pass_time(self, seconds: int) -> None:
-        from datetime import timedelta
-
         self.story.now += timedelta(seconds=seconds)
 
     # The user
 
     @rule(value=st.booleans())
     def suspend(self, value: bool) -> None:
-        self.story.api.edit(JOB_KIND, NAME, {"spec": {"suspend": value}})
+        self.story.api.edit(Kind.JOB, NAME, {"spec": {"suspend": value}})
 
     @rule()
     def rerun(self) -> None:
         self.tokens += 1
         self.wanted = str(self.tokens)
-        self.story.api.edit(JOB_KIND, NAME, {"spec": {"rerunToken": self.wanted}})
+        self.story.api.edit(Kind.JOB, NAME, {"spec": {"rerunToken": self.wanted}})
 
     @rule()
     def remove_token(self) -> None:
         self.wanted = None
-        self.story.api.edit(JOB_KIND, NAME, {"spec": {"rerunToken": None}})
+        self.story.api.edit(Kind.JOB, NAME, {"spec": {"rerunToken": None}})
 
     @rule(limit=st.integers(0, 9))
     def raise_limit(self, limit: int) -> None:
-        self.story.api.edit(JOB_KIND, NAME, {"spec": {"maxQuarantined": limit}})
+        self.story.api.edit(Kind.JOB, NAME, {"spec": {"maxQuarantined": limit}})
 
     @rule(kind=st.sampled_from([Kind.PLAN_JOB, Kind.RAY_JOB]))
     def delete_child(self, kind: Kind) -> None:
@@ -200,7 +199,7 @@ class Jobs(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end all is quiet, and the last token has its run."""
         for _ in range(40):
-            calls, made = self.story.api.calls, len(self.story.api.made)
+            made = len(self.story.api.made)
             for number in (0, 1):
                 self.hear(number, None)
                 asyncio.run(self.sides[number].look())
@@ -210,7 +209,6 @@ class Jobs(RuleBasedStateMachine):
                 break
         else:
             raise AssertionError(f"never quiet: {self.story.status}")
-        del calls
         if self.wanted is not None:
             assert self.story.status["run"]["rerunToken"] == self.wanted
         self.no_success_without_a_commit()

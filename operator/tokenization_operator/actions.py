@@ -1,0 +1,52 @@
+"""What a look at a job may come to: the status that it has now, and what is to be done to its children."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tokenization_operator.kinds import Kind
+from tokenization_operator.observation import Object
+from tokenization_worker.api.status import JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a child, unless it is there; one of that name that somebody else owns is no child."""
+
+    kind: Kind
+    body: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Make the checkpoint, or set these fields of its spec: what the next Pods are to do, and who may report."""
+
+    body: Object
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete exactly this object."""
+
+    kind: Kind
+    name: str
+    uid: str
+
+
+Action = Create | Point | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`status` is written first, if it has changed, then the `actions` are done in order; `look_again_s`: at the
+    latest, also if nothing happens."""
+
+    status: JobStatus
+    actions: tuple[Action, ...] = ()
+    look_again_s: float | None = None
+
+
+def deletion(kind: Kind, child: Object) -> Delete:
+    return Delete(kind, child["metadata"]["name"], child["metadata"]["uid"])

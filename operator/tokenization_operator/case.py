@@ -1,0 +1,120 @@
+"""One sight of one job, and what all decisions about it have in common. Decides; does no I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenization_operator.actions import Action, Decision, Point, deletion
+from tokenization_operator.children import Attempt, build_checkpoint, checkpoint_attempt, image_of
+from tokenization_operator.kinds import Kind
+from tokenization_operator.observation import Object, Observation, condition, is_leaving
+from tokenization_operator.placement import hosts_of
+from tokenization_operator.pods import Image
+from tokenization_operator.sentences import shorten
+from tokenization_operator.settings import Settings
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.status import JobStatus, Phase, RunStatus
+from tokenization_worker.api.times import seconds_since
+
+AT_ONCE_S = 0.0
+NOT_MADE = ("ClusterRejected", "NameTaken")
+"""Why a child that was to be made is not there."""
+
+
+class Case:
+    """`before`: the job's status as it is; `job`: as the run that is there is to read it."""
+
+    def __init__(self, seen: Observation, settings: Settings) -> None:
+        self.seen = seen
+        self.settings = settings
+        self.before: JobStatus = seen.status
+        token = seen.job.spec.rerun_token or (seen.status.run.rerun_token if seen.status.run else None)
+        self.job = _with_token(seen.job, token)  # a token that was removed still names the run
+
+    @property
+    def run(self) -> RunStatus:
+        """The run that is there; only where one has begun."""
+        assert self.before.run is not None
+        return self.before.run
+
+    @property
+    def image(self) -> Image:
+        """Of the next Pods."""
+        return image_of(self.seen.job, self.settings, self.before.run.image if self.before.run else None)
+
+    @property
+    def hosts_of_replica(self) -> int:
+        """Pods of one replica of the workers."""
+        return hosts_of(self.job.spec.workers) // self.job.spec.workers.replicas
+
+    def point(self, attempt: Attempt, writer_pod_prefix: str | None) -> Point:
+        """What tells the Pods of an attempt what to do."""
+        body = build_checkpoint(self.job, self.seen.uid, attempt, writer_pod_prefix)
+        return Point(body, checkpoint_attempt(self.job, attempt, writer_pod_prefix))
+
+    def at(
+        self,
+        phase: Phase,
+        reason: str,
+        message: str,
+        *,
+        actions: tuple[Action, ...] = (),
+        again_s: float | None = None,
+        **changes: Any,
+    ) -> Decision:
+        """The job is in this phase now; `changes`: other fields of its status."""
+        said = {"phase": phase, "reason": reason, "message": shorten(message)}
+        return Decision(self.before.model_copy(update=said | changes), actions, again_s)
+
+    def making(self, phase: Phase, reason: str, message: str, *actions: Action) -> Decision:
+        """A child is made now. What the API server has said of it stands until it takes it."""
+        if self.before.reason in NOT_MADE:
+            reason, message = self.before.reason, self.before.message or ""
+        return self.at(phase, reason, message, actions=actions)
+
+    def pause(self) -> Decision | None:
+        """Wait for the next try; None where it may begin now."""
+        failures = self.before.failures
+        passed = seconds_since(failures.next_attempt_time if failures else None, self.seen.now)
+        if passed is None or passed >= 0:
+            return None
+        return self.at(Phase.RETRYING, self.before.reason or "Retrying", self.before.message or "", again_s=-passed)
+
+    def wait_for_end(self, reason: str, message: str, *, phase: Phase | None = None, **changes: Any) -> Decision:
+        """Delete what is left of an attempt or a run, and wait until it is gone."""
+        phase = phase or self.before.phase or Phase.PENDING
+        return self.at(phase, reason, message, actions=self.deletions(), **changes)
+
+    def not_prepared(self, phase: Phase) -> Decision:
+        """No Pod can be made before the namespace has the ServiceAccount."""
+        namespace = self.job.metadata.namespace
+        return self.at(
+            phase,
+            "NamespaceNotPrepared",
+            f"namespace {namespace} has no ServiceAccount {self.image.service_account!r}. Prepare it: tokjob "
+            f"namespace-manifest {namespace} | kubectl apply -f -",
+        )
+
+    def has_children(self, *, but_plan: bool = False) -> bool:
+        """Whether anything is left that has to go before something new begins."""
+        plan_job = None if but_plan else self.seen.plan_job
+        has_plan_job = plan_job is not None and not _is_to_be_read(Kind.PLAN_JOB, plan_job)
+        return self.seen.ray_job is not None or has_plan_job
+
+    def deletions(self) -> tuple[Action, ...]:
+        """Of all children that use machines."""
+        found = ((Kind.RAY_JOB, self.seen.ray_job), (Kind.PLAN_JOB, self.seen.plan_job))
+        return tuple(
+            deletion(kind, child)
+            for kind, child in found
+            if child is not None and not is_leaving(child) and not _is_to_be_read(kind, child)
+        )
+
+
+def _is_to_be_read(kind: Kind, child: Object) -> bool:
+    """A plan Job that has failed: somebody may want its log."""
+    return kind is Kind.PLAN_JOB and condition(child, "Failed") is not None
+
+
+def _with_token(job: TokenizationJob, token: str | None) -> TokenizationJob:
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"rerun_token": token})})

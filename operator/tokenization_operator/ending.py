@@ -1,0 +1,137 @@
+"""How runs and attempts end: committed, failed, suspended; what is cleared away then. Decides; does no I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenization_operator import names
+from tokenization_operator.actions import Action, Decision, Delete
+from tokenization_operator.case import Case
+from tokenization_operator.failures import Blame, Failure, Limits, judge, remember
+from tokenization_operator.kinds import Kind
+from tokenization_operator.ray_state import Stage, read_ray_job
+from tokenization_worker.api.checkpoint import Committed
+from tokenization_worker.api.status import AttemptStatus, OutputStatus, Phase, ProgressStatus, WorkersStatus
+from tokenization_worker.api.times import seconds_since
+
+
+def committed_of(case: Case) -> Committed | None:
+    """The proof of success, if it is of this very job and run."""
+    found, run = case.seen.reports.committed, case.run
+    if found is None or (found.job_uid, found.run, found.run_key) != (case.seen.uid, run.number, run.run_key):
+        return None
+    return found
+
+
+def progress_of(case: Case, attempt: AttemptStatus) -> ProgressStatus | None:
+    """How far the run is: as this attempt has reported, else as it was."""
+    report = case.seen.reports.progress
+    if report is None or report.attempt != attempt.number or report.ranges_total is None:
+        return case.before.progress
+    return ProgressStatus.model_validate(report.model_dump(include=set(ProgressStatus.model_fields)))
+
+
+def succeed(case: Case, committed: Committed) -> Decision:
+    """The dataset is there."""
+    plan, attempt = case.seen.reports.plan, case.before.attempt
+    already = plan is not None and bool(plan.already_complete) and attempt is None
+    progress = case.before.progress if attempt is None else progress_of(case, attempt)
+    if progress is not None:
+        progress = progress.model_copy(update={"percent": 100, "eta_seconds": 0})
+    uri = committed.index_uri.rpartition("/")[0]
+    return case.at(
+        Phase.SUCCEEDED,
+        "AlreadyComplete" if already else "Committed",
+        f"{committed.documents or 0:,} documents, {committed.tokens or 0:,} tokens: {committed.index_uri}",
+        run=case.run.model_copy(update={"data_key": committed.data_key}),
+        progress=progress,
+        failures=None,
+        output=OutputStatus(uri=uri, index_uri=committed.index_uri, index_digest=committed.index_digest),
+        again_s=case.settings.commit_grace_s,
+    )
+
+
+def fail(case: Case, failure: Failure, **changes: Any) -> Decision:
+    """Book a failure; another try later, or the end."""
+    spec, settings = case.job.spec, case.settings
+    limits = Limits(spec.backoff_limit, spec.infra_retry_limit, settings.retry_delay_s, settings.retry_delay_max_s)
+    progress = case.seen.reports.progress
+    done = (progress.ranges_completed if progress else None) or 0
+    seed = f"{case.seen.uid}/{case.run.number}"
+    verdict = judge(case.before.failures, failure, done, limits, case.seen.now, seed)
+    attempt = changes.pop("attempt", case.before.attempt)
+    if attempt is not None:
+        fewer = _fewer(case, failure, changes.get("workers"))
+        attempt = attempt.model_copy(update={"is_over": True, "next_replicas": fewer})
+    run, words = case.run, failure.message
+    if not verdict.is_over:
+        words += f". Try {failure.attempt} failed; the next one begins at {verdict.failures.next_attempt_time}"
+        if failure.attempt == 0:
+            run = run.model_copy(update={"plan_job": names.next_plan_job_name(run.plan_job)})
+    return case.at(
+        Phase.FAILED if verdict.is_over else Phase.RETRYING,
+        failure.reason,
+        words,
+        actions=case.deletions(),
+        run=run,
+        attempt=attempt,
+        failures=verdict.failures,
+        last_failures=remember(case.before.last_failures, failure, case.seen.now),
+        again_s=None if verdict.is_over else settings.retry_delay_s,
+        **changes | {"workers": None},
+    )
+
+
+def fail_late(case: Case) -> Decision:
+    """The run has had all its time."""
+    words = f"the run took longer than {case.job.spec.active_deadline_seconds} s"
+    number = case.before.attempt.number if case.before.attempt else 0
+    return fail(case, Failure(number, "DeadlineExceeded", words, Blame.FINAL))
+
+
+def _fewer(case: Case, failure: Failure, workers: WorkersStatus | None) -> int | None:
+    """How many replicas the next attempt asks for, where fewer than wanted came in time and are enough."""
+    least = case.job.spec.workers.min_replicas
+    if failure.reason != "StartupDeadline" or least is None or workers is None:
+        return None
+    ready = (workers.ready or 0) // case.hosts_of_replica
+    return ready if ready >= least else None
+
+
+def suspend(case: Case) -> Decision:
+    """Give all machines back. What is done is kept."""
+    attempt = case.before.attempt
+    ended = None if attempt is None else attempt.model_copy(update={"is_over": True})
+    changes: dict[str, Any] = {"attempt": ended, "workers": None}
+    if case.has_children(but_plan=True):
+        return case.wait_for_end("Suspending", "what is done is kept", phase=Phase.SUSPENDING, **changes)
+    return case.at(Phase.SUSPENDED, "Suspended", "spec.suspend is true; what is done is kept", **changes)
+
+
+def tidy(case: Case) -> Decision:
+    """Finished: a cluster that outlives its dataset costs money."""
+    leftover = case.deletions() if case.before.phase is Phase.FAILED else ()
+    ray_job, grace_s = case.seen.ray_job, case.settings.commit_grace_s
+    if case.before.phase is Phase.SUCCEEDED and ray_job is not None:
+        is_at_work = read_ray_job(ray_job).stage not in (Stage.ENDED, Stage.FAILED)
+        if is_at_work and (_seconds_since_end(case) or 0.0) > grace_s:
+            leftover = case.deletions()
+    expired = _expiry(case)
+    return Decision(case.before, (*leftover, *expired[0]), grace_s if ray_job is not None else expired[1])
+
+
+def _expiry(case: Case) -> tuple[tuple[Action, ...], float | None]:
+    """Delete the job when its time has come; seconds until then. Never what a GitOps tool would put back."""
+    ttl, since = case.job.spec.ttl_seconds_after_finished, _seconds_since_end(case)
+    if ttl is None or since is None or case.seen.managed_by:
+        return (), None
+    if since < ttl:
+        return (), ttl - since
+    return (Delete(Kind.JOB, case.job.metadata.name, case.seen.uid),), None
+
+
+def _seconds_since_end(case: Case) -> float | None:
+    for each in case.before.conditions or ():
+        if each.type in ("Complete", "Failed") and each.status == "True":
+            return seconds_since(each.last_transition_time, case.seen.now)
+    return None

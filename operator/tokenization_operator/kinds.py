@@ -1,0 +1,35 @@
+"""The kinds of objects that the operator sees or makes, and where the API server serves them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from tokenization_worker.api.job import API_GROUP, VERSION
+
+
+class Kind(StrEnum):
+    """As objects name themselves."""
+
+    JOB = "TokenizationJob"
+    CHECKPOINT = "TokenizationCheckpoint"
+    PLAN_JOB = "Job"
+    RAY_JOB = "RayJob"
+    POD = "Pod"
+
+
+class Place(NamedTuple):
+    """What the API server calls the objects of a kind."""
+
+    group: str
+    version: str
+    plural: str
+
+
+PLACES: Final = {
+    Kind.JOB: Place(API_GROUP, VERSION, "tokenizationjobs"),
+    Kind.CHECKPOINT: Place(API_GROUP, VERSION, "tokenizationcheckpoints"),
+    Kind.PLAN_JOB: Place("batch", "v1", "jobs"),
+    Kind.RAY_JOB: Place("ray.io", "v1", "rayjobs"),
+    Kind.POD: Place("", "v1", "pods"),
+}

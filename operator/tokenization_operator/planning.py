@@ -1,0 +1,93 @@
+"""The plan of a run: the Job that makes it, and what its end means. Decides; does no I/O."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tokenization_operator import names
+from tokenization_operator.actions import Create, Decision, deletion
+from tokenization_operator.case import AT_ONCE_S, Case
+from tokenization_operator.children import Attempt, build_plan_job
+from tokenization_operator.ending import fail
+from tokenization_operator.kinds import Kind
+from tokenization_operator.observation import Object, is_leaving
+from tokenization_operator.outcome import failure_of_plan
+from tokenization_operator.placement import hosts_of
+from tokenization_operator.pod_trouble import find_trouble
+from tokenization_worker.api.checkpoint import CheckpointPlan
+from tokenization_worker.api.status import Phase, PlanStatus
+from tokenization_worker.api.times import read_time, time_text
+
+
+def decide_plan(case: Case) -> Decision:
+    """The next step of a run that has no plan yet."""
+    report = case.seen.reports.plan
+    if report is not None and report.plan_id is not None and not report.already_complete:
+        return _take_plan(case, report)
+    job = case.seen.plan_job
+    if job is None:
+        return case.pause() or _make_plan_job(case)
+    failure = failure_of_plan(job, case.seen, case.settings.commit_grace_s)
+    if failure is not None:
+        return fail(case, failure)
+    trouble = find_trouble(case.seen.pods, case.seen.warnings)
+    if trouble is None:
+        return case.at(Phase.PLANNING, "Planning", _words(job["metadata"]["name"]))
+    if trouble.reason == "ImagePullFailed" and _image_of(job) != case.image.name and not is_leaving(job):
+        return case.at(
+            Phase.PLANNING,
+            "ImageChanged",
+            f"planning starts again with {case.image.name}",
+            run=case.run.model_copy(update={"plan_job": names.next_plan_job_name(case.run.plan_job)}),
+            actions=(deletion(Kind.PLAN_JOB, job),),
+        )
+    return case.at(Phase.PLANNING, trouble.reason, f"{trouble.message}. The plan may take until {_deadline(case, job)}")
+
+
+def _deadline(case: Case, job: Object) -> str:
+    began = read_time(job["metadata"].get("creationTimestamp")) or case.seen.now
+    return time_text(began + timedelta(seconds=case.settings.plan_deadline_s))
+
+
+def _take_plan(case: Case, report: CheckpointPlan) -> Decision:
+    plan = PlanStatus.model_validate(report.model_dump(include=set(PlanStatus.model_fields)))
+    versions = {name: getattr(report, name) for name in ("data_key", "ray_version", "worker_version")}
+    return case.at(
+        Phase.PLANNING,
+        "Planned",
+        f"{plan.files or 0:,} files, {plan.ranges or 0:,} ranges, about {plan.estimated_tokens or 0:,} tokens",
+        run=case.run.model_copy(update=versions),
+        plan=_with_price(case, plan),
+        failures=None,
+        again_s=AT_ONCE_S,
+    )
+
+
+def _with_price(case: Case, plan: PlanStatus) -> PlanStatus:
+    tpu, seconds = case.job.spec.workers.tpu, plan.estimated_seconds
+    if tpu is None or seconds is None:
+        return plan
+    hours = hosts_of(case.job.spec.workers) * tpu.chips_per_host * seconds / 3600
+    changes = {"chip_hours": f"{hours:.1f}"}
+    price = case.settings.price_per_chip_hour
+    if price is not None:
+        changes["estimated_cost"] = f"{hours * price:.2f} {case.settings.currency}"
+    return plan.model_copy(update=changes)
+
+
+def _make_plan_job(case: Case) -> Decision:
+    if not case.seen.has_service_account:
+        return case.not_prepared(Phase.PLANNING)
+    name = str(case.run.plan_job)
+    attempt = Attempt(case.run.number, 0, case.image, case.job.spec.workers.replicas)
+    body = build_plan_job(case.job, case.seen.uid, attempt, name, case.settings)
+    point = case.point(attempt, names.plan_pod_prefix(name))
+    return case.making(Phase.PLANNING, "Planning", _words(name), point, Create(Kind.PLAN_JOB, body))
+
+
+def _words(name: str) -> str:
+    return f"Job {name} lists the source"
+
+
+def _image_of(job: Object) -> str:
+    return str(job["spec"]["template"]["spec"]["containers"][0]["image"])

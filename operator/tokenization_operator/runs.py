@@ -1,0 +1,66 @@
+"""When a run begins, and when a failed one goes on. Decides; does no I/O."""
+
+from __future__ import annotations
+
+from tokenization_operator import names
+from tokenization_operator.actions import Decision
+from tokenization_operator.case import AT_ONCE_S, Case
+from tokenization_operator.children import image_of
+from tokenization_worker.api.keys import attempt_digest, run_key
+from tokenization_worker.api.status import JobStatus, Phase, RunStatus
+from tokenization_worker.api.times import seconds_since, time_text
+
+
+def number_of_new_run(case: Case) -> int | None:
+    """The number of the run that has to begin; None where the one that is there goes on."""
+    run = case.before.run
+    if run is None:
+        return 1
+    token = case.seen.job.spec.rerun_token
+    if token is not None and token != run.rerun_token:
+        return run.number + 1
+    if case.before.plan is None and run_key(case.job) != run.run_key:
+        return run.number + 1  # corrected before there was a plan
+    return None
+
+
+def begin_run(case: Case, number: int) -> Decision:
+    """The first step of a run: its name in the status. What it is made of comes with the next look."""
+    if case.before.run is not None and case.has_children():
+        words = f"run {number} begins when what is left of run {case.before.run.number} is gone"
+        return case.wait_for_end("Rerun", words)
+    job = case.seen.job
+    run = RunStatus(
+        number=number,
+        rerun_token=job.spec.rerun_token,
+        run_key=run_key(job),
+        image=image_of(job, case.settings, None).name,
+        checkpoint=names.checkpoint_name(job.metadata.name, number),
+        plan_job=names.plan_job_name(job.metadata.name, number, 1),
+        start_time=time_text(case.seen.now),
+        spec_digest=attempt_digest(job),
+    )
+    status = JobStatus(phase=Phase.PENDING, reason="RunStarted", message=f"run {number} begins", run=run)
+    return Decision(status, look_again_s=AT_ONCE_S)
+
+
+def was_mended(case: Case) -> bool:
+    """Whether something that matters for an attempt was changed since the run failed."""
+    return attempt_digest(case.seen.job) != case.run.spec_digest
+
+
+def resume_failed(case: Case) -> Decision:
+    """The same run goes on, with its counts of failures at zero."""
+    changes: dict[str, object] = {"spec_digest": attempt_digest(case.seen.job)}
+    if case.before.plan is None:
+        changes["plan_job"] = names.next_plan_job_name(case.run.plan_job)
+    run = case.run.model_copy(update=changes)
+    words = "the job was changed: the run goes on"
+    return case.at(Phase.PENDING, "Resumed", words, run=run, failures=None, again_s=AT_ONCE_S)
+
+
+def is_too_long(case: Case) -> bool:
+    """Whether the run has had all its time."""
+    limit = case.job.spec.active_deadline_seconds
+    lasted = seconds_since(case.run.start_time, case.seen.now)
+    return limit is not None and lasted is not None and lasted > limit

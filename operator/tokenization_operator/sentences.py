@@ -1,0 +1,17 @@
+"""How long the words of a status may be. Decides; does no I/O.
+
+A status stays below 16 KiB: its message stands in several conditions, too, and those of five failures are kept.
+"""
+
+from __future__ import annotations
+
+MOST = 1024
+_GAP = " ... "
+
+
+def shorten(text: str, most: int = MOST) -> str:
+    """With the beginning, which says what happened, and the end, which says what to do."""
+    if len(text) <= most:
+        return text
+    end = most // 3
+    return text[: most - end - len(_GAP)] + _GAP + text[-end:]

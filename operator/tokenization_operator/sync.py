@@ -1,0 +1,47 @@
+"""Fills the cache before anything is decided, and finds what was deleted before the watches began.
+
+Watches list what there is, each for itself and in any order: an operator that has begun would take for gone what it has
+not been told of yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from tokenization_operator.cache import Cache
+from tokenization_operator.kinds import Kind
+from tokenization_operator.names import JOB_LABEL
+from tokenization_operator.observation import Object
+
+
+class Lister(Protocol):
+    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "") -> list[Object]: ...
+
+
+def labels_of(kind: Kind) -> str:
+    """The selector of what a watch brings: of the kinds that others have, too, those that are made for jobs."""
+    return "" if kind in (Kind.JOB, Kind.CHECKPOINT) else JOB_LABEL
+
+
+async def fill(cache: Cache, cluster: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...]) -> None:
+    """Put in all that there is; without `namespaces`, of all."""
+    for kind in kinds:
+        for item in await _list(cluster, kind, namespaces):
+            cache.put(kind, item)
+
+
+async def drop_what_is_gone(cache: Cache, cluster: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...]) -> None:
+    """Drop what was deleted between `fill` and the beginning of the watches: no watch tells it."""
+    for kind in kinds:
+        known = cache.of_kind(kind)
+        there = {item["metadata"]["uid"] for item in await _list(cluster, kind, namespaces)}
+        for item in known:
+            if item["metadata"]["uid"] not in there:
+                cache.drop(kind, item)
+
+
+async def _list(cluster: Lister, kind: Kind, namespaces: tuple[str, ...]) -> list[Object]:
+    return [
+        item for namespace in namespaces or (None,) for item in await cluster.list_all(kind, namespace, labels_of(kind))
+    ]

@@ -1,0 +1,58 @@
+"""What an operator knows before it decides anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tokenization_operator.cache import Cache
+from tokenization_operator.kinds import Kind
+from tokenization_operator.names import JOB_LABEL
+from tokenization_operator.sync import drop_what_is_gone, fill
+
+
+class Objects:
+    """An API server with these objects. `asked`: kinds, namespaces and selectors."""
+
+    def __init__(self, items: Sequence[dict[str, Any]]) -> None:
+        self.items = list(items)
+        self.asked: list[tuple[Kind, str | None, str]] = []
+
+    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "") -> list[dict[str, Any]]:
+        self.asked.append((kind, namespace, labels))
+        return [
+            item for item in self.items if item["kind"] == kind and namespace in (None, item["metadata"]["namespace"])
+        ]
+
+
+def item(kind: Kind, name: str, namespace: str = "team") -> dict[str, Any]:
+    labels = {JOB_LABEL: "demo"}
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": "1", "labels": labels}
+    return {"kind": str(kind), "metadata": metadata}
+
+
+@pytest.mark.parametrize(("namespaces", "jobs"), [((), 2), (("team",), 1)])
+def test_all_that_is_watched_is_known_at_the_beginning(namespaces: tuple[str, ...], jobs: int) -> None:
+    cache = Cache()
+    cluster = Objects([item(Kind.JOB, "demo"), item(Kind.JOB, "other", "others"), item(Kind.POD, "pod")])
+    asyncio.run(fill(cache, cluster, Kind, namespaces))
+    assert len(cache.jobs()) == jobs
+    assert [each["metadata"]["name"] for each in cache.children(("team", "demo"), Kind.POD)] == ["pod"]
+    assert {(kind, labels) for kind, _, labels in cluster.asked} == {
+        (kind, "" if kind in (Kind.JOB, Kind.CHECKPOINT) else JOB_LABEL) for kind in Kind
+    }
+
+
+def test_what_went_before_the_watches_began_is_dropped() -> None:
+    cache = Cache()
+    cluster = Objects([item(Kind.JOB, "demo"), item(Kind.RAY_JOB, "demo-r1-a1"), item(Kind.POD, "pod")])
+    asyncio.run(fill(cache, cluster, Kind, ()))
+    del cluster.items[1]
+    cache.put(Kind.POD, item(Kind.POD, "new"))
+    cluster.items.append(item(Kind.POD, "new"))
+    asyncio.run(drop_what_is_gone(cache, cluster, Kind, ()))
+    assert cache.children(("team", "demo"), Kind.RAY_JOB) == []
+    assert [each["metadata"]["name"] for each in cache.children(("team", "demo"), Kind.POD)] == ["new", "pod"]
