@@ -36,8 +36,17 @@ test-fast: install compile  ## what takes no more than three minutes of them
 test-all: install compile  ## all tests, with every case of every table
 	$(PYTEST)
 
-test-testbed: install compile  ## what needs a real control plane: Go builds it once, 6 minutes
-	REQUIRE_TESTBED=1 $(BIN)/python -m pytest -m testbed
+test-testbed: install compile  ## what needs a real control plane: Go builds it once, 10 minutes
+	REQUIRE_TESTBED=1 $(PYTEST) --dist load -m testbed
+
+cluster: install  ## start a control plane with KubeRay and nodes without machines, for a person
+	@PYTHONPATH=tests $(BIN)/python -m testbed up
+
+cluster-down: install  ## stop it
+	@PYTHONPATH=tests $(BIN)/python -m testbed down
+
+load: install  ## 300 jobs at once on one operator: time, memory, requests, share of a core
+	PYTHONPATH=tests:tests/operator $(BIN)/python tests/operator/load.py $(LOAD_ARGS)
 
 compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this
 	@$(BIN)/python -m compileall -q worker operator
@@ -47,6 +56,7 @@ lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py
+	MYPYPATH=tests $(BIN)/mypy -p testbed
 	$(BIN)/lint-imports
 
 format: install  ## format the code
@@ -90,4 +100,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all test-testbed compile lint format generate chaos mutants bench bench-ray bench-gcs straggler startup scale memory clean
+.PHONY: help install run test test-fast test-all test-testbed cluster cluster-down load compile lint format generate chaos mutants bench bench-ray bench-gcs straggler startup scale memory clean

@@ -1,14 +1,17 @@
-"""The session's control plane, a namespace for each test, and an operator in it."""
+"""The session's control plane, a namespace for each test, and the chart in it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
 import pytest
+from jobs import Jobs
 from kubernetes import client, config
+from operators import Release
 
 from testbed.cluster import Testbed
 from testbed.programs import Unavailable
@@ -37,42 +40,40 @@ def api(bed: Testbed) -> client.ApiClient:
     return config.new_client_from_config(str(bed.kubeconfig))
 
 
-@pytest.fixture
-def namespace(api: client.ApiClient) -> Iterator[str]:
-    """A namespace of the restricted standard, prepared for jobs as the documentation says."""
+@contextmanager
+def new_namespace(bed: Testbed) -> Iterator[str]:
+    """A namespace of the restricted standard, with nothing in it."""
     name = f"test-{os.getpid()}-{next(_numbers)}"
-    core = client.CoreV1Api(api)
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name, labels=labels)))
-    prepare(api, name)
+    bed.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     yield name
-    core.delete_namespace(name)
-
-
-def prepare(api: client.ApiClient, namespace: str) -> None:
-    """The ServiceAccount of jobs and what it may do."""
-    account = "tokenization-worker"
-    core, rbac = client.CoreV1Api(api), client.RbacAuthorizationV1Api(api)
-    core.create_namespaced_service_account(
-        namespace, client.V1ServiceAccount(metadata=client.V1ObjectMeta(name=account))
-    )
-    rules = [
-        client.V1PolicyRule(api_groups=["tokenization.dev"], resources=["tokenizationcheckpoints"], verbs=["get"]),
-        client.V1PolicyRule(
-            api_groups=["tokenization.dev"], resources=["tokenizationcheckpoints/status"], verbs=["patch"]
-        ),
-    ]
-    rbac.create_namespaced_role(namespace, client.V1Role(metadata=client.V1ObjectMeta(name=account), rules=rules))
-    rbac.create_namespaced_role_binding(
-        namespace,
-        client.V1RoleBinding(
-            metadata=client.V1ObjectMeta(name=account),
-            role_ref=client.V1RoleRef(api_group="rbac.authorization.k8s.io", kind="Role", name=account),
-            subjects=[client.RbacV1Subject(kind="ServiceAccount", name=account, namespace=namespace)],
-        ),
-    )
+    bed.kubectl("delete", "namespace", name, "--wait=false")
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "operator.log"
+def namespace(bed: Testbed) -> Iterator[str]:
+    with new_namespace(bed) as name:
+        yield name
+
+
+@pytest.fixture
+def release(bed: Testbed, api: client.ApiClient, namespace: str, tmp_path: Path) -> Release:
+    """The chart for that namespace, which prepares it for jobs, too."""
+    return Release(bed, api, namespace, tmp_path)
+
+
+@pytest.fixture
+def jobs(api: client.ApiClient, namespace: str) -> Jobs:
+    """Those of the namespace."""
+    return Jobs(api, namespace)
+
+
+@pytest.fixture(scope="module")
+def team(bed: Testbed, api: client.ApiClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """The jobs of a namespace whose operator works as long as the module's tests: each has a name of its own."""
+    with new_namespace(bed) as name:
+        release = Release(bed, api, name, tmp_path_factory.mktemp("team"))
+        with release.operator() as process:
+            yield Jobs(api, name)
+            assert process.poll() is None
+        assert not release.errors()

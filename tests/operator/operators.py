@@ -1,92 +1,128 @@
-"""Operators as processes on the test bed, and jobs as their users see them."""
+"""Operators as processes on the test bed, installed by the chart, with the rights that it gives them."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
 from kubernetes import client
 
+from testbed.accounts import account_kubeconfig
+from testbed.cluster import Testbed
+from testbed.programs import find_helm
+
+CHART = Path(__file__).parents[2] / "charts" / "tokenization-operator"
 COMMAND = Path(sys.executable).with_name("tokenization-operator")
-PLURAL = ("tokenization.dev", "v1alpha1")
-DEADLINE_S = 90.0
+FAST = {"TOKENIZATION_RESYNC_SECONDS": "5", "TOKENIZATION_RETRY_DELAY_SECONDS": "1"}
+IMAGE = "testbed/worker:plan-run.driver-run"
+"""By its tag: plan and driver are real processes of this machine."""
+
+WORKERS = "tokenization-worker"
+"""The ServiceAccount of jobs' Pods."""
+
+_NOT_APPLIED = ("Deployment", "CustomResourceDefinition", "Pod")
+
+
+def helm(*words: str) -> str:
+    """What Helm says; raises `AssertionError` with its words."""
+    done = subprocess.run([str(find_helm()), *words], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+def render(namespace: str, *values: str) -> list[dict[str, Any]]:
+    """The objects of a release; `values` as after --set-json."""
+    flags = [word for value in values for word in ("--set-json", value)]
+    text = helm("template", f"op-{namespace}"[:50], str(CHART), "--namespace", namespace, *flags)
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def operator_container(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of the Deployment among the objects of a release."""
+    [deployment] = [each for each in objects if each["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(container)
 
 
 @contextmanager
-def operator(
-    kubeconfig: Path, namespace: str, log: Path, *, image: str, **settings: str
+def run_operator(
+    container: dict[str, Any],
+    kubeconfig: Path,
+    log: Path,
+    *,
+    image: str | None = IMAGE,
+    health_port: int = 0,
+    metrics_port: int = 0,
+    **more: str,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of the operator that watches one namespace."""
-    environment = {
-        **os.environ,
-        "KUBECONFIG": str(kubeconfig),
-        "TOKENIZATION_NAMESPACES": namespace,
-        "TOKENIZATION_WORKER_IMAGE": image,
-        "TOKENIZATION_RAY_VERSION": "2.60.0",
-        "TOKENIZATION_RESYNC_SECONDS": "5",
-        "TOKENIZATION_RETRY_DELAY_SECONDS": "1",
-        **settings,
-    }
+    """A process with the environment of the chart's container; `image`: of the jobs' Pods, if not the chart's."""
+    own = {each["name"]: each["value"] for each in container["env"] if each["name"] != "HOME"}
+    mine = {"KUBECONFIG": str(kubeconfig)} | ({"TOKENIZATION_WORKER_IMAGE": image} if image else {})
+    ports = ["--metrics-port", str(metrics_port), "--health-port", str(health_port)]
     with log.open("ab") as file:
         process = subprocess.Popen(
-            [str(COMMAND), "--metrics-port", "0", "--health-port", "0"], stdout=file, stderr=file, env=environment
+            [str(COMMAND), *ports], stdout=file, stderr=file, env={**os.environ, **own, **FAST, **mine, **more}
         )
     try:
         yield process
     finally:
+        stop(process)
+
+
+class Release:
+    """The chart in a namespace, and its operator outside of it. `everywhere`: it watches all namespaces."""
+
+    def __init__(
+        self, bed: Testbed, api: client.ApiClient, namespace: str, folder: Path, *values: str, everywhere: bool = False
+    ) -> None:
+        jobs = json.dumps([{"name": namespace}])
+        watched = json.dumps([] if everywhere else [namespace])
+        objects = render(namespace, f"jobNamespaces={jobs}", f"watchNamespaces={watched}", *values)
+        bed.apply(*(each for each in objects if each["kind"] not in _NOT_APPLIED))
+        self.container = operator_container(objects)
+        accounts = [each["metadata"]["name"] for each in objects if each["kind"] == "ServiceAccount"]
+        [self.account] = [name for name in accounts if name != WORKERS]
+        self.namespace = namespace
+        self._api, self._folder = api, folder
+        self.log = folder / "operator.log"
+
+    @contextmanager
+    def operator(self, *, server: str | None = None, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+        """The operator as a process, see `run_operator`; `server`: of the API, by another way."""
+        path = self._folder / f"kubeconfig-{os.urandom(4).hex()}"
+        kubeconfig = account_kubeconfig(self._api, self.namespace, self.account, path, server=server)
+        with run_operator(self.container, kubeconfig, self.log, **more) as process:
+            yield process
+
+    def errors(self) -> list[dict[str, Any]]:
+        """What the operators of this release have called errors."""
+        lines = [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines() if line[:1] == "{"]
+        return [line for line in lines if line.get("severity") in ("error", "critical")]
+
+
+def stop(process: subprocess.Popen[bytes], patience_s: float = 20) -> int:
+    """End it as Kubernetes does; its exit code."""
+    if process.poll() is None:
         process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
+    try:
+        return process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
 
 
-class Jobs:
-    """The TokenizationJobs of a namespace."""
-
-    def __init__(self, api: client.ApiClient, namespace: str) -> None:
-        self._custom: Any = client.CustomObjectsApi(api)
-        self._namespace = namespace
-
-    def apply(self, name: str, spec: dict[str, Any]) -> None:
-        body = {"apiVersion": "/".join(PLURAL), "kind": "TokenizationJob", "metadata": {"name": name}, "spec": spec}
-        self._custom.create_namespaced_custom_object(*PLURAL, self._namespace, "tokenizationjobs", body)
-
-    def edit(self, name: str, spec: dict[str, Any]) -> None:
-        self._custom.patch_namespaced_custom_object(
-            *PLURAL,
-            self._namespace,
-            "tokenizationjobs",
-            name,
-            {"spec": spec},
-            _content_type="application/merge-patch+json",
-        )
-
-    def status(self, name: str) -> dict[str, Any]:
-        found = self._custom.get_namespaced_custom_object(*PLURAL, self._namespace, "tokenizationjobs", name)
-        status: dict[str, Any] = found.get("status") or {}
-        return status
-
-    def ray_jobs(self) -> list[dict[str, Any]]:
-        found = self._custom.list_namespaced_custom_object("ray.io", "v1", self._namespace, "rayjobs")
-        items: list[dict[str, Any]] = found["items"]
-        return items
-
-    def wait(
-        self, name: str, holds: Callable[[dict[str, Any]], bool], deadline_s: float = DEADLINE_S
-    ) -> dict[str, Any]:
-        """The job's status once that holds."""
-        deadline = time.monotonic() + deadline_s
-        while not holds(status := self.status(name)):
-            assert time.monotonic() < deadline, status
-            time.sleep(0.1)
-        return status
+def free_port() -> int:
+    """A port of loopback that nobody uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

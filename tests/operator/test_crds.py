@@ -10,11 +10,12 @@ from api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec
 from api_tables import ACCEPTED, MISTAKES
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from operators import PLURAL
+
+from tokenization_operator.kinds import PLACES, Kind
 
 pytestmark = pytest.mark.testbed
 
-KINDS = "tokenizationjobs"
+PLURAL, KINDS = PLACES[Kind.JOB][:2], PLACES[Kind.JOB].plural
 PYTHON_ONLY = {
     "int-float": "a whole number with a point is a whole number in JSON Schema",
     "special-same": "values of a map cannot be compared with each other in CEL at a bounded cost",
@@ -174,3 +175,8 @@ def test_kubectls_columns_are_there(api: client.ApiClient) -> None:
     crd = client.ApiextensionsV1Api(api).read_custom_resource_definition("tokenizationjobs.tokenization.dev")
     columns = [column.name for column in crd.spec.versions[0].additional_printer_columns]
     assert columns == ["Phase", "Progress", "Rate", "ETA", "Workers", "Attempt", "Reason", "Output", "Age"]
+
+
+def test_a_new_job_says_that_it_waits(server: Server) -> None:
+    made = server.keep(with_spec({}))
+    assert made["status"] == {"observedGeneration": 0, "phase": "Pending"}

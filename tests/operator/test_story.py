@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
-from kubernetes import client
-from operators import Jobs, operator
+from jobs import Jobs, local_spec
+from operators import Release
 
-from testbed.cluster import Testbed
+from testbed.local_pods import TOKJOB
+from tokenization_operator.kinds import Kind
 
 pytestmark = pytest.mark.testbed
 
-IMAGE = "testbed/worker:plan-run.driver-run"
 
-
-def test_a_job_is_planned_run_and_committed(
-    bed: Testbed, api: client.ApiClient, namespace: str, log: Path, tmp_path: Path
-) -> None:
-    source, output = tmp_path / "src", tmp_path / "out"
-    source.mkdir()
-    for number in range(4):
-        lines = "".join(f'{{"text": "file {number}, line {line}: some text"}}\n' for line in range(500))
-        (source / f"{number}.jsonl").write_text(lines, encoding="utf-8")
-    jobs = Jobs(api, namespace)
-    with operator(bed.kubeconfig, namespace, log, image=IMAGE):
-        jobs.apply(
-            "demo",
-            {
-                "source": {"uris": [f"file://{source}"]},
-                "tokenizer": {"name": "gpt2"},
-                "output": {"uri": f"file://{output}"},
-            },
-        )
-        jobs.wait("demo", lambda status: status.get("phase") == "Starting")
+def test_a_job_is_planned_run_and_committed(release: Release, jobs: Jobs, tmp_path: Path) -> None:
+    with release.operator():
+        jobs.apply("demo", local_spec(tmp_path))
+        jobs.reach("demo", "Starting")
         status = jobs.wait("demo", lambda status: status.get("phase") in ("Succeeded", "Failed"))
     assert (status["phase"], status["reason"]) == ("Succeeded", "Committed"), status
-    assert (output / "index.json").exists()
+    verified = subprocess.run([str(TOKJOB), "verify", str(tmp_path / "out")], check=False)
+    assert verified.returncode == 0
+    assert jobs.names(Kind.RAY_JOB) == ["demo-r1-a1"]
+    reasons = [reason for _, reason, _ in jobs.events("demo")]
+    assert reasons[:3] == ["Planning", "Planned", "ClusterRequested"]
+    assert reasons[-1] == "Committed"

@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from testbed.cluster import Testbed
-from testbed.programs import Programs, Unavailable, find_programs
+from testbed.cluster import Testbed, stop_testbed
+from testbed.programs import Unavailable, find_programs
+from testbed.shared import CRDS
 
 FOLDER = Path(tempfile.gettempdir()) / "tokenization-testbed"
-CRDS = Path(__file__).parent.parent.parent / "crds"
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="its files (%(default)s)")
     options = parser.parse_args()
     if options.action == "down":
-        Testbed(options.folder, Programs(Path())).down()
+        stop_testbed(options.folder)
         return 0
     try:
         programs = find_programs()
@@ -30,7 +30,7 @@ def main() -> int:
     if options.action == "up":
         bed = Testbed(options.folder, programs)
         bed.up(sorted(CRDS.glob("*.yaml")))
-        print(f"export KUBECONFIG={bed.kubeconfig}")
+        print(f"export KUBECONFIG={bed.kubeconfig} PATH={bed.commands}:$PATH")
     return 0
 
 

@@ -7,13 +7,15 @@ looks for new ones every 30 seconds only. Nothing here needs root; all listens o
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import ssl
+import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ API_SERVER, MANAGER, SCHEDULER, KUBERAY, NODES, ETCD = (
     "etcd",
 )
 _PATIENCE_S = 90.0
+_TESTS = Path(__file__).parents[1]
 
 
 class Testbed:
@@ -41,20 +44,26 @@ class Testbed:
     def __init__(self, folder: Path, programs: Programs) -> None:
         self.folder = folder.resolve()
         self.kubeconfig = self.folder / "kubeconfig"
-        self.processes = Processes(self.folder / "processes")
+        self.commands = self.folder / "bin"
+        self.processes = Processes(_processes(self.folder))
         self._programs = programs
         self._tls: ssl.SSLContext | None = None
         self.server = ""
 
-    def up(self, crds: Sequence[Path] = ()) -> None:
+    def up(self, crds: Sequence[Path] = (), *, with_kuberay: bool = True) -> None:
         """Start everything; `crds`: files of CustomResourceDefinitions beside KubeRay's."""
         if self.processes.are_there:
             raise RuntimeError(f"a test bed runs already in {self.folder}: stop it first")
         try:
-            self._start(crds)
+            self._start(crds, with_kuberay)
         except BaseException:
             self.down()
             raise
+
+    @property
+    def kuberay_crds(self) -> list[Path]:
+        """The files of KubeRay's kinds."""
+        return sorted(self._programs.kuberay_crds.glob("*.yaml"))
 
     def join(self) -> None:
         """Use the one that another process has started."""
@@ -62,26 +71,57 @@ class Testbed:
         self.server = found["clusters"][0]["cluster"]["server"]
         self._trust(self.folder / "keys")
 
+    def kubectl(self, *words: str, text: str = "", kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """What kubectl says, as an administrator or as somebody else; `text`: what it reads."""
+        return subprocess.run(
+            [str(self._programs.control_plane), "kubectl", "--kubeconfig", str(kubeconfig or self.kubeconfig), *words],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        """As `kubectl apply --server-side` does; raises `AssertionError` with its words."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        done = self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+        assert not done.returncode, done.stderr
+
+    def create_nodes(self, *nodes: Mapping[str, Any]) -> None:
+        """Add nodes without machines; `nodes` makes their objects. Their status is that of a node that is ready."""
+        self.apply(*nodes)
+        for node in nodes:
+            path = f"/api/v1/nodes/{node['metadata']['name']}/status"
+            self._call("PATCH", path, json.dumps({"status": node["status"]}).encode(), "application/merge-patch+json")
+
     def down(self) -> None:
         """Stop all processes; files stay."""
         self.processes.stop_all()
 
-    def _start(self, crds: Sequence[Path]) -> None:
+    def _start(self, crds: Sequence[Path], with_kuberay: bool) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         keys = self.folder / "keys"
         keys.mkdir(parents=True, mode=0o700)
-        self.processes = Processes(self.folder / "processes")
+        self.processes = Processes(_processes(self.folder))
         etcd, peer, api, manager, scheduler = _free_ports(5)
         self.server = f"https://127.0.0.1:{api}"
         authority = Authority(keys)
         authority.kubeconfig(self.kubeconfig, self.server, "testbed-admin", ADMINS)
+        self._write_commands()
         self._trust(keys)
         self._start_etcd(etcd, peer)
         self._start_api_server(authority, etcd, api)
-        self.apply_crds([*sorted(self._programs.kuberay_crds.glob("*.yaml")), *crds])
+        self.apply_crds([*(self.kuberay_crds if with_kuberay else ()), *crds])
         self._start_controllers(authority, manager, scheduler)
         self.start_nodes()
-        self.start_kuberay()
+        if with_kuberay:
+            self.start_kuberay()
+
+    def _write_commands(self) -> None:
+        self.commands.mkdir()
+        kubectl = self.commands / "kubectl"
+        kubectl.write_text(f'#!/bin/sh\nexec "{self._programs.control_plane}" kubectl "$@"\n', encoding="utf-8")
+        kubectl.chmod(0o755)
 
     def _trust(self, keys: Path) -> None:
         self._tls = ssl.create_default_context(cafile=str(keys / "ca.crt"))
@@ -155,7 +195,7 @@ class Testbed:
         for path in files:
             name = ".".join(reversed(path.stem.split("_", 1)))
             item = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-            self._wait(f"the kind {name}", lambda item=item: self._is_served(item), API_SERVER)  # type: ignore[misc]
+            self._wait(f"the kind {name}", lambda item=item: self._is_served(item), API_SERVER)
 
     def _is_served(self, item: str) -> bool:
         found = self._call("GET", item)
@@ -174,7 +214,7 @@ class Testbed:
             KUBERAY,
             *(self._programs.kuberay, "--metrics-addr", f"127.0.0.1:{metrics}"),
             *("--health-probe-bind-address", f"127.0.0.1:{probes}"),
-            *("--enable-leader-election=false", "--use-kubernetes-proxy=true"),
+            *("--enable-leader-election=false", "--use-kubernetes-proxy=true", "--reconcile-concurrency=8"),
             environment={"KUBECONFIG": str(self.kubeconfig)},
         )
         self._wait("KubeRay", lambda: _is_ok(f"http://127.0.0.1:{probes}/readyz"), KUBERAY)
@@ -184,7 +224,7 @@ class Testbed:
         self.processes.start(
             NODES,
             *(sys.executable, "-m", "testbed.nodes", "--kubeconfig", self.kubeconfig),
-            environment={"PYTHONPATH": str(Path(__file__).parent.parent)},
+            environment={"PYTHONPATH": os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])},
         )
         self._wait("the nodes", lambda: bool(self._call("GET", "/api/v1/nodes")["items"]), NODES)
 
@@ -205,6 +245,15 @@ class Testbed:
     def _open(self, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> Any:
         request = urllib.request.Request(self.server + path, body, {"Content-Type": kind}, method=method)
         return urllib.request.urlopen(request, context=self._tls, timeout=30)
+
+
+def stop_testbed(folder: Path) -> None:
+    """Stop what an earlier process has started below `folder`."""
+    Processes(_processes(folder.resolve())).stop_all()
+
+
+def _processes(folder: Path) -> Path:
+    return folder / "processes"
 
 
 def _is_ok(url: str) -> bool:

@@ -6,10 +6,8 @@ rights are those of the chart.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +16,8 @@ from typing import Any
 
 from kubernetes import client
 
+from testbed.accounts import account_kubeconfig
+
 TOKJOB = Path(sys.executable).with_name("tokjob")
 
 
@@ -25,8 +25,7 @@ class LocalPods:
     """The processes, by the UID of their Pod; their logs and credentials lie below `folder`."""
 
     def __init__(self, api: client.ApiClient, folder: Path) -> None:
-        self._core = client.CoreV1Api(api)
-        self._configuration = api.configuration
+        self._api = api
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,13 +38,18 @@ class LocalPods:
         home = self._folder / name
         home.mkdir(parents=True, exist_ok=True)
         own = environment_of["spec"]["containers"][0].get("env") or ()
-        values = {each["name"]: each["value"] for each in own if "value" in each}
+        values = {
+            each["name"]: each["value"]
+            for each in own
+            if "value" in each and not each["name"].startswith("RAY_")  # there is no cluster: Ray runs in the process
+        }
         environment = {
             **os.environ,
             **values,
             "KUBECONFIG": str(self._credentials(pod, home)),
             "HOSTNAME": environment_of["metadata"]["name"],
             "HOME": str(Path.home()),
+            "TOKENIZATION_TERMINATION_LOG": str(home / "last-words"),
         }
         with (home / "log").open("ab") as log:
             self._processes[uid] = subprocess.Popen(
@@ -62,6 +66,11 @@ class LocalPods:
         process = self._processes.get(uid)
         return None if process is None else process.poll()
 
+    def last_words(self, pod: dict[str, Any]) -> str:
+        """What it has left in its termination log."""
+        path = self._folder / pod["metadata"]["name"] / "last-words"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
     def kill(self, uid: str) -> None:
         """End a Pod's process and all that it has started."""
         process = self._processes.pop(uid, None)
@@ -70,37 +79,14 @@ class LocalPods:
             process.wait()
 
     def close(self) -> None:
+        """End all; their logs stay."""
         for uid in list(self._processes):
             self.kill(uid)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _credentials(self, pod: dict[str, Any], home: Path) -> Path:
-        """A kubeconfig of the Pod's ServiceAccount, in its namespace."""
-        namespace = pod["metadata"]["namespace"]
+        """Of the Pod's ServiceAccount, in its namespace."""
         account = pod["spec"].get("serviceAccountName", "default")
-        asked = client.AuthenticationV1TokenRequest(
-            spec=client.V1TokenRequestSpec(audiences=[], expiration_seconds=3600)
-        )
-        token = self._core.create_namespaced_service_account_token(account, namespace, asked).status.token
-        cluster = {"server": self._configuration.host, "certificate-authority": self._configuration.ssl_ca_cert}
-        path = home / "kubeconfig"
-        path.touch(mode=0o600)
-        path.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "current-context": "pod",
-                    "clusters": [{"name": "testbed", "cluster": cluster}],
-                    "users": [{"name": account, "user": {"token": token}}],
-                    "contexts": [
-                        {"name": "pod", "context": {"cluster": "testbed", "user": account, "namespace": namespace}}
-                    ],
-                }
-            ),
-            encoding="utf-8",
-        )
-        return path
+        return account_kubeconfig(self._api, pod["metadata"]["namespace"], account, home / "kubeconfig")
 
 
 def words_of(pod: dict[str, Any]) -> list[str]:

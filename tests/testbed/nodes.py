@@ -28,7 +28,7 @@ from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from testbed.dashboard import own_address, serve_dashboard
+from testbed.dashboard import States, own_address, serve_dashboard
 from testbed.local_pods import LocalPods, submission_of, words_of
 
 ADDRESS = "192.0.2.254"
@@ -47,7 +47,7 @@ def now(*, micro: bool = False) -> str:
 
 def cpu_node(name: str) -> dict[str, Any]:
     """A node of ordinary CPUs, large enough for hundreds of Pods."""
-    size = {"cpu": "1024", "memory": "8Ti", "ephemeral-storage": "100Ti", "pods": "2000"}
+    size = {"cpu": "16384", "memory": "64Ti", "ephemeral-storage": "100Ti", "pods": "10000"}
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     return {
         "apiVersion": "v1",
@@ -63,14 +63,20 @@ def cpu_node(name: str) -> dict[str, Any]:
     }
 
 
-def tpu_node(name: str, accelerator: str, topology: str, chips: int) -> dict[str, Any]:
-    """A TPU host as GKE labels and taints it."""
+def tpu_node(name: str, accelerator: str, topology: str, chips: int, capacity: str = "") -> dict[str, Any]:
+    """A TPU host as GKE labels and taints it; `capacity`: `spot`, `flex-start`, or the name of a reservation."""
     node = cpu_node(name)
     node["metadata"]["labels"] |= {
         "cloud.google.com/gke-tpu-accelerator": accelerator,
         "cloud.google.com/gke-tpu-topology": topology,
     }
     node["spec"] = {"taints": [{"key": _TPU, "value": "present", "effect": "NoSchedule"}]}
+    if capacity in ("spot", "flex-start"):
+        kind = f"cloud.google.com/gke-{capacity}"
+        node["metadata"]["labels"][kind] = "true"
+        node["spec"]["taints"].append({"key": kind, "value": "true", "effect": "NoSchedule"})
+    elif capacity:
+        node["metadata"]["labels"]["cloud.google.com/reservation-name"] = capacity
     for size in (node["status"]["capacity"], node["status"]["allocatable"]):
         size |= {_TPU: str(chips), "cpu": "180", "memory": "720Gi", "pods": "110"}
     return node
@@ -80,13 +86,13 @@ def role_of(pod: dict[str, Any]) -> str:
     """What a Pod is for: `plan`, `driver`, `head` or `worker`."""
     labels = pod["metadata"].get("labels") or {}
     kind = labels.get("ray.io/node-type")
-    return kind if kind in ("head", "worker") else "plan" if labels.get(_ATTEMPT) == "0" else "driver"
+    return str(kind) if kind in ("head", "worker") else "plan" if labels.get(_ATTEMPT) == "0" else "driver"
 
 
 def fate_of(pod: dict[str, Any]) -> str:
     """What is to become of a Pod."""
     role = role_of(pod)
-    tag = pod["spec"]["containers"][0]["image"].rpartition(":")[2]
+    tag = str(pod["spec"]["containers"][0]["image"]).rpartition(":")[2]
     for part in tag.split("."):
         name, _, fate = part.partition("-")
         if name == role:
@@ -94,8 +100,8 @@ def fate_of(pod: dict[str, Any]) -> str:
     return "hold"
 
 
-def status_of(pod: dict[str, Any], fate: str, address: str) -> dict[str, Any]:
-    """What a kubelet would write of a Pod with that fate."""
+def status_of(pod: dict[str, Any], fate: str, address: str, last_words: str = "") -> dict[str, Any]:
+    """What a kubelet would write of a Pod with that fate; `last_words`: its termination log."""
     state: dict[str, Any]
     if fate == "missing":
         words = f'Back-off pulling image "{pod["spec"]["containers"][0]["image"]}": not found'
@@ -104,7 +110,9 @@ def status_of(pod: dict[str, Any], fate: str, address: str) -> dict[str, Any]:
         state, phase = _terminated(137, "OOMKilled"), "Failed"
     elif ended := re.fullmatch(r"exit(\d+)", fate):
         code = int(ended[1])
-        state, phase = _terminated(code, "Error" if code else "Completed"), "Failed" if code else "Succeeded"
+        state = _terminated(code, "Error" if code else "Completed")
+        state["terminated"] |= {"message": last_words} if last_words else {}
+        phase = "Failed" if code else "Succeeded"
     else:
         state, phase = {"running": {"startedAt": now()}}, "Running"
     is_up = phase == "Running"
@@ -156,16 +164,16 @@ NODES = (
 
 
 class Kubelet:
-    """Plays the kubelet of all `NODES`."""
+    """Plays the kubelet of all nodes that there are: `NODES`, and those that somebody adds."""
 
-    def __init__(self, api: client.ApiClient, local: LocalPods, address: str) -> None:
+    def __init__(self, api: client.ApiClient, local: LocalPods, address: str, states: States) -> None:
         self._core = client.CoreV1Api(api)
         self._local = local
+        self._states = states
         self._address = address
         self._running: dict[str, dict[str, Any]] = {}  # Pods that are processes here, by UID
         self._submitted: dict[str, tuple[str, str]] = {}  # a Ray job's id: UID and fate of its submitter
         self._leases = client.CoordinationV1Api(api)
-        self._names = {str(node["metadata"]["name"]) for node in NODES}
 
     def run(self) -> None:
         """Until the process is ended."""
@@ -182,7 +190,7 @@ class Kubelet:
                 time.sleep(0.2)
 
     def _take(self, pod: dict[str, Any]) -> None:
-        if pod["spec"].get("nodeName") not in self._names:
+        if not pod["spec"].get("nodeName"):
             return
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         if pod["metadata"].get("deletionTimestamp"):
@@ -192,14 +200,20 @@ class Kubelet:
             self._unless_gone(self._core.delete_namespaced_pod, name, namespace, body=options)
         elif pod["status"].get("phase") == "Pending" and not pod["status"].get("containerStatuses"):
             fate = fate_of(pod)
-            if role_of(pod) == "driver" and (submission := submission_of(pod)) is not None:
+            submission = submission_of(pod) if role_of(pod) == "driver" else None
+            if submission in self._submitted:  # KubeRay's submitter finds the job there, and ends as that has ended
+                code = self._local.exit_code(self._submitted[submission][0])
+                self._say(pod, fate if code is None else f"exit{code}")
+                return
+            if submission is not None:
                 self._submitted[submission] = pod["metadata"]["uid"], fate
             self._say(pod, fate)
             if fate == "run":
                 self._start(pod)
+            self._write_states()
 
     def _say(self, pod: dict[str, Any], fate: str) -> None:
-        body = {"status": status_of(pod, fate, self._address)}
+        body = {"status": status_of(pod, fate, self._address, self._local.last_words(pod))}
         metadata = pod["metadata"]
         self._unless_gone(self._core.patch_namespaced_pod_status, metadata["name"], metadata["namespace"], body)
 
@@ -221,6 +235,7 @@ class Kubelet:
     def _follow_processes(self) -> None:
         """The end of a process is its Pod's."""
         while True:
+            self._write_states()
             for uid, pod in list(self._running.items()):
                 code = self._local.exit_code(uid)
                 if code is not None:
@@ -232,7 +247,13 @@ class Kubelet:
                         self._running[uid] = pod
             time.sleep(_POLL_S)
 
-    def state_of(self, submission: str) -> tuple[str, str]:
+    def _write_states(self) -> None:
+        for submission in list(self._submitted):
+            state = self._state_of(submission)
+            if self._states.read(submission) != state:
+                self._states.write(submission, *state)
+
+    def _state_of(self, submission: str) -> tuple[str, str]:
         """What Ray's dashboard says of a job."""
         uid, fate = self._submitted.get(submission, ("", ""))
         code = self._local.exit_code(uid)
@@ -247,15 +268,18 @@ class Kubelet:
     def _keep_alive(self) -> None:
         """A node whose lease runs out loses its Pods."""
         while True:
-            for name in self._names:
-                spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now(micro=True)}
-                lease = {"metadata": {"name": name}, "spec": spec}
-                try:
-                    if self._unless_gone(self._leases.patch_namespaced_lease, name, "kube-node-lease", lease) is None:
-                        self._unless_gone(self._leases.create_namespaced_lease, "kube-node-lease", lease)
-                except (ApiException, HTTPError, OSError) as error:
-                    sys.stderr.write(f"{error}\n")
+            try:
+                for node in self._core.list_node().items:
+                    self._renew(node.metadata.name)
+            except (ApiException, HTTPError, OSError) as error:
+                sys.stderr.write(f"{error}\n")
             time.sleep(RENEW_S)
+
+    def _renew(self, name: str) -> None:
+        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now(micro=True)}
+        lease = {"metadata": {"name": name}, "spec": spec}
+        if self._unless_gone(self._leases.patch_namespaced_lease, name, "kube-node-lease", lease) is None:
+            self._unless_gone(self._leases.create_namespaced_lease, "kube-node-lease", lease)
 
     def _unless_gone(self, call: Any, *arguments: Any, **named: Any) -> Any:
         """What the call answers; None where the object is gone, or there already, or another by now."""
@@ -274,13 +298,15 @@ def main() -> None:
     api = config.new_client_from_config(options.kubeconfig)
     local = LocalPods(api, Path(options.kubeconfig).parent / "pods")
     address = own_address()
-    kubelet = Kubelet(api, local, address)
-    serve_dashboard(address, kubelet.state_of)
+    states = States()
+    kubelet = Kubelet(api, local, address, states)
+    serve_dashboard(address, states)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     try:
         kubelet.run()
     finally:
         local.close()
+        states.close()
 
 
 if __name__ == "__main__":

@@ -16,42 +16,52 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "go"
 GO_AT_LEAST = (1, 26)
 _KUBERAY = "github.com/ray-project/kuberay/ray-operator"
+_PACKAGES = {"controlplane": ".", "kuberay": _KUBERAY, "helm": "helm.sh/helm/v4/cmd/helm", "judges": "."}
 _FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOGC": "400"}
 
 
 class Unavailable(Exception):
-    """The programs are not there and cannot be built; the message says why."""
+    """A program is not there and cannot be built; the message says why."""
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Where they are."""
+    """Those of the control plane."""
 
-    folder: Path
-
-    @property
-    def control_plane(self) -> Path:
-        return self.folder / "controlplane"
-
-    @property
-    def kuberay(self) -> Path:
-        return self.folder / "ray-operator"
-
-    @property
-    def kuberay_crds(self) -> Path:
-        """KubeRay's CustomResourceDefinitions, a file each."""
-        return self.folder / "crds"
+    control_plane: Path
+    kuberay: Path
+    kuberay_crds: Path
+    """KubeRay's CustomResourceDefinitions, a file each."""
 
 
 def find_programs() -> Programs:
-    """Those in the cache, built first where they are not (6 minutes on 2 cores). Raises `Unavailable`."""
-    go = _go_version()
-    target = _cache() / _digest(go)
+    """The control plane's, built first where they are not there (6 minutes on 2 cores). Raises `Unavailable`."""
+    kuberay = _find("kuberay")
+    return Programs(_find("controlplane") / _PROGRAM, kuberay / _PROGRAM, kuberay / _CRDS)
+
+
+def find_helm() -> Path:
+    """Helm itself; raises `Unavailable`."""
+    return _find("helm") / _PROGRAM
+
+
+def find_judges() -> Path:
+    """What GitOps tools make of objects, see its source; raises `Unavailable`."""
+    return _find("judges") / _PROGRAM
+
+
+_PROGRAM = "program"
+_CRDS = "crds"
+
+
+def _find(module: str) -> Path:
+    """The folder of what was built from a module of `SOURCES`."""
+    target = _cache() / f"{module}-{_digest(module, _go_version())}"
     with _lock(target):
         if not target.exists():
-            _build(target)
-    return Programs(target)
+            _build(module, target)
+    return target
 
 
 def _cache() -> Path:
@@ -70,11 +80,11 @@ def _go_version() -> str:
     return words
 
 
-def _digest(go: str) -> str:
-    """Of everything that the programs are made of."""
+def _digest(module: str, go: str) -> str:
+    """Of everything that a program is made of."""
     digest = hashlib.sha256(repr((go, _FLAGS, _ENVIRONMENT)).encode())
-    for path in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
-        digest.update(f"\n{path.relative_to(SOURCES)}\n".encode())
+    for path in sorted((SOURCES / module).iterdir()):
+        digest.update(f"\n{path.name}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -88,21 +98,19 @@ def _lock(target: Path) -> Iterator[None]:
         yield
 
 
-def _build(target: Path) -> None:
+def _build(module: str, target: Path) -> None:
     """Build into a folder beside `target` and move it there, so that what is there is whole."""
     made = target.with_suffix(".new")
     shutil.rmtree(made, ignore_errors=True)
-    kubernetes = _go("controlplane", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").strip()
-    version = "-X k8s.io/component-base/version.gitVersion=" + kubernetes  # else it says v0.0.0-master
-    _compile("controlplane", ".", made / "controlplane", version)
-    _compile("kuberay", _KUBERAY, made / "ray-operator")
-    module = Path(_go("kuberay", "list", "-m", "-f", "{{.Dir}}", _KUBERAY).strip())
-    shutil.copytree(module / "config" / "crd" / "bases", made / "crds", copy_function=shutil.copyfile)
+    linker = "-s -w"
+    if module == "controlplane":  # else it says v0.0.0-master
+        version = _go(module, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").strip()
+        linker += f" -X k8s.io/component-base/version.gitVersion={version}"
+    _go(module, "build", *_FLAGS, f"-ldflags={linker}", "-o", str(made / _PROGRAM), _PACKAGES[module])
+    if module == "kuberay":
+        sources = Path(_go(module, "list", "-m", "-f", "{{.Dir}}", _KUBERAY).strip())
+        shutil.copytree(sources / "config" / "crd" / "bases", made / _CRDS, copy_function=shutil.copyfile)
     made.rename(target)
-
-
-def _compile(module: str, package: str, program: Path, linker: str = "") -> None:
-    _go(module, "build", *_FLAGS, f"-ldflags=-s -w {linker}".rstrip(), "-o", str(program), package)
 
 
 def _go(module: str, *arguments: str) -> str:

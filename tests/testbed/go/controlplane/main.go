@@ -1,4 +1,5 @@
-// Command controlplane is a Kubernetes control plane in one program: the first argument says which part it is.
+// Command controlplane is a Kubernetes control plane and its client in one program: the first argument says which part
+// it is.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
+	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	manager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -23,6 +25,8 @@ func command(part string) *cobra.Command {
 		return manager.NewControllerManagerCommand()
 	case "kube-scheduler":
 		return scheduler.NewSchedulerCommand()
+	case "kubectl":
+		return kubectl.NewDefaultKubectlCommand()
 	}
 	return nil
 }
@@ -37,7 +41,7 @@ func main() {
 	}
 	part := command(os.Args[0])
 	if part == nil {
-		fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-controller-manager|kube-scheduler [flags]")
+		fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubectl [flags]")
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(part))

@@ -1,0 +1,124 @@
+"""An API server that fails, forgets or refuses: the operator goes on, or ends and says why. It is no zombie."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import urllib.request
+from pathlib import Path
+
+import pytest
+from jobs import Jobs, local_spec, wait_for
+from kubernetes import client
+from operators import Release, free_port
+
+from testbed.api_proxy import ApiProxy, Asked
+from tokenization_operator.kinds import Kind
+
+pytestmark = pytest.mark.testbed
+
+WATCH_S = 150.0
+"""Kopf asks nine times before it gives up a watch, and waits 54 s in all."""
+
+
+class OneInFive:
+    """A status code for a fifth of the requests that are no watches, by chance."""
+
+    def __init__(self, status: int) -> None:
+        self._status = status
+        self._chance = random.Random(status)
+
+    def __call__(self, asked: Asked) -> int | None:
+        return self._status if not asked.is_watch and self._chance.random() < 1 / 5 else None
+
+
+def get(url: str) -> str:
+    """What is served there; nothing where nobody listens."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
+
+
+def health(port: int) -> str:
+    return get(f"http://127.0.0.1:{port}/healthz")
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_jobs_go_on_through_answers_that_pass(
+    status: int, release: Release, jobs: Jobs, api: client.ApiClient, tmp_path: Path
+) -> None:
+    with ApiProxy.of(api) as proxy, release.operator(server=proxy.url):
+        wait_for(lambda: sum(asked.is_watch for asked in proxy.asked), lambda watches: watches >= 5)
+        proxy.answer = OneInFive(status)
+        jobs.apply("demo", local_spec(tmp_path))
+        jobs.reach("demo", "Succeeded")
+        assert jobs.names(Kind.RAY_JOB) == ["demo-r1-a1"]
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["closed", "410 Gone"])
+def test_jobs_go_on_when_all_watches_end(
+    expired: bool, release: Release, jobs: Jobs, api: client.ApiClient, tmp_path: Path
+) -> None:
+    with ApiProxy.of(api) as proxy, release.operator(server=proxy.url):
+        wait_for(lambda: sum(asked.is_watch for asked in proxy.asked), lambda watches: watches >= 5)
+        for name in ("one", "two"):
+            before = sum(asked.is_watch for asked in proxy.asked)
+            assert proxy.end_watches(expired=expired) >= 5
+            wait_for(lambda before=before: sum(a.is_watch for a in proxy.asked), lambda now, b=before: now >= b + 5)  # type: ignore[misc]
+            jobs.apply(name, local_spec(tmp_path / name))
+            jobs.reach(name, "Succeeded")
+
+
+@pytest.mark.parametrize(
+    ("plural", "may_list"),
+    [("tokenizationjobs", False), ("tokenizationcheckpoints", False), ("pods", False), ("rayjobs", True)],
+)
+def test_an_operator_that_may_not_watch_ends_and_says_so(
+    plural: str, may_list: bool, release: Release, api: client.ApiClient
+) -> None:
+    def forbid(asked: Asked) -> int | None:
+        is_it = asked.method == "GET" and asked.path.endswith(f"/{plural}")
+        return 403 if is_it and (asked.is_watch or not may_list) else None
+
+    with ApiProxy.of(api) as proxy:
+        proxy.answer = forbid
+        with release.operator(server=proxy.url) as process:
+            assert process.wait(WATCH_S) == 1
+    assert plural in release.log.read_text("utf-8")
+
+
+def test_an_operator_whose_kinds_are_missing_ends_and_says_so(release: Release, api: client.ApiClient) -> None:
+    def hide(asked: Asked) -> int | None:
+        return 404 if asked.path.startswith("/apis/tokenization.dev") else None
+
+    with ApiProxy.of(api) as proxy:
+        proxy.answer = hide
+        with release.operator(server=proxy.url) as process:
+            assert process.wait(60) == 1
+    said = " ".join(each["message"] for each in release.errors())
+    assert "does not serve tokenization.dev/v1alpha1" in said
+    assert "helm upgrade" in said
+
+
+def test_an_operator_that_is_told_to_stop_stops(release: Release) -> None:
+    port = free_port()
+    with release.operator(health_port=port) as process:
+        wait_for(lambda: health(port), bool)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def test_health_and_metrics_tell_how_long_ago_it_looked(release: Release, jobs: Jobs, tmp_path: Path) -> None:
+    health_port, metrics_port = free_port(), free_port()
+    with release.operator(health_port=health_port, metrics_port=metrics_port):
+        wait_for(lambda: health(health_port), bool)
+        jobs.apply("demo", local_spec(tmp_path, suspend=True))
+        jobs.reach("demo", "Suspended")
+        assert json.loads(health(health_port))["lastReconcileAgeSeconds"] < 60
+        metrics = get(f"http://127.0.0.1:{metrics_port}/metrics")
+    assert 'tokenization_job_transitions_total{phase="Suspended",reason="Suspended"} 1.0' in metrics
+    assert "tokenization_last_reconcile_age_seconds" in metrics
+    assert "tokenization_queue_depth" in metrics

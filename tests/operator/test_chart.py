@@ -1,0 +1,104 @@
+"""The chart, by Helm itself: what it refuses, and what it makes of its values."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from operators import CHART, Release, render
+
+from testbed.cluster import Testbed
+from testbed.programs import find_helm
+from tokenization_operator.settings import VARIABLES
+from tokenization_worker.cli.namespace_manifest_command import namespace_objects
+
+pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("bed")]
+
+CRDS = Path(__file__).parents[2] / "crds"
+
+
+def refuse(*flags: str) -> str:
+    done = subprocess.run(
+        [str(find_helm()), "template", "x", str(CHART), *flags], capture_output=True, text=True, check=False
+    )
+    assert done.returncode
+    return done.stderr
+
+
+def test_helm_finds_nothing_to_complain_about() -> None:
+    done = subprocess.run(
+        [str(find_helm()), "lint", "--strict", str(CHART)], capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("watchNamespaces=team", "watchNamespaces"),
+        ("jobNamespaces[0].nam=team", "jobNamespaces"),
+        ("operator.imag=x", "operator"),
+        ("plan.deadlineSeconds=soon", "deadlineSeconds"),
+        ("cost.pricePerChipHour=cheap", "pricePerChipHour"),
+        ("hostCpuPriorityClass.value=5", "value"),
+        ("nonsense=1", "nonsense"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(value: str, named: str) -> None:
+    assert named in refuse("--set", value)
+
+
+def test_every_setting_of_the_operator_can_be_set() -> None:
+    values = ['plan.resources={"limits": {"memory": "3Gi"}}', "cost.pricePerChipHour=1.2"]
+    [deployment] = [each for each in render("team", *values) if each["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    named = {each["name"] for each in container["env"]}
+    assert set(VARIABLES) - named == {"TOKENIZATION_RETRY_DELAY_SECONDS"}
+
+
+def test_one_watched_namespace_needs_no_cluster_role_of_the_operator() -> None:
+    objects = render("team", 'watchNamespaces=["a", "b"]', "rbac.aggregate=false")
+    kinds = [(each["kind"], each["metadata"].get("namespace")) for each in objects]
+    assert ("Role", "a") in kinds
+    assert ("RoleBinding", "b") in kinds
+    assert not [kind for kind, _ in kinds if kind.startswith("ClusterRole")]
+
+
+def test_the_kinds_come_with_the_release_and_stay_without_it() -> None:
+    crds = [each for each in render("team") if each["kind"] == "CustomResourceDefinition"]
+    for path in CRDS.glob("*.yaml"):
+        wanted = yaml.safe_load(path.read_text("utf-8"))
+        [found] = [each for each in crds if each["metadata"]["name"] == wanted["metadata"]["name"]]
+        assert found["spec"] == wanted["spec"]
+        assert found["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert not [each for each in render("team", "crds.install=false") if each["kind"] == "CustomResourceDefinition"]
+
+
+def test_a_namespace_is_prepared_by_the_chart_as_by_the_command() -> None:
+    namespaces = json.dumps([{"name": "team-a", "annotations": {"iam.gke.io/gcp-service-account": "me"}}])
+    by_chart = [
+        each for each in render("team", f"jobNamespaces={namespaces}") if each["metadata"].get("namespace") == "team-a"
+    ]
+    by_command = namespace_objects("team-a", "tokenization-worker", {"iam.gke.io/gcp-service-account": "me"})
+    assert [without_labels(each) for each in by_chart] == by_command
+
+
+def without_labels(found: dict[str, Any]) -> dict[str, Any]:
+    return found | {"metadata": {name: each for name, each in found["metadata"].items() if name != "labels"}}
+
+
+def test_alerts_and_monitors_come_only_when_asked_for() -> None:
+    kinds = {each["kind"] for each in render("team")}
+    assert not kinds & {"ServiceMonitor", "PrometheusRule"}
+    asked = render("team", "metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true")
+    assert {"ServiceMonitor", "PrometheusRule"} <= {each["kind"] for each in asked}
+
+
+def test_the_operator_itself_is_admitted_where_restrictions_hold(release: Release, bed: Testbed) -> None:
+    objects = [each for each in render(release.namespace) if each["kind"] in ("Deployment", "Pod")]
+    done = bed.kubectl("apply", "--dry-run=server", "--warnings-as-errors", "-f", "-", text=yaml.safe_dump_all(objects))
+    assert not done.returncode, done.stderr

@@ -1,0 +1,184 @@
+"""Two operators at once, many jobs, and whatever users and machines do to them, on a real API server.
+
+Plan Pods and drivers are played: what is looked at here is who makes what, and how often.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import Jobs, wait_for
+from kubernetes import client, watch
+from kubernetes.client.exceptions import ApiException
+from operators import Release
+from player import Player
+
+from tokenization_operator.kinds import PLACES, Kind
+
+pytestmark = pytest.mark.testbed
+
+IMAGE = "testbed/worker:hold"
+JOBS = 100
+STEPS = 60
+PATIENCE_S = 240.0
+
+
+def spec(name: str) -> dict[str, Any]:
+    output = {"uri": f"gs://tokens/{name}/{{rerunToken}}"}
+    return {"source": {"uris": ["gs://corpus/"]}, "tokenizer": {"name": "gpt2"}, "output": output, "rerunToken": "0"}
+
+
+class Seen:
+    """Every RayJob that there ever was in a namespace, and whether two of a job were there at once."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self._custom: Any = client.CustomObjectsApi(api)
+        self._namespace = namespace
+        self.made: list[str] = []
+        self.doubled: list[tuple[str, ...]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        place = PLACES[Kind.RAY_JOB]
+        there: set[str] = set()
+        version = "0"
+        while not self._ended.is_set():
+            stream = watch.Watch().stream(
+                self._custom.list_namespaced_custom_object,
+                place.group,
+                place.version,
+                self._namespace,
+                place.plural,
+                resource_version=version,
+                timeout_seconds=2,
+            )
+            for event in stream:
+                metadata = event["object"]["metadata"]
+                name, version = metadata["name"], metadata["resourceVersion"]
+                if event["type"] == "DELETED":
+                    there.discard(name)
+                elif name not in there:
+                    there.add(name)
+                    self.made.append(name)
+                    job = name.rpartition("-r")[0]
+                    same = tuple(each for each in there if each.rpartition("-r")[0] == job)
+                    if len(same) > 1:
+                        self.doubled.append(same)
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+@contextmanager
+def seeing(api: client.ApiClient, namespace: str) -> Iterator[Seen]:
+    seen = Seen(api, namespace)
+    try:
+        yield seen
+    finally:
+        seen.close()
+
+
+def test_two_operators_make_one_ray_job_for_each_of_a_hundred_jobs(
+    release: Release, jobs: Jobs, api: client.ApiClient
+) -> None:
+    with ExitStack() as stack:
+        seen = stack.enter_context(seeing(api, jobs.namespace))
+        stack.enter_context(Player(api, jobs.namespace, 5.0, reports=2))
+        for _ in range(2):
+            stack.enter_context(release.operator(image=IMAGE))
+        for number in range(JOBS):
+            jobs.apply(f"job-{number}", spec(f"job-{number}"))
+        wait_for(lambda: [each["status"].get("phase") for each in jobs.all(Kind.JOB) if "status" in each],
+                 lambda phases: phases == ["Succeeded"] * JOBS, PATIENCE_S)  # fmt: skip
+    assert sorted(seen.made) == sorted(f"job-{number}-r1-a1" for number in range(JOBS))
+    assert not release.errors()
+
+
+class Somebody:
+    """Users, machines and operators, one step at a time, by chance."""
+
+    def __init__(self, jobs: Jobs, release: Release, stack: ExitStack, chance: random.Random) -> None:
+        self._jobs = jobs
+        self._release = release
+        self._stack = stack
+        self._chance = chance
+        self._operators = [self._start() for _ in range(2)]
+        self.token = "0"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return self._stack.enter_context(self._release.operator(image=IMAGE))
+
+    def step(self) -> None:
+        self._chance.choice(
+            [self.suspend, self.resume, self.rerun, self.raise_limit, self.delete_ray_job, self.delete_plan, self.kill]
+        )()
+
+    def suspend(self) -> None:
+        self._jobs.edit("demo", {"suspend": True})
+
+    def resume(self) -> None:
+        self._jobs.edit("demo", {"suspend": False})
+
+    def rerun(self) -> None:
+        self.token = str(int(self.token) + 1)
+        self._jobs.edit("demo", {"rerunToken": self.token})
+
+    def raise_limit(self) -> None:
+        self._jobs.edit("demo", {"maxQuarantined": self._chance.randrange(100)})
+
+    def delete_ray_job(self) -> None:
+        self._delete_one(Kind.RAY_JOB)
+
+    def delete_plan(self) -> None:
+        self._delete_one(Kind.PLAN_JOB)
+
+    def _delete_one(self, kind: Kind) -> None:
+        for name in self._jobs.names(kind)[:1]:
+            try:
+                self._jobs.delete(name, kind)
+            except ApiException as error:  # gone in between
+                if error.status != 404:
+                    raise
+
+    def kill(self) -> None:
+        number = self._chance.randrange(2)
+        self._operators[number].send_signal(signal.SIGKILL)
+        self._operators[number].wait()
+        self._operators[number] = self._start()
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_whatever_happens_to_a_job_it_has_one_ray_job_at_a_time_and_ends(
+    seed: int, release: Release, jobs: Jobs, api: client.ApiClient, tmp_path: Path
+) -> None:
+    chance = random.Random(seed)
+    with ExitStack() as stack:
+        seen = stack.enter_context(seeing(api, jobs.namespace))
+        stack.enter_context(Player(api, jobs.namespace, 1.0, reports=4))
+        jobs.apply("demo", spec("demo"))
+        somebody = Somebody(jobs, release, stack, chance)
+        for _ in range(STEPS):
+            somebody.step()
+            if chance.random() < 0.5:  # the operators have seen it
+                generation = jobs.get("demo")["metadata"]["generation"]
+                jobs.wait("demo", lambda status, least=generation: status.get("observedGeneration", 0) >= least)
+        somebody.resume()
+        status = jobs.wait(
+            "demo",
+            lambda status: status.get("phase") == "Succeeded" and status["run"]["rerunToken"] == somebody.token,
+            PATIENCE_S,
+        )
+    assert status["reason"] == "Committed"
+    assert not seen.doubled
+    assert len(seen.made) == len(set(seen.made))

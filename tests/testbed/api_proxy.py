@@ -1,0 +1,138 @@
+"""Stands between a client and the API server: counts requests, and answers some of them in its place.
+
+Speaks HTTP without TLS on loopback; clients are known by their tokens, which are handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import aiohttp
+from aiohttp import web
+from kubernetes import client
+
+T = TypeVar("T")
+
+_EXPIRED = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
+_HOP = ("host", "content-length", "transfer-encoding", "connection", "content-encoding", "accept-encoding")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request; `path` without its query."""
+
+    method: str
+    path: str
+    is_watch: bool
+
+
+Answer = Callable[[Asked], int | None]
+
+
+class ApiProxy:
+    """`answer` a request with a status code in place of the API server, or None to hand it on. A context manager."""
+
+    def __init__(self, server: str, certificate: str) -> None:
+        self._server = server
+        self._tls = ssl.create_default_context(cafile=certificate)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._watches: dict[web.StreamResponse, web.Request] = {}
+        self.asked: list[Asked] = []
+        self.answer: Answer = lambda asked: None
+        self.url = ""
+
+    @classmethod
+    def of(cls, api: client.ApiClient) -> Self:
+        """Before the API server that a client knows."""
+        return cls(api.configuration.host, api.configuration.ssl_ca_cert)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._do(self._start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._do(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def end_watches(self, *, expired: bool = False) -> int:
+        """End all open watches, as a connection does that breaks, or with 410 Gone; how many there were."""
+        return self._do(self._end_watches(expired=expired))
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _start(self) -> None:
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False)
+        application = web.Application(client_max_size=64 << 20)
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+
+    async def _stop(self) -> None:
+        await self._end_watches(expired=False)
+        await self._runner.cleanup()
+        await self._session.close()
+
+    async def _end_watches(self, *, expired: bool) -> int:
+        ended = list(self._watches.items())
+        for watch, request in ended:
+            if expired:
+                await watch.write(json.dumps({"type": "ERROR", "object": _EXPIRED}).encode() + b"\n")
+            if request.transport is not None:
+                request.transport.close()
+        return len(ended)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._hand_on(request)
+        except aiohttp.ClientError as error:  # one of the two sides has gone
+            return web.Response(status=502, text=str(error))
+
+    async def _hand_on(self, request: web.Request) -> web.StreamResponse:
+        asked = Asked(request.method, request.path, request.query.get("watch") in ("1", "true"))
+        self.asked.append(asked)
+        status = self.answer(asked)
+        if status is not None:
+            said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "injected"}
+            headers = {"Retry-After": "1"} if status == 429 else {}
+            return web.json_response(said, status=status, headers=headers)
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
+        async with self._session.request(
+            request.method,
+            self._server + request.path_qs,
+            headers=headers,
+            data=await request.read() or None,
+            ssl=self._tls,
+        ) as given:
+            answer = web.StreamResponse(status=given.status)
+            answer.content_type = given.content_type
+            for name in ("Retry-After", "Warning"):
+                if name in given.headers:
+                    answer.headers[name] = given.headers[name]
+            await answer.prepare(request)
+            if asked.is_watch:
+                self._watches[answer] = request
+            try:
+                async for chunk in given.content.iter_any():
+                    await answer.write(chunk)
+            finally:
+                self._watches.pop(answer, None)
+            await answer.write_eof()
+            return answer
