@@ -23,15 +23,16 @@ class Cache:
         self._objects: dict[tuple[str, str, str], Object] = {}
         self._children: defaultdict[Key, set[tuple[str, str, str]]] = defaultdict(set)
 
-    def put(self, kind: str, item: Object) -> None:
-        """Take an object as it is now; an older version than the one that is there is left out."""
+    def put(self, kind: str, item: Object) -> bool:
+        """Take an object as it is now. False where that is no news: this version is there, or a newer one."""
         place = _place(kind, item)
         old = self._objects.get(place)
-        if old is not None and _is_older(item, old):
-            return
+        if old is not None and _is_known(item, old):
+            return False
         self._objects[place] = item
         if kind != Kind.JOB and (key := job_of(item)) is not None:
             self._children[key].add(place)
+        return True
 
     def drop(self, kind: str, item: Object) -> None:
         """An object is gone, unless another one of that name is there by now."""
@@ -80,10 +81,10 @@ def _place(kind: str, item: Object) -> tuple[str, str, str]:
     return kind, item["metadata"]["namespace"], item["metadata"]["name"]
 
 
-def _is_older(item: Object, other: Object) -> bool:
+def _is_known(item: Object, other: Object) -> bool:
     """Within one object's life: its versions grow (Kubernetes 1.35 and later promise it; etcd always did it)."""
     mine, theirs = item["metadata"], other["metadata"]
     if mine["uid"] != theirs["uid"]:
         return False
     mine_version, their_version = str(mine.get("resourceVersion", "")), str(theirs.get("resourceVersion", ""))
-    return mine_version.isdecimal() and their_version.isdecimal() and int(mine_version) < int(their_version)
+    return mine_version.isdecimal() and their_version.isdecimal() and int(mine_version) <= int(their_version)

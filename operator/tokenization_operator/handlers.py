@@ -62,12 +62,12 @@ class Operator:
             item = dict(event["object"])
             if event["type"] == "DELETED":
                 self.cache.drop(kind, item)
-            else:
-                self.cache.put(kind, item)
+            elif not self.cache.put(kind, item):
+                return  # what this operator has written itself
             metadata = item["metadata"]
             key = (metadata["namespace"], metadata["name"]) if kind is Kind.JOB else job_of(item)
             if key is not None and self.queue is not None:
-                self.queue.add(key)
+                self.queue.notice(key)
 
         return see
 

@@ -15,8 +15,12 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
+CALM_S = 1.0
+"""Between two looks for news: a cluster that comes up is a dozen events within a second."""
+
 FIRST_DELAY_S = 0.5
 MOST_DELAY_S = 15.0
+_MOST_REMEMBERED = 10_000
 
 
 class WorkQueue(Generic[K]):
@@ -30,6 +34,7 @@ class WorkQueue(Generic[K]):
         self._numbers = count()
         self._busy: set[K] = set()
         self._failures: dict[K, int] = {}
+        self._looked_at: dict[K, float] = {}
         self._changed = asyncio.Event()
         self._last_look_at = time.monotonic()
 
@@ -53,6 +58,11 @@ class WorkQueue(Generic[K]):
             heappush(self._heap, (at, next(self._numbers), key))
             self._changed.set()
 
+    def notice(self, key: K) -> None:
+        """There is news of a key: look at it, at the earliest `CALM_S` after the last look."""
+        last = self._looked_at.get(key)
+        self.add(key, 0.0 if last is None else max(0.0, last + CALM_S - time.monotonic()))
+
     async def run(self, workers: int) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -74,8 +84,15 @@ class WorkQueue(Generic[K]):
                 self._busy.discard(key)
                 self._changed.set()
             self._last_look_at = time.monotonic()
+            self._remember(key)
             if again_s is not None:
                 self.add(key, again_s)
+
+    def _remember(self, key: K) -> None:
+        now = time.monotonic()
+        if len(self._looked_at) > _MOST_REMEMBERED:
+            self._looked_at = {key: at for key, at in self._looked_at.items() if at > now - CALM_S}
+        self._looked_at[key] = now
 
     async def _take(self) -> K:
         while True:

@@ -118,8 +118,18 @@ def recipient(monkeypatch: pytest.MonkeyPatch) -> Recipient:
 
 
 def test_a_report_comes_also_when_nothing_happens(recipient: Recipient) -> None:
-    with Reporter(recipient, 1, pytest.fail):
+    with Reporter(recipient, 1, pytest.fail) as watch:
+        watch(progress(1, last=0, ranges=4))
         recipient.wait(3)
+
+
+def test_nothing_is_reported_before_there_is_something_to_say(recipient: Recipient) -> None:
+    with Reporter(recipient, 2, pytest.fail) as watch:
+        watch.tell()
+        assert recipient.reports == [], "it would wipe what an earlier attempt has said"
+        watch(progress(1, last=0, ranges=4))
+        watch.tell()
+    assert recipient.reports[-1].ranges_total == 4
 
 
 def test_a_run_goes_on_while_the_api_server_is_away_and_says_so_once(recipient: Recipient) -> None:

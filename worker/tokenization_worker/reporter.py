@@ -61,10 +61,11 @@ class Reporter:
             self._changed.clear()
             if self._ended.is_set():
                 return
-            self._tell()
+            self.tell()
             self._ended.wait(INTERVAL_S)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Report how far the run is now, if that can be said yet."""
         with self._lock:
             progress = self._report.status()
         if progress.ranges_total is None:

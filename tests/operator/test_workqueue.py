@@ -1,0 +1,137 @@
+"""When which key is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tokenization_operator import workqueue
+from tokenization_operator.workqueue import WorkQueue
+
+DEADLINE_S = 30
+
+
+def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_S))
+
+
+class Looks:
+    """Looks that last until they are told to end. `answers`: what each returns or raises, in order."""
+
+    def __init__(self, *answers: float | Exception | None) -> None:
+        self.began: list[str] = []
+        self.times: list[float] = []
+        self.ended: list[str] = []
+        self.told: list[tuple[str, str]] = []
+        self._answers = list(answers)
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self._changed = asyncio.Condition()
+
+    async def look(self, key: str) -> float | None:
+        self.times.append(time.monotonic())
+        await self._note(self.began, key)
+        await self.gate.wait()
+        await self._note(self.ended, key)
+        answer = self._answers.pop(0) if self._answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def _note(self, where: list[str], key: str) -> None:
+        async with self._changed:
+            where.append(key)
+            self._changed.notify_all()
+
+    def tell(self, key: str, error: Exception) -> None:
+        self.told.append((key, str(error)))
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with self._changed:
+            await self._changed.wait_for(holds)
+
+
+def test_a_key_that_is_named_often_is_looked_at_once() -> None:
+    async def story() -> None:
+        looks = Looks()
+        queue = WorkQueue(looks.look, looks.tell)
+        for key in ("a", "b", "a", "a"):
+            queue.add(key)
+        running = asyncio.create_task(queue.run(1))
+        await looks.until(lambda: len(looks.ended) == 2)
+        assert looks.began == ["a", "b"]
+        running.cancel()
+
+    play(story)
+
+
+def test_a_key_is_looked_at_by_one_worker_at_a_time_and_again_if_it_was_named_meanwhile() -> None:
+    async def story() -> None:
+        looks = Looks()
+        looks.gate.clear()
+        queue = WorkQueue(looks.look, looks.tell)
+        queue.add("a")
+        running = asyncio.create_task(queue.run(4))
+        await looks.until(lambda: looks.began == ["a"])
+        queue.add("a")
+        queue.add("b")
+        await looks.until(lambda: looks.began == ["a", "b"])
+        assert len(queue) == 3
+        looks.gate.set()
+        await looks.until(lambda: sorted(looks.ended) == ["a", "a", "b"])
+        running.cancel()
+
+    play(story)
+
+
+def test_a_look_that_fails_is_told_and_tried_again_later_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workqueue, "FIRST_DELAY_S", 0.02)
+
+    async def story() -> None:
+        looks = Looks(ValueError("one"), ValueError("two"), ValueError("three"), None)
+        queue = WorkQueue(looks.look, looks.tell)
+        queue.add("a")
+        running = asyncio.create_task(queue.run(2))
+        await looks.until(lambda: len(looks.ended) == 4)
+        assert looks.told == [("a", "one"), ("a", "two"), ("a", "three")]
+        pauses = [later - sooner for sooner, later in zip(looks.times, looks.times[1:], strict=False)]
+        assert all(pause >= least for pause, least in zip(pauses, (0.02, 0.04, 0.08), strict=True)), pauses
+        running.cancel()
+
+    play(story)
+
+
+def test_a_look_says_when_it_wants_to_look_again() -> None:
+    async def story() -> None:
+        looks = Looks(0.0, 0.01, None)
+        queue = WorkQueue(looks.look, looks.tell)
+        queue.add("a")
+        running = asyncio.create_task(queue.run(1))
+        await looks.until(lambda: len(looks.ended) == 3)
+        running.cancel()
+
+    play(story)
+
+
+def test_news_wait_until_some_time_after_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workqueue, "CALM_S", 0.05)
+
+    async def story() -> None:
+        looks = Looks()
+        queue = WorkQueue(looks.look, looks.tell)
+        queue.notice("a")
+        running = asyncio.create_task(queue.run(1))
+        await looks.until(lambda: len(looks.ended) == 1)
+        for _ in range(5):
+            queue.notice("a")
+        queue.notice("b")
+        await looks.until(lambda: len(looks.ended) == 3)
+        assert looks.began == ["a", "b", "a"]
+        assert looks.times[2] - looks.times[0] >= 0.05
+        running.cancel()
+
+    play(story)
