@@ -30,6 +30,8 @@ def decide_attempt(case: Case) -> Decision:
     if job is not None:
         return _follow(case, attempt, job)
     if attempt.ray_job_name is None:
+        if case.seen.kuberay is not KubeRay.THERE:
+            return _without_kuberay(case)
         return _too_late(case, attempt, f"no RayJob. {case.before.message}") or _make_ray_job(case, attempt)
     words = f"RayJob {attempt.ray_job_name} was deleted"
     return fail(case, Failure(attempt.number, "RayJobGone", words, Blame.INFRASTRUCTURE))

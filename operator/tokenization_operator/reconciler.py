@@ -150,8 +150,8 @@ class Reconciler:
         attempt = seen.status.attempt
         if attempt is not None and attempt.head_pod is not None and not attempt.is_over:
             seen = replace(seen, pods=await self._with_head(seen.pods, namespace, attempt.head_pod))
-        child = seen.ray_job or seen.plan_job
-        if child is None:
+        child = seen.plan_job if seen.status.plan is None else seen.ray_job
+        if child is None:  # it will be made
             account = image_of(seen.job, self._settings, None).service_account
             kuberay = KubeRay.THERE
             if seen.status.plan is not None:

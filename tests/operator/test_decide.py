@@ -10,6 +10,7 @@ from story import Story, failure
 
 from tokenization_operator.cache import Cache
 from tokenization_operator.kinds import Kind
+from tokenization_operator.observation import KubeRay
 
 
 def planned(**spec: object) -> Story:
@@ -274,3 +275,19 @@ def test_a_status_is_small_whatever_happens() -> None:
     story.report(progress={"attempt": story.status["attempt"]["number"], "failure": None})
     assert len(story.status["lastFailures"]) == 5
     assert len(json.dumps(story.status)) < 16 << 10
+
+
+@pytest.mark.parametrize(
+    ("kuberay", "reason"), [(KubeRay.MISSING, "KubeRayUnavailable"), (KubeRay.TOO_OLD, "KubeRayTooOld")]
+)
+def test_without_a_kuberay_that_locks_its_dashboards_there_is_no_ray_job(kuberay: KubeRay, reason: str) -> None:
+    story = Story()
+    story.api.kuberay = kuberay
+    story.plan()
+    assert story.where == ("Pending", reason)
+    assert story.made(Kind.RAY_JOB) == []
+    accepted = next(each for each in story.status["conditions"] if each["type"] == "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", reason)
+    story.api.kuberay = KubeRay.THERE
+    story.settle()
+    assert story.names(Kind.RAY_JOB) == ["demo-r1-a1"]
