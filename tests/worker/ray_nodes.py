@@ -60,6 +60,7 @@ class Nodes:
     def hung_head(self) -> Iterator[None]:
         """The head takes connections and answers nothing."""
         self._head().send_signal(signal.SIGSTOP)
+        _wait_until_stopped(self._head().pid)
         try:
             yield
         finally:
@@ -80,6 +81,15 @@ class Nodes:
 
     def close(self) -> None:
         self._cluster.shutdown()
+
+
+def _wait_until_stopped(pid: int) -> None:
+    """Every thread stops when it is next about to run, so one on another core may go on for a while."""
+    states: set[str] = set()
+    while states != {"T"}:
+        with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that has ended meanwhile
+            threads = Path(f"/proc/{pid}/task").glob("*/stat")
+            states = {thread.read_text(encoding="ascii").rpartition(") ")[2][0] for thread in threads}
 
 
 def _title(pid: str) -> str:

@@ -360,7 +360,11 @@ def test_json_display_writes_one_object_a_line(capfdbinary: pytest.CaptureFixtur
     events: list[Event] = [Warned("two\nlines \u2028 and more"), progress_event(1)]
     for event in events:
         display(event)
-    lines = capfdbinary.readouterr().out.split(b"\n")
+        print("what a library has to say")
+    display.close()
+    shown = capfdbinary.readouterr()
+    assert shown.err == b"what a library has to say\n" * 2
+    lines = shown.out.split(b"\n")
     assert [json.loads(line)["event"] for line in lines[:-1]] == ["warned", "progress"]
     assert Planned.__name__.lower() == "planned"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+from contextlib import ExitStack, redirect_stdout
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
@@ -39,19 +40,27 @@ def make_display(*, as_json: bool) -> Display:
 
 
 class JsonDisplay:
-    """One JSON object a line for every event; receipts of finished tasks are part of `progress`."""
+    """One JSON object a line for every event; receipts of finished tasks are part of `progress`.
+
+    Whatever a library prints meanwhile goes to standard error: machines read standard output.
+    """
 
     is_drawing = False
+
+    def __init__(self) -> None:
+        self._events = sys.stdout.buffer
+        self._is_ours = ExitStack()
+        self._is_ours.enter_context(redirect_stdout(sys.stderr))
 
     def __call__(self, event: Event) -> None:
         line = {"event": type(event).__name__.lower(), **dataclasses.asdict(event)}
         if isinstance(event, Progress) and event.receipt is not None:
             line["receipt"] = event.receipt.to_dict()
-        sys.stdout.buffer.write(orjson.dumps(line) + b"\n")
-        sys.stdout.buffer.flush()
+        self._events.write(orjson.dumps(line) + b"\n")
+        self._events.flush()
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._is_ours.close()
 
 
 class PlainDisplay:

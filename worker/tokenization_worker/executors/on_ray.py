@@ -151,6 +151,7 @@ class RayWorkers:
         self._has_had_one = False
         self._rests_until: dict[str, float] = {}
         self._moved: Counter[str] = Counter()  # by node: workers that have found no room
+        self._move_after_s = MOVE_AFTER_S
         self._looked_at = 0.0
         self._answered_at = self._had_ready_at = time.monotonic()
         self.idle: list[_Worker] = []
@@ -200,10 +201,12 @@ class RayWorkers:
     def _give_up_waiting(self) -> None:
         """Withdraw workers that have not started for long: somebody else uses the node, and others may have room.
 
-        Patience grows, because they may only be slow to start.
+        Patience doubles, because they may only be slow to start.
         """
-        too_old = time.monotonic() - MOVE_AFTER_S * (1 + self._moved.total())
+        too_old = time.monotonic() - self._move_after_s
         old = [worker for worker in self._all - self._ready if worker.asked_at < too_old]
+        if old:
+            self._move_after_s *= 2
         self._moved.update(worker.node_id for worker in old)
         self.kill(*old)
 
