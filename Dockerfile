@@ -1,5 +1,5 @@
 # Two images of one source: `docker build --target operator .` and `docker build --target worker .`
-# EXTRAS of the worker: parquet, hf, s3, sentencepiece; what each costs is in docs/images.md.
+# EXTRAS of the worker: parquet, hf, s3, sentencepiece.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS source

@@ -15,7 +15,7 @@ from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay, Object
 from tokenization_operator.outcome import failure_of_ray_job
 from tokenization_operator.pod_trouble import Trouble, find_trouble
-from tokenization_operator.ray_state import RayState, Stage, count_ready_workers, find_head, read_ray_job
+from tokenization_operator.ray_state import RayState, Stage, cluster_name, count_ready_workers, find_head, read_ray_job
 from tokenization_worker.api.keys import attempt_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.times import read_time, seconds_since, time_text
@@ -85,7 +85,7 @@ def _made(case: Case, attempt: AttemptStatus) -> Attempt:
 def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
     """An attempt whose RayJob is there: what became of it."""
     state = read_ray_job(job)
-    cluster = (job.get("status") or {}).get("rayClusterName") or None
+    cluster = cluster_name(job)
     changes_of_attempt = {"ray_job_name": job["metadata"]["name"], "ray_cluster_name": cluster}
     if attempt.head_pod is None and state.stage is Stage.RUNNING and (head := find_head(case.seen.pods)) is not None:
         changes_of_attempt["head_pod"] = head["metadata"]["name"]

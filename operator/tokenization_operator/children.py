@@ -13,9 +13,14 @@ from kubernetes.utils.quantity import parse_quantity
 
 from tokenization_operator import names
 from tokenization_operator.placement import TPU, Placement, place_head, place_workers
-from tokenization_operator.pods import CHECKPOINT_VARIABLE, LAST_WORDS, Image, container, pod_spec
+from tokenization_operator.pods import Image, container, pod_spec
 from tokenization_operator.settings import Settings
-from tokenization_worker.api.checkpoint import make_attempt_spec, make_run_spec
+from tokenization_worker.api.checkpoint import (
+    CHECKPOINT_VARIABLE,
+    LAST_WORDS_VARIABLE,
+    make_attempt_spec,
+    make_run_spec,
+)
 from tokenization_worker.api.job import API_VERSION, TokenizationJob
 from tokenization_worker.api.workers import WORKER_BYTES
 
@@ -31,6 +36,7 @@ _PLAN_RESOURCES = {"cpu": "1", "memory": "2Gi"}
 _SUBMITTER_REQUESTS = {"cpu": "50m", "memory": "256Mi"}
 _SUBMITTER_LIMITS = {"memory": "1Gi"}
 _TEMPORARY_FOLDER = {"HOME": "/tmp"}
+_LAST_WORDS = {LAST_WORDS_VARIABLE: "/dev/termination-log"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, 
         "plan",
         attempt.image,
         command=("tokjob", "plan", "--checkpoint", checkpoint),
-        environment=_TEMPORARY_FOLDER | LAST_WORDS,
+        environment=_TEMPORARY_FOLDER | _LAST_WORDS,
         spec=job.spec,
         requests=resources.get("requests", {}),
         limits=resources.get("limits", {}),
@@ -209,7 +215,7 @@ def _template(
 
 def _one_a_host(job: TokenizationJob) -> dict[str, Any]:
     """No worker of this job beside another one."""
-    workers = {"matchLabels": {names.JOB_LABEL: job.metadata.name, "ray.io/node-type": "worker"}}
+    workers = {"matchLabels": {names.JOB_LABEL: job.metadata.name, names.NODE_TYPE_LABEL: "worker"}}
     apart = {"labelSelector": workers, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
 

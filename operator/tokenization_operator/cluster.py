@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from kubernetes.aio import client
@@ -20,11 +20,13 @@ from tokenization_operator.names import JOB_LABEL
 from tokenization_operator.observation import KubeRay, Object, is_leaving, is_owned
 from tokenization_worker.api.job import API_VERSION
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 _MERGE = "application/merge-patch+json"
 _KUBERAY_LOOK_S = 60.0
 _TIMEOUT_S = 30.0
-
-log = logging.getLogger(__name__)
 
 _MOST_LAST_EVENTS = 10_000
 EVENT_SOURCE = "tokenization-operator"
@@ -147,22 +149,12 @@ class Cluster:
 
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
         """Those with the job's label, as they are now; none where there is no KubeRay."""
-        try:
-            return await self._list(Kind.RAY_JOB, namespace, f"{JOB_LABEL}={job}")
-        except ApiException as error:
-            if error.status != 404:
-                raise
-            return []
+        return await _if_there(self._list(Kind.RAY_JOB, namespace, f"{JOB_LABEL}={job}")) or []
 
     async def pod(self, namespace: str, name: str) -> Object | None:
         """As it is now; None where it is gone."""
-        try:
-            found = await self._core.read_namespaced_pod(name, namespace, _request_timeout=_TIMEOUT_S)
-        except ApiException as error:
-            if error.status != 404:
-                raise
-            return None
-        return dict(self._core.api_client.sanitize_for_serialization(found))
+        found = await _if_there(self._core.read_namespaced_pod(name, namespace, _request_timeout=_TIMEOUT_S))
+        return None if found is None else dict(self._core.api_client.sanitize_for_serialization(found))
 
     async def delete(self, wanted: Delete, namespace: str) -> bool:
         """Delete exactly that object; what it owns goes with it. False where it is not there any more."""
@@ -180,13 +172,8 @@ class Cluster:
         return True
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
-        try:
-            await self._core.read_namespaced_service_account(name, namespace, _request_timeout=_TIMEOUT_S)
-        except ApiException as error:
-            if error.status != 404:
-                raise
-            return False
-        return True
+        asked = self._core.read_namespaced_service_account(name, namespace, _request_timeout=_TIMEOUT_S)
+        return await _if_there(asked) is not None
 
     async def warnings(self, namespace: str, names: tuple[str, ...]) -> tuple[str, ...]:
         """What events say of objects whose Pods could not be made."""
@@ -208,13 +195,11 @@ class Cluster:
 
     async def _look_at_kuberay(self, namespace: str) -> KubeRay:
         """A CRD from before 1.6 prunes the field without a word, and an open dashboard runs anybody's code."""
-        try:
-            made = await self._custom.create_namespaced_custom_object(
-                *self._of(Kind.RAY_JOB, namespace), _PROBE, dry_run="All", _request_timeout=_TIMEOUT_S
-            )
-        except ApiException as error:
-            if error.status != 404:
-                raise
+        asked = self._custom.create_namespaced_custom_object(
+            *self._of(Kind.RAY_JOB, namespace), _PROBE, dry_run="All", _request_timeout=_TIMEOUT_S
+        )
+        made = await _if_there(asked)
+        if made is None:
             return KubeRay.MISSING
         has_field = "authOptions" in (made.get("spec") or {}).get("rayClusterSpec", {})
         return KubeRay.THERE if has_field else KubeRay.TOO_OLD
@@ -256,20 +241,23 @@ class Cluster:
         return moment
 
     async def _read(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        try:
-            return dict(
-                await self._custom.get_namespaced_custom_object(
-                    *self._of(kind, namespace), name, _request_timeout=_TIMEOUT_S
-                )
-            )
-        except ApiException as error:
-            if error.status != 404:
-                raise
-            return None
+        asked = self._custom.get_namespaced_custom_object(*self._of(kind, namespace), name, _request_timeout=_TIMEOUT_S)
+        found = await _if_there(asked)
+        return None if found is None else dict(found)
 
     def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:
         group, version, plural = PLACES[kind]
         return group, version, namespace, plural
+
+
+async def _if_there(asked: Awaitable[T]) -> T | None:
+    """The answer; None for 404."""
+    try:
+        return await asked
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        return None
 
 
 def words_of(error: Exception) -> str:

@@ -58,7 +58,7 @@ async def _serve(operator: Operator, registry: kopf.OperatorRegistry, settings: 
 async def _check() -> int:
     await config.load_config()
     async with client.ApiClient() as api:
-        missing = await find_missing(client.CustomObjectsApi(api))
+        missing = await find_missing(api)
     print("\n".join(missing) or "all that is needed is there")
     return 1 if missing else 0
 

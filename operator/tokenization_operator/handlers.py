@@ -78,10 +78,10 @@ class Operator:
         self._api = client.ApiClient()
         cluster = Cluster(self._api)
         try:
-            missing = await find_missing(client.CustomObjectsApi(self._api), OWN_KINDS)
+            missing = await find_missing(self._api, OWN_KINDS)
             if missing:  # it would have nothing to do, and Kopf would only warn
                 raise self._failed("; ".join(missing))
-            self._needs_kuberay = bool(await find_missing(client.CustomObjectsApi(self._api), KUBERAY))
+            self._needs_kuberay = bool(await find_missing(self._api, KUBERAY))
             self._kinds = tuple(kind for kind in Kind if not (kind is Kind.RAY_JOB and self._needs_kuberay))
             await fill(self.cache, cluster, self._kinds, self.settings.namespaces)
         except Forbidden as error:
@@ -122,7 +122,7 @@ class Operator:
                 self.queue.add(key)
             if not keys:
                 self.queue.rest()
-            if self._needs_kuberay and not await find_missing(client.CustomObjectsApi(self._api), KUBERAY):
+            if self._needs_kuberay and not await find_missing(self._api, KUBERAY):
                 log.warning("KubeRay is there now: the operator starts again, to watch its RayJobs")
                 self.stop_flag.set()
                 return

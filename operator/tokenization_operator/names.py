@@ -11,6 +11,7 @@ from tokenization_worker.api.job import API_GROUP
 JOB_LABEL = f"{API_GROUP}/job"
 RUN_LABEL = f"{API_GROUP}/run"
 ATTEMPT_LABEL = f"{API_GROUP}/attempt"
+NODE_TYPE_LABEL = "ray.io/node-type"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from tokenization_operator.names import NODE_TYPE_LABEL
 from tokenization_worker.api.checkpoint import CheckpointStatus
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.status import JobStatus
@@ -45,6 +46,10 @@ class Observation:
     managed_by: str = ""
     reports: CheckpointStatus = field(default_factory=CheckpointStatus)
 
+    @property
+    def namespace(self) -> str:
+        return self.job.metadata.namespace or "default"
+
 
 def is_owned(child: Object, uid: str) -> bool:
     return any(owner.get("uid") == uid for owner in child["metadata"].get("ownerReferences") or ())
@@ -53,6 +58,11 @@ def is_owned(child: Object, uid: str) -> bool:
 def is_leaving(child: Object) -> bool:
     """Whether it was deleted and is still there."""
     return bool(child["metadata"].get("deletionTimestamp"))
+
+
+def node_type(pod: Object) -> str:
+    """What KubeRay has made a Pod for: `head` or `worker`; nothing for Pods that are not of a RayCluster."""
+    return str((pod["metadata"].get("labels") or {}).get(NODE_TYPE_LABEL, ""))
 
 
 def condition(child: Object, kind: str) -> Object | None:

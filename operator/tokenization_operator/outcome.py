@@ -6,6 +6,8 @@ cannot report.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tokenization_operator.failures import Blame, Failure, of_report
 from tokenization_operator.observation import Object, Observation, condition
 from tokenization_operator.pod_trouble import last_words, memory_words, out_of_memory
@@ -26,9 +28,9 @@ def failure_of_plan(job: Object, seen: Observation, grace_s: float) -> Failure |
         report = last_words(seen.pods)
         if report is not None:
             return of_report(report, 0)
-        killed = out_of_memory(seen.pods)
+        killed = _killed_for_memory(seen.pods, 0)
         if killed is not None:
-            return Failure(0, "WorkerMemory", memory_words(killed), Blame.INFRASTRUCTURE)
+            return killed
         if failed.get("reason") == "DeadlineExceeded":
             words = f"Job {name} did not end in time. Last seen: {seen.status.reason}: {seen.status.message}"
             return Failure(0, "PlanDeadline", words, Blame.INFRASTRUCTURE)
@@ -67,9 +69,9 @@ def failure_of_ray_job(state: RayState, attempt: AttemptStatus, seen: Observatio
 
 def _of_failed(state: RayState, number: int, seen: Observation) -> Failure:
     report = _report_of(seen, number)
-    killed = out_of_memory(seen.pods)
+    killed = _killed_for_memory(seen.pods, number)
     if killed is not None and (report is None or report.exit_code in (1, 5)):
-        return Failure(number, "WorkerMemory", memory_words(killed), Blame.INFRASTRUCTURE)
+        return killed
     if report is not None:
         return of_report(report, number)
     return Failure(number, state.reason or "RayJobFailed", state.message or "the RayJob failed", Blame.INFRASTRUCTURE)
@@ -84,10 +86,14 @@ def _report_of(seen: Observation, number: int) -> FailureReport | None:
 
 def _of_lost_head(name: str, number: int, seen: Observation) -> Failure:
     """KubeRay would make another head and submit the job again: what has begun with this one ends with it."""
-    killed = out_of_memory(pod for pod in seen.pods if pod["metadata"]["name"] == name)
-    if killed is not None:
-        return Failure(number, "WorkerMemory", memory_words(killed), Blame.INFRASTRUCTURE)
-    return Failure(number, "HeadLost", f"head Pod {name} is gone, and the driver with it", Blame.INFRASTRUCTURE)
+    killed = _killed_for_memory((pod for pod in seen.pods if pod["metadata"]["name"] == name), number)
+    lost = Failure(number, "HeadLost", f"head Pod {name} is gone, and the driver with it", Blame.INFRASTRUCTURE)
+    return killed or lost
+
+
+def _killed_for_memory(pods: Iterable[Object], number: int) -> Failure | None:
+    killed = out_of_memory(pods)
+    return None if killed is None else Failure(number, "WorkerMemory", memory_words(killed), Blame.INFRASTRUCTURE)
 
 
 def _has_head(pods: tuple[Object, ...], name: str) -> bool:

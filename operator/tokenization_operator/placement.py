@@ -28,7 +28,6 @@ class Placement:
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[dict[str, Any]] = field(default_factory=list)
     priority_class_name: str | None = None
-    chips: int = 0
     hosts: int = 1
     annotations: dict[str, str] = field(default_factory=dict)
     requests: dict[str, Any] = field(default_factory=dict)
@@ -95,7 +94,6 @@ def _place(
         node_selector=selector | (asked.node_selector or {}),
         tolerations=tolerations + own,
         priority_class_name=asked.priority_class_name or priority,
-        chips=chips,
         hosts=hosts,
         annotations=annotations or {},
         requests=requests,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kubernetes.utils.quantity import parse_quantity
 from pydantic import ValidationError
 
-from tokenization_operator.observation import Object
+from tokenization_operator.observation import Object, node_type
 from tokenization_worker.api.checkpoint import FailureReport
 
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -100,8 +100,7 @@ def memory_words(pod: Object) -> str:
         return f"Pod {name} was killed for its memory and has no limit: its node has too little"
     return (
         f"Pod {name} was killed for its memory: it may take {limit}. Give it more "
-        f"({_OWNERS.get((pod['metadata'].get('labels') or {}).get('ray.io/node-type', ''), 'the plan')}), for example "
-        f"{more_memory(limit)}"
+        f"({_OWNERS.get(node_type(pod), 'the plan')}), for example {more_memory(limit)}"
     )
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from tokenization_worker.api.job import JobSpec
 
 USER_ID = 1000
-CHECKPOINT_VARIABLE = "TOKENIZATION_CHECKPOINT"
-LAST_WORDS = {"TOKENIZATION_TERMINATION_LOG": "/dev/termination-log"}
 _TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOKEN_S = 3600
 _LOCKED = {

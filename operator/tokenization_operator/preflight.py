@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_worker.api.job import API_GROUP, VERSION
+from tokenization_operator.kinds import PLACES, Kind
+
+OWN_KINDS, KUBERAY = PLACES[Kind.JOB][:2], PLACES[Kind.RAY_JOB][:2]
+"""Group and version of the operator's kinds, and of RayJobs."""
 
 _NEEDED = {
-    (API_GROUP, VERSION): "the CustomResourceDefinitions of this operator: helm upgrade, or kubectl apply -f crds/",
-    ("ray.io", "v1"): "KubeRay 1.6 or newer",
+    OWN_KINDS: "the CustomResourceDefinitions of this operator: helm upgrade, or kubectl apply -f crds/",
+    KUBERAY: "KubeRay 1.6 or newer",
 }
 
 
-async def find_missing(custom: Any, groups: tuple[tuple[str, str], ...] = tuple(_NEEDED)) -> list[str]:
-    """What has to be installed first, in words; `custom`: an asynchronous `CustomObjectsApi`."""
+async def find_missing(api: client.ApiClient, *groups: tuple[str, str]) -> list[str]:
+    """What has to be installed first, in words; of these `groups`, or of all that is needed."""
+    custom: Any = client.CustomObjectsApi(api)
     missing = []
-    for group, version in groups:
+    for group, version in groups or _NEEDED:
         try:
             await custom.get_api_resources(group, version)
         except ApiException as error:
@@ -25,7 +30,3 @@ async def find_missing(custom: Any, groups: tuple[tuple[str, str], ...] = tuple(
                 raise
             missing.append(f"the API server does not serve {group}/{version}: install {_NEEDED[group, version]}")
     return missing
-
-
-OWN_KINDS = ((API_GROUP, VERSION),)
-KUBERAY = (("ray.io", "v1"),)

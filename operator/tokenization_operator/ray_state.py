@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tokenization_operator.observation import Object, is_leaving
+from tokenization_operator.observation import Object, is_leaving, node_type
 
 
 class Stage(StrEnum):
@@ -59,11 +59,16 @@ def read_ray_job(ray_job: Object) -> RayState:
     return RayState(Stage.STARTING)
 
 
+def cluster_name(ray_job: Object) -> str | None:
+    """The RayCluster that KubeRay has made for it."""
+    return (ray_job.get("status") or {}).get("rayClusterName") or None
+
+
 def find_head(pods: tuple[Object, ...]) -> Object | None:
     """The head Pod that works, if there is one: not leaving, and with containers that have never ended."""
     for pod in pods:
         status = pod.get("status") or {}
-        is_head = (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "head"
+        is_head = node_type(pod) == "head"
         has_ended = any(each.get("restartCount") for each in status.get("containerStatuses") or ())
         if is_head and status.get("phase") == "Running" and not is_leaving(pod) and not has_ended:
             return pod
@@ -72,9 +77,7 @@ def find_head(pods: tuple[Object, ...]) -> Object | None:
 
 def count_ready_workers(pods: tuple[Object, ...]) -> int:
     """Workers that are Running and Ready."""
-    return sum(
-        _is_ready(pod) for pod in pods if (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "worker"
-    )
+    return sum(_is_ready(pod) for pod in pods if node_type(pod) == "worker")
 
 
 def _is_ready(pod: Object) -> bool:

@@ -19,6 +19,7 @@ from tokenization_operator.decide import decide, not_made
 from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.observation import KubeRay, Object, Observation, is_leaving, is_owned
+from tokenization_operator.ray_state import cluster_name
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.checkpoint import CheckpointStatus
 from tokenization_worker.api.job import TokenizationJob
@@ -130,7 +131,7 @@ class Reconciler:
     def _pods(self, key: Key, plan_job: Object | None, ray_job: Object | None) -> tuple[Object, ...]:
         """Of the children that are there now."""
         wanted = {child["metadata"]["name"] for child in (plan_job, ray_job) if child is not None}
-        if ray_job is not None and (cluster := (ray_job.get("status") or {}).get("rayClusterName")):
+        if ray_job is not None and (cluster := cluster_name(ray_job)) is not None:
             wanted.add(cluster)
         found = []
         for pod in self._cache.children(key, Kind.POD):
@@ -144,40 +145,38 @@ class Reconciler:
         """What no watch tells, and what watches may not have told yet, asked only where it matters."""
         if seen.status.phase in (Phase.SUCCEEDED, Phase.FAILED):
             return seen
-        namespace = seen.job.metadata.namespace or "default"
         if seen.ray_job is None and seen.status.plan is not None:
-            seen = replace(seen, ray_job=await self._find_ray_job(seen, namespace))
+            seen = replace(seen, ray_job=await self._find_ray_job(seen))
         attempt = seen.status.attempt
         if attempt is not None and attempt.head_pod is not None and not attempt.is_over:
-            seen = replace(seen, pods=await self._with_head(seen.pods, namespace, attempt.head_pod))
+            seen = replace(seen, pods=await self._with_head(seen, attempt.head_pod))
         child = seen.plan_job if seen.status.plan is None else seen.ray_job
         if child is None:  # it will be made
             account = image_of(seen.job, self._settings, None).service_account
             kuberay = KubeRay.THERE
             if seen.status.plan is not None:
-                kuberay = await self._cluster.kuberay(namespace)
-            there = await self._cluster.has_service_account(namespace, account)
+                kuberay = await self._cluster.kuberay(seen.namespace)
+            there = await self._cluster.has_service_account(seen.namespace, account)
             return replace(seen, has_service_account=there, kuberay=kuberay)
         if seen.pods or seen.status.phase is Phase.RUNNING:
             return seen
-        names = [child["metadata"]["name"]]
-        if cluster := (child.get("status") or {}).get("rayClusterName"):
-            names.append(cluster)
-        return replace(seen, warnings=await self._cluster.warnings(namespace, tuple(names)))
+        names = (child["metadata"]["name"], cluster_name(child))
+        warnings = await self._cluster.warnings(seen.namespace, tuple(name for name in names if name))
+        return replace(seen, warnings=warnings)
 
-    async def _find_ray_job(self, seen: Observation, namespace: str) -> Object | None:
+    async def _find_ray_job(self, seen: Observation) -> Object | None:
         """After a start, watches may not have brought it yet: it is not gone before the cluster says so."""
-        found = await self._cluster.ray_jobs(namespace, seen.job.metadata.name)
+        found = await self._cluster.ray_jobs(seen.namespace, seen.job.metadata.name)
         mine = [each for each in found if is_owned(each, seen.uid)]
         for each in mine:
             self._cache.put(Kind.RAY_JOB, each)
         return self._ray_job(mine, seen.status)
 
-    async def _with_head(self, pods: tuple[Object, ...], namespace: str, name: str) -> tuple[Object, ...]:
-        if any(pod["metadata"]["name"] == name for pod in pods):
-            return pods
-        found = await self._cluster.pod(namespace, name)
-        return pods if found is None else (*pods, found)
+    async def _with_head(self, seen: Observation, name: str) -> tuple[Object, ...]:
+        if any(pod["metadata"]["name"] == name for pod in seen.pods):
+            return seen.pods
+        found = await self._cluster.pod(seen.namespace, name)
+        return seen.pods if found is None else (*seen.pods, found)
 
     async def _tell_not_made(
         self, found: Object, seen: Observation, decision: Decision, reason: str, words: str
@@ -230,9 +229,9 @@ class Reconciler:
             case Point():
                 self._cache.put(Kind.CHECKPOINT, await self._cluster.point(action, seen.uid))
             case Delete():
-                there = await self._cluster.delete(action, seen.job.metadata.namespace or "default")
+                there = await self._cluster.delete(action, seen.namespace)
                 if not there:  # the watch that would say so may have begun after that
-                    self._cache.forget(action.kind, seen.job.metadata.namespace or "default", action.name, action.uid)
+                    self._cache.forget(action.kind, seen.namespace, action.name, action.uid)
 
 
 def _manager(metadata: dict[str, Any]) -> str:

@@ -51,21 +51,25 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """Read `TOKENIZATION_*`; raises `SettingsInvalid`."""
+        """Read `TOKENIZATION_*`; what is absent or empty has its default. Raises `SettingsInvalid`."""
+        deadline = _number(environment, "TOKENIZATION_PLAN_DEADLINE_SECONDS")
+        found: dict[str, Any] = {
+            "namespaces": _words(environment, "TOKENIZATION_NAMESPACES"),
+            "image_pull_policy": environment.get("TOKENIZATION_IMAGE_PULL_POLICY"),
+            "image_pull_secrets": _words(environment, "TOKENIZATION_IMAGE_PULL_SECRETS"),
+            "low_priority_class": environment.get("TOKENIZATION_PRIORITY_CLASS"),
+            "service_account": environment.get("TOKENIZATION_SERVICE_ACCOUNT"),
+            "price_per_chip_hour": _number(environment, "TOKENIZATION_PRICE_PER_CHIP_HOUR"),
+            "currency": environment.get("TOKENIZATION_CURRENCY"),
+            "plan_deadline_s": int(deadline) if deadline else None,
+            "resync_s": _number(environment, "TOKENIZATION_RESYNC_SECONDS"),
+            "retry_delay_s": _number(environment, "TOKENIZATION_RETRY_DELAY_SECONDS"),
+            "pod_resources": _object(environment, "TOKENIZATION_PLAN_RESOURCES"),
+        }
         return cls(
             image=_required(environment, "TOKENIZATION_WORKER_IMAGE"),
             ray_version=_required(environment, "TOKENIZATION_RAY_VERSION"),
-            namespaces=_words(environment, "TOKENIZATION_NAMESPACES"),
-            image_pull_policy=environment.get("TOKENIZATION_IMAGE_PULL_POLICY") or "IfNotPresent",
-            image_pull_secrets=_words(environment, "TOKENIZATION_IMAGE_PULL_SECRETS"),
-            low_priority_class=environment.get("TOKENIZATION_PRIORITY_CLASS") or "",
-            service_account=environment.get("TOKENIZATION_SERVICE_ACCOUNT") or "tokenization-worker",
-            price_per_chip_hour=_number(environment, "TOKENIZATION_PRICE_PER_CHIP_HOUR"),
-            currency=environment.get("TOKENIZATION_CURRENCY") or "USD",
-            plan_deadline_s=int(_number(environment, "TOKENIZATION_PLAN_DEADLINE_SECONDS") or 3600),
-            resync_s=_number(environment, "TOKENIZATION_RESYNC_SECONDS") or 30.0,
-            retry_delay_s=_number(environment, "TOKENIZATION_RETRY_DELAY_SECONDS") or 10.0,
-            pod_resources=_object(environment, "TOKENIZATION_PLAN_RESOURCES"),
+            **{name: value for name, value in found.items() if value},
         )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kubernetes import client
+from kubernetes import client, watch
 
 from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.names import JOB_LABEL
@@ -103,6 +103,13 @@ class Jobs:
 
 
 T = TypeVar("T")
+
+
+def watch_kind(api: client.ApiClient, namespace: str, kind: Kind, **how: Any) -> Iterator[dict[str, Any]]:
+    """What a watch of a custom kind brings, until it ends; `how`: as the API server has it."""
+    place = PLACES[kind]
+    call = client.CustomObjectsApi(api).list_namespaced_custom_object
+    yield from watch.Watch().stream(call, place.group, place.version, namespace, place.plural, **how)
 
 
 def wait_for(look: Callable[[], T], holds: Callable[[T], bool], deadline_s: float = DEADLINE_S) -> T:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from kubernetes import client, watch
+from jobs import watch_kind
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tokenization_operator.kinds import PLACES, Kind
@@ -22,6 +23,7 @@ class Player:
     """Of one namespace. `interval_s`: between two reports of a driver; after so many `reports` its run is committed."""
 
     def __init__(self, api: client.ApiClient, namespace: str, interval_s: float, reports: int | None = None) -> None:
+        self._api = api
         self._custom: Any = client.CustomObjectsApi(api)
         self._namespace = namespace
         self.interval_s = interval_s
@@ -47,18 +49,9 @@ class Player:
         self._ended.set()
 
     def _follow(self, kind: Kind, take: Any) -> None:
-        place = PLACES[kind]
         while not self._ended.is_set():
-            stream = watch.Watch().stream(
-                self._custom.list_namespaced_custom_object,
-                place.group,
-                place.version,
-                self._namespace,
-                place.plural,
-                timeout_seconds=60,
-            )
             try:
-                for event in stream:
+                for event in watch_kind(self._api, self._namespace, kind, timeout_seconds=60):
                     if event["type"] in ("ADDED", "MODIFIED"):
                         take(event["object"])
             except ApiException:  # a version that is too old: list again

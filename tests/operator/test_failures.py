@@ -110,31 +110,23 @@ def test_a_namespace_without_the_role_binding(release: Release, jobs: Jobs, bed:
         refused(jobs, "mute", "NamespaceNotPrepared", *words, phase="Retrying")
 
 
-def test_an_output_that_may_not_be_written(team: Jobs) -> None:
+@pytest.mark.parametrize(
+    ("reason", "permission", "method", "path"),
+    [
+        ("OutputNotWritable", "storage.objects.create", "POST", ""),
+        ("SourceNotReadable", "storage.objects.list", "GET", "prefix=corpus"),
+    ],
+)
+def test_a_bucket_that_does_not_let_the_job_in(
+    reason: str, permission: str, method: str, path: str, team: Jobs
+) -> None:
+    name = reason.lower()
     with serve_fake_gcs() as gcs:
         gcs.put("corpus/0.jsonl", b'{"text": "some text"}\n')
-        gcs.faults += [Fault("POST", "", 403, "robot@project.iam does not have storage.objects.create access")] * 1000
-        team.apply("read-only", gcs_spec(gcs.url))
-        words = (
-            "storage.objects.create",
-            "robot@project.iam",
-            "gcloud storage buckets add-iam-policy-binding gs://bucket",
-        )
-        refused(team, "read-only", "OutputNotWritable", *words)
-
-
-def test_a_source_that_may_not_be_read(team: Jobs) -> None:
-    with serve_fake_gcs() as gcs:
-        gcs.faults += [
-            Fault("GET", "prefix=corpus", 403, "robot@project.iam does not have storage.objects.list access")
-        ] * 1000
-        team.apply("secret", gcs_spec(gcs.url))
-        words = (
-            "storage.objects.list",
-            "robot@project.iam",
-            "gcloud storage buckets add-iam-policy-binding gs://bucket",
-        )
-        refused(team, "secret", "SourceNotReadable", *words)
+        gcs.faults += [Fault(method, path, 403, f"robot@project.iam does not have {permission} access")] * 1000
+        team.apply(name, gcs_spec(gcs.url))
+        command = "gcloud storage buckets add-iam-policy-binding gs://bucket"
+        refused(team, name, reason, permission, "robot@project.iam", command)
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Jobs, wait_for
-from kubernetes import client, watch
+from jobs import Jobs, wait_for, watch_kind
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from operators import Release
 from player import Player
 
-from tokenization_operator.kinds import PLACES, Kind
+from tokenization_operator.kinds import Kind
 
 pytestmark = pytest.mark.testbed
 
@@ -40,7 +40,7 @@ class Seen:
     """Every RayJob that there ever was in a namespace, and whether two of a job were there at once."""
 
     def __init__(self, api: client.ApiClient, namespace: str) -> None:
-        self._custom: Any = client.CustomObjectsApi(api)
+        self._api = api
         self._namespace = namespace
         self.made: list[str] = []
         self.doubled: list[tuple[str, ...]] = []
@@ -49,20 +49,11 @@ class Seen:
         self._thread.start()
 
     def _follow(self) -> None:
-        place = PLACES[Kind.RAY_JOB]
         there: set[str] = set()
         version = "0"
         while not self._ended.is_set():
-            stream = watch.Watch().stream(
-                self._custom.list_namespaced_custom_object,
-                place.group,
-                place.version,
-                self._namespace,
-                place.plural,
-                resource_version=version,
-                timeout_seconds=2,
-            )
-            for event in stream:
+            how = {"resource_version": version, "timeout_seconds": 2}
+            for event in watch_kind(self._api, self._namespace, Kind.RAY_JOB, **how):
                 metadata = event["object"]["metadata"]
                 name, version = metadata["name"], metadata["resourceVersion"]
                 if event["type"] == "DELETED":

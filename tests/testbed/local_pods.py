@@ -17,6 +17,7 @@ from typing import Any
 from kubernetes import client
 
 from testbed.accounts import account_kubeconfig
+from tokenization_worker.api.checkpoint import LAST_WORDS_VARIABLE
 
 TOKJOB = Path(sys.executable).with_name("tokjob")
 
@@ -49,7 +50,7 @@ class LocalPods:
             "KUBECONFIG": str(self._credentials(pod, home)),
             "HOSTNAME": environment_of["metadata"]["name"],
             "HOME": str(Path.home()),
-            "TOKENIZATION_TERMINATION_LOG": str(home / "last-words"),
+            LAST_WORDS_VARIABLE: str(home / "last-words"),
         }
         with (home / "log").open("ab") as log:
             self._processes[uid] = subprocess.Popen(

@@ -74,6 +74,13 @@ class CheckpointSpec(Block):
     )
 
 
+CHECKPOINT_VARIABLE = "TOKENIZATION_CHECKPOINT"
+"""In the environment of a head Pod: the name of its checkpoint."""
+
+LAST_WORDS_VARIABLE = "TOKENIZATION_TERMINATION_LOG"
+"""In that of a plan Pod: the file whose contents Kubernetes shows as the message of a container that has ended."""
+
+
 class FailureReport(StatusBlock):
     """Why a plan or an attempt ended without success, as its Pod recorded it."""
 

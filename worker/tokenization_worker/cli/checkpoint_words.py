@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tokenization_worker import layout
-from tokenization_worker.api.checkpoint import Committed, FailureReport, RunSpec
+from tokenization_worker.api.checkpoint import LAST_WORDS_VARIABLE, Committed, FailureReport, RunSpec
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.api.times import time_text
@@ -16,11 +16,7 @@ from tokenization_worker.events import Finished
 from tokenization_worker.index import require_index
 from tokenization_worker.storage.open import open_store
 
-LAST_WORDS_VARIABLE = "TOKENIZATION_TERMINATION_LOG"
-"""The file whose contents Kubernetes shows as the message of a container that has ended."""
-
 _MOST_LAST_WORDS = 1500
-CHECKPOINT_VARIABLE = "TOKENIZATION_CHECKPOINT"
 
 
 def committed_report(run: RunSpec, job: TokenizationJob, finished: Finished) -> Committed:

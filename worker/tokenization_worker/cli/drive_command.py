@@ -6,8 +6,9 @@ import argparse
 import os
 import sys
 
+from tokenization_worker.api.checkpoint import CHECKPOINT_VARIABLE
 from tokenization_worker.checkpoint_client import CheckpointClient
-from tokenization_worker.cli.checkpoint_words import CHECKPOINT_VARIABLE, committed_report
+from tokenization_worker.cli.checkpoint_words import committed_report
 from tokenization_worker.cli.progress import PlainDisplay
 from tokenization_worker.cli.run_command import StopOnSignal, ray_cluster
 from tokenization_worker.errors import SpecError

@@ -1,0 +1,46 @@
+"""What the environment of the operator's container means."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenization_operator.settings import Settings, SettingsInvalid
+
+NEEDED = {"TOKENIZATION_WORKER_IMAGE": "worker:1", "TOKENIZATION_RAY_VERSION": "2.60.0"}
+
+
+def test_what_is_absent_or_empty_has_its_default() -> None:
+    empty = {"TOKENIZATION_NAMESPACES": "", "TOKENIZATION_CURRENCY": "", "TOKENIZATION_PLAN_RESOURCES": ""}
+    assert Settings.from_environment(NEEDED) == Settings.from_environment(NEEDED | empty)
+    assert Settings.from_environment(NEEDED) == Settings("worker:1", "2.60.0")
+
+
+def test_what_is_set_is_taken() -> None:
+    found = Settings.from_environment(
+        NEEDED
+        | {
+            "TOKENIZATION_NAMESPACES": "a, b c",
+            "TOKENIZATION_PLAN_DEADLINE_SECONDS": "60",
+            "TOKENIZATION_PRICE_PER_CHIP_HOUR": "1.2",
+            "TOKENIZATION_PLAN_RESOURCES": '{"limits": {"memory": "3Gi"}}',
+        }
+    )
+    assert found.namespaces == ("a", "b", "c")
+    assert (found.plan_deadline_s, found.price_per_chip_hour) == (60, 1.2)
+    assert found.pod_resources == {"limits": {"memory": "3Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("TOKENIZATION_WORKER_IMAGE", "", "is not set"),
+        ("TOKENIZATION_RESYNC_SECONDS", "soon", "expected a number"),
+        ("TOKENIZATION_RESYNC_SECONDS", "0", "above 0"),
+        ("TOKENIZATION_PLAN_RESOURCES", "[1]", "expected a JSON object"),
+        ("TOKENIZATION_PLAN_RESOURCES", "{", "is no JSON"),
+    ],
+)
+def test_what_makes_no_sense_is_named(name: str, value: str, words: str) -> None:
+    with pytest.raises(SettingsInvalid, match=words) as caught:
+        Settings.from_environment(NEEDED | {name: value})
+    assert name in str(caught.value)
