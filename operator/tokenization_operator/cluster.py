@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -18,6 +19,7 @@ from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.merge import merge_patch
 from tokenization_operator.names import JOB_LABEL
 from tokenization_operator.observation import KubeRay, Object, is_leaving, is_owned
+from tokenization_operator.sentences import shorten
 from tokenization_worker.api.job import API_VERSION
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,8 @@ T = TypeVar("T")
 
 _MERGE = "application/merge-patch+json"
 _KUBERAY_LOOK_S = 60.0
+_WARNINGS_LOOK_S = 10.0
+_MOST_WARNINGS = 500
 _TIMEOUT_S = 30.0
 
 _MOST_LAST_EVENTS = 10_000
@@ -56,6 +60,8 @@ class Cluster:
         self._core: Any = client.CoreV1Api(api)
         self._clock = clock
         self._kuberay: tuple[float, KubeRay] | None = None
+        self._warnings: dict[str, tuple[float, list[Any]]] = {}  # by namespace: when asked for, and events
+        self._asking_events = asyncio.Lock()
         self._last_events: dict[str, datetime] = {}
 
     async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
@@ -175,16 +181,29 @@ class Cluster:
         asked = self._core.read_namespaced_service_account(name, namespace, _request_timeout=_TIMEOUT_S)
         return await _if_there(asked) is not None
 
-    async def warnings(self, namespace: str, names: tuple[str, ...]) -> tuple[str, ...]:
-        """What events say of objects whose Pods could not be made."""
-        found: list[str] = []
-        for name in names:
-            selector = f"involvedObject.name={name},type=Warning"
-            events = await self._core.list_namespaced_event(
-                namespace, field_selector=selector, limit=20, _request_timeout=_TIMEOUT_S
-            )
-            found += [event.message for event in events.items if event.reason in _CREATE_FAILED and event.message]
-        return tuple(dict.fromkeys(found))
+    async def warnings(self, namespace: str, keys: frozenset[str]) -> tuple[str, ...]:
+        """What events say of objects, by name or uid, whose Pods could not be made.
+
+        Looked at every ten seconds for all jobs of a namespace: the API server reads every event there to find them.
+        """
+        async with self._asking_events:
+            now = self._clock()
+            if namespace not in self._warnings or now - self._warnings[namespace][0] > _WARNINGS_LOOK_S:
+                self._warnings[namespace] = now, await self._list_warnings(namespace)
+        found = self._warnings[namespace][1]
+        about = ((each.involved_object, each.message) for each in found)
+        return tuple(dict.fromkeys(words for what, words in about if words and keys & {what.name, what.uid}))
+
+    async def _list_warnings(self, namespace: str) -> list[Any]:
+        found: list[Any] = []
+        for reason in _CREATE_FAILED:
+            selector = f"reason={reason},type=Warning"
+            found += (
+                await self._core.list_namespaced_event(
+                    namespace, field_selector=selector, limit=_MOST_WARNINGS, _request_timeout=_TIMEOUT_S
+                )
+            ).items
+        return found
 
     async def kuberay(self, namespace: str) -> KubeRay:
         """Whether RayJobs can be had whose dashboards are locked; looked at once a minute."""
@@ -219,7 +238,7 @@ class Cluster:
             ),
             type=kind,
             reason=reason,
-            message=message[:1024],
+            message=shorten(message),
             source=client.V1EventSource(component=EVENT_SOURCE),
             first_timestamp=moment,
             last_timestamp=moment,
@@ -271,7 +290,7 @@ def words_of(error: Exception) -> str:
 
 
 _REFUSALS = frozenset({400, 403, 422})
-_CREATE_FAILED = frozenset({"FailedCreate", "FailedToCreateHeadPod", "FailedToCreateWorkerPod"})
+_CREATE_FAILED = ("FailedCreate", "FailedToCreateHeadPod", "FailedToCreateWorkerPod")
 _PROBE: Object = {
     "apiVersion": "ray.io/v1",
     "kind": "RayJob",

@@ -108,24 +108,27 @@ class Operator:
             await self._api.close()
 
     async def _resync(self) -> None:
-        """Look at every job from time to time, whatever the watches say."""
+        """Look at every job from time to time, whatever the watches say, and whether or not the API server answers."""
         assert self.queue is not None
         assert self._cluster is not None
-        is_first = True
+        is_compared = False
         while True:
             await asyncio.sleep(self.settings.resync_s)
-            if is_first:
-                await drop_what_is_gone(self.cache, self._cluster, self._kinds, self.settings.namespaces)
-                is_first = False
+            try:
+                if not is_compared:
+                    await drop_what_is_gone(self.cache, self._cluster, self._kinds, self.settings.namespaces)
+                    is_compared = True
+                if self._needs_kuberay and not await find_missing(self._api, KUBERAY):
+                    log.warning("KubeRay is there now: the operator starts again, to watch its RayJobs")
+                    self.stop_flag.set()
+                    return
+            except (Forbidden, ApiException, aiohttp.ClientError, TimeoutError) as error:
+                log.warning("asked again in %.0f s: %s", self.settings.resync_s, words_of(error))
             keys = self.cache.jobs()
             for key in keys:
                 self.queue.add(key)
             if not keys:
                 self.queue.rest()
-            if self._needs_kuberay and not await find_missing(self._api, KUBERAY):
-                log.warning("KubeRay is there now: the operator starts again, to watch its RayJobs")
-                self.stop_flag.set()
-                return
 
     async def _age_s(self, **_: Any) -> float:
         """Since any job was looked at: a probe that answers says only that something answers."""

@@ -21,6 +21,7 @@ from tokenization_operator.metrics import Metrics
 from tokenization_operator.observation import KubeRay, Object, Observation, is_leaving, is_owned
 from tokenization_operator.ray_state import cluster_name
 from tokenization_operator.settings import Settings
+from tokenization_operator.unreadable import REASON, tell_unreadable
 from tokenization_worker.api.checkpoint import CheckpointStatus
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.status import JobStatus, Phase
@@ -65,8 +66,7 @@ class Reconciler:
         try:
             seen = await self._observe(found)
         except (SpecError, ValidationError) as error:
-            log.error("the job makes no sense to this version", extra={"job": "/".join(key), "error": str(error)})
-            return None
+            return await self._tell_unreadable(found, error)
         decision = decide(seen, self._settings)
         try:
             found = await self._write(found, seen, decision.status)
@@ -145,6 +145,8 @@ class Reconciler:
         """What no watch tells, and what watches may not have told yet, asked only where it matters."""
         if seen.status.phase in (Phase.SUCCEEDED, Phase.FAILED):
             return seen
+        if seen.status.phase is Phase.SUSPENDED and seen.job.spec.suspend:
+            return seen
         if seen.ray_job is None and seen.status.plan is not None:
             seen = replace(seen, ray_job=await self._find_ray_job(seen))
         attempt = seen.status.attempt
@@ -160,9 +162,8 @@ class Reconciler:
             return replace(seen, has_service_account=there, kuberay=kuberay)
         if seen.pods or seen.status.phase is Phase.RUNNING:
             return seen
-        names = (child["metadata"]["name"], cluster_name(child))
-        warnings = await self._cluster.warnings(seen.namespace, tuple(name for name in names if name))
-        return replace(seen, warnings=warnings)
+        keys = frozenset(key for key in (child["metadata"]["uid"], cluster_name(child)) if key)
+        return replace(seen, warnings=await self._cluster.warnings(seen.namespace, keys))
 
     async def _find_ray_job(self, seen: Observation) -> Object | None:
         """After a start, watches may not have brought it yet: it is not gone before the cluster says so."""
@@ -186,6 +187,20 @@ class Reconciler:
         except Conflict:
             return _CONFLICT_S
         return self._settings.resync_s
+
+    async def _tell_unreadable(self, found: Object, error: Exception) -> float | None:
+        status = tell_unreadable(found, error, self._now())
+        if status is None or status == found.get("status"):
+            return None
+        metadata = found["metadata"]
+        log.error("%s", status["message"], extra={"job": f"{metadata['namespace']}/{metadata['name']}"})
+        try:
+            found = await self._cluster.write_status(found, status)
+        except Conflict:
+            return _CONFLICT_S
+        self._cache.put(Kind.JOB, found)
+        await self._cluster.post_event(found, "Warning", REASON, status["message"])
+        return None
 
     async def _write(self, found: Object, seen: Observation, after: JobStatus) -> Object:
         """Write the status if it has changed, and tell the change."""

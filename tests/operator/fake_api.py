@@ -163,7 +163,7 @@ class FakeCluster:
     async def kuberay(self, namespace: str) -> KubeRay:
         return self.api.kuberay
 
-    async def warnings(self, namespace: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    async def warnings(self, namespace: str, keys: frozenset[str]) -> tuple[str, ...]:
         await self._call()
         return ()
 

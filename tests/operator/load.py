@@ -21,7 +21,7 @@ from kubernetes import config
 from operators import Release
 from player import Player
 
-from testbed.api_proxy import ApiProxy
+from testbed.api_proxy import ApiProxy, Asked
 from testbed.cluster import Testbed
 from testbed.programs import find_programs
 from testbed.shared import CRDS
@@ -65,9 +65,12 @@ def measure(bed: Testbed, folder: Path, options: argparse.Namespace) -> int:
             applied_s = time.monotonic() - began
             wait_for(lambda: phases(jobs), lambda found: found["Running"] == options.jobs, 1800)
             running_s = time.monotonic() - began
-            calls = sum(not asked.is_watch for asked in proxy.asked)
+            asked = Counter(map(what, (each for each in proxy.asked if not each.is_watch)))
+            calls = asked.total()
             print(f"{options.jobs} jobs: applied in {applied_s:.0f} s, all Running after {running_s:.0f} s")
             print(f"API requests of the operator: {calls}, {calls / options.jobs:.1f} a job (3 phases)")
+            for each, count in asked.most_common():
+                print(f"  {count / options.jobs:5.2f}  {each}")
             bars = [running_s < RUNNING_S, calls / options.jobs / 3 < MOST_REQUESTS]
             for interval_s in options.intervals:
                 player.interval_s = interval_s
@@ -79,6 +82,13 @@ def measure(bed: Testbed, folder: Path, options: argparse.Namespace) -> int:
         errors = release.errors()
         print(f"errors in its log: {len(errors)}")
     return 0 if all(bars) and not errors else 1
+
+
+def what(asked: Asked) -> str:
+    """Method and kind of a request, with the subresource."""
+    _, _, rest = asked.path.partition(f"/namespaces/{NAMESPACE}/")
+    words = (rest or asked.path).split("/")
+    return " ".join((asked.method, words[0], *words[2:]))
 
 
 class Usage:

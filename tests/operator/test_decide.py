@@ -167,6 +167,9 @@ def test_a_suspended_job_is_planned_and_waits() -> None:
     assert story.names(Kind.RAY_JOB) == ["demo-r1-a1"]
     story.run(2)
     story.edit(suspend=True)
+    asked = story.api.calls
+    story.look()
+    assert story.api.calls == asked, "a job that waits for its user costs the API server nothing"
     assert story.where == ("Suspended", "Suspended")
     assert story.names(Kind.RAY_JOB) == []
     story.edit(suspend=False)
@@ -291,3 +294,28 @@ def test_without_a_kuberay_that_locks_its_dashboards_there_is_no_ray_job(kuberay
     story.api.kuberay = KubeRay.THERE
     story.settle()
     assert story.names(Kind.RAY_JOB) == ["demo-r1-a1"]
+
+
+def test_a_job_of_another_version_says_so_and_is_left_alone() -> None:
+    story = running()
+    story.edit(surprise=1)
+    made = list(story.api.made)
+    assert story.where == ("Running", "NotUnderstood")
+    assert "cannot read the job; upgrade the operator" in story.status["message"]
+    assert "surprise" in story.status["message"]
+    assert story.status["run"]["number"] == 1, "what was known is kept"
+    accepted = next(each for each in story.status["conditions"] if each["type"] == "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "NotUnderstood")
+    story.progress(3)
+    assert [reason for reason, _ in story.api.events].count("NotUnderstood") == 1
+    assert story.api.made == made
+    story.edit(surprise=None)
+    assert story.where == ("Running", "Running")
+
+
+def test_a_finished_job_of_another_version_is_left_as_it_is() -> None:
+    story = running()
+    story.commit()
+    before = story.status
+    story.edit(surprise=1)
+    assert story.status == before

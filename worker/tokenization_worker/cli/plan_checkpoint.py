@@ -13,7 +13,7 @@ from tokenization_worker.checkpoint_client import CheckpointClient
 from tokenization_worker.cli.checkpoint_words import committed_report, leave_words
 from tokenization_worker.cli.progress import PlainDisplay
 from tokenization_worker.context import RunContext
-from tokenization_worker.errors import TokenizationError
+from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.events import Event, Planned
 from tokenization_worker.executors.base import Executor
 from tokenization_worker.planning import Prepared
@@ -79,6 +79,13 @@ def _failure(error: Exception) -> FailureReport:
 
 
 def _refuse(prepared: Prepared, context: RunContext) -> Executor:
+    """Instead of an executor. Raises `SpecError` for an image that no driver could run in, before it gets machines."""
+    if _ray_version() is None:
+        raise SpecError(
+            "ImageUnfit",
+            f"the worker image has no Ray beside tokenization {metadata.version('tokenization')}",
+            next_step="build the image as this project's Dockerfile does: pip install '.[ray]'",
+        )
     raise _NeedsWorkers
 
 

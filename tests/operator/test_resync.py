@@ -1,0 +1,62 @@
+"""The operator looks at every job from time to time, whatever the watches say."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fake_api import NAMESPACE
+from kubernetes.aio.client.exceptions import ApiException
+
+from tokenization_operator.handlers import Operator
+from tokenization_operator.kinds import Kind
+from tokenization_operator.metrics import Metrics
+from tokenization_operator.settings import Settings
+from tokenization_operator.workqueue import WorkQueue
+
+DEADLINE_S = 30
+
+
+def job(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "resourceVersion": "1"}}
+
+
+class FailsAtFirst:
+    """A cluster that lists `items` of the jobs, from the third time on."""
+
+    def __init__(self, *items: dict[str, Any]) -> None:
+        self._items = items
+        self.asked = 0
+
+    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "") -> list[dict[str, Any]]:
+        self.asked += 1
+        if self.asked < 3:
+            raise ApiException(status=503, reason="Service Unavailable")
+        return list(self._items)
+
+
+def test_a_list_that_fails_is_tried_again_and_ends_nothing() -> None:
+    async def story() -> None:
+        looked: list[str] = []
+        is_compared = asyncio.Event()
+
+        async def look(key: tuple[str, str]) -> None:
+            looked.append(key[1])
+            if operator.cache.jobs() == [(NAMESPACE, "there")]:
+                is_compared.set()
+
+        operator = Operator(Settings("worker:1", "2.60.0", resync_s=0.01), Metrics())
+        operator.cache.put(Kind.JOB, job("there"))
+        operator.cache.put(Kind.JOB, job("gone"))
+        operator.queue = WorkQueue(look, lambda key, error: None)
+        operator._kinds = (Kind.JOB,)
+        operator._cluster = cluster = FailsAtFirst(job("there"))  # type: ignore[assignment]
+        tasks = [asyncio.create_task(operator._resync()), asyncio.create_task(operator.queue.run(1))]
+        await asyncio.wait_for(is_compared.wait(), DEADLINE_S)
+        assert cluster.asked == 3, "compared once more, and not again"
+        assert "gone" in looked, "while the list fails, all jobs are looked at as ever"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(story())

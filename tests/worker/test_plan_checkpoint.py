@@ -1,0 +1,79 @@
+"""The plan Pod's command, with a checkpoint that is not in any cluster; what the API server has to do with it is shown
+on the test bed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from runs import make_job
+
+from tokenization_worker.adoption import read_plan
+from tokenization_worker.api.checkpoint import (
+    LAST_WORDS_VARIABLE,
+    CheckpointPlan,
+    CheckpointSpec,
+    Committed,
+    TokenizationCheckpoint,
+    make_attempt_spec,
+    make_run_spec,
+)
+from tokenization_worker.api.job import API_VERSION
+from tokenization_worker.cli import plan_checkpoint
+from tokenization_worker.errors import SpecError
+from tokenization_worker.storage.local import LocalStore
+
+
+class Checkpoint:
+    """Stands for the client: one checkpoint, and what is reported to it."""
+
+    def __init__(self, checkpoint: TokenizationCheckpoint) -> None:
+        self._checkpoint = checkpoint
+        self.plans: list[CheckpointPlan] = []
+        self.committed: list[Committed] = []
+
+    def read(self) -> TokenizationCheckpoint:
+        return self._checkpoint
+
+    def report_plan(self, report: CheckpointPlan) -> None:
+        self.plans.append(report)
+
+    def commit(self, report: Committed) -> None:
+        self.committed.append(report)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+    monkeypatch.delenv(LAST_WORDS_VARIABLE, raising=False)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.txt").write_text("one line\n", encoding="utf-8")
+    job = make_job(tmp_path / "src", tmp_path / "out", tokenizer={"name": "bytes"})
+    spec = CheckpointSpec(
+        run=make_run_spec(job, number=1, job_uid="uid"), attempt=make_attempt_spec(job, number=0, image=None, slots=8)
+    )
+    kind: dict[str, object] = {"apiVersion": API_VERSION, "kind": "TokenizationCheckpoint"}
+    found = TokenizationCheckpoint.model_validate(kind | {"metadata": {"name": "demo-r1"}, "spec": spec})
+    client = Checkpoint(found)
+    monkeypatch.setattr(plan_checkpoint, "CheckpointClient", lambda name: client)
+    return client
+
+
+def test_a_plan_is_reported_with_the_versions_of_the_image(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    assert plan_checkpoint.plan_checkpoint("demo-r1") == 0
+    [report] = checkpoint.plans
+    assert (report.files, report.ranges, report.already_complete) == (1, 1, False)
+    assert report.ray_version
+    assert report.worker_version
+    assert not checkpoint.committed
+    assert read_plan(LocalStore(tmp_path / "out")) is not None
+
+
+def test_an_image_without_ray_is_refused_before_it_gets_machines(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_checkpoint, "_ray_version", lambda: None)
+    with pytest.raises(SpecError, match="the worker image has no Ray"):
+        plan_checkpoint.plan_checkpoint("demo-r1")
+    [report] = checkpoint.plans
+    assert report.failure is not None
+    assert (report.failure.reason, report.failure.exit_code) == ("ImageUnfit", 2)
