@@ -40,7 +40,8 @@ def decide_attempt(case: Case) -> Decision:
 def _begin_attempt(case: Case) -> Decision:
     """The first step of an attempt: its number in the status."""
     if case.has_children(but_plan=True):
-        return case.wait_for_end("Retrying", "the next attempt begins when what is left of the last one is gone")
+        before = case.before  # why the last one ended stays in sight
+        return case.wait_for_end(before.reason or "Retrying", before.message or "what is left of it goes first")
     if (pause := case.pause()) is not None:
         return pause
     if case.seen.kuberay is not KubeRay.THERE:
@@ -55,6 +56,8 @@ def _begin_attempt(case: Case) -> Decision:
         image=case.image.name,
     )
     run = case.run.model_copy(update={"spec_digest": attempt_digest(case.seen.job)})
+    if case.before.phase is Phase.SUSPENDED:
+        run = run.model_copy(update={"start_time": time_text(case.seen.now)})
     words = f"attempt {new.number} begins"
     return case.at(Phase.STARTING, "AttemptStarted", words, attempt=new, run=run, again_s=AT_ONCE_S)
 
@@ -89,19 +92,20 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
     changes_of_attempt = {"ray_job_name": job["metadata"]["name"], "ray_cluster_name": cluster}
     if attempt.head_pod is None and state.stage is Stage.RUNNING and (head := find_head(case.seen.pods)) is not None:
         changes_of_attempt["head_pod"] = head["metadata"]["name"]
-    attempt = attempt.model_copy(update=changes_of_attempt)
+    attempt = attempt.model_copy(update=changes_of_attempt | _clocks(case, attempt, state.stage))
     progress = progress_of(case, attempt)
     desired = (attempt.replicas or 1) * case.hosts_of_replica
     workers = WorkersStatus(desired=desired, ready=count_ready_workers(case.seen.pods))
     changes: dict[str, Any] = {"attempt": attempt, "workers": workers, "progress": progress}
+    if case.before.phase is Phase.QUEUED and state.stage is not Stage.QUEUED:
+        changes["run"] = case.run.model_copy(update={"start_time": time_text(case.seen.now)})
     trouble = find_trouble(case.seen.pods, case.seen.warnings)
     failure = failure_of_ray_job(state, attempt, case.seen, case.settings.commit_grace_s)
     failure = failure or _lateness(case, state, attempt, workers, progress, trouble)
     if failure is not None:
         return fail(case, failure, **changes)
     if state.stage is Stage.QUEUED:
-        queue = case.job.metadata.labels.get(names.QUEUE_LABEL, "")
-        return case.at(Phase.QUEUED, "Queued", f"waits in LocalQueue {queue!r}" if queue else "suspended", **changes)
+        return case.queued(**changes)
     if state.stage is Stage.ENDED:
         return case.at(Phase.RUNNING, "Finishing", "the driver has ended; its last word is awaited", **changes)
     actions = () if cluster is None else _name_writer(case, attempt, cluster)
@@ -111,10 +115,19 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
         if trouble is not None and trouble.reason == "WorkerMemory":
             reason, words = trouble.reason, f"{words}. {trouble.message}"
         return case.at(Phase.RUNNING, reason, words, actions=actions, **changes)
-    if trouble is not None and trouble.reason == "ImagePullFailed" and attempt.image != case.image.name:
+    if trouble is not None and trouble.reason == "ImagePullFailed" and case.pulls_otherwise(_head_of(job)):
         return _replace_image(case, attempt, job, changes)
     reason, words = _waiting_words(case, workers, attempt, trouble)
     return case.at(Phase.STARTING, reason, words, actions=actions, **changes)
+
+
+def _clocks(case: Case, attempt: AttemptStatus, stage: Stage) -> dict[str, str | None]:
+    """Since when the attempt may have machines, and since when its driver works."""
+    now = time_text(case.seen.now)
+    if stage is Stage.QUEUED:
+        return {"admitted_time": None, "running_time": None}
+    running = now if stage is Stage.RUNNING else None
+    return {"admitted_time": attempt.admitted_time or now, "running_time": attempt.running_time or running}
 
 
 def _has_begun(case: Case, attempt: AttemptStatus) -> bool:
@@ -128,6 +141,11 @@ def _name_writer(case: Case, attempt: AttemptStatus, cluster: str) -> tuple[Acti
     prefix = names.head_pod_prefix(cluster)
     spec = (case.seen.checkpoint or {}).get("spec") or {}
     return () if spec.get("writerPodPrefix") == prefix else (case.point(_made(case, attempt), prefix),)
+
+
+def _head_of(ray_job: Object) -> Object:
+    template: Object = ray_job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
+    return template
 
 
 def _replace_image(case: Case, attempt: AttemptStatus, job: Object, changes: dict[str, Any]) -> Decision:
@@ -146,7 +164,7 @@ def _waiting_words(
     case: Case, workers: WorkersStatus, attempt: AttemptStatus, trouble: Trouble | None
 ) -> tuple[str, str]:
     """Why the attempt does not run yet: what keeps its Pods from it, or that some of them are not there yet."""
-    began = read_time(attempt.start_time) or case.seen.now
+    began = read_time(attempt.admitted_time or attempt.start_time) or case.seen.now
     until = time_text(began + timedelta(seconds=case.job.spec.startup_deadline_seconds))
     wanted = attempt.replicas or 1
     least = case.job.spec.workers.min_replicas or wanted
@@ -172,7 +190,7 @@ def _too_late(case: Case, attempt: AttemptStatus, there: str) -> Decision | None
 def _startup_failure(case: Case, attempt: AttemptStatus, there: str) -> Failure | None:
     """Of an attempt that has not begun in time; `there`: what was there."""
     limit = case.job.spec.startup_deadline_seconds
-    if (seconds_since(attempt.start_time, case.seen.now) or 0.0) <= limit:
+    if (seconds_since(attempt.admitted_time or attempt.start_time, case.seen.now) or 0.0) <= limit:
         return None
     words = f"ready after {limit} s: {there}"
     return Failure(attempt.number, "StartupDeadline", words, Blame.INFRASTRUCTURE)
@@ -192,10 +210,11 @@ def _lateness(
     if state.stage is not Stage.RUNNING:
         return None
     spec, now = case.job.spec, case.seen.now
-    lasted = seconds_since(attempt.start_time, now) or 0.0
-    last = (progress.last_range_time if progress else None) or attempt.start_time
+    lasted = seconds_since(attempt.running_time, now) or 0.0
+    last = progress.last_range_time if progress else None
     still = min(lasted, seconds_since(last, now) or lasted)
     if still <= spec.stall_timeout_seconds:
         return None
-    words = f"no new range for {spec.stall_timeout_seconds} s; the last one was done at {last}"
+    known = f"the last one was done at {last}" if last else f"none since the driver began at {attempt.running_time}"
+    words = f"no new range for {spec.stall_timeout_seconds} s; {known}"
     return Failure(attempt.number, "Stalled", words, Blame.INFRASTRUCTURE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tokenization_operator import names
 from tokenization_operator.actions import Action, Decision, Point, deletion
 from tokenization_operator.children import Attempt, build_checkpoint, checkpoint_attempt, image_of
 from tokenization_operator.kinds import Kind
@@ -72,6 +73,18 @@ class Case:
             reason, message = self.before.reason, self.before.message or ""
         return self.at(phase, reason, message, actions=actions)
 
+    def queued(self, **changes: Any) -> Decision:
+        """Kueue holds a child."""
+        queue = self.job.metadata.labels.get(names.QUEUE_LABEL, "")
+        words = f"waits in LocalQueue {queue!r}" if queue else "suspended"
+        return self.at(Phase.QUEUED, "Queued", words, **changes)
+
+    def pulls_otherwise(self, template: Object) -> bool:
+        """Whether the next Pods would pull another image than those of a template, or with other secrets."""
+        spec = template["spec"]
+        secrets = tuple(each["name"] for each in spec.get("imagePullSecrets") or ())
+        return (spec["containers"][0]["image"], secrets) != (self.image.name, self.image.pull_secrets)
+
     def pause(self) -> Decision | None:
         """Wait for the next try; None where it may begin now."""
         failures = self.before.failures
@@ -99,7 +112,7 @@ class Case:
         """Whether anything is left that has to go before something new begins."""
         plan_job = None if but_plan else self.seen.plan_job
         has_plan_job = plan_job is not None and not _is_to_be_read(Kind.PLAN_JOB, plan_job)
-        return self.seen.ray_job is not None or has_plan_job
+        return self.seen.ray_job is not None or bool(self.seen.stray_ray_jobs) or has_plan_job
 
     def deletions(self) -> tuple[Action, ...]:
         """Of all children that use machines."""

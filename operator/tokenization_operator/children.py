@@ -12,8 +12,9 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 from tokenization_operator import names
-from tokenization_operator.placement import TPU, Placement, place_head, place_workers
+from tokenization_operator.placement import Placement, place_head, place_workers
 from tokenization_operator.pods import Image, container, pod_spec
+from tokenization_operator.resources import complete
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.checkpoint import (
     CHECKPOINT_VARIABLE,
@@ -26,7 +27,8 @@ from tokenization_worker.api.workers import WORKER_BYTES
 
 HEAD_MEMORY = "4Gi"
 HEAD_CPU = "1"
-WORKER_RESOURCES = {"cpu": "4", "memory": "8Gi"}
+WORKER_CPU = "4"
+WORKER_MEMORY = "8Gi"
 """Of a worker for which nothing is asked: 700 MiB a CPU, the object store and Ray itself."""
 
 _OBJECT_STORE_BYTES = 200 << 20
@@ -89,9 +91,13 @@ def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix
 
 def slots_of_worker(job: TokenizationJob) -> int:
     """Tasks that one worker Pod runs at once: one a CPU that it asks for, where its memory allows that."""
-    asked = WORKER_RESOURCES | (job.spec.workers.resources.requests or {})
+    asked, _ = _resources_of_worker(place_workers(job.spec.workers, ""))
     cpus, memory = (parse_quantity(str(asked[name])) for name in ("cpu", "memory"))
     return max(1, min(int(cpus), (int(memory) - _OBJECT_STORE_BYTES) // WORKER_BYTES))
+
+
+def _resources_of_worker(placement: Placement) -> tuple[dict[str, Any], dict[str, Any]]:
+    return complete(placement.requests, placement.limits, cpu=WORKER_CPU, memory=WORKER_MEMORY)
 
 
 def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, settings: Settings) -> dict[str, Any]:
@@ -108,7 +114,7 @@ def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, 
         limits=resources.get("limits", {}),
         has_token=True,
     )
-    template = pod_spec(plan, attempt.image, has_token=True) | {"restartPolicy": "Never"}
+    template = _pod(job, attempt, place_head(job.spec.head), plan, has_token=True) | {"restartPolicy": "Never"}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -169,13 +175,14 @@ def build_ray_job(
 
 def _head(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:
     checkpoint = names.checkpoint_name(job.metadata.name, attempt.run)
+    requests, limits = complete(placement.requests, placement.limits, cpu=HEAD_CPU, memory=HEAD_MEMORY)
     made = container(
         "ray-head",
         attempt.image,
         environment=_TEMPORARY_FOLDER | {CHECKPOINT_VARIABLE: checkpoint},
         spec=job.spec,
-        requests=placement.requests or {"cpu": HEAD_CPU, "memory": HEAD_MEMORY},
-        limits=placement.limits or {"memory": HEAD_MEMORY},
+        requests=requests,
+        limits=limits,
         has_token=True,
         shared_memory=True,
     )
@@ -183,14 +190,14 @@ def _head(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[
 
 
 def _worker(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:
-    asked = {name: amount for name, amount in placement.requests.items() if name != TPU}
+    requests, limits = _resources_of_worker(placement)
     made = container(
         "ray-worker",
         attempt.image,
         environment=_TEMPORARY_FOLDER,
         spec=job.spec,
-        requests=placement.requests if asked else WORKER_RESOURCES | placement.requests,
-        limits=placement.limits if asked else {"memory": WORKER_RESOURCES["memory"]} | placement.limits,
+        requests=requests,
+        limits=limits,
         shared_memory=True,
     )
     return _template(job, attempt, placement, made)
@@ -199,25 +206,37 @@ def _worker(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dic
 def _template(
     job: TokenizationJob, attempt: Attempt, placement: Placement, made: dict[str, Any], *, has_token: bool = False
 ) -> dict[str, Any]:
+    spec = _pod(job, attempt, placement, made, has_token=has_token, shared_memory=_SHARED_MEMORY)
+    return {"metadata": {"labels": _labels(job, attempt), "annotations": placement.annotations}, "spec": spec}
+
+
+def _pod(
+    job: TokenizationJob, attempt: Attempt, placement: Placement, made: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    """`more`: of `pod_spec`."""
+    affinity: dict[str, Any] = {}
+    if placement.avoided:
+        nowhere = [{"key": label, "operator": "DoesNotExist"} for label in placement.avoided]
+        terms = {"nodeSelectorTerms": [{"matchExpressions": nowhere}]}
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    if placement.is_one_a_host:
+        affinity["podAntiAffinity"] = _one_a_host(job)
     spec = pod_spec(
         made,
         attempt.image,
-        shared_memory=_SHARED_MEMORY,
         node_selector=placement.node_selector,
         tolerations=placement.tolerations,
         priority_class_name=placement.priority_class_name,
-        has_token=has_token,
+        **more,
     )
-    if placement.is_one_a_host:
-        spec["affinity"] = _one_a_host(job)
-    return {"metadata": {"labels": _labels(job, attempt), "annotations": placement.annotations}, "spec": spec}
+    return spec | ({"affinity": affinity} if affinity else {})
 
 
 def _one_a_host(job: TokenizationJob) -> dict[str, Any]:
     """No worker of this job beside another one."""
     workers = {"matchLabels": {names.JOB_LABEL: job.metadata.name, names.NODE_TYPE_LABEL: "worker"}}
     apart = {"labelSelector": workers, "topologyKey": "kubernetes.io/hostname"}
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
 
 
 def _submitter(job: TokenizationJob, attempt: Attempt) -> dict[str, Any]:
@@ -230,7 +249,7 @@ def _submitter(job: TokenizationJob, attempt: Attempt) -> dict[str, Any]:
         requests=_SUBMITTER_REQUESTS,
         limits=_SUBMITTER_LIMITS,
     )
-    return pod_spec(made, attempt.image) | {"restartPolicy": "Never"}
+    return _pod(job, attempt, place_head(job.spec.head), made) | {"restartPolicy": "Never"}
 
 
 def _labels(job: TokenizationJob, attempt: Attempt) -> dict[str, str]:

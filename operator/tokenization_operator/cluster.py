@@ -30,6 +30,7 @@ _MERGE = "application/merge-patch+json"
 _KUBERAY_LOOK_S = 60.0
 _WARNINGS_LOOK_S = 10.0
 _MOST_WARNINGS = 500
+_MOST_REASON = 128  # letters, says the API server of events
 _TIMEOUT_S = 30.0
 
 _MOST_LAST_EVENTS = 10_000
@@ -38,6 +39,10 @@ EVENT_SOURCE = "tokenization-operator"
 
 class Conflict(Exception):
     """Somebody else has written first: look again."""
+
+
+class Gone(Exception):
+    """The job is not there any more."""
 
 
 class Foreign(Exception):
@@ -65,7 +70,7 @@ class Cluster:
         self._last_events: dict[str, datetime] = {}
 
     async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
-        """Replace the status of exactly the job that was seen; the job as it is then. Raises `Conflict`."""
+        """Replace the status of exactly the job that was seen; the job as it is then. Raises `Conflict`, `Gone`."""
         metadata = job["metadata"]
         body = {
             "metadata": {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]},
@@ -82,15 +87,19 @@ class Cluster:
                 )
             )
         except ApiException as error:
-            if error.status in (404, 409):
+            if error.status == 404:
+                raise Gone from error
+            if error.status == 409:
                 raise Conflict from error
             raise
 
     async def require_current(self, job: Object) -> None:
-        """Raise `Conflict` unless the job is what was seen: children are not made on the word of an old sight."""
+        """Raise `Conflict` or `Gone` unless the job is what was seen: nothing is made on the word of an old sight."""
         metadata = job["metadata"]
         there = await self._read(Kind.JOB, metadata["namespace"], metadata["name"])
-        if there is None or there["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+        if there is None:
+            raise Gone
+        if there["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
             raise Conflict
 
     async def create(self, wanted: Create, uid: str) -> Object:
@@ -98,11 +107,10 @@ class Cluster:
         metadata = wanted.body["metadata"]
         place = self._of(wanted.kind, metadata["namespace"])
         try:
-            return dict(
-                await self._custom.create_namespaced_custom_object(*place, wanted.body, _request_timeout=_TIMEOUT_S)
-            )
+            made = await self._custom.create_namespaced_custom_object(*place, wanted.body, _request_timeout=_TIMEOUT_S)
+            return await self._require_locked(made) if wanted.kind is Kind.RAY_JOB else dict(made)
         except ApiException as error:
-            if error.status in _REFUSALS:
+            if _is_refusal(error):
                 raise Rejected(words_of(error)) from error
             if error.status != 409:
                 raise
@@ -112,6 +120,14 @@ class Cluster:
         if not is_owned(found, uid):
             raise Foreign(f"{wanted.kind} {metadata['name']}")
         return found
+
+    async def _require_locked(self, ray_job: Object) -> Object:
+        """Take back a RayJob whose dashboard would run anybody's code; raises `Rejected`."""
+        if _is_locked(ray_job):
+            return ray_job
+        metadata = ray_job["metadata"]
+        await self.delete(Delete(Kind.RAY_JOB, metadata["name"], metadata["uid"]), metadata["namespace"])
+        raise Rejected("KubeRay's CustomResourceDefinitions drop authOptions: upgrade them to 1.6 or newer")
 
     async def point(self, wanted: Point, uid: str) -> Object:
         """Make the checkpoint, or set fields of the spec of the one that is there; raises `Foreign`."""
@@ -181,8 +197,8 @@ class Cluster:
         asked = self._core.read_namespaced_service_account(name, namespace, _request_timeout=_TIMEOUT_S)
         return await _if_there(asked) is not None
 
-    async def warnings(self, namespace: str, keys: frozenset[str]) -> tuple[str, ...]:
-        """What events say of objects, by name or uid, whose Pods could not be made.
+    async def warnings(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
+        """What events say since then of objects with these names for which something could not be made.
 
         Looked at every ten seconds for all jobs of a namespace: the API server reads every event there to find them.
         """
@@ -191,8 +207,8 @@ class Cluster:
             if namespace not in self._warnings or now - self._warnings[namespace][0] > _WARNINGS_LOOK_S:
                 self._warnings[namespace] = now, await self._list_warnings(namespace)
         found = self._warnings[namespace][1]
-        about = ((each.involved_object, each.message) for each in found)
-        return tuple(dict.fromkeys(words for what, words in about if words and keys & {what.name, what.uid}))
+        mine = (each for each in found if each.involved_object.name in names and _time_of(each) >= since)
+        return tuple(dict.fromkeys(each.message for each in mine if each.message))
 
     async def _list_warnings(self, namespace: str) -> list[Any]:
         found: list[Any] = []
@@ -217,11 +233,15 @@ class Cluster:
         asked = self._custom.create_namespaced_custom_object(
             *self._of(Kind.RAY_JOB, namespace), _PROBE, dry_run="All", _request_timeout=_TIMEOUT_S
         )
-        made = await _if_there(asked)
+        try:
+            made = await _if_there(asked)
+        except ApiException as error:
+            if not _is_refusal(error):
+                raise
+            return KubeRay.THERE  # a policy refuses this one; what is said of the real one counts
         if made is None:
             return KubeRay.MISSING
-        has_field = "authOptions" in (made.get("spec") or {}).get("rayClusterSpec", {})
-        return KubeRay.THERE if has_field else KubeRay.TOO_OLD
+        return KubeRay.THERE if _is_locked(made) else KubeRay.TOO_OLD
 
     async def post_event(self, job: Object, kind: str, reason: str, message: str) -> None:
         """Say something about a job where `kubectl describe` shows it."""
@@ -237,7 +257,7 @@ class Cluster:
                 uid=metadata["uid"],
             ),
             type=kind,
-            reason=reason,
+            reason=reason[:_MOST_REASON],
             message=shorten(message),
             source=client.V1EventSource(component=EVENT_SOURCE),
             first_timestamp=moment,
@@ -279,7 +299,23 @@ async def _if_there(asked: Awaitable[T]) -> T | None:
         return None
 
 
-def words_of(error: Exception) -> str:
+def _time_of(event: Any) -> datetime:
+    """When it was last seen."""
+    moment: datetime = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
+    return moment
+
+
+def _is_locked(ray_job: Object) -> bool:
+    """Whether the field that locks its dashboard has survived."""
+    return "authOptions" in (ray_job.get("spec") or {}).get("rayClusterSpec", {})
+
+
+def _is_refusal(error: ApiException) -> bool:
+    """Whether the API server does not take an object; a webhook that does not answer is a 500."""
+    return error.status in _REFUSALS or (error.status == 500 and "webhook" in words_of(error))
+
+
+def words_of(error: BaseException) -> str:
     """What the API server says of a failed call, or what else went wrong."""
     if not isinstance(error, ApiException):
         return f"{type(error).__name__}: {error}"
@@ -290,7 +326,14 @@ def words_of(error: Exception) -> str:
 
 
 _REFUSALS = frozenset({400, 403, 422})
-_CREATE_FAILED = ("FailedCreate", "FailedToCreateHeadPod", "FailedToCreateWorkerPod")
+_CREATE_FAILED = (
+    "FailedCreate",
+    "FailedToCreateHeadPod",
+    "FailedToCreateRayCluster",
+    "FailedToCreateRayJobSubmitter",
+    "FailedToCreateService",
+    "FailedToCreateWorkerPod",
+)
 _PROBE: Object = {
     "apiVersion": "ray.io/v1",
     "kind": "RayJob",

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     kopf.configure(verbose=options.verbose, log_format=kopf.LogFormat.FULL if options.plain else kopf.LogFormat.JSON)
     for noisy in ("kopf", "aiohttp.access"):  # they would tell of each event, and of each probe
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+        logging.getLogger(noisy).setLevel(logging.DEBUG if options.verbose else logging.WARNING)
     metrics = Metrics()
     if options.check:
         return asyncio.run(_check())

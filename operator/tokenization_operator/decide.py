@@ -7,13 +7,14 @@ So an attempt has one RayJob, however many operators look at it.
 
 from __future__ import annotations
 
-from tokenization_operator.actions import Decision
+from tokenization_operator.actions import Decision, deletion
 from tokenization_operator.attempts import decide_attempt
 from tokenization_operator.case import Case
 from tokenization_operator.conditions import make_conditions
 from tokenization_operator.display import make_display
 from tokenization_operator.ending import committed_of, fail_late, succeed, suspend, tidy
-from tokenization_operator.observation import Observation
+from tokenization_operator.kinds import Kind
+from tokenization_operator.observation import Observation, is_leaving
 from tokenization_operator.planning import decide_plan
 from tokenization_operator.runs import begin_run, is_too_long, number_of_new_run, resume_failed, was_mended
 from tokenization_operator.sentences import shorten
@@ -26,7 +27,8 @@ _UNACCEPTED = ("KubeRayUnavailable", "KubeRayTooOld")
 def decide(seen: Observation, settings: Settings) -> Decision:
     """The next step for one job."""
     decision = _next_step(Case(seen, settings))
-    return Decision(_complete(seen, decision.status), decision.actions, decision.look_again_s)
+    strays = tuple(deletion(Kind.RAY_JOB, each) for each in seen.stray_ray_jobs if not is_leaving(each))
+    return Decision(_complete(seen, decision.status), (*strays, *decision.actions), decision.look_again_s)
 
 
 def not_made(seen: Observation, status: JobStatus, reason: str, words: str) -> JobStatus:

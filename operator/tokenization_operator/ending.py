@@ -7,7 +7,7 @@ from typing import Any
 from tokenization_operator import names
 from tokenization_operator.actions import Action, Decision, Delete
 from tokenization_operator.case import Case
-from tokenization_operator.failures import Blame, Failure, Limits, judge, remember
+from tokenization_operator.failures import Blame, Failure, Limits, Verdict, judge, remember
 from tokenization_operator.kinds import Kind
 from tokenization_operator.ray_state import Stage, read_ray_job
 from tokenization_worker.api.checkpoint import Committed
@@ -65,7 +65,7 @@ def fail(case: Case, failure: Failure, **changes: Any) -> Decision:
         attempt = attempt.model_copy(update={"is_over": True, "next_replicas": fewer})
     run, words = case.run, failure.message
     if not verdict.is_over:
-        words += f". Try {failure.attempt} failed; the next one begins at {verdict.failures.next_attempt_time}"
+        words += f". {_count(failure, verdict, limits)}; the next try begins at {verdict.failures.next_attempt_time}"
         if failure.attempt == 0:
             run = run.model_copy(update={"plan_job": names.next_plan_job_name(run.plan_job)})
     return case.at(
@@ -80,6 +80,14 @@ def fail(case: Case, failure: Failure, **changes: Any) -> Decision:
         again_s=None if verdict.is_over else settings.retry_delay_s,
         **changes | {"workers": None},
     )
+
+
+def _count(failure: Failure, verdict: Verdict, limits: Limits) -> str:
+    """How many failures of this kind there were, of those that are allowed."""
+    counted = verdict.failures
+    if failure.blame is Blame.APPLICATION:
+        return f"Failure {counted.application} of the {limits.application} that backoffLimit allows"
+    return f"Failure {counted.infrastructure} of the {limits.infrastructure} that infraRetryLimit allows"
 
 
 def fail_late(case: Case) -> Decision:

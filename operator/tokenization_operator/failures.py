@@ -89,7 +89,7 @@ def judge(
         FailuresStatus(
             application=application,
             infrastructure=infrastructure,
-            ranges_completed=ranges_done,
+            ranges_completed=max(ranges_done, before.ranges_completed or 0),
             next_attempt_time=due,
         ),
         is_over,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import aiohttp
@@ -28,6 +29,9 @@ from tokenization_worker.errors import TokenizationError
 log = logging.getLogger(__name__)
 
 WORKERS = 16
+COMPARE_S = 300.0
+"""How often what is known is compared with what there is: a watch that begins anew tells of no deletion."""
+
 _START_S = 2.0
 
 
@@ -54,8 +58,7 @@ class Operator:
         kopf.on.cleanup(registry=registry)(self._stop)
         kopf.on.probe(registry=registry, id="lastReconcileAgeSeconds")(self._age_s)
         for kind, place in PLACES.items():
-            labels = {labels_of(kind): kopf.PRESENT} if labels_of(kind) else None
-            kopf.on.event(*place, labels=labels, id=f"see-{kind}", registry=registry)(self._handler(kind))
+            kopf.on.event(*place, id=f"see-{kind}", registry=registry)(self._handler(kind))
 
     def _handler(self, kind: Kind) -> Any:
         async def see(event: Any, **_: Any) -> None:
@@ -73,6 +76,7 @@ class Operator:
 
     async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False  # its events are about handlers, not about jobs
+        select(settings)
         settings.scanning.disabled = True  # it would need to see all kinds of the cluster; `_resync` looks for KubeRay
         await config.load_config()
         self._api = client.ApiClient()
@@ -86,7 +90,8 @@ class Operator:
             await fill(self.cache, cluster, self._kinds, self.settings.namespaces)
         except Forbidden as error:
             raise self._failed(str(error)) from error
-        except (ApiException, aiohttp.ClientError) as error:
+        except (ApiException, aiohttp.ClientError, TimeoutError) as error:
+            await self._api.close()
             raise kopf.TemporaryError(f"the API server does not answer: {words_of(error)}", delay=_START_S) from error
         self._cluster = cluster
         reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics)
@@ -95,6 +100,15 @@ class Operator:
         for key in self.cache.jobs():
             self.queue.add(key)
         self._tasks = [asyncio.create_task(self.queue.run(WORKERS)), asyncio.create_task(self._resync())]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """An operator of which a part has ended ends: it would answer its probes and do nothing."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("the operator ends: %s", words_of(error), exc_info=error)
+            self.has_failed = True
+            self.stop_flag.set()
 
     def _failed(self, words: str) -> kopf.PermanentError:
         self.has_failed = True
@@ -111,13 +125,13 @@ class Operator:
         """Look at every job from time to time, whatever the watches say, and whether or not the API server answers."""
         assert self.queue is not None
         assert self._cluster is not None
-        is_compared = False
+        next_comparison_at = time.monotonic()
         while True:
             await asyncio.sleep(self.settings.resync_s)
             try:
-                if not is_compared:
+                if time.monotonic() >= next_comparison_at:
                     await drop_what_is_gone(self.cache, self._cluster, self._kinds, self.settings.namespaces)
-                    is_compared = True
+                    next_comparison_at = time.monotonic() + COMPARE_S
                 if self._needs_kuberay and not await find_missing(self._api, KUBERAY):
                     log.warning("KubeRay is there now: the operator starts again, to watch its RayJobs")
                     self.stop_flag.set()
@@ -138,6 +152,13 @@ class Operator:
         self.metrics.failed()
         known = isinstance(error, (TokenizationError, ApiException, aiohttp.ClientError, TimeoutError))
         log.error("look failed: %s", words_of(error), exc_info=None if known else error, extra={"job": "/".join(key)})
+
+
+def select(settings: kopf.OperatorSettings) -> None:
+    """Of kinds that everybody has, watch only what is made for jobs: the API server sends nothing else."""
+    for kind, (group, version, plural) in PLACES.items():
+        if labels_of(kind):
+            settings.watching.label_selectors[group, version, plural] = labels_of(kind)
 
 
 def _log_in(**known: Any) -> kopf.ConnectionInfo | None:

@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from tokenization_worker.api.status import Phase
 
+MOST_REASONS = 100
+
 
 class Watched(Protocol):
     @property
@@ -21,6 +23,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._reasons: set[str] = set()
         self._moves = Counter(
             "tokenization_job_transitions",
             "Changes of a job's phase or reason.",
@@ -36,7 +39,13 @@ class Metrics:
         )
 
     def moved(self, phase: Phase | None, reason: str | None) -> None:
-        self._moves.labels(phase=str(phase), reason=reason or "").inc()
+        self._moves.labels(phase=str(phase), reason=self._known(reason or "")).inc()
+
+    def _known(self, reason: str) -> str:
+        """Pods name reasons, too, and each is a time series: what comes after so many is one more."""
+        if len(self._reasons) < MOST_REASONS:
+            self._reasons.add(reason)
+        return reason if reason in self._reasons else "Other"
 
     def failed(self) -> None:
         self._failures.inc()

@@ -29,7 +29,11 @@ class KubeRay(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One job and all that belongs to it. `warnings`: what events say of Pods that could not be made."""
+    """One job and all that belongs to it.
+
+    `stray_ray_jobs`: beside that of the attempt; one that was asked for long ago may come late. `warnings`: what events
+    say of Pods that could not be made.
+    """
 
     job: TokenizationJob
     uid: str
@@ -39,6 +43,7 @@ class Observation:
     checkpoint: Object | None = None
     plan_job: Object | None = None
     ray_job: Object | None = None
+    stray_ray_jobs: tuple[Object, ...] = ()
     pods: tuple[Object, ...] = ()
     warnings: tuple[str, ...] = ()
     kuberay: KubeRay = KubeRay.THERE

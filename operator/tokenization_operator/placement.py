@@ -23,7 +23,10 @@ _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a Pod's spec and metadata say of where it runs; `hosts`: Pods of one replica of the group."""
+    """What a Pod's spec and metadata say of where it runs.
+
+    `hosts`: Pods of one replica of the group. `avoided`: labels of nodes that do not do: not every pool has a taint.
+    """
 
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[dict[str, Any]] = field(default_factory=list)
@@ -33,15 +36,21 @@ class Placement:
     requests: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     is_one_a_host: bool = False
+    avoided: tuple[str, ...] = ()
 
 
 def place_head(head: Head) -> Placement:
-    """The driver runs on an ordinary node: never on TPU hosts, never on Spot."""
-    return _place(head, {"kubernetes.io/arch": "amd64"}, [])
+    """What drives runs on an ordinary node: never on TPU hosts, never on Spot."""
+    return replace(_place(head, {"kubernetes.io/arch": "amd64"}, []), avoided=(_SPOT, _FLEX_START, _ACCELERATOR))
 
 
 def place_workers(workers: Workers, low_priority: str) -> Placement:
     """`low_priority`: the PriorityClass of Pods that live on hosts which somebody else has reserved."""
+    found = _place_workers(workers, low_priority)
+    return replace(found, avoided=(_SPOT, _FLEX_START)) if workers.capacity is Capacity.ON_DEMAND else found
+
+
+def _place_workers(workers: Workers, low_priority: str) -> Placement:
     selector, tolerations = _capacity(workers)
     if workers.tpu is None:
         return _place(workers, selector, tolerations)

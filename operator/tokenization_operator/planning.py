@@ -17,6 +17,7 @@ from tokenization_operator.pod_trouble import find_trouble
 from tokenization_worker.api.checkpoint import CheckpointPlan
 from tokenization_worker.api.status import Phase, PlanStatus
 from tokenization_worker.api.times import read_time, time_text
+from tokenization_worker.api.workers import TpuShare
 
 
 def decide_plan(case: Case) -> Decision:
@@ -30,10 +31,12 @@ def decide_plan(case: Case) -> Decision:
     failure = failure_of_plan(job, case.seen, case.settings.commit_grace_s)
     if failure is not None:
         return fail(case, failure)
+    if job["spec"].get("suspend"):
+        return case.queued()
     trouble = find_trouble(case.seen.pods, case.seen.warnings)
     if trouble is None:
         return case.at(Phase.PLANNING, "Planning", _words(job["metadata"]["name"]))
-    if trouble.reason == "ImagePullFailed" and _image_of(job) != case.image.name and not is_leaving(job):
+    if trouble.reason == "ImagePullFailed" and case.pulls_otherwise(job["spec"]["template"]) and not is_leaving(job):
         return case.at(
             Phase.PLANNING,
             "ImageChanged",
@@ -65,7 +68,7 @@ def _take_plan(case: Case, report: CheckpointPlan) -> Decision:
 
 def _with_price(case: Case, plan: PlanStatus) -> PlanStatus:
     tpu, seconds = case.job.spec.workers.tpu, plan.estimated_seconds
-    if tpu is None or seconds is None:
+    if tpu is None or seconds is None or tpu.share is TpuShare.HOST_CPU:  # whose chips somebody else pays for
         return plan
     hours = hosts_of(case.job.spec.workers) * tpu.chips_per_host * seconds / 3600
     changes = {"chip_hours": f"{hours:.1f}"}
@@ -87,7 +90,3 @@ def _make_plan_job(case: Case) -> Decision:
 
 def _words(name: str) -> str:
     return f"Job {name} lists the source"
-
-
-def _image_of(job: Object) -> str:
-    return str(job["spec"]["template"]["spec"]["containers"][0]["image"])

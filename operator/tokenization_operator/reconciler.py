@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ from tokenization_operator.actions import Create, Decision, Delete, Point
 from tokenization_operator.cache import Cache, Key
 from tokenization_operator.case import NOT_MADE
 from tokenization_operator.children import image_of
-from tokenization_operator.cluster import Cluster, Conflict, Foreign, Rejected
+from tokenization_operator.cluster import Cluster, Conflict, Foreign, Gone, Rejected
 from tokenization_operator.decide import decide, not_made
 from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
@@ -25,6 +25,7 @@ from tokenization_operator.unreadable import REASON, tell_unreadable
 from tokenization_worker.api.checkpoint import CheckpointStatus
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.status import JobStatus, Phase
+from tokenization_worker.api.times import read_time
 from tokenization_worker.errors import SpecError
 
 log = logging.getLogger(__name__)
@@ -32,11 +33,15 @@ log = logging.getLogger(__name__)
 _MANAGERS = {
     "argocd.argoproj.io/tracking-id": "Argo CD",
     "argocd.argoproj.io/instance": "Argo CD",
+    "app.kubernetes.io/instance": "Argo CD or Helm",  # by default before Argo CD 3
     "kustomize.toolkit.fluxcd.io/name": "Flux",
     "helm.toolkit.fluxcd.io/name": "Flux",
     "meta.helm.sh/release-name": "Helm",
 }
 _CONFLICT_S = 0.1
+_WARNINGS_LAST = timedelta(minutes=10)
+"""What could not be made is tried again within minutes, and warned of again: an older warning is past."""
+
 _STEPS = ("RunStarted", "AttemptStarted")
 """Reasons that stand for a moment only: what follows says more."""
 
@@ -69,13 +74,20 @@ class Reconciler:
             return await self._tell_unreadable(found, error)
         decision = decide(seen, self._settings)
         try:
+            return await self._carry_out(decision, found, seen)
+        except Conflict:
+            return _CONFLICT_S
+        except Gone:
+            self._cache.drop(Kind.JOB, found)
+            return None
+
+    async def _carry_out(self, decision: Decision, found: Object, seen: Observation) -> float | None:
+        try:
             found = await self._write(found, seen, decision.status)
             if any(isinstance(action, Create) for action in decision.actions):
                 await self._cluster.require_current(found)
             for action in decision.actions:
                 await self._do(action, seen)
-        except Conflict:
-            return _CONFLICT_S
         except Rejected as error:
             return await self._tell_not_made(found, seen, decision, "ClusterRejected", str(error))
         except Foreign as error:
@@ -105,7 +117,6 @@ class Reconciler:
         }
         checkpoint = next((c for c in mine[Kind.CHECKPOINT] if run and c["metadata"]["name"] == run.checkpoint), None)
         plan_job = next((c for c in mine[Kind.PLAN_JOB] if run and c["metadata"]["name"] == run.plan_job), None)
-        ray_job = self._ray_job(mine[Kind.RAY_JOB], status)
         reports = CheckpointStatus.model_validate((checkpoint or {}).get("status") or {})
         seen = Observation(
             job=job,
@@ -115,18 +126,19 @@ class Reconciler:
             now=self._now(),
             checkpoint=checkpoint,
             plan_job=plan_job,
-            ray_job=ray_job,
-            pods=self._pods(key, plan_job, ray_job),
             managed_by=_manager(metadata),
             reports=reports,
         )
-        return await self._ask(seen)
+        seen = self._with_ray_jobs(seen, mine[Kind.RAY_JOB])
+        return await self._ask(replace(seen, pods=self._pods(key, plan_job, seen.ray_job)))
 
-    def _ray_job(self, found: list[Object], status: JobStatus) -> Object | None:
-        """That of the attempt; else any other one, which has to go first."""
+    def _with_ray_jobs(self, seen: Observation, found: list[Object]) -> Observation:
+        """With that of the attempt; else with any other one, which has to go first."""
+        status = seen.status
         number = status.attempt.number if status.attempt else 0
         suffix = f"-r{status.run.number}-a{number}" if status.run else ""
-        return next((c for c in found if c["metadata"]["name"].endswith(suffix)), found[0] if found else None)
+        mine = next((c for c in found if c["metadata"]["name"].endswith(suffix)), found[0] if found else None)
+        return replace(seen, ray_job=mine, stray_ray_jobs=tuple(each for each in found if each is not mine))
 
     def _pods(self, key: Key, plan_job: Object | None, ray_job: Object | None) -> tuple[Object, ...]:
         """Of the children that are there now."""
@@ -148,7 +160,7 @@ class Reconciler:
         if seen.status.phase is Phase.SUSPENDED and seen.job.spec.suspend:
             return seen
         if seen.ray_job is None and seen.status.plan is not None:
-            seen = replace(seen, ray_job=await self._find_ray_job(seen))
+            seen = await self._find_ray_jobs(seen)
         attempt = seen.status.attempt
         if attempt is not None and attempt.head_pod is not None and not attempt.is_over:
             seen = replace(seen, pods=await self._with_head(seen, attempt.head_pod))
@@ -160,18 +172,20 @@ class Reconciler:
                 kuberay = await self._cluster.kuberay(seen.namespace)
             there = await self._cluster.has_service_account(seen.namespace, account)
             return replace(seen, has_service_account=there, kuberay=kuberay)
-        if seen.pods or seen.status.phase is Phase.RUNNING:
+        if seen.status.phase is Phase.RUNNING:
             return seen
-        keys = frozenset(key for key in (child["metadata"]["uid"], cluster_name(child)) if key)
-        return replace(seen, warnings=await self._cluster.warnings(seen.namespace, keys))
+        names = frozenset(name for name in (child["metadata"]["name"], cluster_name(child)) if name)
+        made = read_time(child["metadata"].get("creationTimestamp")) or seen.now
+        since = max(made, seen.now - _WARNINGS_LAST)  # a namesake may have been there before
+        return replace(seen, warnings=await self._cluster.warnings(seen.namespace, names, since))
 
-    async def _find_ray_job(self, seen: Observation) -> Object | None:
+    async def _find_ray_jobs(self, seen: Observation) -> Observation:
         """After a start, watches may not have brought it yet: it is not gone before the cluster says so."""
         found = await self._cluster.ray_jobs(seen.namespace, seen.job.metadata.name)
         mine = [each for each in found if is_owned(each, seen.uid)]
         for each in mine:
             self._cache.put(Kind.RAY_JOB, each)
-        return self._ray_job(mine, seen.status)
+        return self._with_ray_jobs(seen, mine)
 
     async def _with_head(self, seen: Observation, name: str) -> tuple[Object, ...]:
         if any(pod["metadata"]["name"] == name for pod in seen.pods):
@@ -182,10 +196,7 @@ class Reconciler:
     async def _tell_not_made(
         self, found: Object, seen: Observation, decision: Decision, reason: str, words: str
     ) -> float:
-        try:
-            await self._write(found, seen, not_made(seen, decision.status, reason, words))
-        except Conflict:
-            return _CONFLICT_S
+        await self._write(found, seen, not_made(seen, decision.status, reason, words))
         return self._settings.resync_s
 
     async def _tell_unreadable(self, found: Object, error: Exception) -> float | None:
@@ -196,7 +207,7 @@ class Reconciler:
         log.error("%s", status["message"], extra={"job": f"{metadata['namespace']}/{metadata['name']}"})
         try:
             found = await self._cluster.write_status(found, status)
-        except Conflict:
+        except (Conflict, Gone):
             return _CONFLICT_S
         self._cache.put(Kind.JOB, found)
         await self._cluster.post_event(found, "Warning", REASON, status["message"])

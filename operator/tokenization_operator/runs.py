@@ -62,5 +62,7 @@ def resume_failed(case: Case) -> Decision:
 def is_too_long(case: Case) -> bool:
     """Whether the run has had all its time."""
     limit = case.job.spec.active_deadline_seconds
+    if case.before.phase in (Phase.QUEUED, Phase.SUSPENDING, Phase.SUSPENDED):
+        return False  # it has no machines, and it is not its own doing
     lasted = seconds_since(case.run.start_time, case.seen.now)
     return limit is not None and lasted is not None and lasted > limit

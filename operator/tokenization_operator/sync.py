@@ -32,7 +32,7 @@ async def fill(cache: Cache, cluster: Lister, kinds: Iterable[Kind], namespaces:
 
 
 async def drop_what_is_gone(cache: Cache, cluster: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...]) -> None:
-    """Drop what was deleted between `fill` and the beginning of the watches: no watch tells it."""
+    """Drop what was deleted while no watch was open, as before the first ones: none tells it."""
     for kind in kinds:
         known = cache.of_kind(kind)
         there = {item["metadata"]["uid"] for item in await _list(cluster, kind, namespaces)}

@@ -10,15 +10,16 @@ import asyncio
 import copy
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import count
 from typing import Any
 
 from tokenization_operator.actions import Create, Delete, Point
 from tokenization_operator.cache import Cache, Key, job_of
-from tokenization_operator.cluster import Conflict, Foreign
+from tokenization_operator.cluster import Conflict, Foreign, Gone
 from tokenization_operator.kinds import Kind
 from tokenization_operator.merge import merge_patch
-from tokenization_operator.observation import KubeRay, Object
+from tokenization_operator.observation import KubeRay, Object, is_leaving
 
 NAMESPACE = "team"
 
@@ -68,6 +69,19 @@ class FakeApi:
             item["metadata"]["generation"] += 1
         return self._store(kind, item)
 
+    def delete(self, kind: str, name: str) -> None:
+        """A RayJob has a finalizer of KubeRay's: it is there, and leaving, until `let_go`."""
+        if kind != Kind.RAY_JOB:
+            self.remove(kind, name)
+        elif (kind, name) in self.objects:
+            self.edit(kind, name, {"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}})
+
+    def let_go(self) -> None:
+        """What is leaving is gone."""
+        for (kind, name), item in list(self.objects.items()):
+            if item["metadata"].get("deletionTimestamp"):
+                self.remove(kind, name)
+
     def remove(self, kind: str, name: str) -> None:
         """Delete, and with it what it owns."""
         gone = self.objects.pop((kind, name), None)
@@ -110,14 +124,18 @@ class FakeCluster:
         name = job["metadata"]["name"]
         there = self.api.objects.get((Kind.JOB, name))
         seen = job["metadata"]
-        if there is None or there["metadata"]["resourceVersion"] != seen["resourceVersion"]:
+        if there is None:
+            raise Gone
+        if there["metadata"]["resourceVersion"] != seen["resourceVersion"]:
             raise Conflict
         return self.api.edit(Kind.JOB, name, merge_patch(job.get("status") or {}, status), is_status=True)
 
     async def require_current(self, job: Object) -> None:
         await self._call()
         there = self.api.objects.get((Kind.JOB, job["metadata"]["name"]))
-        if there is None or there["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]:
+        if there is None:
+            raise Gone
+        if there["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]:
             raise Conflict
 
     async def create(self, wanted: Create, uid: str) -> Object:
@@ -128,6 +146,8 @@ class FakeCluster:
         there = self.api.objects.get((wanted.kind, name))
         if there is None:
             return self.api.create(wanted.kind, wanted.body)
+        if is_leaving(there):
+            raise Conflict
         if not any(owner["uid"] == uid for owner in there["metadata"].get("ownerReferences") or ()):
             raise Foreign(name)
         return copy.deepcopy(there)
@@ -145,7 +165,7 @@ class FakeCluster:
         there = self.api.objects.get((wanted.kind, wanted.name))
         if there is None or there["metadata"]["uid"] != wanted.uid:
             return False
-        self.api.remove(wanted.kind, wanted.name)
+        self.api.delete(wanted.kind, wanted.name)
         return True
 
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
@@ -163,7 +183,7 @@ class FakeCluster:
     async def kuberay(self, namespace: str) -> KubeRay:
         return self.api.kuberay
 
-    async def warnings(self, namespace: str, keys: frozenset[str]) -> tuple[str, ...]:
+    async def warnings(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
         await self._call()
         return ()
 

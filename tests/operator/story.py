@@ -65,6 +65,8 @@ class Story:
         for _ in range(most):
             before = self.api.calls, len(self.api.made)
             again_s = self.look()
+            self.look()  # while what it has deleted is leaving
+            self.api.let_go()
             quiet = len(self.api.made) == before[1] and not self.api.news
             if quiet and (again_s is None or again_s > 0.2):
                 return

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import kopf
 from fake_api import NAMESPACE
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.handlers import Operator
-from tokenization_operator.kinds import Kind
+from tokenization_operator.handlers import Operator, select
+from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.metrics import Metrics
+from tokenization_operator.names import JOB_LABEL
 from tokenization_operator.settings import Settings
 from tokenization_operator.workqueue import WorkQueue
 
@@ -60,3 +62,28 @@ def test_a_list_that_fails_is_tried_again_and_ends_nothing() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(story())
+
+
+def test_an_operator_of_which_a_part_has_ended_ends() -> None:
+    """It would answer its probes, and do nothing."""
+
+    async def story() -> None:
+        operator = Operator(Settings("worker:1", "2.60.0", resync_s=0.0), Metrics())
+        operator.queue = WorkQueue(lambda key: asyncio.sleep(0), lambda key, error: None)
+        operator._cluster = object()  # type: ignore[assignment]
+        operator._kinds = (Kind.JOB,)
+        task = asyncio.create_task(operator._resync())
+        task.add_done_callback(operator._ended)
+        await asyncio.wait_for(operator.stop_flag.wait(), DEADLINE_S)
+        assert operator.has_failed
+
+    asyncio.run(story())
+
+
+def test_of_kinds_that_everybody_has_only_those_of_jobs_are_watched() -> None:
+    settings = kopf.OperatorSettings()
+    select(settings)
+    for kind, (group, version, plural) in PLACES.items():
+        resource = kopf.Resource(group=group, version=version, plural=plural)
+        wanted = [] if kind in (Kind.JOB, Kind.CHECKPOINT) else [JOB_LABEL]
+        assert settings.watching.label_selectors.collect(resource) == wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from tokenization_worker.api.job import DATA_FIELDS, JobSpec, TokenizationJob
 from tokenization_worker.api.keys import (
     FROZEN_DEFAULTS,
     KEY_VERSION,
+    attempt_digest,
     canonical_data,
     data_key,
     first_difference,
@@ -222,6 +224,22 @@ def test_frozen_defaults_equal_the_defaults_of_today() -> None:
     written = {"source.uris", "tokenizer.name", "output.uri"}
     today = {path: value for path, value in normalise_data(load(MINIMAL)).items() if path not in written}
     assert today == FROZEN_DEFAULTS
+
+
+def test_no_default_is_part_of_what_an_attempt_was_made_of() -> None:
+    """The API server writes them out in one version, and another version reads them: failed jobs would start again."""
+    job = load(MINIMAL)
+    written = {
+        "source.uris": job.spec.source.uris,
+        "tokenizer.name": job.spec.tokenizer.name,
+        "output.uri": job.spec.output.uri,
+    }
+    payload = json.dumps(written, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    digest = hashlib.sha256(f"tokenization.dev/attemptKey/{KEY_VERSION}\n{payload}".encode()).hexdigest()
+    assert attempt_digest(job) == digest
+    dumped = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert attempt_digest(load(with_spec(dumped))) == digest
+    assert attempt_digest(load(with_spec({"backoffLimit": 4}))) != digest
 
 
 def test_golden_keys() -> None:

@@ -41,6 +41,7 @@ class ProgressReport:
             case Progress():
                 if isinstance(event.receipt, RangeReceipt):
                     self._done.add(event.receipt.range_id)
+                if event.receipt is not None:
                     self._last_range_at = self._now()
                 self._last = event
                 self._sample(event)

@@ -220,7 +220,8 @@ class JobSpec(Block):
     )
     active_deadline_seconds: PositiveCount | None = Field(
         default=None,
-        description="The longest time that a run may take, in seconds. Absent: no limit.",
+        description="The longest time that a run may take, in seconds, since it began, was let in by its queue, or "
+        "went on after it was suspended. Absent: no limit.",
         examples=[86400],
     )
     startup_deadline_seconds: PositiveCount = Field(

@@ -39,6 +39,22 @@ FROZEN_DEFAULTS: dict[str, object] = {
     "output.path": "{split}/{split}_{index:06d}",
     "output.splits": [{"name": "train"}],
 }
+FROZEN_ATTEMPT_DEFAULTS: dict[str, object] = {
+    **FROZEN_DEFAULTS,
+    "documents.maxBytes": "64Mi",
+    "maxQuarantined": "0.1%",
+    "maxCorruptFiles": 0,
+    "rangeBytes": "256Mi",
+    "workers.replicas": 1,
+    "workers.capacity": "Any",
+    "workers.tpu.share": "Exclusive",
+    "env": [],
+    "envFrom": [],
+    "backoffLimit": 3,
+    "infraRetryLimit": 10,
+    "startupDeadlineSeconds": 3600,
+    "stallTimeoutSeconds": 1800,
+}
 _NOT_FOR_ATTEMPTS = ("rerun_token", "suspend", "ttl_seconds_after_finished")
 _WHOLE_VALUES = ("tokenizer.specialTokens",)  # a map whose keys are not field names
 
@@ -54,9 +70,15 @@ def run_key(job: TokenizationJob) -> str:
 
 
 def attempt_digest(job: TokenizationJob) -> str:
-    """Return the digest of all that matters for an attempt: a failed job goes on when it changes."""
+    """Return the digest of all that matters for an attempt: a failed job goes on when it changes, and no later version
+    of the operator may take it for changed.
+    """
     spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(_NOT_FOR_ATTEMPTS))
-    return _digest("attempt", _canonical_json(spec))
+    flat: dict[str, object] = {}
+    for name, value in spec.items():
+        _flatten(name, value, flat)
+    asked = {path: value for path, value in flat.items() if FROZEN_ATTEMPT_DEFAULTS.get(path) != value}
+    return _digest("attempt", _canonical_json(asked))
 
 
 def normalise_data(job: TokenizationJob) -> dict[str, object]:

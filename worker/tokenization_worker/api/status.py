@@ -54,7 +54,7 @@ class RunStatus(StatusBlock):
     worker_version: Word | None = Field(default=None, description="The version of the worker in that image.")
     checkpoint: Word | None = Field(default=None, description="The TokenizationCheckpoint of the run.")
     plan_job: Word | None = Field(default=None, description="The Kubernetes Job that plans the run.")
-    start_time: Time | None = Field(default=None, description="When the run began.")
+    start_time: Time | None = Field(default=None, description="When the run began, or went on after it was suspended.")
     spec_digest: Word | None = Field(
         default=None, description="Digest of the fields that matter for an attempt, as the last one had them."
     )
@@ -82,6 +82,12 @@ class AttemptStatus(StatusBlock):
         default=None, description="The head Pod with which the driver has begun; without it the attempt is lost."
     )
     start_time: Time | None = Field(default=None, description="When it was created.")
+    admitted_time: Time | None = Field(
+        default=None, description="Since when no queue holds it: the startup deadline counts from then."
+    )
+    running_time: Time | None = Field(
+        default=None, description="When its driver was started: the stall timeout counts from then."
+    )
     image: Address | None = Field(default=None, description="Its worker image.")
     replicas: Count | None = Field(default=None, description="The replicas of workers that it asks for.")
     next_replicas: Count | None = Field(
@@ -126,7 +132,7 @@ class ProgressStatus(StatusBlock):
     )
     eta_seconds: BigCount | None = Field(default=None, description="Expected time left, in seconds.")
     tokens_per_second: BigCount | None = Field(default=None, description="Current rate.")
-    last_range_time: Time | None = Field(default=None, description="When the last range was completed.")
+    last_range_time: Time | None = Field(default=None, description="When the last range or shard was completed.")
     last_checkpoint_time: Time | None = Field(default=None, description="When the driver last reported.")
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from importlib import metadata
 
 from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.checkpoint import CheckpointPlan, FailureReport
+from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.checkpoint_client import CheckpointClient
 from tokenization_worker.cli.checkpoint_words import committed_report, leave_words
 from tokenization_worker.cli.progress import PlainDisplay
 from tokenization_worker.context import RunContext
 from tokenization_worker.errors import SpecError, TokenizationError
-from tokenization_worker.events import Event, Planned
+from tokenization_worker.events import Event, Finished, Planned
 from tokenization_worker.executors.base import Executor
 from tokenization_worker.planning import Prepared
 from tokenization_worker.reporter import failure_report
@@ -43,20 +45,36 @@ def plan_checkpoint(name: str) -> int:
             planned.append(event)
         display(event)
 
-    how = Options(processes=attempt.slots if attempt else None)
     report = CheckpointPlan(worker_version=metadata.version("tokenization"), ray_version=_ray_version())
     try:
-        finished = run_job(job, options=how, executor=_refuse, on_progress=watch)
-    except _NeedsWorkers:
-        finished = None
+        finished = _plan(job, Options(processes=attempt.slots if attempt else None), watch)
+        changes = _found(job, finished, planned, attempt.slots if attempt else None)
+        client.report_plan(report.model_copy(update=changes))
+        if finished is not None:
+            client.commit(committed_report(checkpoint.spec.run, job, finished))
+            display(finished)
     except Exception as error:
         failure = _failure(error)
         leave_words(failure)
         client.report_plan(report.model_copy(update={"failure": failure}))
         raise
-    store = open_store(resolve_data(job).output.uri)
-    plan = read_plan(store)
+    return 0
+
+
+def _plan(job: TokenizationJob, how: Options, watch: Callable[[Event], None]) -> Finished | None:
+    """Write the plan; what there is where nothing is left to do."""
+    try:
+        return run_job(job, options=how, executor=_refuse, on_progress=watch)
+    except _NeedsWorkers:
+        return None
+
+
+def _found(
+    job: TokenizationJob, finished: Finished | None, planned: list[Planned], slots: int | None
+) -> dict[str, object]:
+    """What the plan has found, as the checkpoint's status names it."""
     changes: dict[str, object] = {"already_complete": finished is not None}
+    plan = read_plan(open_store(resolve_data(job).output.uri))
     if plan is not None:
         changes |= {"plan_id": plan.plan_id, "data_key": plan.data_key}
     if planned:
@@ -65,13 +83,9 @@ def plan_checkpoint(name: str) -> int:
             "bytes": planned[0].stored_bytes,
             "ranges": planned[0].ranges,
             "estimated_tokens": planned[0].estimated_tokens,
-            "estimated_seconds": round(planned[0].core_seconds / (attempt.slots if attempt and attempt.slots else 1)),
+            "estimated_seconds": round(planned[0].core_seconds / (slots or 1)),
         }
-    client.report_plan(report.model_copy(update=changes))
-    if finished is not None:
-        client.commit(committed_report(checkpoint.spec.run, job, finished))
-        display(finished)
-    return 0
+    return changes
 
 
 def _failure(error: Exception) -> FailureReport:

@@ -1,0 +1,111 @@
+"""Calls of the operator, with answers that a real API server gives only at bad moments."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes.aio.client.exceptions import ApiException
+
+from tokenization_operator.actions import Create
+from tokenization_operator.cluster import Cluster, Rejected
+from tokenization_operator.kinds import Kind
+from tokenization_operator.observation import KubeRay
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+RAY_JOB = {
+    "metadata": {"name": "demo-r1-a1", "namespace": "team", "uid": "u"},
+    "spec": {"rayClusterSpec": {"authOptions": {"mode": "token"}}},
+}
+
+
+class Answers:
+    """Stands for the calls of custom objects: what creations answer, and what was deleted."""
+
+    def __init__(self, made: dict[str, Any] | ApiException) -> None:
+        self.made = made
+        self.deleted: list[str] = []
+
+    async def create_namespaced_custom_object(self, *_: Any, **__: Any) -> dict[str, Any]:
+        if isinstance(self.made, ApiException):
+            raise self.made
+        return self.made
+
+    async def delete_namespaced_custom_object(self, *words: Any, **_: Any) -> None:
+        self.deleted.append(words[4])
+
+
+def refusal(status: int, words: str) -> ApiException:
+    error = ApiException(status=status, reason="no")
+    error.body = f'{{"message": "{words}"}}'
+    return error
+
+
+def cluster_of(answers: Answers) -> Cluster:
+    cluster = Cluster(SimpleNamespace())  # type: ignore[arg-type]  # nothing is called over it
+    cluster._custom = answers
+    return cluster
+
+
+REFUSALS = [
+    refusal(403, "admission webhook denied it"),
+    refusal(422, "spec is invalid"),
+    refusal(500, "failed calling webhook: no endpoints"),
+]
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: str(error.status))
+def test_a_child_that_is_refused_is_told_in_the_words_of_the_api_server(error: ApiException) -> None:
+    cluster = cluster_of(Answers(error))
+    with pytest.raises(Rejected, match=r"webhook|invalid"):
+        asyncio.run(cluster.create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: str(error.status))
+def test_a_policy_that_refuses_the_probe_leaves_the_word_to_the_real_one(error: ApiException) -> None:
+    assert asyncio.run(cluster_of(Answers(error)).kuberay("team")) is KubeRay.THERE
+
+
+def test_a_ray_job_whose_dashboard_is_open_is_taken_back() -> None:
+    answers = Answers({**RAY_JOB, "spec": {"rayClusterSpec": {}}})
+    with pytest.raises(Rejected, match=r"upgrade them to 1\.6"):
+        asyncio.run(cluster_of(answers).create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))
+    assert answers.deleted == ["demo-r1-a1"]
+
+
+class Events:
+    """Stands for the calls of the core: the events of a namespace, and how often they were listed."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+        self.asked = 0
+
+    async def list_namespaced_event(self, namespace: str, field_selector: str, **_: Any) -> Any:
+        self.asked += 1
+        reason = field_selector.partition(",")[0].partition("=")[2]
+        return SimpleNamespace(items=[each for each in self.items if each.reason == reason])
+
+
+def event(name: str, message: str, minute: int) -> Any:
+    moment = NOW + timedelta(minutes=minute)
+    about = SimpleNamespace(name=name)
+    return SimpleNamespace(reason="FailedCreate", involved_object=about, message=message, last_timestamp=moment)
+
+
+def test_warnings_are_of_ones_own_children_and_of_this_life() -> None:
+    seconds = [0.0]
+    events = Events(event("demo-r1-p1", "old", -1), event("demo-r1-p1", "quota", 1), event("other-r1-p1", "other", 1))
+
+    cluster = Cluster(SimpleNamespace(), lambda: seconds[0])  # type: ignore[arg-type]  # as above
+    cluster._core = events
+    names = frozenset({"demo-r1-p1"})
+    assert asyncio.run(cluster.warnings("team", names, NOW)) == ("quota",)
+    asked = events.asked
+    assert asyncio.run(cluster.warnings("team", frozenset({"other-r1-p1"}), NOW)) == ("other",)
+    assert events.asked == asked, "one look for all jobs of a namespace"
+    seconds[0] = 11.0
+    asyncio.run(cluster.warnings("team", names, NOW))
+    assert events.asked == 2 * asked

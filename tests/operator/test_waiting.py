@@ -1,0 +1,154 @@
+"""What counts against a job while it waits, and what it says meanwhile, on an API server in memory."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from fake_api import NAMESPACE
+from story import Story, failure
+
+from tokenization_operator.kinds import Kind
+from tokenization_operator.observation import is_leaving
+
+HOUR_S = 3600
+
+
+def planned(**spec: object) -> Story:
+    story = Story(dict(spec))
+    story.plan()
+    return story
+
+
+def test_time_in_a_queue_does_not_count_for_the_start() -> None:
+    story = planned(startupDeadlineSeconds=HOUR_S)
+    story.ray(jobDeploymentStatus="Suspended")
+    assert story.where == ("Queued", "Queued")
+    story.pass_time(100 * HOUR_S)
+    assert story.where == ("Queued", "Queued")
+    story.ray(jobDeploymentStatus="Initializing")
+    assert story.where[0] == "Starting"
+    story.pass_time(HOUR_S - 1)
+    assert story.where[0] == "Starting"
+    story.pass_time(2)
+    assert story.where == ("Retrying", "StartupDeadline")
+
+
+def test_time_in_a_queue_or_suspended_is_no_time_of_the_run() -> None:
+    story = planned(activeDeadlineSeconds=HOUR_S)
+    story.ray(jobDeploymentStatus="Suspended")
+    story.pass_time(2 * HOUR_S)
+    story.ray(jobDeploymentStatus="Running", jobStatus="RUNNING")
+    story.progress(1)
+    assert story.where == ("Running", "Running")
+    story.edit(suspend=True)
+    story.pass_time(2 * HOUR_S)
+    assert story.where == ("Suspended", "Suspended")
+    story.edit(suspend=False)
+    story.run(2)
+    assert story.where == ("Running", "Running")
+    story.pass_time(HOUR_S + 1)
+    assert story.where == ("Failed", "DeadlineExceeded")
+
+
+def test_machines_that_took_long_leave_the_driver_all_its_time() -> None:
+    story = planned(startupDeadlineSeconds=HOUR_S, stallTimeoutSeconds=1800)
+    story.ray(jobDeploymentStatus="Initializing")
+    story.pass_time(HOUR_S - 10)
+    story.ray(jobDeploymentStatus="Running", jobStatus="RUNNING")
+    story.pass_time(1790)
+    assert story.where[0] == "Starting"
+    story.pass_time(11)
+    assert story.where == ("Retrying", "Stalled")
+    assert "none since the driver began at" in story.status["message"]
+
+
+def test_why_an_attempt_ended_stays_in_sight_until_the_next_one() -> None:
+    story = planned()
+    story.run(1)
+    story.ray(jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message="lost")
+    assert story.where == ("Retrying", "AppFailed")
+    assert "the next try begins at" in story.status["message"]
+
+
+def test_failures_before_any_report_forgive_nothing() -> None:
+    story = planned(backoffLimit=3)
+    for number in range(1, 12):
+        story.ray(jobDeploymentStatus="Running", jobStatus="RUNNING")
+        report = {"attempt": number, "failure": failure(number, 1, "Broken")}
+        counts = (
+            {"rangesTotal": None, "rangesCompleted": None} if number % 2 else {"rangesTotal": 4, "rangesCompleted": 2}
+        )
+        story.report(progress=report | counts)
+        if story.where[0] == "Failed":
+            break
+        story.pass_time(700)
+    assert story.where == ("Failed", "Broken")
+    assert story.status["failures"]["application"] == 4
+
+
+def test_a_plan_that_kueue_holds_is_queued() -> None:
+    story = Story()
+    [name] = story.names(Kind.PLAN_JOB)
+    story.api.edit(Kind.PLAN_JOB, name, {"spec": {"suspend": True}})
+    story.settle()
+    assert story.where == ("Queued", "Queued")
+    story.api.edit(Kind.PLAN_JOB, name, {"spec": {"suspend": False}})
+    story.settle()
+    assert story.where == ("Planning", "Planning")
+
+
+def pull_fails(story: Story, kind: Kind) -> None:
+    [owner] = story.names(kind)
+    labels = {"job-name": owner, "batch.kubernetes.io/job-name": owner, "tokenization.dev/job": "demo"}
+    if kind is Kind.RAY_JOB:
+        story.ray(jobDeploymentStatus="Initializing")
+        labels = {"ray.io/cluster": f"{owner}-abcde", "ray.io/node-type": "head", "tokenization.dev/job": "demo"}
+    waiting = {"name": "x", "image": "worker:1", "state": {"waiting": {"reason": "ErrImagePull", "message": "denied"}}}
+    story.api.create(
+        Kind.POD,
+        {
+            "kind": "Pod",
+            "metadata": {"name": f"{owner}-pod", "labels": labels},
+            "spec": {"containers": [{"name": "x", "image": "worker:1"}]},
+            "status": {"phase": "Pending", "containerStatuses": [waiting]},
+        },
+    )
+    story.settle()
+    assert story.where[1] == "ImagePullFailed"
+
+
+@pytest.mark.parametrize("kind", [Kind.PLAN_JOB, Kind.RAY_JOB])
+def test_corrected_pull_secrets_begin_again_at_once(kind: Kind) -> None:
+    story = Story() if kind is Kind.PLAN_JOB else planned()
+    pull_fails(story, kind)
+    [name] = story.names(kind)
+    story.edit(imagePullSecrets=[{"name": "registry"}])
+    assert story.names(kind) != [name]
+    assert "failures" not in story.status or not story.status["failures"].get("infrastructure")
+
+
+def test_a_ray_job_that_comes_late_goes() -> None:
+    story = planned()
+    story.run(1)
+    [late] = story.names(Kind.RAY_JOB)
+    story.ray(jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed")
+    story.pass_time(700)
+    [current] = story.names(Kind.RAY_JOB)
+    assert current != late
+    body = {**story.api.objects[Kind.RAY_JOB, current], "status": {}}
+    body["metadata"] = {**body["metadata"], "name": late}
+    story.api.create(Kind.RAY_JOB, body)
+    story.look()
+    assert is_leaving(story.api.objects[Kind.RAY_JOB, late])
+    story.settle()
+    assert story.names(Kind.RAY_JOB) == [current]
+
+
+def test_a_job_that_is_gone_is_forgotten() -> None:
+    story = planned(startupDeadlineSeconds=10)
+    story.api.remove(Kind.JOB, "demo")
+    story.api.news.clear()  # while no watch is open
+    story.now += timedelta(seconds=11)
+    assert story.look() is None
+    assert story.cache.get(Kind.JOB, NAMESPACE, "demo") is None
