@@ -17,7 +17,8 @@ from typing import Any
 from kubernetes import client
 
 from testbed.accounts import account_kubeconfig
-from tokenization_worker.api.checkpoint import LAST_WORDS_VARIABLE
+from testbed.ray_head import RayHead
+from tokenization_worker.api.checkpoint import CHECKPOINT_VARIABLE, LAST_WORDS_VARIABLE
 
 TOKJOB = Path(sys.executable).with_name("tokjob")
 
@@ -30,6 +31,7 @@ class LocalPods:
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True)
+        self._ray = RayHead(folder / "ray.log")
 
     def start(self, pod: dict[str, Any], words: list[str], environment_of: dict[str, Any]) -> None:
         """Run `tokjob` words for a Pod, with the environment of `environment_of`'s container."""
@@ -42,8 +44,10 @@ class LocalPods:
         values = {
             each["name"]: each["value"]
             for each in own
-            if "value" in each and not each["name"].startswith("RAY_")  # there is no cluster: Ray runs in the process
+            if "value" in each and not each["name"].startswith("RAY_")  # of a cluster that is not there
         }
+        if CHECKPOINT_VARIABLE in values:
+            values["RAY_ADDRESS"] = self._ray.address()
         environment = {
             **os.environ,
             **values,
@@ -83,6 +87,7 @@ class LocalPods:
         """End all; their logs stay."""
         for uid in list(self._processes):
             self.kill(uid)
+        self._ray.close()
 
     def _credentials(self, pod: dict[str, Any], home: Path) -> Path:
         """Of the Pod's ServiceAccount, in its namespace."""
