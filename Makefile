@@ -8,11 +8,12 @@ PYTEST := $(BIN)/python -m pytest -n $(shell echo $$(( $$(nproc 2>/dev/null || s
 KILLS ?= 200
 RAY_RUNS ?= 30
 FAULTS ?= 500
+SEEDS ?= 10
 
 .DEFAULT_GOAL := help
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 install: $(STAMP)  ## make .venv with everything that runs and tests need
 
@@ -73,6 +74,9 @@ chaos: install  ## kill KILLS local runs and RAY_RUNS on Ray, put FAULTS scripts
 	$(BIN)/python tests/worker/ray_chaos.py --runs $(RAY_RUNS)
 	$(BIN)/python tests/worker/fault_chaos.py --faults $(FAULTS)
 
+chaos-operator: install  ## SEEDS times 60 random edits, deletions and kills of two operators on a real API server
+	SEEDS=$(SEEDS) REQUIRE_TESTBED=1 $(BIN)/python -m pytest -q -m testbed tests/operator/test_many.py -k whatever
+
 mutants: install  ## break the guarantees one at a time in a copy: tests must turn red
 	$(BIN)/python scripts/mutants.py
 
@@ -100,4 +104,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all test-testbed cluster cluster-down load compile lint format generate chaos mutants bench bench-ray bench-gcs straggler startup scale memory clean
+.PHONY: help install run test test-fast test-all test-testbed cluster cluster-down load compile lint format generate chaos chaos-operator mutants bench bench-ray bench-gcs straggler startup scale memory clean
