@@ -34,7 +34,7 @@ START = Retry(limit_s=300.0, first_s=0.5, most_s=15.0)
 REPORT = Retry(limit_s=10.0, first_s=0.5, most_s=5.0)
 """A report on the way; the next one says more."""
 
-REFUSED = Retry(limit_s=60.0, first_s=0.5, most_s=5.0)
+REFUSED = Retry(limit_s=30.0, first_s=0.5, most_s=5.0)
 """A 403 passes when the operator has named this Pod as the one that may report, which takes it a moment."""
 
 END = Retry(limit_s=600.0, first_s=0.5, most_s=30.0)
