@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 import kopf
+import pytest
 from fake_api import NAMESPACE
 from kubernetes.aio.client.exceptions import ApiException
 
+from tokenization_operator import handlers
 from tokenization_operator.handlers import Operator, select
 from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.metrics import Metrics
@@ -57,6 +59,33 @@ def test_a_list_that_fails_is_tried_again_and_ends_nothing() -> None:
         await asyncio.wait_for(is_compared.wait(), DEADLINE_S)
         assert cluster.asked == 3, "compared once more, and not again"
         assert "gone" in looked, "while the list fails, all jobs are looked at as ever"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_what_goes_while_no_watch_is_open_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch that begins anew, as after 410, brings what there is, and tells of nothing that is gone."""
+    monkeypatch.setattr(handlers, "COMPARE_S", 0.0)
+
+    async def story() -> None:
+        is_noticed = asyncio.Event()
+
+        async def look(key: tuple[str, str]) -> None:
+            if cluster.asked == 4:  # it was compared before
+                operator.cache.put(Kind.JOB, job("gone meanwhile"))
+            if cluster.asked > 5 and operator.cache.jobs() == [(NAMESPACE, "there")]:
+                is_noticed.set()
+
+        operator = Operator(Settings("worker:1", "2.60.0", resync_s=0.01), Metrics())
+        operator.cache.put(Kind.JOB, job("there"))
+        operator.queue = WorkQueue(look, lambda key, error: None)
+        operator._kinds = (Kind.JOB,)
+        operator._cluster = cluster = FailsAtFirst(job("there"))  # type: ignore[assignment]
+        tasks = [asyncio.create_task(operator._resync()), asyncio.create_task(operator.queue.run(1))]
+        await asyncio.wait_for(is_noticed.wait(), DEADLINE_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
