@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -15,6 +14,7 @@ from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.actions import Create, Delete, Point
+from tokenization_operator.answers import is_locked, is_refusal, time_of, words_of
 from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.merge import merge_patch
 from tokenization_operator.names import JOB_LABEL
@@ -110,7 +110,7 @@ class Cluster:
             made = await self._custom.create_namespaced_custom_object(*place, wanted.body, _request_timeout=_TIMEOUT_S)
             return await self._require_locked(made) if wanted.kind is Kind.RAY_JOB else dict(made)
         except ApiException as error:
-            if _is_refusal(error):
+            if is_refusal(error):
                 raise Rejected(words_of(error)) from error
             if error.status != 409:
                 raise
@@ -123,7 +123,7 @@ class Cluster:
 
     async def _require_locked(self, ray_job: Object) -> Object:
         """Take back a RayJob whose dashboard would run anybody's code; raises `Rejected`."""
-        if _is_locked(ray_job):
+        if is_locked(ray_job):
             return ray_job
         metadata = ray_job["metadata"]
         await self.delete(Delete(Kind.RAY_JOB, metadata["name"], metadata["uid"]), metadata["namespace"])
@@ -207,7 +207,7 @@ class Cluster:
             if namespace not in self._warnings or now - self._warnings[namespace][0] > _WARNINGS_LOOK_S:
                 self._warnings[namespace] = now, await self._list_warnings(namespace)
         found = self._warnings[namespace][1]
-        mine = (each for each in found if each.involved_object.name in names and _time_of(each) >= since)
+        mine = (each for each in found if each.involved_object.name in names and time_of(each) >= since)
         return tuple(dict.fromkeys(each.message for each in mine if each.message))
 
     async def _list_warnings(self, namespace: str) -> list[Any]:
@@ -236,12 +236,12 @@ class Cluster:
         try:
             made = await _if_there(asked)
         except ApiException as error:
-            if not _is_refusal(error):
+            if not is_refusal(error):
                 raise
             return KubeRay.THERE  # a policy refuses this one; what is said of the real one counts
         if made is None:
             return KubeRay.MISSING
-        return KubeRay.THERE if _is_locked(made) else KubeRay.TOO_OLD
+        return KubeRay.THERE if is_locked(made) else KubeRay.TOO_OLD
 
     async def post_event(self, job: Object, kind: str, reason: str, message: str) -> None:
         """Say something about a job where `kubectl describe` shows it."""
@@ -299,33 +299,6 @@ async def _if_there(asked: Awaitable[T]) -> T | None:
         return None
 
 
-def _time_of(event: Any) -> datetime:
-    """When it was last seen."""
-    moment: datetime = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
-    return moment
-
-
-def _is_locked(ray_job: Object) -> bool:
-    """Whether the field that locks its dashboard has survived."""
-    return "authOptions" in (ray_job.get("spec") or {}).get("rayClusterSpec", {})
-
-
-def _is_refusal(error: ApiException) -> bool:
-    """Whether the API server does not take an object; a webhook that does not answer is a 500."""
-    return error.status in _REFUSALS or (error.status == 500 and "webhook" in words_of(error))
-
-
-def words_of(error: BaseException) -> str:
-    """What the API server says of a failed call, or what else went wrong."""
-    if not isinstance(error, ApiException):
-        return f"{type(error).__name__}: {error}"
-    try:
-        return str(json.loads(error.body or "")["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"{error.status} {error.reason}"
-
-
-_REFUSALS = frozenset({400, 403, 422})
 _CREATE_FAILED = (
     "FailedCreate",
     "FailedToCreateHeadPod",

@@ -15,8 +15,9 @@ import kopf
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
+from tokenization_operator.answers import words_of
 from tokenization_operator.cache import Cache, Key, job_of
-from tokenization_operator.cluster import Cluster, Forbidden, words_of
+from tokenization_operator.cluster import Cluster, Forbidden
 from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.preflight import KUBERAY, OWN_KINDS, find_missing
