@@ -130,22 +130,24 @@ class Cluster:
         raise Rejected("KubeRay's CustomResourceDefinitions drop authOptions: upgrade them to 1.6 or newer")
 
     async def point(self, wanted: Point, uid: str) -> Object:
-        """Make the checkpoint, or set fields of the spec of the one that is there; raises `Foreign`."""
+        """Make the checkpoint, or set fields of the spec of the one that is there; raises `Foreign`, `Conflict`."""
         found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
         spec = found["spec"]
         changes = merge_patch({name: spec.get(name) for name in wanted.fields if name in spec}, wanted.fields)
         if not changes:
             return found
         metadata = wanted.body["metadata"]
-        return dict(
-            await self._custom.patch_namespaced_custom_object(
-                *self._of(Kind.CHECKPOINT, metadata["namespace"]),
-                metadata["name"],
-                {"spec": changes},
-                _content_type=_MERGE,
-                _request_timeout=_TIMEOUT_S,
-            )
+        asked = self._custom.patch_namespaced_custom_object(
+            *self._of(Kind.CHECKPOINT, metadata["namespace"]),
+            metadata["name"],
+            {"spec": changes},
+            _content_type=_MERGE,
+            _request_timeout=_TIMEOUT_S,
         )
+        patched = await _if_there(asked)
+        if patched is None:  # it went with its job
+            raise Conflict
+        return dict(patched)
 
     async def list_all(self, kind: Kind, namespace: str | None, labels: str = "") -> list[Object]:
         """The objects of a kind as they are now, in one namespace or, without one, in all. Raises `Forbidden`."""

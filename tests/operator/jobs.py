@@ -13,6 +13,9 @@ from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.names import JOB_LABEL
 from tokenization_worker.api.job import API_VERSION
 
+POLL_S = 0.25
+"""Of the API server, which all processes of tests ask; it is what most of their time goes into."""
+
 DEADLINE_S = 90.0
 _MERGE = "application/merge-patch+json"
 
@@ -117,7 +120,7 @@ def wait_for(look: Callable[[], T], holds: Callable[[T], bool], deadline_s: floa
     deadline = time.monotonic() + deadline_s
     while not holds(seen := look()):
         assert time.monotonic() < deadline, seen
-        time.sleep(0.1)
+        time.sleep(POLL_S)
     return seen
 
 

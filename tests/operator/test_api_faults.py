@@ -63,8 +63,8 @@ def test_jobs_go_on_when_all_watches_end(
     expired: bool, release: Release, jobs: Jobs, api: client.ApiClient, tmp_path: Path
 ) -> None:
     with ApiProxy.of(api) as proxy, release.operator(server=proxy.url):
-        wait_for(lambda: sum(asked.is_watch for asked in proxy.asked), lambda watches: watches >= 5)
         for name in ("one", "two"):
+            wait_for(lambda: proxy.open_watches, lambda watches: watches >= 5)
             before = sum(asked.is_watch for asked in proxy.asked)
             assert proxy.end_watches(expired=expired) >= 5
             wait_for(lambda before=before: sum(a.is_watch for a in proxy.asked), lambda now, b=before: now >= b + 5)  # type: ignore[misc]

@@ -67,6 +67,10 @@ class ApiProxy:
         self._thread.join()
         self._loop.close()
 
+    @property
+    def open_watches(self) -> int:
+        return len(self._watches)
+
     def end_watches(self, *, expired: bool = False) -> int:
         """End all open watches, as a connection does that breaks, or with 410 Gone; how many there were."""
         return self._do(self._end_watches(expired=expired))

@@ -14,6 +14,7 @@ from tokenization_worker.api.checkpoint import (
     CheckpointPlan,
     CheckpointSpec,
     Committed,
+    FailureReport,
     TokenizationCheckpoint,
     make_attempt_spec,
     make_run_spec,
@@ -66,6 +67,24 @@ def test_a_plan_is_reported_with_the_versions_of_the_image(checkpoint: Checkpoin
     assert report.worker_version
     assert not checkpoint.committed
     assert read_plan(LocalStore(tmp_path / "out")) is not None
+
+
+def test_a_plan_that_cannot_be_reported_leaves_words_at_once(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each report is tried for a while; the user is to know within a minute."""
+    refused: list[CheckpointPlan] = []
+
+    def refuse(report: CheckpointPlan) -> None:
+        refused.append(report)
+        raise SpecError("NamespaceNotPrepared", "403")
+
+    monkeypatch.setattr(checkpoint, "report_plan", refuse)
+    monkeypatch.setenv(LAST_WORDS_VARIABLE, str(tmp_path / "words"))
+    with pytest.raises(SpecError, match="403"):
+        plan_checkpoint.plan_checkpoint("demo-r1")
+    assert len(refused) == 1
+    assert FailureReport.model_validate_json((tmp_path / "words").read_text("utf-8")).reason == "NamespaceNotPrepared"
 
 
 def test_an_image_without_ray_is_refused_before_it_gets_machines(

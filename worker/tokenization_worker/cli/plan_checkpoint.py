@@ -49,14 +49,18 @@ def plan_checkpoint(name: str) -> int:
     try:
         finished = _plan(job, Options(processes=attempt.slots if attempt else None), watch)
         changes = _found(job, finished, planned, attempt.slots if attempt else None)
-        client.report_plan(report.model_copy(update=changes))
-        if finished is not None:
-            client.commit(committed_report(checkpoint.spec.run, job, finished))
-            display(finished)
     except Exception as error:
         failure = _failure(error)
         leave_words(failure)
         client.report_plan(report.model_copy(update={"failure": failure}))
+        raise
+    try:
+        client.report_plan(report.model_copy(update=changes))
+        if finished is not None:
+            client.commit(committed_report(checkpoint.spec.run, job, finished))
+            display(finished)
+    except TokenizationError as error:  # it cannot be reported any other way
+        leave_words(_failure(error))
         raise
     return 0
 
