@@ -268,6 +268,7 @@ def test_a_driver_that_comes_no_further(team: Jobs, tmp_path: Path) -> None:
 def test_a_lost_head(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
     team.apply("headless", local_spec(tmp_path, image=image("plan-run.driver-hold")))
     team.wait_for_driver("headless")
+    team.wait("headless", lambda status: bool(status["attempt"].get("headPod")))  # with which it has begun
     [head] = [
         pod["metadata"]["name"]
         for pod in team.all(Kind.POD)
