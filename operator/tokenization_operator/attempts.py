@@ -56,8 +56,6 @@ def _begin_attempt(case: Case) -> Decision:
         image=case.image.name,
     )
     run = case.run.model_copy(update={"spec_digest": attempt_digest(case.seen.job)})
-    if case.before.phase is Phase.SUSPENDED:
-        run = run.model_copy(update={"start_time": time_text(case.seen.now)})
     words = f"attempt {new.number} begins"
     return case.at(Phase.STARTING, "AttemptStarted", words, attempt=new, run=run, again_s=AT_ONCE_S)
 
@@ -97,8 +95,6 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
     desired = (attempt.replicas or 1) * case.hosts_of_replica
     workers = WorkersStatus(desired=desired, ready=count_ready_workers(case.seen.pods))
     changes: dict[str, Any] = {"attempt": attempt, "workers": workers, "progress": progress}
-    if case.before.phase is Phase.QUEUED and state.stage is not Stage.QUEUED:
-        changes["run"] = case.run.model_copy(update={"start_time": time_text(case.seen.now)})
     trouble = find_trouble(case.seen.pods, case.seen.warnings)
     failure = failure_of_ray_job(state, attempt, case.seen, case.settings.commit_grace_s)
     failure = failure or _lateness(case, state, attempt, workers, progress, trouble)
@@ -164,7 +160,7 @@ def _waiting_words(
     case: Case, workers: WorkersStatus, attempt: AttemptStatus, trouble: Trouble | None
 ) -> tuple[str, str]:
     """Why the attempt does not run yet: what keeps its Pods from it, or that some of them are not there yet."""
-    began = read_time(attempt.admitted_time or attempt.start_time) or case.seen.now
+    began = read_time(_waits_since(attempt)) or case.seen.now
     until = time_text(began + timedelta(seconds=case.job.spec.startup_deadline_seconds))
     wanted = attempt.replicas or 1
     least = case.job.spec.workers.min_replicas or wanted
@@ -176,6 +172,11 @@ def _waiting_words(
         return "WaitingForWorkers", words
     are_some_there = trouble.reason == "Unschedulable" and bool(workers.ready)
     return "WaitingForWorkers" if are_some_there else trouble.reason, f"{trouble.message}. {words}"
+
+
+def _waits_since(attempt: AttemptStatus) -> str | None:
+    """Since when it may have machines; before there is a RayJob, since it began."""
+    return attempt.admitted_time or attempt.start_time
 
 
 def _ready_words(workers: WorkersStatus) -> str:
@@ -190,7 +191,7 @@ def _too_late(case: Case, attempt: AttemptStatus, there: str) -> Decision | None
 def _startup_failure(case: Case, attempt: AttemptStatus, there: str) -> Failure | None:
     """Of an attempt that has not begun in time; `there`: what was there."""
     limit = case.job.spec.startup_deadline_seconds
-    if (seconds_since(attempt.admitted_time or attempt.start_time, case.seen.now) or 0.0) <= limit:
+    if (seconds_since(_waits_since(attempt), case.seen.now) or 0.0) <= limit:
         return None
     words = f"ready after {limit} s: {there}"
     return Failure(attempt.number, "StartupDeadline", words, Blame.INFRASTRUCTURE)

@@ -16,7 +16,14 @@ from tokenization_operator.ending import committed_of, fail_late, succeed, suspe
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import Observation, is_leaving
 from tokenization_operator.planning import decide_plan
-from tokenization_operator.runs import begin_run, is_too_long, number_of_new_run, resume_failed, was_mended
+from tokenization_operator.runs import (
+    begin_run,
+    begin_time_anew,
+    is_too_long,
+    number_of_new_run,
+    resume_failed,
+    was_mended,
+)
 from tokenization_operator.sentences import shorten
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.status import JobStatus, Phase
@@ -28,7 +35,8 @@ def decide(seen: Observation, settings: Settings) -> Decision:
     """The next step for one job."""
     decision = _next_step(Case(seen, settings))
     strays = tuple(deletion(Kind.RAY_JOB, each) for each in seen.stray_ray_jobs if not is_leaving(each))
-    return Decision(_complete(seen, decision.status), (*strays, *decision.actions), decision.look_again_s)
+    status = begin_time_anew(seen.status, decision.status, seen.now)
+    return Decision(_complete(seen, status), (*strays, *decision.actions), decision.look_again_s)
 
 
 def not_made(seen: Observation, status: JobStatus, reason: str, words: str) -> JobStatus:

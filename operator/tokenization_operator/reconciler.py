@@ -69,17 +69,20 @@ class Reconciler:
         if found is None or is_leaving(found):
             return None  # what it owns goes with it
         try:
-            seen = await self._observe(found)
-        except (SpecError, ValidationError) as error:
-            return await self._tell_unreadable(found, error)
-        decision = decide(seen, self._settings)
-        try:
-            return await self._carry_out(decision, found, seen)
+            return await self._look_at(found)
         except Conflict:
             return _CONFLICT_S
         except Gone:
             self._cache.drop(Kind.JOB, found)
             return None
+
+    async def _look_at(self, found: Object) -> float | None:
+        try:
+            seen = await self._observe(found)
+        except (SpecError, ValidationError) as error:
+            await self._tell_unreadable(found, error)
+            return None
+        return await self._carry_out(decide(seen, self._settings), found, seen)
 
     async def _carry_out(self, decision: Decision, found: Object, seen: Observation) -> float | None:
         try:
@@ -199,27 +202,27 @@ class Reconciler:
         await self._write(found, seen, not_made(seen, decision.status, reason, words))
         return self._settings.resync_s
 
-    async def _tell_unreadable(self, found: Object, error: Exception) -> float | None:
+    async def _tell_unreadable(self, found: Object, error: Exception) -> None:
         status = tell_unreadable(found, error, self._now())
         if status is None or status == found.get("status"):
-            return None
+            return
         metadata = found["metadata"]
         log.error("%s", status["message"], extra={"job": f"{metadata['namespace']}/{metadata['name']}"})
-        try:
-            found = await self._cluster.write_status(found, status)
-        except (Conflict, Gone):
-            return _CONFLICT_S
-        self._cache.put(Kind.JOB, found)
+        found = await self._store(found, status)
         await self._cluster.post_event(found, "Warning", REASON, status["message"])
-        return None
+
+    async def _store(self, found: Object, status: dict[str, Any]) -> Object:
+        """The job with another status; raises `Conflict`, `Gone`."""
+        found = await self._cluster.write_status(found, status)
+        self._cache.put(Kind.JOB, found)
+        return found
 
     async def _write(self, found: Object, seen: Observation, after: JobStatus) -> Object:
         """Write the status if it has changed, and tell the change."""
         status = after.model_dump(mode="json", by_alias=True, exclude_none=True)
         if status == (found.get("status") or {}):
             return found
-        found = await self._cluster.write_status(found, status)
-        self._cache.put(Kind.JOB, found)
+        found = await self._store(found, status)
         before = seen.status
         if (before.phase, before.reason) != (after.phase, after.reason):
             log.info(

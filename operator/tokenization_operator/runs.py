@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from tokenization_operator import names
 from tokenization_operator.actions import Decision
 from tokenization_operator.case import AT_ONCE_S, Case
@@ -59,10 +61,22 @@ def resume_failed(case: Case) -> Decision:
     return case.at(Phase.PENDING, "Resumed", words, run=run, failures=None, again_s=AT_ONCE_S)
 
 
+_WITHOUT_MACHINES = (Phase.QUEUED, Phase.SUSPENDING, Phase.SUSPENDED)
+"""A run that waits for a queue or for its user: that is no time of its own."""
+
+
+def begin_time_anew(before: JobStatus, after: JobStatus, now: datetime) -> JobStatus:
+    """The status with the time of its run counted from now, where it goes on after it had to wait."""
+    if before.phase not in _WITHOUT_MACHINES or after.phase in (*_WITHOUT_MACHINES, Phase.SUCCEEDED, Phase.FAILED):
+        return after
+    run = after.run and after.run.model_copy(update={"start_time": time_text(now)})
+    return after.model_copy(update={"run": run})
+
+
 def is_too_long(case: Case) -> bool:
     """Whether the run has had all its time."""
     limit = case.job.spec.active_deadline_seconds
-    if case.before.phase in (Phase.QUEUED, Phase.SUSPENDING, Phase.SUSPENDED):
-        return False  # it has no machines, and it is not its own doing
+    if case.before.phase in _WITHOUT_MACHINES:
+        return False
     lasted = seconds_since(case.run.start_time, case.seen.now)
     return limit is not None and lasted is not None and lasted > limit

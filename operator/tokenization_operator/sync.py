@@ -1,4 +1,4 @@
-"""Fills the cache before anything is decided, and finds what was deleted before the watches began.
+"""Fills the cache before anything is decided, and finds what was deleted while no watch was open.
 
 Watches list what there is, each for itself and in any order: an operator that has begun would take for gone what it has
 not been told of yet.

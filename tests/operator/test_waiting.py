@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from fake_api import NAMESPACE
+from fake_api import NAMESPACE, deliver
 from story import Story, failure
 
 from tokenization_operator.kinds import Kind
-from tokenization_operator.observation import is_leaving
+from tokenization_operator.observation import KubeRay, is_leaving
 
 HOUR_S = 3600
 
@@ -49,6 +49,29 @@ def test_time_in_a_queue_or_suspended_is_no_time_of_the_run() -> None:
     assert story.where == ("Running", "Running")
     story.pass_time(HOUR_S + 1)
     assert story.where == ("Failed", "DeadlineExceeded")
+
+
+def test_time_in_a_queue_before_the_plan_is_no_time_of_the_run() -> None:
+    story = Story({"activeDeadlineSeconds": HOUR_S})
+    [name] = story.names(Kind.PLAN_JOB)
+    story.api.edit(Kind.PLAN_JOB, name, {"spec": {"suspend": True}})
+    story.settle()
+    story.pass_time(2 * HOUR_S)
+    story.api.edit(Kind.PLAN_JOB, name, {"spec": {"suspend": False}})
+    story.settle()
+    assert story.where == ("Planning", "Planning")
+    story.plan()
+    assert story.where[0] == "Starting"
+
+
+def test_a_resumed_job_has_all_its_time_though_the_cluster_is_not_ready() -> None:
+    story = planned(activeDeadlineSeconds=HOUR_S, suspend=True)
+    story.pass_time(2 * HOUR_S)
+    story.api.kuberay = KubeRay.MISSING
+    story.edit(suspend=False)
+    assert story.where == ("Pending", "KubeRayUnavailable")
+    story.pass_time(60)
+    assert story.where == ("Pending", "KubeRayUnavailable")
 
 
 def test_machines_that_took_long_leave_the_driver_all_its_time() -> None:
@@ -143,6 +166,16 @@ def test_a_ray_job_that_comes_late_goes() -> None:
     assert is_leaving(story.api.objects[Kind.RAY_JOB, late])
     story.settle()
     assert story.names(Kind.RAY_JOB) == [current]
+
+
+def test_an_unreadable_job_that_is_gone_is_forgotten() -> None:
+    story = planned()
+    story.api.edit(Kind.JOB, "demo", {"spec": {"surprise": 1}})
+    deliver(story.api, story.cache)
+    story.api.remove(Kind.JOB, "demo")
+    story.api.news.clear()
+    assert story.look() is None
+    assert story.cache.get(Kind.JOB, NAMESPACE, "demo") is None
 
 
 def test_a_job_that_is_gone_is_forgotten() -> None:
