@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -119,10 +118,3 @@ def stop(process: subprocess.Popen[bytes], patience_s: float = 20) -> int:
         process.kill()
         process.wait()
         raise
-
-
-def free_port() -> int:
-    """A port of loopback that nobody uses now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

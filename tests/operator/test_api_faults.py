@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from jobs import Jobs, local_spec, wait_for
 from kubernetes import client
-from operators import Release, free_port
+from operators import Release
 
 from testbed.api_proxy import ApiProxy, Asked
+from testbed.ports import free_ports
 from tokenization_operator.kinds import Kind
 
 pytestmark = pytest.mark.testbed
@@ -104,7 +105,7 @@ def test_an_operator_whose_kinds_are_missing_ends_and_says_so(release: Release, 
 
 
 def test_an_operator_that_is_told_to_stop_stops(release: Release) -> None:
-    port = free_port()
+    [port] = free_ports(1)
     with release.operator(health_port=port) as process:
         wait_for(lambda: health(port), bool)
         process.send_signal(signal.SIGTERM)
@@ -112,7 +113,7 @@ def test_an_operator_that_is_told_to_stop_stops(release: Release) -> None:
 
 
 def test_health_and_metrics_tell_how_long_ago_it_looked(release: Release, jobs: Jobs, tmp_path: Path) -> None:
-    health_port, metrics_port = free_port(), free_port()
+    health_port, metrics_port = free_ports(2)
     with release.operator(health_port=health_port, metrics_port=metrics_port):
         wait_for(lambda: health(health_port), bool)
         jobs.apply("demo", local_spec(tmp_path, suspend=True))

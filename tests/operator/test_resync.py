@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import kopf
@@ -11,6 +12,7 @@ from fake_api import NAMESPACE
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator import handlers
+from tokenization_operator.cache import Key
 from tokenization_operator.handlers import Operator, select
 from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.metrics import Metrics
@@ -39,29 +41,46 @@ class FailsAtFirst:
         return list(self._items)
 
 
+Look = Callable[[Key], Awaitable[None]]
+
+
+def operator_of(cluster: object, look: Look, *jobs: dict[str, Any]) -> Operator:
+    """One that knows these jobs, and has all but its watches."""
+    operator = Operator(Settings("worker:1", "2.60.0", resync_s=0.01), Metrics())
+    for each in jobs:
+        operator.cache.put(Kind.JOB, each)
+    operator.queue = WorkQueue(look, lambda key, error: None)
+    operator._kinds = (Kind.JOB,)
+    operator._cluster = cluster  # type: ignore[assignment]
+    return operator
+
+
+async def resync_until(happened: asyncio.Event, operator: Operator) -> None:
+    assert operator.queue is not None
+    tasks = [asyncio.create_task(operator._resync()), asyncio.create_task(operator.queue.run(1))]
+    tasks[0].add_done_callback(operator._ended)
+    await asyncio.wait_for(happened.wait(), DEADLINE_S)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def test_a_list_that_fails_is_tried_again_and_ends_nothing() -> None:
     async def story() -> None:
         looked: list[str] = []
         is_compared = asyncio.Event()
 
-        async def look(key: tuple[str, str]) -> None:
+        async def look(key: Key) -> None:
             looked.append(key[1])
             if operator.cache.jobs() == [(NAMESPACE, "there")]:
                 is_compared.set()
 
-        operator = Operator(Settings("worker:1", "2.60.0", resync_s=0.01), Metrics())
-        operator.cache.put(Kind.JOB, job("there"))
-        operator.cache.put(Kind.JOB, job("gone"))
-        operator.queue = WorkQueue(look, lambda key, error: None)
-        operator._kinds = (Kind.JOB,)
-        operator._cluster = cluster = FailsAtFirst(job("there"))  # type: ignore[assignment]
-        tasks = [asyncio.create_task(operator._resync()), asyncio.create_task(operator.queue.run(1))]
-        await asyncio.wait_for(is_compared.wait(), DEADLINE_S)
+        cluster = FailsAtFirst(job("there"))
+        operator = operator_of(cluster, look, job("there"), job("gone"))
+        await resync_until(is_compared, operator)
         assert cluster.asked == 3, "compared once more, and not again"
         assert "gone" in looked, "while the list fails, all jobs are looked at as ever"
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not operator.has_failed
 
     asyncio.run(story())
 
@@ -71,24 +90,20 @@ def test_what_goes_while_no_watch_is_open_is_noticed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(handlers, "COMPARE_S", 0.0)
 
     async def story() -> None:
+        looked: list[str] = []
         is_noticed = asyncio.Event()
 
-        async def look(key: tuple[str, str]) -> None:
-            if cluster.asked == 4:  # it was compared before
+        async def look(key: Key) -> None:
+            looked.append(key[1])
+            if cluster.asked >= 3 and "gone meanwhile" not in looked:  # it was compared before
                 operator.cache.put(Kind.JOB, job("gone meanwhile"))
-            if cluster.asked > 5 and operator.cache.jobs() == [(NAMESPACE, "there")]:
+                operator.queue.add((NAMESPACE, "gone meanwhile"))  # type: ignore[union-attr]
+            elif "gone meanwhile" in looked and operator.cache.jobs() == [(NAMESPACE, "there")]:
                 is_noticed.set()
 
-        operator = Operator(Settings("worker:1", "2.60.0", resync_s=0.01), Metrics())
-        operator.cache.put(Kind.JOB, job("there"))
-        operator.queue = WorkQueue(look, lambda key, error: None)
-        operator._kinds = (Kind.JOB,)
-        operator._cluster = cluster = FailsAtFirst(job("there"))  # type: ignore[assignment]
-        tasks = [asyncio.create_task(operator._resync()), asyncio.create_task(operator.queue.run(1))]
-        await asyncio.wait_for(is_noticed.wait(), DEADLINE_S)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        cluster = FailsAtFirst(job("there"))
+        operator = operator_of(cluster, look, job("there"))
+        await resync_until(is_noticed, operator)
 
     asyncio.run(story())
 
@@ -97,13 +112,11 @@ def test_an_operator_of_which_a_part_has_ended_ends() -> None:
     """It would answer its probes, and do nothing."""
 
     async def story() -> None:
-        operator = Operator(Settings("worker:1", "2.60.0", resync_s=0.0), Metrics())
-        operator.queue = WorkQueue(lambda key: asyncio.sleep(0), lambda key, error: None)
-        operator._cluster = object()  # type: ignore[assignment]
-        operator._kinds = (Kind.JOB,)
-        task = asyncio.create_task(operator._resync())
-        task.add_done_callback(operator._ended)
-        await asyncio.wait_for(operator.stop_flag.wait(), DEADLINE_S)
+        async def look(key: Key) -> None:
+            raise AssertionError(key)
+
+        operator = operator_of(object(), look)
+        await resync_until(operator.stop_flag, operator)
         assert operator.has_failed
 
     asyncio.run(story())

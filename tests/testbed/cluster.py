@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from testbed.certificates import ADMINS, Authority
+from testbed.ports import free_ports
 from testbed.processes import Processes
 from testbed.programs import Programs
 
@@ -106,7 +105,7 @@ class Testbed:
         keys = self.folder / "keys"
         keys.mkdir(parents=True, mode=0o700)
         self.processes = Processes(_processes(self.folder))
-        etcd, peer, api, manager, scheduler = _free_ports(5)
+        etcd, peer, api, manager, scheduler = free_ports(5)
         self.server = f"https://127.0.0.1:{api}"
         authority = Authority(keys)
         authority.kubeconfig(self.kubeconfig, self.server, "testbed-admin", ADMINS)
@@ -214,7 +213,7 @@ class Testbed:
 
     def start_kuberay(self) -> None:
         """KubeRay's operator, at first or again."""
-        metrics, probes = _free_ports(2)
+        metrics, probes = free_ports(2)
         self.processes.start(
             KUBERAY,
             *(self._programs.kuberay, "--metrics-addr", f"127.0.0.1:{metrics}"),
@@ -267,12 +266,3 @@ def _is_ok(url: str) -> bool:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
-
-
-def _free_ports(count: int) -> list[int]:
-    """So many ports of loopback that nobody uses now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]

@@ -7,13 +7,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+
+from testbed.ports import free_ports
 
 CPUS = 2
 _PATIENCE_S = 120.0
@@ -40,14 +41,15 @@ class RayHead:
 
     def _start(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="ray-")  # a short name: Ray's sockets lie there
-        self._address = f"127.0.0.1:{_free_port()}"
+        port, client_port = free_ports(2)
+        self._address = f"127.0.0.1:{port}"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
                     *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block"),
-                    *("--node-ip-address", "127.0.0.1", "--port", self._address.rpartition(":")[2]),
+                    *("--node-ip-address", "127.0.0.1", "--port", str(port)),
                     *("--num-cpus", str(CPUS), "--object-store-memory", str(100 << 20), "--temp-dir", self._folder),
-                    *("--include-dashboard=false", "--ray-client-server-port", str(_free_port())),
+                    *("--include-dashboard=false", "--ray-client-server-port", str(client_port)),
                     *("--disable-usage-stats", "--system-config", _IDLE),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -74,10 +76,3 @@ class RayHead:
                 self._process.wait()
             self._process = None
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
