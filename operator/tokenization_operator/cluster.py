@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 _MERGE = "application/merge-patch+json"
 _KUBERAY_LOOK_S = 60.0
+_ACCOUNT_LOOK_S = 60.0
 _WARNINGS_LOOK_S = 10.0
 _MOST_WARNINGS = 500
 _MOST_REASON = 128  # letters, says the API server of events
@@ -65,6 +66,7 @@ class Cluster:
         self._core: Any = client.CoreV1Api(api)
         self._clock = clock
         self._kuberay: tuple[float, KubeRay] | None = None
+        self._accounts: dict[tuple[str, str], float] = {}  # that were there: when
         self._warnings: dict[str, tuple[float, list[Any]]] = {}  # by namespace: when asked for, and events
         self._asking_events = asyncio.Lock()
         self._last_events: dict[str, datetime] = {}
@@ -129,25 +131,37 @@ class Cluster:
         await self.delete(Delete(Kind.RAY_JOB, metadata["name"], metadata["uid"]), metadata["namespace"])
         raise Rejected("KubeRay's CustomResourceDefinitions drop authOptions: upgrade them to 1.6 or newer")
 
-    async def point(self, wanted: Point, uid: str) -> Object:
-        """Make the checkpoint, or set fields of the spec of the one that is there; raises `Foreign`, `Conflict`."""
-        found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
-        spec = found["spec"]
+    async def point(self, wanted: Point, uid: str, known: Object | None) -> Object:
+        """Make the checkpoint, or set fields of the spec of the one that is there; raises `Foreign`, `Conflict`.
+
+        `known`: the one that was seen. It may be older than what is there, never newer.
+        """
+        if known is not None:
+            try:
+                return await self._repoint(wanted, known)
+            except Conflict:
+                pass
+        return await self._repoint(wanted, await self.create(Create(Kind.CHECKPOINT, wanted.body), uid))
+
+    async def _repoint(self, wanted: Point, found: Object) -> Object:
+        """Set fields of exactly the checkpoint that was seen; raises `Conflict`."""
+        spec, metadata = found["spec"], found["metadata"]
         changes = merge_patch({name: spec.get(name) for name in wanted.fields if name in spec}, wanted.fields)
         if not changes:
             return found
-        metadata = wanted.body["metadata"]
         asked = self._custom.patch_namespaced_custom_object(
             *self._of(Kind.CHECKPOINT, metadata["namespace"]),
             metadata["name"],
-            {"spec": changes},
+            {"metadata": {name: metadata[name] for name in ("resourceVersion", "uid")}, "spec": changes},
             _content_type=_MERGE,
             _request_timeout=_TIMEOUT_S,
         )
-        patched = await _if_there(asked)
-        if patched is None:  # it went with its job
-            raise Conflict
-        return dict(patched)
+        try:
+            return dict(await asked)
+        except ApiException as error:
+            if error.status not in (404, 409):  # it went with its job; somebody has written
+                raise
+            raise Conflict from error
 
     async def list_all(self, kind: Kind, namespace: str | None, labels: str = "") -> list[Object]:
         """The objects of a kind as they are now, in one namespace or, without one, in all. Raises `Forbidden`."""
@@ -196,8 +210,15 @@ class Cluster:
         return True
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
+        """Whether Pods can be made; what was there is believed for a minute."""
+        now = self._clock()
+        if now - self._accounts.get((namespace, name), -_ACCOUNT_LOOK_S) < _ACCOUNT_LOOK_S:
+            return True
         asked = self._core.read_namespaced_service_account(name, namespace, _request_timeout=_TIMEOUT_S)
-        return await _if_there(asked) is not None
+        if await _if_there(asked) is None:
+            return False
+        self._accounts[namespace, name] = now
+        return True
 
     async def warnings(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
         """What events say since then of objects with these names for which something could not be made.

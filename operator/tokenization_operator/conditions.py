@@ -42,10 +42,13 @@ def make_conditions(
     is_over = phase in (Phase.SUCCEEDED, Phase.FAILED)
     is_planned = status.plan is not None
     has_cluster = phase is Phase.RUNNING
+    attempt = status.attempt
+    is_admitted = attempt is not None and attempt.admitted_time is not None and not attempt.is_over
+    has_quota = phase in (Phase.STARTING, Phase.RUNNING) and is_admitted
     return [
         condition("Accepted", says(not obstacle), obstacle or "Accepted", message if obstacle else ""),
         condition("Planned", says(is_planned), "Planned" if is_planned else reason, "" if is_planned else message),
-        condition("QuotaReserved", says(phase in (Phase.STARTING, Phase.RUNNING)), reason, ""),
+        condition("QuotaReserved", says(has_quota), reason, ""),
         condition("ClusterReady", says(has_cluster), reason, message if phase is Phase.STARTING else ""),
         condition("Suspended", says(phase is Phase.SUSPENDED), reason, ""),
         condition("Complete", says(phase is Phase.SUCCEEDED), reason, message if phase is Phase.SUCCEEDED else ""),

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 
 import pytest
 from jobs import Jobs
 from kubernetes import client, config
+from namespaces import new_namespace
 from operators import Release
 
 from testbed.cluster import Testbed
 from testbed.programs import Unavailable
 from testbed.shared import shared_bed
+from tokenization_operator.kinds import Kind
 
-_numbers = count()
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes minutes on the control plane comes first, so that no process is left alone with it."""
+    items.sort(key=lambda item: not {"testbed", "slow"} <= {mark.name for mark in item.iter_markers()})
 
 
 @pytest.fixture(scope="session")
@@ -40,19 +43,9 @@ def api(bed: Testbed) -> client.ApiClient:
     return config.new_client_from_config(str(bed.kubeconfig))
 
 
-@contextmanager
-def new_namespace(bed: Testbed) -> Iterator[str]:
-    """A namespace of the restricted standard, with nothing in it."""
-    name = f"test-{os.getpid()}-{next(_numbers)}"
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    bed.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-    yield name
-    bed.kubectl("delete", "namespace", name, "--wait=false")
-
-
 @pytest.fixture
-def namespace(bed: Testbed) -> Iterator[str]:
-    with new_namespace(bed) as name:
+def namespace(api: client.ApiClient) -> Iterator[str]:
+    with new_namespace(api) as name:
         yield name
 
 
@@ -69,11 +62,18 @@ def jobs(api: client.ApiClient, namespace: str) -> Jobs:
 
 
 @pytest.fixture(scope="module")
-def team(bed: Testbed, api: client.ApiClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    """The jobs of a namespace whose operator works as long as the module's tests: each has a name of its own."""
-    with new_namespace(bed) as name:
+def staffed(bed: Testbed, api: client.ApiClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """The jobs of a namespace whose operator works as long as the module's tests."""
+    with new_namespace(api) as name:
         release = Release(bed, api, name, tmp_path_factory.mktemp("team"))
         with release.operator() as process:
             yield Jobs(api, name)
             assert process.poll() is None
         assert not release.errors()
+
+
+@pytest.fixture
+def team(staffed: Jobs) -> Iterator[Jobs]:
+    """The jobs of a test whose module shares an operator: each has a name of its own, and goes with the test."""
+    yield staffed
+    staffed.delete_all(Kind.JOB)

@@ -152,12 +152,15 @@ class FakeCluster:
             raise Foreign(name)
         return copy.deepcopy(there)
 
-    async def point(self, wanted: Point, uid: str) -> Object:
-        found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
+    async def point(self, wanted: Point, uid: str, known: Object | None) -> Object:
+        found = known or await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
         changes = merge_patch({n: found["spec"][n] for n in wanted.fields if n in found["spec"]}, wanted.fields)
         if not changes:
             return found
         await self._call()
+        there = self.api.objects.get((Kind.CHECKPOINT, found["metadata"]["name"]))
+        if there is None or there["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            raise Conflict
         return self.api.edit(Kind.CHECKPOINT, found["metadata"]["name"], {"spec": changes})
 
     async def delete(self, wanted: Delete, namespace: str) -> bool:

@@ -51,6 +51,10 @@ class Jobs:
     def delete(self, name: str, kind: Kind = Kind.JOB) -> None:
         self._custom.delete_namespaced_custom_object(*self._place(kind), name)
 
+    def delete_all(self, kind: Kind) -> None:
+        """What they own follows in its own time."""
+        self._custom.delete_collection_namespaced_custom_object(*self._place(kind))
+
     def get(self, name: str, kind: Kind = Kind.JOB) -> dict[str, Any]:
         found: dict[str, Any] = self._custom.get_namespaced_custom_object(*self._place(kind), name)
         return found

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +14,12 @@ from typing import Any
 import yaml
 from kubernetes import client
 
+from forked_commands import OPERATOR, Forked
 from testbed.accounts import account_kubeconfig
 from testbed.cluster import Testbed
 from testbed.programs import find_helm
 
 CHART = Path(__file__).parents[2] / "charts" / "tokenization-operator"
-COMMAND = Path(sys.executable).with_name("tokenization-operator")
 FAST = {"TOKENIZATION_RESYNC_SECONDS": "5", "TOKENIZATION_RETRY_DELAY_SECONDS": "1"}
 IMAGE = "testbed/worker:plan-run.driver-run"
 """By its tag: plan and driver are real processes of this machine."""
@@ -52,6 +51,9 @@ def operator_container(objects: list[dict[str, Any]]) -> dict[str, Any]:
     return dict(container)
 
 
+Process = subprocess.Popen[bytes] | Forked
+
+
 @contextmanager
 def run_operator(
     container: dict[str, Any],
@@ -61,16 +63,17 @@ def run_operator(
     image: str | None = IMAGE,
     health_port: int = 0,
     metrics_port: int = 0,
+    start: type[Process] = Forked,
     **more: str,
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Iterator[Process]:
     """A process with the environment of the chart's container; `image`: of the jobs' Pods, if not the chart's."""
     own = {each["name"]: each["value"] for each in container["env"] if each["name"] != "HOME"}
     mine = {"KUBECONFIG": str(kubeconfig)} | ({"TOKENIZATION_WORKER_IMAGE": image} if image else {})
     ports = ["--metrics-port", str(metrics_port), "--health-port", str(health_port)]
-    with log.open("ab") as file:
-        process = subprocess.Popen(
-            [str(COMMAND), *ports], stdout=file, stderr=file, env={**os.environ, **own, **FAST, **mine, **more}
-        )
+    with log.open("ab") as file, Path(os.devnull).open("rb") as nothing:
+        environment = {**os.environ, **own, **FAST, **mine, **more}
+        out, nothing_in = file.fileno(), nothing.fileno()
+        process = start([OPERATOR, *ports], stdin=nothing_in, stdout=out, stderr=out, env=environment)
     try:
         yield process
     finally:
@@ -95,7 +98,7 @@ class Release:
         self.log = folder / "operator.log"
 
     @contextmanager
-    def operator(self, *, server: str | None = None, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    def operator(self, *, server: str | None = None, **more: Any) -> Iterator[Process]:
         """The operator as a process, see `run_operator`; `server`: of the API, by another way."""
         path = self._folder / f"kubeconfig-{os.urandom(4).hex()}"
         kubeconfig = account_kubeconfig(self._api, self.namespace, self.account, path, server=server)
@@ -108,7 +111,7 @@ class Release:
         return [line for line in lines if line.get("severity") in ("error", "critical")]
 
 
-def stop(process: subprocess.Popen[bytes], patience_s: float = 20) -> int:
+def stop(process: Process, patience_s: float = 20) -> int:
     """End it as Kubernetes does; its exit code."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)

@@ -89,6 +89,10 @@ class Story:
     def where(self) -> tuple[str, str]:
         return self.status["phase"], self.status["reason"]
 
+    @property
+    def conditions(self) -> dict[str, str]:
+        return {each["type"]: each["status"] for each in self.status["conditions"]}
+
     def names(self, kind: str) -> list[str]:
         return [item["metadata"]["name"] for item in self.api.of(kind)]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.actions import Create
+from tokenization_operator.actions import Create, Point
 from tokenization_operator.cluster import Cluster, Rejected
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay
@@ -44,7 +44,7 @@ def refusal(status: int, words: str) -> ApiException:
     return error
 
 
-def cluster_of(answers: Answers) -> Cluster:
+def cluster_of(answers: Any) -> Cluster:
     cluster = Cluster(SimpleNamespace())  # type: ignore[arg-type]  # nothing is called over it
     cluster._custom = answers
     return cluster
@@ -74,6 +74,90 @@ def test_a_ray_job_whose_dashboard_is_open_is_taken_back() -> None:
     with pytest.raises(Rejected, match=r"upgrade them to 1\.6"):
         asyncio.run(cluster_of(answers).create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))
     assert answers.deleted == ["demo-r1-a1"]
+
+
+CHECKPOINT = {
+    "metadata": {"name": "demo-r1", "namespace": "team", "uid": "c", "ownerReferences": [{"uid": "uid"}]},
+    "spec": {"attempt": {"number": 1}, "writerPodPrefix": "old"},
+}
+
+
+class OneCheckpoint:
+    """Stands for the calls of custom objects: a checkpoint that is there, and what was asked of it."""
+
+    def __init__(self, version: str) -> None:
+        self.there = with_version(version)
+        self.asked: list[str] = []
+
+    async def create_namespaced_custom_object(self, *_: Any, **__: Any) -> None:
+        self.asked.append("create")
+        raise ApiException(status=409)
+
+    async def get_namespaced_custom_object(self, *_: Any, **__: Any) -> dict[str, Any]:
+        self.asked.append("get")
+        return self.there
+
+    async def patch_namespaced_custom_object(self, *words: Any, **_: Any) -> dict[str, Any]:
+        self.asked.append("patch")
+        body = words[5]
+        assert body["metadata"]["uid"] == "c"
+        if body["metadata"]["resourceVersion"] != self.there["metadata"]["resourceVersion"]:
+            raise ApiException(status=409)
+        return {**self.there, "spec": {**self.there["spec"], **body["spec"]}}
+
+
+def with_version(version: str, **spec: Any) -> dict[str, Any]:
+    metadata = {**CHECKPOINT["metadata"], "resourceVersion": version}
+    return {"metadata": metadata, "spec": {**CHECKPOINT["spec"], **spec}}
+
+
+POINT = Point({"metadata": {"name": "demo-r1", "namespace": "team"}}, {"attempt": {"number": 2}})
+
+
+@pytest.mark.parametrize(
+    ("known", "asked"),
+    [
+        (with_version("7"), ["patch"]),
+        (with_version("6", attempt={"number": 2}), []),
+        (with_version("6"), ["patch", "create", "get", "patch"]),
+        (None, ["create", "get", "patch"]),
+    ],
+    ids=["as it is", "done already", "older than what is there", "not seen"],
+)
+def test_a_checkpoint_that_is_known_is_pointed_with_one_request(known: Any, asked: list[str]) -> None:
+    answers = OneCheckpoint("7")
+    pointed = asyncio.run(cluster_of(answers).point(POINT, "uid", known))
+    assert pointed["spec"]["attempt"] == {"number": 2}
+    assert answers.asked == asked
+
+
+class Accounts:
+    """Stands for the calls of the core: the ServiceAccount of a namespace."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self.asked = 0
+
+    async def read_namespaced_service_account(self, *_: Any, **__: Any) -> object:
+        self.asked += 1
+        if not self.is_there:
+            raise ApiException(status=404)
+        return object()
+
+
+def test_a_service_account_that_was_there_is_believed_for_a_minute() -> None:
+    seconds = [0.0]
+    cluster = Cluster(SimpleNamespace(), lambda: seconds[0])  # type: ignore[arg-type]  # as above
+    cluster._core = accounts = Accounts()
+
+    def found() -> bool:
+        return asyncio.run(cluster.has_service_account("team", "worker"))
+
+    assert [found(), found(), accounts.asked] == [False, False, 2], "one that is awaited is noticed at once"
+    accounts.is_there = True
+    assert [found(), found(), accounts.asked] == [True, True, 3]
+    accounts.is_there, seconds[0] = False, 61.0
+    assert not found()
 
 
 class Events:

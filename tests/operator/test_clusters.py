@@ -22,7 +22,7 @@ from testbed.programs import find_programs
 from testbed.shared import CRDS
 from tokenization_operator.kinds import Kind
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 
 NAMESPACE = "team"
 FIRST_CHART = Path(__file__).parent / "data" / "tokenization-operator-0.1.0.tgz"
@@ -93,10 +93,10 @@ def without_auth(path: Path, folder: Path) -> Path:
     return old
 
 
-def test_the_api_server_restarts_in_the_middle_of_a_run(start: Start, tmp_path: Path) -> None:
+def test_an_operator_of_all_namespaces_outlives_the_api_server(start: Start, tmp_path: Path) -> None:
     bed = start(crds())
     api = admin(bed)
-    release, jobs = Release(bed, api, NAMESPACE, tmp_path), Jobs(api, NAMESPACE)
+    release, jobs = Release(bed, api, NAMESPACE, tmp_path, everywhere=True), Jobs(api, NAMESPACE)
     with release.operator() as process:
         jobs.apply("demo", local_spec(tmp_path))
         wait_for(lambda: jobs.names(Kind.RAY_JOB), bool)
@@ -107,16 +107,6 @@ def test_the_api_server_restarts_in_the_middle_of_a_run(start: Start, tmp_path: 
         jobs.apply("after", local_spec(tmp_path / "after", suspend=True))
         jobs.reach("after", "Suspended", deadline_s=180)
         assert process.poll() is None
-
-
-def test_an_operator_of_all_namespaces(start: Start, tmp_path: Path) -> None:
-    bed = start(crds())
-    api = admin(bed)
-    release, jobs = Release(bed, api, NAMESPACE, tmp_path, everywhere=True), Jobs(api, NAMESPACE)
-    with release.operator():
-        jobs.apply("demo", local_spec(tmp_path))
-        jobs.reach("demo", "Succeeded")
-    assert not release.errors()
 
 
 def test_an_upgrade_brings_new_fields_and_leaves_running_jobs_alone(start: Start, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec
 from api_tables import ACCEPTED, MISTAKES
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+from namespaces import new_namespace
 
 from tokenization_operator.kinds import PLACES, Kind
 
@@ -38,7 +40,9 @@ class Server:
         return made
 
     def keep(self, manifest: Manifest) -> Manifest:
-        made: Manifest = self._custom.create_namespaced_custom_object(*PLURAL, self._namespace, KINDS, manifest)
+        """Create it under a name of its own."""
+        body = {**manifest, "metadata": {"generateName": "demo-"}}
+        made: Manifest = self._custom.create_namespaced_custom_object(*PLURAL, self._namespace, KINDS, body)
         return made
 
     def replace(self, manifest: Manifest) -> Manifest:
@@ -55,31 +59,26 @@ class Server:
         return made
 
 
-@pytest.fixture
-def server(api: client.ApiClient, namespace: str) -> Server:
-    return Server(api, namespace)
-
-
 @pytest.fixture(scope="module")
-def quick_server(api: client.ApiClient) -> Server:
-    """For what is tried and never kept."""
-    return Server(api, "default")
+def server(api: client.ApiClient) -> Iterator[Server]:
+    with new_namespace(api) as name:
+        yield Server(api, name)
 
 
 @pytest.mark.parametrize("name", [name for name in MISTAKES if name not in PYTHON_ONLY])
-def test_a_mistake_is_refused(quick_server: Server, name: str) -> None:
+def test_a_mistake_is_refused(server: Server, name: str) -> None:
     with pytest.raises(ApiException) as caught:
-        quick_server.create(with_spec(MISTAKES[name].patch))
+        server.create(with_spec(MISTAKES[name].patch))
     assert caught.value.status in (400, 422), caught.value.body
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_a_right_manifest_is_accepted(quick_server: Server, name: str) -> None:
-    quick_server.create(with_spec(ACCEPTED[name]))
+def test_a_right_manifest_is_accepted(server: Server, name: str) -> None:
+    server.create(with_spec(ACCEPTED[name]))
 
 
-def test_what_is_left_out_gets_its_default(quick_server: Server) -> None:
-    made = quick_server.create(MINIMAL)["spec"]
+def test_what_is_left_out_gets_its_default(server: Server) -> None:
+    made = server.create(MINIMAL)["spec"]
     expected = with_spec({})["spec"]
     for name, value in DEFAULTS.items():
         expected[name] = value | expected.get(name, {}) if isinstance(value, dict) else expected.get(name, value)
@@ -113,8 +112,7 @@ FREE: dict[str, Manifest] = {
 
 @pytest.fixture
 def planned(server: Server) -> Manifest:
-    server.keep(BASE)
-    return server.report(BASE["metadata"]["name"], PLANNED)
+    return server.report(server.keep(BASE)["metadata"]["name"], PLANNED)
 
 
 def changed(there: Manifest, patch: Manifest) -> Manifest:
@@ -157,8 +155,7 @@ def test_a_new_token_alone_is_not_enough(server: Server, planned: Manifest, patc
 @pytest.mark.parametrize("patch", [p for n, p in FIXED.items() if n != "place"], ids=[n for n in FIXED if n != "place"])
 def test_a_place_that_holds_the_token_is_new_with_it(server: Server, patch: Manifest) -> None:
     base = with_spec({"rerunToken": "1", "output": {"uri": "gs://tokens/{rerunToken}"}})
-    server.keep(base)
-    there = server.report(base["metadata"]["name"], PLANNED)
+    there = server.report(server.keep(base)["metadata"]["name"], PLANNED)
     with pytest.raises(ApiException, match="422"):
         server.replace(changed(there, patch))
     server.replace(changed(changed(there, patch), {"rerunToken": "2"}))

@@ -43,7 +43,7 @@ def test_a_job_is_planned_gets_its_cluster_runs_and_succeeds() -> None:
     assert story.where == ("Succeeded", "Committed")
     assert story.status["output"]["indexUri"] == "gs://tokens/demo/index.json"
     assert story.status["progress"]["percent"] == 100
-    conditions = {each["type"]: each["status"] for each in story.status["conditions"]}
+    conditions = story.conditions
     assert conditions["Ready"] == conditions["Complete"] == "True"
     assert conditions["Reconciling"] == conditions["Failed"] == conditions["Stalled"] == "False"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,12 +18,12 @@ import pytest
 from jobs import Jobs, wait_for, watch_kind
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from operators import Release
+from operators import Process, Release
 from player import Player
 
 from tokenization_operator.kinds import Kind
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 
 IMAGE = "testbed/worker:hold"
 JOBS = 100
@@ -116,7 +115,7 @@ class Somebody:
         self._operators = [self._start() for _ in range(2)]
         self.token = "0"
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Process:
         return self._stack.enter_context(self._release.operator(image=IMAGE))
 
     def step(self) -> None:

@@ -34,6 +34,20 @@ def test_time_in_a_queue_does_not_count_for_the_start() -> None:
     assert story.where == ("Retrying", "StartupDeadline")
 
 
+def test_there_is_quota_from_when_the_cluster_may_be_made() -> None:
+    story = planned()
+    story.ray(jobDeploymentStatus="Suspended")
+    assert story.conditions["QuotaReserved"] == "False"
+    story.ray(jobDeploymentStatus="Initializing")
+    assert story.conditions["QuotaReserved"] == "True"
+    story.ray(jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed")
+    assert story.conditions["QuotaReserved"] == "False", "an attempt that is over has none"
+    story.api.accounts.clear()
+    story.pass_time(HOUR_S)
+    assert story.where == ("Starting", "NamespaceNotPrepared")
+    assert story.conditions["QuotaReserved"] == "False", "none before there is a RayJob"
+
+
 def test_time_in_a_queue_or_suspended_is_no_time_of_the_run() -> None:
     story = planned(activeDeadlineSeconds=HOUR_S)
     story.ray(jobDeploymentStatus="Suspended")

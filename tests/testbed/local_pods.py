@@ -9,18 +9,15 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from kubernetes import client
 
+from forked_commands import TOKJOB, Forked
 from testbed.accounts import account_kubeconfig
 from testbed.ray_head import RayHead
 from tokenization_worker.api.checkpoint import CHECKPOINT_VARIABLE, LAST_WORDS_VARIABLE
-
-TOKJOB = Path(sys.executable).with_name("tokjob")
 
 
 class LocalPods:
@@ -29,7 +26,7 @@ class LocalPods:
     def __init__(self, api: client.ApiClient, folder: Path) -> None:
         self._api = api
         self._folder = folder
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, Forked] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self._ray = RayHead(folder / "ray.log")
 
@@ -56,12 +53,12 @@ class LocalPods:
             "HOME": str(Path.home()),
             LAST_WORDS_VARIABLE: str(home / "last-words"),
         }
-        with (home / "log").open("ab") as log:
-            self._processes[uid] = subprocess.Popen(
-                [str(TOKJOB), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+        with (home / "log").open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            self._processes[uid] = Forked(
+                [TOKJOB, *words],
+                stdin=nothing.fileno(),
+                stdout=log.fileno(),
+                stderr=log.fileno(),
                 start_new_session=True,
                 env=environment,
             )

@@ -4,8 +4,8 @@ A Pod's image says what becomes of it: its tag is a list of ROLE-FATE, such as `
 Roles: `plan`, `driver` (KubeRay's submitter), `head`, `worker`. Fates:
 
     hold       it becomes Running and Ready, and stays so (what happens without a word)
-    exit0 ...  its containers end with that code
-    oom        its containers are killed for their memory
+    exit0 ...  its containers end with that code, and where their Pod restarts them, again and again
+    oom        its containers are killed for their memory, as above
     missing    its image cannot be pulled
     run        its command runs here as a process, and its end is the Pod's
 
@@ -103,6 +103,7 @@ def fate_of(pod: dict[str, Any]) -> str:
 def status_of(pod: dict[str, Any], fate: str, address: str, last_words: str = "") -> dict[str, Any]:
     """What a kubelet would write of a Pod with that fate; `last_words`: its termination log."""
     state: dict[str, Any]
+    last: dict[str, Any] = {}
     if fate == "missing":
         words = f'Back-off pulling image "{pod["spec"]["containers"][0]["image"]}": not found'
         state, phase = {"waiting": {"reason": "ImagePullBackOff", "message": words}}, "Pending"
@@ -115,7 +116,10 @@ def status_of(pod: dict[str, Any], fate: str, address: str, last_words: str = ""
         phase = "Failed" if code else "Succeeded"
     else:
         state, phase = {"running": {"startedAt": now()}}, "Running"
-    is_up = phase == "Running"
+    if "terminated" in state and pod["spec"].get("restartPolicy", "Always") == "Always":
+        words = f"back-off 10s restarting failed container={pod['spec']['containers'][0]['name']}"
+        state, last, phase = {"waiting": {"reason": "CrashLoopBackOff", "message": words}}, state, "Running"
+    is_up = "running" in state
     ready = ("ContainersReady", "Ready")
     return {
         "phase": phase,
@@ -128,10 +132,10 @@ def status_of(pod: dict[str, Any], fate: str, address: str, last_words: str = ""
             *(_condition(kind, is_up) for kind in ready),
         ],
         "initContainerStatuses": [
-            _container(pod, each, _terminated(0, "Completed"), is_ready=True)
+            _container(pod, each, _terminated(0, "Completed"), {}, is_ready=True)
             for each in pod["spec"].get("initContainers") or ()
         ],
-        "containerStatuses": [_container(pod, each, state, is_ready=is_up) for each in pod["spec"]["containers"]],
+        "containerStatuses": [_container(pod, each, state, last, is_ready=is_up) for each in pod["spec"]["containers"]],
     }
 
 
@@ -143,7 +147,9 @@ def _terminated(code: int, reason: str) -> dict[str, Any]:
     return {"terminated": {"exitCode": code, "reason": reason, "startedAt": now(), "finishedAt": now()}}
 
 
-def _container(pod: dict[str, Any], spec: dict[str, Any], state: dict[str, Any], *, is_ready: bool) -> dict[str, Any]:
+def _container(
+    pod: dict[str, Any], spec: dict[str, Any], state: dict[str, Any], last: dict[str, Any], *, is_ready: bool
+) -> dict[str, Any]:
     return {
         "name": spec["name"],
         "image": spec["image"],
@@ -151,8 +157,9 @@ def _container(pod: dict[str, Any], spec: dict[str, Any], state: dict[str, Any],
         "containerID": f"testbed://{pod['metadata']['uid']}/{spec['name']}",
         "ready": is_ready,
         "started": is_ready,
-        "restartCount": 0,
+        "restartCount": 1 if last else 0,
         "state": state,
+        "lastState": last,
     }
 
 

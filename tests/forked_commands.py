@@ -22,7 +22,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
+from importlib import import_module, reload
 from importlib.machinery import PathFinder
 from io import TextIOWrapper
 from pathlib import Path
@@ -30,17 +30,18 @@ from types import ModuleType
 from typing import NamedTuple, NoReturn
 
 from ranks_once import parse_ranks_once
-
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.tokenizers.ranks import read_named
 
 TOKJOB = Path(sys.executable).parent / "tokjob"
+OPERATOR = Path(sys.executable).parent / "tokenization-operator"
 
-IMPORTED = (
+_OF_TOKJOB = (
     "numpy",
     "pyarrow.parquet",
     "tiktoken_ext.openai_public",
     "fastokens",
+    "tokenization_worker.checkpoint_client",
     "tokenization_worker.cli.dispatch",
     "tokenization_worker.cli.progress",
     "tokenization_worker.cli.run_command",
@@ -58,7 +59,13 @@ IMPORTED = (
     "tokenization_worker.verification.verify",
     "tokenization_worker.verification.workers",
 )
-"""What most commands import themselves. Nothing that reads its environment then, such as Ray."""
+_OF_OPERATOR = ("tokenization_operator.command", "kubernetes.config", "kopf")
+IMPORTED = {str(TOKJOB): _OF_TOKJOB, str(OPERATOR): _OF_OPERATOR}
+"""What most commands of a script import themselves. Nothing that reads its environment then, such as Ray, but for
+`_READ_ENVIRONMENT`."""
+
+_READ_ENVIRONMENT = ("kubernetes.config.kube_config", "kubernetes.aio.config.kube_config")
+"""Modules that read the environment when they are imported: imported again after a fork."""
 
 ENCODINGS = ("gpt2", "cl100k_base")
 """What most jobs of tests name."""
@@ -85,7 +92,7 @@ def can_fork(arguments: Sequence[str | Path], environment: Mapping[str, str]) ->
 
 def _script(arguments: Sequence[str | Path]) -> tuple[str, tuple[str, ...]] | None:
     words = [str(word) for word in arguments]
-    if words[0] == str(TOKJOB):
+    if words[0] in IMPORTED:
         return words[0], tuple(words[1:])
     if words[0] == sys.executable and words[1].endswith(".py"):
         return words[1], tuple(words[2:])
@@ -128,7 +135,7 @@ class Forked:
         start = _Start(*script, str(cwd or Path.cwd()), environment, start_new_session)
         self._end, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            _server().send(start, [theirs.fileno(), stdin, stdout, stderr, *pass_fds])
+            _server(start.script).send(start, [theirs.fileno(), stdin, stdout, stderr, *pass_fds])
         self.pid = int(self._end.recv(64))
 
     def poll(self) -> int | None:
@@ -167,8 +174,7 @@ def run_forked(
             arguments, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
         )
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open("rb") as nothing:
-        files = {"stdin": nothing.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
-        command = Forked(arguments, cwd=cwd, env=env, **files)
+        command = Forked(arguments, stdin=nothing.fileno(), stdout=out.fileno(), stderr=err.fileno(), cwd=cwd, env=env)
         try:
             code = command.wait(timeout)
         except BaseException:
@@ -180,9 +186,12 @@ def run_forked(
 
 
 class _Server:
-    """The process that is forked; it ends with this one. A process that has forked itself gets a new one."""
+    """The process that is forked; it ends with this one. A process that has forked itself gets a new one.
 
-    def __init__(self) -> None:
+    `kind`: the script whose modules it has imported, one of `IMPORTED`.
+    """
+
+    def __init__(self, kind: str) -> None:
         self.owner = os.getpid()
         self._lock = threading.Lock()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -190,7 +199,7 @@ class _Server:
         program = f"import sys; sys.path.insert(0, {here!r}); import forked_commands as it; del sys.path[0]"
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"{program}; it.serve({theirs.fileno()})"],
+                [sys.executable, "-c", f"{program}; it.serve({theirs.fileno()}, {kind!r})"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
@@ -208,24 +217,25 @@ class _Server:
             self._process.wait()
 
 
-_SERVERS: list[_Server] = []
+_SERVERS: dict[str, _Server] = {}
+_NEW_SERVER = threading.Lock()
 
 
-def _server() -> _Server:
-    if not _SERVERS or _SERVERS[-1].owner != os.getpid():
-        _SERVERS.append(_Server())
-    return _SERVERS[-1]
+def _server(script: str) -> _Server:
+    kind = script if script in IMPORTED else str(TOKJOB)
+    with _NEW_SERVER:
+        if kind not in _SERVERS or _SERVERS[kind].owner != os.getpid():
+            _SERVERS[kind] = _Server(kind)
+        return _SERVERS[kind]
 
 
-def serve(requests_fd: int) -> None:
+def serve(requests_fd: int, kind: str) -> None:
     """Fork for each request until the other end is closed; tell of each fork its process id and how it ended."""
     requests = socket.socket(fileno=requests_fd)
-    for name in IMPORTED:
+    for name in IMPORTED[kind]:
         import_module(name)
-    parse_ranks_once()
-    for encoding in ENCODINGS:
-        with suppress(TokenizationError):  # of a machine without rank files: who needs them says so
-            read_named(encoding)
+    if kind == str(TOKJOB):
+        _parse_ranks()
     gc.collect()
     gc.freeze()
     wakes, ended = socket.socketpair()
@@ -253,6 +263,13 @@ def serve(requests_fd: int) -> None:
             for file in files[1:]:
                 os.close(file)
             running[pid] = socket.socket(fileno=files[0])
+
+
+def _parse_ranks() -> None:
+    parse_ranks_once()
+    for encoding in ENCODINGS:
+        with suppress(TokenizationError):  # of a machine without rank files: who needs them says so
+            read_named(encoding)
 
 
 def _tell_of_ended(running: dict[int, socket.socket]) -> None:
@@ -283,6 +300,9 @@ def _begin(start: _Start, end: socket.socket, files: list[int]) -> NoReturn:
     os.environ.update(start.environment)
     os.chdir(start.folder)
     tempfile.tempdir = None  # the parent may have looked for one
+    for name in _READ_ENVIRONMENT:
+        if name in sys.modules:
+            reload(sys.modules[name])
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         _open_stream(number, name)
     sys.argv = [start.script, *start.arguments]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tiktoken_ext.openai_public as openai_public
 from tiktoken.load import read_file_cached
-from tiktoken_ext import openai_public
 
 Ranks = dict[bytes, int]
 
