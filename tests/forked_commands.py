@@ -64,7 +64,12 @@ IMPORTED = {str(TOKJOB): _OF_TOKJOB, str(OPERATOR): _OF_OPERATOR}
 """What most commands of a script import themselves. Nothing that reads its environment then, such as Ray, but for
 `_READ_ENVIRONMENT`."""
 
-_READ_ENVIRONMENT = ("kubernetes.config.kube_config", "kubernetes.aio.config.kube_config")
+_READ_ENVIRONMENT = (
+    "kubernetes.config.kube_config",
+    "kubernetes.config",
+    "kubernetes.aio.config.kube_config",
+    "kubernetes.aio.config",
+)
 """Modules that read the environment when they are imported: imported again after a fork."""
 
 ENCODINGS = ("gpt2", "cl100k_base")
