@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import selectors
 import ssl
 import threading
 from collections.abc import Callable, Coroutine
@@ -20,6 +21,7 @@ from kubernetes import client
 
 T = TypeVar("T")
 
+_CLOSED_S = 10.0
 _EXPIRED = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
 _HOP = ("host", "content-length", "transfer-encoding", "connection", "content-encoding", "accept-encoding")
 
@@ -42,7 +44,8 @@ class ApiProxy:
     def __init__(self, server: str, certificate: str) -> None:
         self._server = server
         self._tls = ssl.create_default_context(cafile=certificate)
-        self._loop = asyncio.new_event_loop()
+        self._sockets = selectors.DefaultSelector()
+        self._loop = asyncio.SelectorEventLoop(self._sockets)
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._watches: dict[web.StreamResponse, web.Request] = {}
         self.asked: list[Asked] = []
@@ -95,6 +98,9 @@ class ApiProxy:
         await self._end_watches(expired=False)
         await self._runner.cleanup()
         await self._session.close()
+        async with asyncio.timeout(_CLOSED_S):
+            while len(self._sockets.get_map()) > 1:  # but for the one that wakes the loop
+                await asyncio.sleep(0.01)
 
     async def _end_watches(self, *, expired: bool) -> int:
         ended = list(self._watches.items())
