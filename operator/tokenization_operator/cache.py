@@ -10,6 +10,7 @@ from collections import defaultdict
 from tokenization_operator.kinds import Kind
 from tokenization_operator.names import JOB_LABEL
 from tokenization_operator.observation import Object
+from tokenization_operator.trimmed import trimmed
 from tokenization_worker.api.job import API_VERSION
 
 Key = tuple[str, str]
@@ -29,7 +30,7 @@ class Cache:
         old = self._objects.get(place)
         if old is not None and _is_known(item, old):
             return False
-        self._objects[place] = item
+        self._objects[place] = trimmed(kind, item)
         if kind != Kind.JOB and (key := job_of(item)) is not None:
             self._children[key].add(place)
         return True

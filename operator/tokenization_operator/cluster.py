@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MERGE = "application/merge-patch+json"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _KUBERAY_LOOK_S = 60.0
 _ACCOUNT_LOOK_S = 60.0
 _WARNINGS_LOOK_S = 10.0
@@ -62,6 +63,7 @@ class Cluster:
     """Calls of one operator."""
 
     def __init__(self, api: client.ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api: Any = api
         self._custom: Any = client.CustomObjectsApi(api)  # its answers are objects as they came
         self._core: Any = client.CoreV1Api(api)
         self._clock = clock
@@ -163,31 +165,36 @@ class Cluster:
                 raise
             raise Conflict from error
 
-    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "") -> list[Object]:
+    async def list_all(
+        self, kind: Kind, namespace: str | None, labels: str = "", *, only_metadata: bool = False
+    ) -> list[Object]:
         """The objects of a kind as they are now, in one namespace or, without one, in all. Raises `Forbidden`."""
         try:
-            return await self._list(kind, namespace, labels)
+            return await self._list(kind, namespace, labels, _METADATA if only_metadata else "application/json")
         except ApiException as error:
             if error.status not in (401, 403):
                 raise
             raise Forbidden(f"the operator may not list {PLACES[kind].plural}: {words_of(error)}") from error
 
-    async def _list(self, kind: Kind, namespace: str | None, labels: str) -> list[Object]:
-        how = {"label_selector": labels, "_request_timeout": _TIMEOUT_S}
-        if kind is Kind.POD:
-            call = self._core.list_namespaced_pod if namespace else self._core.list_pod_for_all_namespaces
-            pods = await (call(namespace, **how) if namespace else call(**how))
-            return list(self._core.api_client.sanitize_for_serialization(pods)["items"])
+    async def _list(self, kind: Kind, namespace: str | None, labels: str, form: str) -> list[Object]:
         group, version, plural = PLACES[kind]
-        if namespace:
-            found = await self._custom.list_namespaced_custom_object(group, version, namespace, plural, **how)
-        else:
-            found = await self._custom.list_cluster_custom_object(group, version, plural, **how)
+        where = f"/namespaces/{namespace}" if namespace else ""
+        found = await self._api.call_api(
+            (f"/apis/{group}/{version}" if group else f"/api/{version}") + f"{where}/{plural}",
+            "GET",
+            query_params=[("labelSelector", labels)],
+            header_params={"Accept": form},
+            response_types_map={200: "object"},
+            auth_settings=["BearerToken"],
+            _return_http_data_only=True,
+            _request_timeout=_TIMEOUT_S,
+        )
         return list(found["items"])
 
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
         """Those with the job's label, as they are now; none where there is no KubeRay."""
-        return await _if_there(self._list(Kind.RAY_JOB, namespace, f"{JOB_LABEL}={job}")) or []
+        asked = self._list(Kind.RAY_JOB, namespace, f"{JOB_LABEL}={job}", "application/json")
+        return await _if_there(asked) or []
 
     async def pod(self, namespace: str, name: str) -> Object | None:
         """As it is now; None where it is gone."""

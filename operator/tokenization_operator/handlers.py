@@ -23,6 +23,7 @@ from tokenization_operator.metrics import Metrics
 from tokenization_operator.preflight import KUBERAY, OWN_KINDS, find_missing
 from tokenization_operator.reconciler import Reconciler
 from tokenization_operator.settings import Settings
+from tokenization_operator.stateless import NoDiffs, NoProgress
 from tokenization_operator.sync import drop_what_is_gone, fill, labels_of
 from tokenization_operator.workqueue import WorkQueue
 from tokenization_worker.errors import TokenizationError
@@ -156,7 +157,10 @@ class Operator:
 
 
 def select(settings: kopf.OperatorSettings) -> None:
-    """Of kinds that everybody has, watch only what is made for jobs: the API server sends nothing else."""
+    """Of kinds that everybody has, watch only what is made for jobs: the API server sends nothing else. Keep nothing of
+    it for Kopf."""
+    settings.persistence.diffbase_storage = NoDiffs()
+    settings.persistence.progress_storage = NoProgress()
     for kind, (group, version, plural) in PLACES.items():
         if labels_of(kind):
             settings.watching.label_selectors[group, version, plural] = labels_of(kind)

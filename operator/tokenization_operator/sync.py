@@ -16,7 +16,9 @@ from tokenization_operator.observation import Object
 
 
 class Lister(Protocol):
-    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "") -> list[Object]: ...
+    async def list_all(
+        self, kind: Kind, namespace: str | None, labels: str = "", *, only_metadata: bool = False
+    ) -> list[Object]: ...
 
 
 def labels_of(kind: Kind) -> str:
@@ -35,13 +37,17 @@ async def drop_what_is_gone(cache: Cache, cluster: Lister, kinds: Iterable[Kind]
     """Drop what was deleted while no watch was open, as before the first ones: none tells it."""
     for kind in kinds:
         known = cache.of_kind(kind)
-        there = {item["metadata"]["uid"] for item in await _list(cluster, kind, namespaces)}
+        there = {item["metadata"]["uid"] for item in await _list(cluster, kind, namespaces, only_metadata=True)}
         for item in known:
             if item["metadata"]["uid"] not in there:
                 cache.drop(kind, item)
 
 
-async def _list(cluster: Lister, kind: Kind, namespaces: tuple[str, ...]) -> list[Object]:
+async def _list(
+    cluster: Lister, kind: Kind, namespaces: tuple[str, ...], *, only_metadata: bool = False
+) -> list[Object]:
     return [
-        item for namespace in namespaces or (None,) for item in await cluster.list_all(kind, namespace, labels_of(kind))
+        item
+        for namespace in namespaces or (None,)
+        for item in await cluster.list_all(kind, namespace, labels_of(kind), only_metadata=only_metadata)
     ]

@@ -113,7 +113,7 @@ def steady(operator: Usage, proxy: ApiProxy, watch_s: float, interval_s: float) 
     time.sleep(watch_s)
     share = (operator.cpu_s() - before) / watch_s
     asked = (len(proxy.asked) - calls) / watch_s
-    print(f"all running, a report each {interval_s:.0f} s: {share:.1%} of a core, {asked:.1f} requests/s")
+    print(f"all running, a report each {interval_s:.0f} s: {share:.1%} of a core, {asked:.1f} requests/s", flush=True)
     return share < MOST_CORE
 
 

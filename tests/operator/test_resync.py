@@ -34,7 +34,7 @@ class FailsAtFirst:
         self._items = items
         self.asked = 0
 
-    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "") -> list[dict[str, Any]]:
+    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "", **_: bool) -> list[dict[str, Any]]:
         self.asked += 1
         if self.asked < 3:
             raise ApiException(status=503, reason="Service Unavailable")
@@ -129,3 +129,16 @@ def test_of_kinds_that_everybody_has_only_those_of_jobs_are_watched() -> None:
         resource = kopf.Resource(group=group, version=version, plural=plural)
         wanted = [] if kind in (Kind.JOB, Kind.CHECKPOINT) else [JOB_LABEL]
         assert settings.watching.label_selectors.collect(resource) == wanted
+
+
+def test_kopf_copies_nothing_of_what_it_hears() -> None:
+    class Uncopied(dict[str, Any]):
+        def __deepcopy__(self, memo: object) -> None:
+            raise AssertionError("an object was copied")
+
+    settings = kopf.OperatorSettings()
+    select(settings)
+    body = kopf.Body(Uncopied(job("demo")))
+    essence = settings.persistence.diffbase_storage.build(body=body)
+    assert settings.persistence.progress_storage.clear(essence=essence) == {}
+    assert settings.persistence.diffbase_storage.fetch(body=body) is None

@@ -21,7 +21,7 @@ class Objects:
         self.items = list(items)
         self.asked: list[tuple[Kind, str | None, str]] = []
 
-    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "") -> list[dict[str, Any]]:
+    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "", **_: bool) -> list[dict[str, Any]]:
         self.asked.append((kind, namespace, labels))
         return [
             item for item in self.items if item["kind"] == kind and namespace in (None, item["metadata"]["namespace"])

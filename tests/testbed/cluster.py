@@ -115,9 +115,10 @@ class Testbed:
         self._start_api_server(authority, etcd, api)
         self.apply_crds([*(self.kuberay_crds if with_kuberay else ()), *crds])
         self._start_controllers(authority, manager, scheduler)
-        self.start_nodes()
+        [dashboard] = free_ports(1)
+        self._start_nodes(dashboard)
         if with_kuberay:
-            self.start_kuberay()
+            self._start_kuberay(dashboard)
 
     def _write_commands(self) -> None:
         self.commands.mkdir()
@@ -211,23 +212,26 @@ class Testbed:
             self._answers(f"/apis/{group}/{each['name']}/{names['plural']}") for each in found["spec"]["versions"]
         )
 
-    def start_kuberay(self) -> None:
-        """KubeRay's operator, at first or again."""
+    def _start_kuberay(self, dashboard_port: int) -> None:
         metrics, probes = free_ports(2)
         self.processes.start(
             KUBERAY,
             *(self._programs.kuberay, "--metrics-addr", f"127.0.0.1:{metrics}"),
             *("--health-probe-bind-address", f"127.0.0.1:{probes}"),
-            *("--enable-leader-election=false", "--use-kubernetes-proxy=true", "--reconcile-concurrency=8"),
-            environment={"KUBECONFIG": str(self.kubeconfig), **_FEWER_COLLECTIONS},
+            *("--enable-leader-election=false", "--reconcile-concurrency=8"),
+            environment={
+                "KUBECONFIG": str(self.kubeconfig),
+                "HTTP_PROXY": f"http://127.0.0.1:{dashboard_port}",  # the way to all dashboards
+                **_FEWER_COLLECTIONS,
+            },
         )
         self._wait("KubeRay", lambda: _is_ok(f"http://127.0.0.1:{probes}/readyz"), KUBERAY)
 
-    def start_nodes(self) -> None:
-        """Nodes without a machine, at first or again."""
+    def _start_nodes(self, dashboard_port: int) -> None:
         self.processes.start(
             NODES,
             *(sys.executable, "-m", "testbed.nodes", "--kubeconfig", self.kubeconfig),
+            *("--dashboard-port", dashboard_port),
             environment={"PYTHONPATH": os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])},
         )
         self._wait("the nodes", lambda: bool(self._call("GET", "/api/v1/nodes")["items"]), NODES)

@@ -28,11 +28,11 @@ from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from testbed.dashboard import States, own_address, serve_dashboard
+from testbed.dashboard import State, serve_dashboards
 from testbed.local_pods import LocalPods, submission_of, words_of
 
 ADDRESS = "192.0.2.254"
-"""Of TEST-NET-1, as those of all Pods: the API server's proxy must not leave this machine."""
+"""Of TEST-NET-1, as those of all Pods: nothing may come of it where somebody tries to reach one."""
 
 RENEW_S = 10.0
 _ATTEMPT = "tokenization.dev/attempt"
@@ -100,7 +100,7 @@ def fate_of(pod: dict[str, Any]) -> str:
     return "hold"
 
 
-def status_of(pod: dict[str, Any], fate: str, address: str, last_words: str = "") -> dict[str, Any]:
+def status_of(pod: dict[str, Any], fate: str, last_words: str = "") -> dict[str, Any]:
     """What a kubelet would write of a Pod with that fate; `last_words`: its termination log."""
     state: dict[str, Any]
     last: dict[str, Any] = {}
@@ -124,8 +124,8 @@ def status_of(pod: dict[str, Any], fate: str, address: str, last_words: str = ""
     return {
         "phase": phase,
         "hostIP": ADDRESS,
-        "podIP": address,
-        "podIPs": [{"ip": address}],
+        "podIP": ADDRESS,
+        "podIPs": [{"ip": ADDRESS}],
         "startTime": now(),
         "conditions": [
             *(_condition(kind, True) for kind in ("PodScheduled", "Initialized")),
@@ -173,11 +173,9 @@ NODES = (
 class Kubelet:
     """Plays the kubelet of all nodes that there are: `NODES`, and those that somebody adds."""
 
-    def __init__(self, api: client.ApiClient, local: LocalPods, address: str, states: States) -> None:
+    def __init__(self, api: client.ApiClient, local: LocalPods) -> None:
         self._core = client.CoreV1Api(api)
         self._local = local
-        self._states = states
-        self._address = address
         self._running: dict[str, dict[str, Any]] = {}  # Pods that are processes here, by UID
         self._submitted: dict[str, tuple[str, str]] = {}  # a Ray job's id: UID and fate of its submitter
         self._leases = client.CoordinationV1Api(api)
@@ -217,10 +215,9 @@ class Kubelet:
             self._say(pod, fate)
             if fate == "run":
                 self._start(pod)
-            self._write_states()
 
     def _say(self, pod: dict[str, Any], fate: str) -> None:
-        body = {"status": status_of(pod, fate, self._address, self._local.last_words(pod))}
+        body = {"status": status_of(pod, fate, self._local.last_words(pod))}
         metadata = pod["metadata"]
         self._unless_gone(self._core.patch_namespaced_pod_status, metadata["name"], metadata["namespace"], body)
 
@@ -242,7 +239,6 @@ class Kubelet:
     def _follow_processes(self) -> None:
         """The end of a process is its Pod's."""
         while True:
-            self._write_states()
             for uid, pod in list(self._running.items()):
                 code = self._local.exit_code(uid)
                 if code is not None:
@@ -254,13 +250,7 @@ class Kubelet:
                         self._running[uid] = pod
             time.sleep(_POLL_S)
 
-    def _write_states(self) -> None:
-        for submission in list(self._submitted):
-            state = self._state_of(submission)
-            if self._states.read(submission) != state:
-                self._states.write(submission, *state)
-
-    def _state_of(self, submission: str) -> tuple[str, str]:
+    def state_of(self, submission: str) -> State:
         """What Ray's dashboard says of a job."""
         uid, fate = self._submitted.get(submission, ("", ""))
         code = self._local.exit_code(uid)
@@ -301,19 +291,17 @@ class Kubelet:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kubeconfig", required=True)
+    parser.add_argument("--dashboard-port", type=int, required=True)
     options = parser.parse_args()
     api = config.new_client_from_config(options.kubeconfig)
     local = LocalPods(api, Path(options.kubeconfig).parent / "pods")
-    address = own_address()
-    states = States()
-    kubelet = Kubelet(api, local, address, states)
-    serve_dashboard(address, states)
+    kubelet = Kubelet(api, local)
+    serve_dashboards(options.dashboard_port, kubelet.state_of)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     try:
         kubelet.run()
     finally:
         local.close()
-        states.close()
 
 
 if __name__ == "__main__":

@@ -160,3 +160,8 @@ def test_a_failure_is_the_last_report(recipient: Recipient) -> None:
 def test_what_is_no_error_of_ours_is_a_bug() -> None:
     report = failure_report(KeyError("x"), 1)
     assert (report.exit_code, report.reason, report.message) == (1, "Bug", "KeyError: 'x'")
+
+
+@pytest.mark.parametrize(("lasted_s", "pause_s"), [(0, 15), (300, 15), (600, 30), (1200, 60), (10**5, 60)])
+def test_a_long_run_reports_less_often_and_each_minute_at_least(lasted_s: float, pause_s: float) -> None:
+    assert reporter.interval_s(lasted_s) == pause_s

@@ -1,7 +1,7 @@
 """Tells a checkpoint how far its run is, beside the run: nothing waits for the API server.
 
-At most one report per `INTERVAL_S`, and one per `HEARTBEAT_S` even if nothing happens, so that somebody can tell a
-slow run from a dead one.
+At most one report per `INTERVAL_S`, of a long run fewer, and one per `HEARTBEAT_S` even if nothing happens, so that
+somebody can tell a slow run from a dead one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tokenization_worker.progress_report import ProgressReport
 
 INTERVAL_S = 15.0
 HEARTBEAT_S = 60.0
+_SHARE = 1 / 20
+"""Of the time that has passed: after twenty minutes a report each minute tells no less than the first ones did."""
 
 
 class Recipient(Protocol):
@@ -56,13 +58,14 @@ class Reporter:
         self._recipient.report_progress(progress, is_last=True)
 
     def _run(self) -> None:
+        began = time.monotonic()
         while not self._ended.is_set():
             self._changed.wait(HEARTBEAT_S)
             self._changed.clear()
             if self._ended.is_set():
                 return
             self.tell()
-            self._ended.wait(INTERVAL_S)
+            self._ended.wait(interval_s(time.monotonic() - began))
 
     def tell(self) -> None:
         """Report how far the run is now, if that can be said yet."""
@@ -100,6 +103,11 @@ class Reporter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         self._stop()
+
+
+def interval_s(lasted_s: float) -> float:
+    """Between two reports of a run that has lasted so long."""
+    return min(HEARTBEAT_S, max(INTERVAL_S, lasted_s * _SHARE))
 
 
 def failure_report(error: BaseException, attempt: int) -> FailureReport:

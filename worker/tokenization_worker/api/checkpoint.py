@@ -107,7 +107,7 @@ class CheckpointPlan(PlanStatus):
 
 
 class CheckpointProgress(ProgressStatus):
-    """What the driver reports, at most every 15 s and at least every 60 s."""
+    """What the driver reports, every 15 s at first, later every 60 s, also if nothing happens."""
 
     attempt: Count | None = Field(default=None, description="The attempt that reports.")
     failure: FailureReport | None = Field(default=None, description="Why the attempt failed.")
