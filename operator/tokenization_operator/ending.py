@@ -28,7 +28,7 @@ def progress_of(case: Case, attempt: AttemptStatus) -> ProgressStatus | None:
     report = case.seen.reports.progress
     if report is None or report.attempt != attempt.number or report.ranges_total is None:
         return case.before.progress
-    return ProgressStatus.model_validate(report.model_dump(include=set(ProgressStatus.model_fields)))
+    return ProgressStatus.model_construct(**{name: getattr(report, name) for name in ProgressStatus.model_fields})
 
 
 def succeed(case: Case, committed: Committed) -> Decision:

@@ -14,7 +14,7 @@ from pydantic import Field
 from tokenization_worker.api.fields import BigCount, Count, LimitValue, PositiveCount, Quantity, ShortText
 from tokenization_worker.api.job import API_VERSION, JobSpec, ObjectMeta, TokenizationJob
 from tokenization_worker.api.keys import KEY_VERSION, run_key
-from tokenization_worker.api.model import Block, Rule
+from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.output import Output
 from tokenization_worker.api.source import Documents, Source
 from tokenization_worker.api.status import (
@@ -29,7 +29,7 @@ from tokenization_worker.api.status import (
 from tokenization_worker.api.tokenizer import Tokenizer
 
 
-class RunSpec(Block):
+class RunSpec(SpecBlock):
     """The data fields and the identity of one run."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -52,7 +52,7 @@ class RunSpec(Block):
     rerun_token: str | None = Field(default=None, description="As in the job.")
 
 
-class AttemptSpec(Block):
+class AttemptSpec(SpecBlock):
     """How the next attempt, or the plan, executes the run."""
 
     number: Count = Field(description="Counts the attempts of the run, from 1; 0 is the plan.")
@@ -64,7 +64,7 @@ class AttemptSpec(Block):
     stall_timeout_seconds: PositiveCount = Field(default=1800, description="As in the job.")
 
 
-class CheckpointSpec(Block):
+class CheckpointSpec(SpecBlock):
     """What the operator asks of the plan Pod and of the driver."""
 
     run: RunSpec = Field(description="The data fields and the identity of the run; never changes.")
@@ -135,7 +135,7 @@ class CheckpointStatus(StatusBlock):
     committed: Committed | None = Field(default=None, description="Written by the driver, last.")
 
 
-class TokenizationCheckpoint(Block):
+class TokenizationCheckpoint(SpecBlock):
     """One run of a TokenizationJob: what its Pods are to do, and how far they are. Not written by users."""
 
     api_version: Literal["tokenization.dev/v1alpha1"]

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from tokenization_worker.api.fields import Count, Flag, LimitValue, PositiveCount, Quantity, ShortText
 from tokenization_worker.api.load import load_manifest, validate_manifest
-from tokenization_worker.api.model import Block, Rule
+from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.output import RERUN_PLACEHOLDER, Output
 from tokenization_worker.api.pods import EnvFromSource, EnvVar, ImagePullSecret
 from tokenization_worker.api.source import Documents, Source
@@ -71,7 +71,7 @@ class PullPolicy(StrEnum):
     NEVER = "Never"
 
 
-class ObjectMeta(Block):
+class ObjectMeta(SpecBlock):
     """The metadata of a Kubernetes object, as far as it is read here; Kubernetes checks the rest."""
 
     model_config = ConfigDict(extra="ignore")
@@ -90,7 +90,7 @@ class ObjectMeta(Block):
     annotations: dict[str, str] = Field(default={})
 
 
-class JobSpec(Block):
+class JobSpec(SpecBlock):
     """What to tokenize and how to run it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -254,7 +254,7 @@ def fields_for_operator(spec: JobSpec) -> list[str]:
     return [fields[name].alias or name for name in changed]
 
 
-class TokenizationJob(Block):
+class TokenizationJob(SpecBlock):
     """A text corpus and the token shards to make from it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

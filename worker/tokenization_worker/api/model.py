@@ -58,9 +58,7 @@ class Rule:
 
 
 class Block(BaseModel):
-    """A block of a manifest: camelCase outside, snake_case inside, unknown fields refused, null means
-    absent.
-    """
+    """A block of a manifest: camelCase outside, snake_case inside, unknown fields refused."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -72,6 +70,20 @@ class Block(BaseModel):
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        found = handler(schema)
+        add_validations(handler.resolve_ref_schema(found), cls.rules)
+        return found
+
+    def to_manifest(self) -> dict[str, Any]:
+        """Return the block as it was written: camelCase, without what is only a default."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+
+
+class SpecBlock(Block):
+    """A block that people write: null means absent, and its rules are checked."""
 
     @model_validator(mode="before")
     @classmethod
@@ -86,16 +98,6 @@ class Block(BaseModel):
         if broken:
             raise ValidationError.from_exception_data(type(self).__name__, [_detail(self, r) for r in broken])
         return self
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        found = handler(schema)
-        add_validations(handler.resolve_ref_schema(found), cls.rules)
-        return found
-
-    def to_manifest(self) -> dict[str, Any]:
-        """Return the block as it was written: camelCase, without what is only a default."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 
 def add_validations(schema: JsonSchemaValue, rules: tuple[Rule, ...]) -> None:

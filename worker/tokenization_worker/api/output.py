@@ -16,7 +16,7 @@ from pydantic import Field, StringConstraints
 
 from tokenization_worker.api.data import DType, OutputFormat
 from tokenization_worker.api.fields import PositiveBigCount, PositiveCount
-from tokenization_worker.api.model import Block, Rule
+from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.quantities import parse_percentage
 
 RERUN_PLACEHOLDER = "{rerunToken}"
@@ -92,7 +92,7 @@ Share = Annotated[
 ]
 
 
-class Shards(Block):
+class Shards(SpecBlock):
     """The size of a shard."""
 
     tokens: PositiveBigCount = Field(
@@ -102,7 +102,7 @@ class Shards(Block):
     )
 
 
-class Split(Block):
+class Split(SpecBlock):
     """A part of the dataset, such as train or test."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -168,7 +168,7 @@ Splits = Annotated[
 ]
 
 
-class Output(Block):
+class Output(SpecBlock):
     """The dataset: where it goes and how it is laid out."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, Strict, StringConstraints, WithJson
 from pydantic_core import PydanticCustomError
 
 from tokenization_worker.api.fields import Flag, ShortText
-from tokenization_worker.api.model import RULE_ERROR, Block, Rule
+from tokenization_worker.api.model import RULE_ERROR, Rule, SpecBlock
 
 _RESOURCE_MESSAGE = "write a Kubernetes quantity, such as 4, 500m or 16Gi"
 _RESOURCE_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
@@ -34,7 +34,7 @@ ResourceMap = Annotated[dict[ShortText, ResourceQuantity], Field(max_length=32)]
 LabelMap = Annotated[dict[ShortText, Annotated[str, StringConstraints(max_length=253)]], Field(max_length=32)]
 
 
-class Resources(Block):
+class Resources(SpecBlock):
     """What a container asks for and may use."""
 
     requests: ResourceMap | None = Field(
@@ -45,7 +45,7 @@ class Resources(Block):
     )
 
 
-class Toleration(Block):
+class Toleration(SpecBlock):
     """A taint that Pods of this job accept, as in a Pod."""
 
     key: ShortText | None = Field(
@@ -65,7 +65,7 @@ class Toleration(Block):
     )
 
 
-class KeySelector(Block):
+class KeySelector(SpecBlock):
     """One key of a Secret or ConfigMap in the job's namespace."""
 
     name: ShortText = Field(description="The Secret or ConfigMap.", examples=["huggingface"])
@@ -73,14 +73,14 @@ class KeySelector(Block):
     optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
 
 
-class FieldSelector(Block):
+class FieldSelector(SpecBlock):
     """A field of the Pod itself."""
 
     field_path: ShortText = Field(description="The field.", examples=["status.hostIP"])
     api_version: ShortText | None = Field(default=None, description="The version of its schema.", examples=["v1"])
 
 
-class EnvVarSource(Block):
+class EnvVarSource(SpecBlock):
     """Where the value of an environment variable comes from."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -104,7 +104,7 @@ class EnvVarSource(Block):
     )
 
 
-class EnvVar(Block):
+class EnvVar(SpecBlock):
     """An environment variable of the Pods."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -126,14 +126,14 @@ class EnvVar(Block):
     )
 
 
-class EnvSource(Block):
+class EnvSource(SpecBlock):
     """A whole Secret or ConfigMap."""
 
     name: ShortText = Field(description="The Secret or ConfigMap.", examples=["tokenization-settings"])
     optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
 
 
-class EnvFromSource(Block):
+class EnvFromSource(SpecBlock):
     """All keys of a Secret or ConfigMap as environment variables."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -149,13 +149,13 @@ class EnvFromSource(Block):
     config_map_ref: EnvSource | None = Field(default=None, description="A ConfigMap.", examples=[{"name": "settings"}])
 
 
-class ImagePullSecret(Block):
+class ImagePullSecret(SpecBlock):
     """A Secret that the image is pulled with."""
 
     name: ShortText = Field(description="The Secret.", examples=["registry"])
 
 
-class PodPlacement(Block):
+class PodPlacement(SpecBlock):
     """What Pods ask for and where they may run."""
 
     resources: Resources = Field(

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.api.fields import Quantity, Text
-from tokenization_worker.api.model import Block, Rule
+from tokenization_worker.api.model import Rule, SpecBlock
 
 _URI = r"^((gs|s3|hf)://[^/]|file:///)"
 
@@ -33,7 +33,7 @@ SourceUri = Annotated[str, StringConstraints(min_length=1, max_length=2048), REA
 FieldPath = Annotated[str, StringConstraints(min_length=1, max_length=256), DOTTED_PATH]
 
 
-class Source(Block):
+class Source(SpecBlock):
     """The text: where it is and how its records are laid out."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -86,7 +86,7 @@ class Source(Block):
     )
 
 
-class Documents(Block):
+class Documents(SpecBlock):
     """Which documents are usable."""
 
     max_bytes: Quantity = Field(

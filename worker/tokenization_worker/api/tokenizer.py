@@ -12,14 +12,14 @@ from pydantic import Field, Strict, StringConstraints
 
 from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.api.fields import ShortText
-from tokenization_worker.api.model import Block, Rule
+from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.source import SourceUri
 
 TokenId = Annotated[int, Strict(), Field(ge=0, le=2**32 - 1)]
 TokenText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
-class Delimiter(Block):
+class Delimiter(SpecBlock):
     """The token that separates documents."""
 
     token: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = Field(
@@ -37,7 +37,7 @@ class Delimiter(Block):
     )
 
 
-class Tokenizer(Block):
+class Tokenizer(SpecBlock):
     """The tokenizer: by name, or as a file."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

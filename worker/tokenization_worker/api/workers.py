@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StringConstraints
 
 from tokenization_worker.api.fields import PositiveCount, ShortText
-from tokenization_worker.api.model import Block, Rule
+from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.pods import PodPlacement
 
 WORKER_BYTES = 700 << 20
@@ -94,7 +94,7 @@ def _cel_product(sides: int) -> str:
     return " * ".join(f"int(self.topology.split('x')[{side}])" for side in range(sides))
 
 
-class Tpu(Block):
+class Tpu(SpecBlock):
     """The TPU hosts that the workers run on."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
