@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
@@ -33,6 +34,7 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []
         self._numbers = count()
         self._busy: set[K] = set()
+        self._again: dict[K, float] = {}  # of busy ones: when they are wanted next
         self._failures: dict[K, int] = {}
         self._looked_at: dict[K, float] = {}
         self._changed = asyncio.Event()
@@ -48,13 +50,18 @@ class WorkQueue(Generic[K]):
         self._last_look_at = time.monotonic()
 
     def __len__(self) -> int:
-        return len(self._due) + len(self._busy)
+        return len(self._due) + len(self._busy) + len(self._again)
 
     def add(self, key: K, delay_s: float = 0.0) -> None:
         """Look at a key in `delay_s`, or sooner if that is wanted already."""
-        at = time.monotonic() + delay_s
-        if at < self._due.get(key, float("inf")):
-            self._due[key] = at
+        self._want(key, time.monotonic() + delay_s)
+
+    def _want(self, key: K, at: float) -> None:
+        wanted = self._again if key in self._busy else self._due
+        if at >= wanted.get(key, float("inf")):
+            return
+        wanted[key] = at
+        if wanted is self._due:
             heappush(self._heap, (at, next(self._numbers), key))
             self._changed.set()
 
@@ -64,29 +71,31 @@ class WorkQueue(Generic[K]):
         self.add(key, 0.0 if last is None else max(0.0, last + CALM_S - time.monotonic()))
 
     async def run(self, workers: int) -> None:
-        """Work until cancelled."""
+        """Work until cancelled; at so many keys at once."""
+        free = asyncio.Semaphore(workers)
         async with asyncio.TaskGroup() as group:
-            for _ in range(workers):
-                group.create_task(self._work())
+            while True:
+                await free.acquire()
+                key = await self._take()
+                group.create_task(self._work(key)).add_done_callback(lambda _: free.release())
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._take()
-            try:
-                again_s = await self._look(key)
-            except Exception as error:  # noqa: BLE001  one job's trouble is not the others'
-                self._failures[key] = self._failures.get(key, 0) + 1
-                self._tell(key, error)
-                again_s = min(MOST_DELAY_S, FIRST_DELAY_S * 2 ** min(self._failures[key], 20))
-            else:
-                self._failures.pop(key, None)
-            finally:
-                self._busy.discard(key)
-                self._changed.set()
-            self._last_look_at = time.monotonic()
-            self._remember(key)
-            if again_s is not None:
-                self.add(key, again_s)
+    async def _work(self, key: K) -> None:
+        try:
+            again_s = await self._look(key)
+        except Exception as error:  # noqa: BLE001  one job's trouble is not the others'
+            self._failures[key] = self._failures.get(key, 0) + 1
+            self._tell(key, error)
+            again_s = min(MOST_DELAY_S, FIRST_DELAY_S * 2 ** min(self._failures[key], 20))
+        else:
+            self._failures.pop(key, None)
+        finally:
+            self._busy.discard(key)
+        self._last_look_at = time.monotonic()
+        self._remember(key)
+        if key in self._again:
+            self._want(key, self._again.pop(key))
+        if again_s is not None:
+            self.add(key, again_s)
 
     def _remember(self, key: K) -> None:
         now = time.monotonic()
@@ -95,29 +104,16 @@ class WorkQueue(Generic[K]):
         self._looked_at[key] = now
 
     async def _take(self) -> K:
+        """The next key, when its time has come."""
         while True:
-            now = time.monotonic()
-            held: list[tuple[float, int, K]] = []
-            found: K | None = None
-            while self._heap and self._heap[0][0] <= now:
-                entry = heappop(self._heap)
-                if self._due.get(entry[2]) != entry[0]:
-                    continue  # it was wanted sooner, and is done
-                if entry[2] in self._busy:
-                    held.append(entry)
-                    continue
-                found = entry[2]
-                break
-            for entry in held:
-                heappush(self._heap, entry)
-            if found is not None:
-                del self._due[found]
-                self._busy.add(found)
-                return found
+            while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+                heappop(self._heap)  # it was wanted sooner, and is done
+            wait_s = self._heap[0][0] - time.monotonic() if self._heap else None
+            if wait_s is not None and wait_s <= 0:
+                _, _, key = heappop(self._heap)
+                del self._due[key]
+                self._busy.add(key)
+                return key
             self._changed.clear()
-            later = [at for at, _, key in self._heap if key not in self._busy]  # a busy one says so when it is done
-            wait_s = max(0.0, min(later) - now) if later else None
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait_s)
-            except TimeoutError:
-                continue

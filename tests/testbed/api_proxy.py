@@ -98,6 +98,10 @@ class ApiProxy:
         await self._end_watches(expired=False)
         await self._runner.cleanup()
         await self._session.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:  # whose other side has gone
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         async with asyncio.timeout(_CLOSED_S):
             while len(self._sockets.get_map()) > 1:  # but for the one that wakes the loop
                 await asyncio.sleep(0.01)
