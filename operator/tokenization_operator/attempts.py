@@ -20,6 +20,9 @@ from tokenization_worker.api.keys import attempt_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.times import read_time, seconds_since, time_text
 
+FINISHING = "Finishing"
+"""The driver has ended, and its commit is awaited."""
+
 
 def decide_attempt(case: Case) -> Decision:
     """The next step of a run that is planned and may use machines."""
@@ -103,7 +106,7 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
     if state.stage is Stage.QUEUED:
         return case.queued(**changes)
     if state.stage is Stage.ENDED:
-        return case.at(Phase.RUNNING, "Finishing", "the driver has ended; its last word is awaited", **changes)
+        return case.at(Phase.RUNNING, FINISHING, "the driver has ended; its last word is awaited", **changes)
     actions = () if cluster is None else _name_writer(case, attempt, cluster)
     if _has_begun(case, attempt):
         assert progress is not None

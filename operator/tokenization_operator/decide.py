@@ -8,7 +8,7 @@ So an attempt has one RayJob, however many operators look at it.
 from __future__ import annotations
 
 from tokenization_operator.actions import Decision, deletion
-from tokenization_operator.attempts import decide_attempt
+from tokenization_operator.attempts import FINISHING, decide_attempt
 from tokenization_operator.case import Case
 from tokenization_operator.conditions import make_conditions
 from tokenization_operator.display import make_display
@@ -29,6 +29,9 @@ from tokenization_operator.settings import Settings
 from tokenization_worker.api.status import JobStatus, Phase
 
 _UNACCEPTED = ("KubeRayUnavailable", "KubeRayTooOld")
+_COMING = (Phase.PENDING, Phase.PLANNING, Phase.STARTING)
+SOON_S = 20.0
+"""While something is awaited of which no watch tells: events about Pods, ServiceAccounts, a commit after its driver."""
 
 
 def decide(seen: Observation, settings: Settings) -> Decision:
@@ -36,7 +39,10 @@ def decide(seen: Observation, settings: Settings) -> Decision:
     decision = _next_step(Case(seen, settings))
     strays = tuple(deletion(Kind.RAY_JOB, each) for each in seen.stray_ray_jobs if not is_leaving(each))
     status = begin_time_anew(seen.status, decision.status, seen.now)
-    return Decision(_complete(seen, status), (*strays, *decision.actions), decision.look_again_s)
+    again_s = decision.look_again_s
+    if again_s is None and (status.phase in _COMING or status.reason == FINISHING):
+        again_s = SOON_S
+    return Decision(_complete(seen, status), (*strays, *decision.actions), again_s)
 
 
 def not_made(seen: Observation, status: JobStatus, reason: str, words: str) -> JobStatus:

@@ -15,7 +15,7 @@ from tokenization_operator.cache import Cache, Key
 from tokenization_operator.case import NOT_MADE
 from tokenization_operator.children import image_of
 from tokenization_operator.cluster import Cluster, Conflict, Foreign, Gone, Rejected
-from tokenization_operator.decide import decide, not_made
+from tokenization_operator.decide import SOON_S, decide, not_made
 from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.observation import KubeRay, Object, Observation, is_leaving, is_owned
@@ -62,11 +62,13 @@ class Reconciler:
         self._settings = settings
         self._metrics = metrics
         self._now = now
+        self._parsed: dict[Key, tuple[tuple[str, int, dict[str, str]], TokenizationJob]] = {}
 
     async def look(self, key: Key) -> float | None:
         """Do what the job needs now; returns after how many seconds to look again, or None."""
         found = self._cache.get(Kind.JOB, *key)
         if found is None or is_leaving(found):
+            self._parsed.pop(key, None)
             return None  # what it owns goes with it
         try:
             return await self._look_at(found)
@@ -101,16 +103,7 @@ class Reconciler:
     async def _observe(self, found: Object) -> Observation:
         metadata = found["metadata"]
         namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
-        job = TokenizationJob.from_object(
-            {
-                **{field: found[field] for field in ("apiVersion", "kind", "spec")},
-                "metadata": {
-                    "name": name,
-                    "namespace": namespace,
-                    "labels": metadata.get("labels") or {},
-                },
-            }
-        )
+        job = self._parse(found)
         status = JobStatus.model_validate(found.get("status") or {})
         key = (namespace, name)
         run = status.run
@@ -134,6 +127,21 @@ class Reconciler:
         )
         seen = self._with_ray_jobs(seen, mine[Kind.RAY_JOB])
         return await self._ask(replace(seen, pods=self._pods(key, plan_job, seen.ray_job)))
+
+    def _parse(self, found: Object) -> TokenizationJob:
+        """The job as its user wants it; most versions of it differ in their status alone."""
+        metadata = found["metadata"]
+        labels = metadata.get("labels") or {}
+        version = metadata["uid"], metadata["generation"], labels
+        key = metadata["namespace"], metadata["name"]
+        known = self._parsed.get(key)
+        if known is not None and known[0] == version:
+            return known[1]
+        fields = {field: found[field] for field in ("apiVersion", "kind", "spec")}
+        names = {"namespace": key[0], "name": key[1], "labels": labels}
+        job = TokenizationJob.from_object({**fields, "metadata": names})
+        self._parsed[key] = version, job
+        return job
 
     def _with_ray_jobs(self, seen: Observation, found: list[Object]) -> Observation:
         """With that of the attempt; else with any other one, which has to go first."""
@@ -200,7 +208,7 @@ class Reconciler:
         self, found: Object, seen: Observation, decision: Decision, reason: str, words: str
     ) -> float:
         await self._write(found, seen, not_made(seen, decision.status, reason, words))
-        return self._settings.resync_s
+        return SOON_S
 
     async def _tell_unreadable(self, found: Object, error: Exception) -> None:
         status = tell_unreadable(found, error, self._now())

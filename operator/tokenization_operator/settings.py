@@ -20,7 +20,7 @@ VARIABLES = {
     "TOKENIZATION_CURRENCY": "of that price (USD)",
     "TOKENIZATION_PLAN_DEADLINE_SECONDS": "how long a plan may take (3600)",
     "TOKENIZATION_PLAN_RESOURCES": "requests and limits of plan Pods, as JSON",
-    "TOKENIZATION_RESYNC_SECONDS": "how often every job is looked at, whatever the watches say (30)",
+    "TOKENIZATION_RESYNC_SECONDS": "how often every job is looked at, whatever the watches say (60)",
     "TOKENIZATION_RETRY_DELAY_SECONDS": "the pause before a second attempt; it doubles from one to the next (10)",
 }
 
@@ -43,7 +43,7 @@ class Settings:
     price_per_chip_hour: float | None = None
     currency: str = "USD"
     plan_deadline_s: int = 3600
-    resync_s: float = 30.0
+    resync_s: float = 60.0
     retry_delay_s: float = 10.0
     retry_delay_max_s: float = 600.0
     commit_grace_s: float = 60.0

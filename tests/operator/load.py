@@ -55,7 +55,7 @@ def measure(bed: Testbed, folder: Path, options: argparse.Namespace) -> int:
     bed.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     api = config.new_client_from_config(str(bed.kubeconfig))
     release, jobs = Release(bed, api, NAMESPACE, folder), Jobs(api, NAMESPACE)
-    how = {"start": subprocess.Popen, "image": "testbed/worker:hold", "TOKENIZATION_RESYNC_SECONDS": "30"}
+    how = {"start": subprocess.Popen, "image": "testbed/worker:hold", "TOKENIZATION_RESYNC_SECONDS": "60"}
     with ApiProxy.of(api) as proxy, release.operator(server=proxy.url, **how) as process:
         wait_for(lambda: sum(asked.is_watch for asked in proxy.asked), lambda watches: watches >= 5)
         operator = Usage(process.pid)

@@ -8,8 +8,10 @@ import pytest
 from fake_api import NAMESPACE, deliver
 from story import Story, failure
 
+from tokenization_operator.decide import SOON_S
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay, is_leaving
+from tokenization_worker.api.times import time_text
 
 HOUR_S = 3600
 
@@ -199,3 +201,19 @@ def test_a_job_that_is_gone_is_forgotten() -> None:
     story.now += timedelta(seconds=11)
     assert story.look() is None
     assert story.cache.get(Kind.JOB, NAMESPACE, "demo") is None
+
+
+def test_what_no_watch_tells_is_asked_for_soon_and_a_run_that_goes_on_is_left_alone() -> None:
+    story = Story({})
+    assert story.where[0] == "Planning"
+    assert story.look() == SOON_S
+    story.plan()
+    assert story.where[0] == "Starting"
+    assert story.look() == SOON_S
+    story.run(1)
+    assert story.look() is None
+    story.ray(jobDeploymentStatus="Complete", jobStatus="SUCCEEDED", endTime=time_text(story.now))
+    assert story.where == ("Running", "Finishing")
+    assert story.look() == SOON_S
+    story.commit()
+    assert story.where[0] == "Succeeded"
