@@ -22,20 +22,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-PACKAGE = "tokenization_worker"
+PACKAGES = {"worker": "tokenization_worker", "operator": "tokenization_operator"}
+"""By source root, which is also where the tests of a package are."""
+
 TIMEOUT_S = 300
 """A mutant that makes a test wait for ever has been noticed, too."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """What is replaced in a module, and the tests that must notice: arguments of pytest below `tests/worker`."""
+    """What is replaced in a module, and the tests that must notice: arguments of pytest below `tests/ROOT`."""
 
     name: str
     module: str
     old: str
     new: str
     tests: tuple[str, ...]
+    root: str = "worker"
 
 
 TABLE = "test_fault_table.py"
@@ -386,13 +389,102 @@ MUTANTS = (
         "        return",
         _of(LOCAL, "on_the_disk"),
     ),
+    *(
+        Mutant(f"operator: {name}", module, old, new, tests, "operator")
+        for name, module, old, new, tests in (
+            (
+                "made on the word of an old sight",
+                "reconciler.py",
+                "                await self._cluster.require_current(found)\n",
+                "                pass\n",
+                _of("test_decide.py", "sees_what_was"),
+            ),
+            (
+                "a namesake's commit is believed",
+                "ending.py",
+                "(found.job_uid, found.run, found.run_key) != (case.seen.uid, run.number, run.run_key)",
+                "found.run != run.number",
+                _of("test_decide.py", "namesakes_commit"),
+            ),
+            (
+                "an attempt begins beside what is left of the last",
+                "attempts.py",
+                "    if case.has_children(but_plan=True):\n        before",
+                "    if False:\n        before",
+                ("test_waiting.py",),
+            ),
+            (
+                "a run begins beside what is left of the last",
+                "runs.py",
+                "case.before.run is not None and case.has_children()",
+                "False",
+                _of("test_decide.py", "new_token"),
+            ),
+            (
+                "an open dashboard is kept",
+                "answers.py",
+                """    return "authOptions" in""",
+                """    return True or "authOptions" in""",
+                _of("test_cluster.py", "taken_back"),
+            ),
+            (
+                "what no watch has told is gone",
+                "reconciler.py",
+                "    return status.plan is not None and (",
+                "    return False and (",
+                _of("test_decide.py", "has_not_brought"),
+            ),
+            (
+                "a key has two workers",
+                "workqueue.py",
+                "self._again if key in self._busy else self._due",
+                "self._due",
+                _of("test_workqueue.py", "one_worker_at_a_time"),
+            ),
+            (
+                "a key that is named while it is looked at is forgotten",
+                "workqueue.py",
+                "            self._want(key, self._again.pop(key))\n",
+                "            self._again.pop(key)\n",
+                _of("test_workqueue.py", "one_worker_at_a_time"),
+            ),
+            (
+                "a checkpoint is changed by an old sight",
+                "cluster.py",
+                """for name in ("resourceVersion", "uid")""",
+                """for name in ("uid",)""",
+                _of("test_cluster.py", "pointed"),
+            ),
+            (
+                "every failure is forgiven",
+                "failures.py",
+                "    if ranges_done > (before.ranges_completed or 0):\n",
+                "    if True:\n",
+                _of("test_decide.py", "without_progress"),
+            ),
+            (
+                "a part that has ended leaves a zombie",
+                "handlers.py",
+                "            self.has_failed = True\n            self.stop_flag.set()\n",
+                "            self.has_failed = True\n",
+                ("test_resync.py",),
+            ),
+            (
+                "time in a queue counts",
+                "runs.py",
+                "    run = after.run and after.run.model_copy",
+                "    return after\n    run = after.run and after.run.model_copy",
+                ("test_waiting.py",),
+            ),
+        )
+    ),
 )
 
 
 def make_copy(mutant: Mutant, folder: Path) -> str | None:
     """Copy the package with the mutant into `folder`; what is wrong with the mutant's text, or None."""
-    package = folder / PACKAGE
-    shutil.copytree(CHECKOUT / "worker" / PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    package = folder / PACKAGES[mutant.root]
+    shutil.copytree(CHECKOUT / mutant.root / package.name, package, ignore=shutil.ignore_patterns("__pycache__"))
     path = package / mutant.module
     text = path.read_text(encoding="utf-8")
     if text.count(mutant.old) != 1:
@@ -407,10 +499,10 @@ def run_tests(mutant: Mutant, folder: Path) -> tuple[int, str]:
     for argument in mutant.tests:
         (tests if argument.endswith(".py") else options).append(argument)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=line", *options]
-    paths = os.pathsep.join([str(folder), str(CHECKOUT / "operator")])
+    paths = os.pathsep.join([str(folder), *(str(CHECKOUT / root) for root in PACKAGES)])
     try:
         done = subprocess.run(
-            [*command, *(str(CHECKOUT / "tests" / "worker" / test) for test in tests)],
+            [*command, *(str(CHECKOUT / "tests" / mutant.root / test) for test in tests)],
             cwd=CHECKOUT,
             env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.DEVNULL,
@@ -439,7 +531,7 @@ def judge(mutant: Mutant) -> tuple[Mutant, bool, str, float]:
     verdict = {0: "SURVIVED: all its tests pass", 1: said.removeprefix("FAILED ")}.get(
         code, f"pytest exit {code}: {said}"
     )
-    return mutant, code == 1, verdict.replace("tests/worker/", ""), time.monotonic() - started
+    return mutant, code == 1, verdict.replace(f"tests/{mutant.root}/", ""), time.monotonic() - started
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -153,7 +153,14 @@ class FakeCluster:
         return copy.deepcopy(there)
 
     async def point(self, wanted: Point, uid: str, known: Object | None) -> Object:
-        found = known or await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
+        if known is not None:
+            try:
+                return await self._repoint(wanted, known)
+            except Conflict:
+                pass
+        return await self._repoint(wanted, await self.create(Create(Kind.CHECKPOINT, wanted.body), uid))
+
+    async def _repoint(self, wanted: Point, found: Object) -> Object:
         changes = merge_patch({n: found["spec"][n] for n in wanted.fields if n in found["spec"]}, wanted.fields)
         if not changes:
             return found

@@ -217,3 +217,18 @@ def test_what_no_watch_tells_is_asked_for_soon_and_a_run_that_goes_on_is_left_al
     assert story.look() == SOON_S
     story.commit()
     assert story.where[0] == "Succeeded"
+
+
+def test_an_attempt_begins_when_the_ray_job_of_the_last_one_is_gone() -> None:
+    story = planned()
+    story.run(1)
+    story.api.edit(Kind.RAY_JOB, "demo-r1-a1", {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}, is_status=True)
+    story.look()
+    assert is_leaving(story.api.of(Kind.RAY_JOB)[0])
+    story.now += timedelta(seconds=HOUR_S)
+    for _ in range(3):
+        story.look()
+        assert story.status["attempt"]["number"] == 1
+        assert story.names(Kind.RAY_JOB) == ["demo-r1-a1"]
+    story.settle()
+    assert story.names(Kind.RAY_JOB) == ["demo-r1-a2"]
