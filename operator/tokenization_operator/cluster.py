@@ -189,7 +189,7 @@ class Cluster:
             _return_http_data_only=True,
             _request_timeout=_TIMEOUT_S,
         )
-        return list(found["items"])
+        return list(found["items"] or ())  # of metadata alone, none are null
 
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
         """Those with the job's label, as they are now; none where there is no KubeRay."""

@@ -193,3 +193,27 @@ def test_warnings_are_of_ones_own_children_and_of_this_life() -> None:
     seconds[0] = 11.0
     asyncio.run(cluster.warnings("team", names, NOW))
     assert events.asked == 2 * asked
+
+
+class Lists:
+    """Stands for a client: what lists answer, and what was asked of them."""
+
+    def __init__(self, items: list[Any] | None) -> None:
+        self.items = items
+        self.asked: list[tuple[str, str]] = []
+
+    async def call_api(self, path: str, method: str, *, header_params: dict[str, str], **_: Any) -> dict[str, Any]:
+        self.asked.append((path, header_params["Accept"]))
+        return {"items": self.items}
+
+
+@pytest.mark.parametrize("items", [None, [], [{"metadata": {"uid": "u"}}]], ids=["null", "none", "one"])
+def test_metadata_are_listed_where_nothing_else_is_of_use(items: list[Any] | None) -> None:
+    cluster = Cluster(SimpleNamespace())  # type: ignore[arg-type]  # as above
+    cluster._api = lists = Lists(items)
+    assert asyncio.run(cluster.list_all(Kind.POD, "team", only_metadata=True)) == (items or [])
+    asyncio.run(cluster.list_all(Kind.RAY_JOB, None))
+    (pods, metadata), (ray_jobs, whole) = lists.asked
+    assert (pods, ray_jobs) == ("/api/v1/namespaces/team/pods", "/apis/ray.io/v1/rayjobs")
+    assert "as=PartialObjectMetadataList" in metadata
+    assert whole == "application/json"
