@@ -23,6 +23,10 @@ from tokenization_worker.api.times import read_time, seconds_since, time_text
 FINISHING = "Finishing"
 """The driver has ended, and its commit is awaited."""
 
+_CHANGED = (
+    ". The job has changed since: this attempt goes on as it was; suspend and resume the job to begin the next now"
+)
+
 
 def decide_attempt(case: Case) -> Decision:
     """The next step of a run that is planned and may use machines."""
@@ -164,11 +168,12 @@ def _waiting_words(
 ) -> tuple[str, str]:
     """Why the attempt does not run yet: what keeps its Pods from it, or that some of them are not there yet."""
     began = read_time(_waits_since(attempt)) or case.seen.now
+    changed = _CHANGED if attempt_digest(case.seen.job) != case.run.spec_digest else ""
     until = time_text(began + timedelta(seconds=case.job.spec.startup_deadline_seconds))
     wanted = attempt.replicas or 1
     least = case.job.spec.workers.min_replicas or wanted
     hint = "; workers.minReplicas would let it begin with fewer" if 1 < wanted <= least else ""
-    words = f"{_ready_words(workers)} workers are ready; waits until {until}{hint}"
+    words = f"{_ready_words(workers)} workers are ready; waits until {until}{hint}{changed}"
     if trouble is None and workers.ready == workers.desired:
         return "WaitingForDriver", f"{_ready_words(workers)} workers are ready; the driver begins"
     if trouble is None:

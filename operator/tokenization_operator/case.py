@@ -13,7 +13,7 @@ from tokenization_operator.placement import hosts_of
 from tokenization_operator.pods import Image
 from tokenization_operator.sentences import shorten
 from tokenization_operator.settings import Settings
-from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.job import WORKER_ACCOUNT, TokenizationJob
 from tokenization_worker.api.status import JobStatus, Phase, RunStatus
 from tokenization_worker.api.times import seconds_since
 
@@ -100,12 +100,13 @@ class Case:
 
     def not_prepared(self, phase: Phase) -> Decision:
         """No Pod can be made before the namespace has the ServiceAccount."""
-        namespace = self.job.metadata.namespace
+        namespace, account = self.job.metadata.namespace, self.image.service_account
+        option = "" if account == WORKER_ACCOUNT else f" --service-account {account}"
         return self.at(
             phase,
             "NamespaceNotPrepared",
-            f"namespace {namespace} has no ServiceAccount {self.image.service_account!r}. Prepare it: tokjob "
-            f"namespace-manifest {namespace} | kubectl apply -f -",
+            f"namespace {namespace} has no ServiceAccount {account!r}. Prepare it: tokjob namespace-manifest "
+            f"{namespace}{option} | kubectl apply -f -",
         )
 
     def has_children(self, *, but_plan: bool = False) -> bool:

@@ -13,7 +13,7 @@ import kopf
 from kubernetes.aio import client, config
 from prometheus_client import start_http_server
 
-from tokenization_operator.handlers import Operator
+from tokenization_operator.handlers import NO_CLUSTER, Operator
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.preflight import find_missing
 from tokenization_operator.settings import VARIABLES, Settings, SettingsInvalid
@@ -56,7 +56,11 @@ async def _serve(operator: Operator, registry: kopf.OperatorRegistry, settings: 
 
 
 async def _check() -> int:
-    await config.load_config()
+    try:
+        await config.load_config()
+    except config.ConfigException as error:
+        print(f"tokenization-operator: {NO_CLUSTER}: {error}", file=sys.stderr)
+        return 1
     async with client.ApiClient() as api:
         missing = await find_missing(api)
     print("\n".join(missing) or "all that is needed is there")
@@ -69,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tokenization-operator",
         description="Reconcile TokenizationJobs: plan them, give them Ray clusters, report progress. One replica.",
-        epilog=f"environment:\n{variables}",
+        epilog=f"environment:\n{variables}\n\nexit codes: 0 told to stop, 1 it cannot go on, 2 settings make no sense",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--metrics-port", type=int, default=8081, help="for Prometheus; 0: none (8081)")

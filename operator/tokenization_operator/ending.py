@@ -46,6 +46,7 @@ def succeed(case: Case, committed: Committed) -> Decision:
         run=case.run.model_copy(update={"data_key": committed.data_key}),
         progress=progress,
         failures=None,
+        workers=None,
         output=OutputStatus(uri=uri, index_uri=committed.index_uri, index_digest=committed.index_digest),
         again_s=case.settings.commit_grace_s,
     )

@@ -34,6 +34,7 @@ WORKERS = 16
 COMPARE_S = 300.0
 """How often what is known is compared with what there is: a watch that begins anew tells of no deletion."""
 
+NO_CLUSTER = "no cluster is known: run in a Pod, or set KUBECONFIG"
 _START_S = 2.0
 
 
@@ -80,7 +81,10 @@ class Operator:
         settings.posting.enabled = False  # its events are about handlers, not about jobs
         select(settings)
         settings.scanning.disabled = True  # it would need to see all kinds of the cluster; `_resync` looks for KubeRay
-        await config.load_config()
+        try:
+            await config.load_config()
+        except config.ConfigException as error:
+            raise self._failed(f"{NO_CLUSTER}: {error}") from error
         self._api = client.ApiClient()
         cluster = Cluster(self._api)
         try:

@@ -17,6 +17,11 @@ from tokenization_worker.api.checkpoint import FailureReport
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIGURATION = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 
+TROUBLES = frozenset(
+    {"ClusterRejected", "ImagePullFailed", "NamespaceNotPrepared", "PodInvalid", "Unschedulable", "WorkerMemory"}
+)
+"""All reasons of what follows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trouble:

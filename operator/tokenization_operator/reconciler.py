@@ -19,6 +19,7 @@ from tokenization_operator.decide import SOON_S, decide, not_made
 from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.observation import KubeRay, Object, Observation, is_leaving, is_owned
+from tokenization_operator.pod_trouble import TROUBLES
 from tokenization_operator.ray_state import cluster_name
 from tokenization_operator.settings import Settings
 from tokenization_operator.unreadable import REASON, tell_unreadable
@@ -245,7 +246,7 @@ class Reconciler:
                 },
             )
             self._metrics.moved(after.phase, after.reason)
-            is_bad = after.phase in (Phase.FAILED, Phase.RETRYING) or after.reason in NOT_MADE
+            is_bad = after.phase in (Phase.FAILED, Phase.RETRYING) or after.reason in (*NOT_MADE, *TROUBLES)
             words = after.message or ""
             if after.reason not in _STEPS:
                 await self._cluster.post_event(found, "Warning" if is_bad else "Normal", after.reason or "", words)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tokenization_worker.api.job import WORKER_ACCOUNT
+
 VARIABLES = {
     "TOKENIZATION_WORKER_IMAGE": "the image of plan Pods, heads and workers, where a job names none (required)",
     "TOKENIZATION_RAY_VERSION": "the version of Ray in that image (required)",
@@ -25,6 +27,9 @@ VARIABLES = {
 }
 
 
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+
+
 class SettingsInvalid(Exception):
     """A setting that the operator cannot work with; the message names it."""
 
@@ -38,7 +43,7 @@ class Settings:
     namespaces: tuple[str, ...] = ()
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
-    service_account: str = "tokenization-worker"
+    service_account: str = WORKER_ACCOUNT
     low_priority_class: str = ""
     price_per_chip_hour: float | None = None
     currency: str = "USD"
@@ -55,7 +60,7 @@ class Settings:
         deadline = _number(environment, "TOKENIZATION_PLAN_DEADLINE_SECONDS")
         found: dict[str, Any] = {
             "namespaces": _words(environment, "TOKENIZATION_NAMESPACES"),
-            "image_pull_policy": environment.get("TOKENIZATION_IMAGE_PULL_POLICY"),
+            "image_pull_policy": _one_of(environment, "TOKENIZATION_IMAGE_PULL_POLICY", _PULL_POLICIES),
             "image_pull_secrets": _words(environment, "TOKENIZATION_IMAGE_PULL_SECRETS"),
             "low_priority_class": environment.get("TOKENIZATION_PRIORITY_CLASS"),
             "service_account": environment.get("TOKENIZATION_SERVICE_ACCOUNT"),
@@ -77,6 +82,13 @@ def _required(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name, "")
     if not value:
         raise SettingsInvalid(f"{name} is not set")
+    return value
+
+
+def _one_of(environment: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:
+    value = environment.get(name) or None
+    if value is not None and value not in known:
+        raise SettingsInvalid(f"{name} is {value!r}, expected one of {', '.join(known)}")
     return value
 
 

@@ -29,6 +29,9 @@ def main() -> int:
         return 1
     if options.action == "up":
         bed = Testbed(options.folder, programs)
+        if bed.processes.are_there:
+            print(f"one runs already in {options.folder}: make cluster-down", file=sys.stderr)
+            return 1
         bed.up(sorted(CRDS.glob("*.yaml")))
         print(f"export KUBECONFIG={bed.kubeconfig} PATH={bed.commands}:$PATH")
     return 0

@@ -112,7 +112,8 @@ class CheckpointClient:
             return TemporaryError(
                 "NamespaceNotPrepared",
                 f"{where}: the API server does not let this Pod read or report: {words}",
-                next_step="give its ServiceAccount the role of workers: tokjob namespace-manifest prints the binding",
+                next_step="give its ServiceAccount the role of workers: tokjob namespace-manifest prints the binding "
+                "(--service-account where the job names another one)",
             )
         return self._away(words)
 

@@ -28,6 +28,8 @@ from tokenization_worker.api.workers import Head, Workers
 API_GROUP: Final = "tokenization.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = "tokenization.dev/v1alpha1"
+WORKER_ACCOUNT: Final = "tokenization-worker"
+"""The ServiceAccount of jobs' Pods, where neither the job nor the operator names another one."""
 DATA_FIELDS = ("source", "documents", "tokenizer", "output")
 OPERATOR_FIELDS = (
     "workers",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 import yaml
 
-from tokenization_worker.api.job import API_GROUP
+from tokenization_worker.api.job import API_GROUP, WORKER_ACCOUNT
 
-ACCOUNT = "tokenization-worker"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def main(arguments: list[str]) -> int:
@@ -19,20 +20,35 @@ def main(arguments: list[str]) -> int:
         description="Print what a namespace needs before TokenizationJobs can run in it: the ServiceAccount of their "
         "Pods, and its right to report. For kubectl apply -f -",
     )
-    parser.add_argument("namespace", help="it must exist")
-    parser.add_argument("--service-account", default=ACCOUNT, metavar="NAME", help=f"({ACCOUNT})")
+    parser.add_argument("namespace", type=_name, help="it must exist")
+    parser.add_argument(
+        "--service-account", type=_name, default=WORKER_ACCOUNT, metavar="NAME", help=f"({WORKER_ACCOUNT})"
+    )
     parser.add_argument(
         "--annotation",
         action="append",
         default=[],
+        type=_annotation,
         metavar="KEY=VALUE",
         help="of the ServiceAccount, such as iam.gke.io/gcp-service-account=NAME@PROJECT.iam.gserviceaccount.com",
     )
     options = parser.parse_args(arguments)
-    annotations = dict(text.partition("=")[::2] for text in options.annotation)
-    objects = namespace_objects(options.namespace, options.service_account, annotations)
+    objects = namespace_objects(options.namespace, options.service_account, dict(options.annotation))
     print(yaml.safe_dump_all(objects, sort_keys=False), end="")
     return 0
+
+
+def _name(text: str) -> str:
+    if _NAME.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name: expected lower case letters, digits and '-'")
+    return text
+
+
+def _annotation(text: str) -> tuple[str, str]:
+    key, is_there, value = text.partition("=")
+    if not key or not is_there:
+        raise argparse.ArgumentTypeError(f"{text!r} is no annotation: expected KEY=VALUE")
+    return key, value
 
 
 def namespace_objects(namespace: str, account: str, annotations: dict[str, str]) -> list[dict[str, Any]]:
