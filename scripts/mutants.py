@@ -430,8 +430,8 @@ MUTANTS = (
             (
                 "what no watch has told is gone",
                 "reconciler.py",
-                "    return status.plan is not None and (",
-                "    return False and (",
+                "        if seen.ray_job is None and seen.status.plan is not None:\n",
+                "        if False:\n",
                 _of("test_decide.py", "has_not_brought"),
             ),
             (
@@ -444,8 +444,8 @@ MUTANTS = (
             (
                 "a key that is named while it is looked at is forgotten",
                 "workqueue.py",
-                "            self._want(key, self._again.pop(key))\n",
-                "            self._again.pop(key)\n",
+                "                self._want(key, self._again.pop(key))\n",
+                "                self._again.pop(key)\n",
                 _of("test_workqueue.py", "one_worker_at_a_time"),
             ),
             (

@@ -134,6 +134,7 @@ class Forked:
     ) -> None:
         self.args = arguments
         self.returncode: int | None = None
+        self._telling = threading.Lock()
         script = _script(arguments)
         assert script is not None
         environment = dict(os.environ if env is None else env)
@@ -142,6 +143,9 @@ class Forked:
         with theirs:
             _server(start.script).send(start, [theirs.fileno(), stdin, stdout, stderr, *pass_fds])
         self.pid = int(self._end.recv(64))
+
+    def __del__(self) -> None:
+        self._end.close()  # not before: another thread may look at it
 
     def poll(self) -> int | None:
         with suppress(subprocess.TimeoutExpired):
@@ -154,8 +158,9 @@ class Forked:
             ready, _, _ = select.select([self._end], [], [], timeout)
             if not ready:
                 raise subprocess.TimeoutExpired([str(word) for word in self.args], timeout or 0.0)
-            self.returncode = int(self._end.recv(64))
-            self._end.close()
+            with self._telling:
+                if self.returncode is None:
+                    self.returncode = int(self._end.recv(64))
         return self.returncode
 
     def send_signal(self, number: int) -> None:

@@ -16,6 +16,7 @@ from tokenization_operator.observation import KubeRay, Object
 from tokenization_operator.outcome import failure_of_ray_job
 from tokenization_operator.pod_trouble import Trouble, find_trouble
 from tokenization_operator.ray_state import RayState, Stage, cluster_name, count_ready_workers, find_head, read_ray_job
+from tokenization_worker.api.checkpoint import MOST_REPORT_INTERVAL_S, REPORT_SHARE
 from tokenization_worker.api.keys import attempt_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.times import read_time, seconds_since, time_text
@@ -221,8 +222,10 @@ def _lateness(
     spec, now = case.job.spec, case.seen.now
     lasted = seconds_since(attempt.running_time, now) or 0.0
     last = progress.last_range_time if progress else None
-    still = min(lasted, seconds_since(last, now) or lasted)
-    if still <= spec.stall_timeout_seconds:
+    since_last = seconds_since(last, now)
+    still = lasted if since_last is None else min(lasted, since_last)
+    late = min(MOST_REPORT_INTERVAL_S, lasted * REPORT_SHARE)  # of what is done it is told that much later
+    if still <= spec.stall_timeout_seconds + late:
         return None
     known = f"the last one was done at {last}" if last else f"none since the driver began at {attempt.running_time}"
     words = f"no new range for {spec.stall_timeout_seconds} s; {known}"

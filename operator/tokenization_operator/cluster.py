@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -138,19 +139,16 @@ class Cluster:
 
         `known`: the one that was seen. It may be older than what is there, never newer.
         """
-        if known is not None:
-            try:
-                return await self._repoint(wanted, known)
-            except Conflict:
-                pass
-        return await self._repoint(wanted, await self.create(Create(Kind.CHECKPOINT, wanted.body), uid))
+        if known is not None and not is_leaving(known) and (changes := _changes(wanted, known)):
+            with suppress(Conflict):
+                return await self._repoint(known, changes)
+        found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
+        changes = _changes(wanted, found)
+        return await self._repoint(found, changes) if changes else found
 
-    async def _repoint(self, wanted: Point, found: Object) -> Object:
-        """Set fields of exactly the checkpoint that was seen; raises `Conflict`."""
-        spec, metadata = found["spec"], found["metadata"]
-        changes = merge_patch({name: spec.get(name) for name in wanted.fields if name in spec}, wanted.fields)
-        if not changes:
-            return found
+    async def _repoint(self, found: Object, changes: dict[str, Any]) -> Object:
+        """Patch the spec of exactly the checkpoint that was seen; raises `Conflict`."""
+        metadata = found["metadata"]
         asked = self._custom.patch_namespaced_custom_object(
             *self._of(Kind.CHECKPOINT, metadata["namespace"]),
             metadata["name"],
@@ -317,6 +315,11 @@ class Cluster:
     def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:
         group, version, plural = PLACES[kind]
         return group, version, namespace, plural
+
+
+def _changes(wanted: Point, found: Object) -> dict[str, Any]:
+    spec = found["spec"]
+    return merge_patch({name: spec[name] for name in wanted.fields if name in spec}, wanted.fields)
 
 
 async def _if_there(asked: Awaitable[T]) -> T | None:

@@ -31,7 +31,7 @@ from tokenization_worker.api.status import JobStatus, Phase
 _UNACCEPTED = ("KubeRayUnavailable", "KubeRayTooOld")
 _COMING = (Phase.PENDING, Phase.PLANNING, Phase.STARTING)
 SOON_S = 20.0
-"""While something is awaited of which no watch tells: events about Pods, ServiceAccounts, a commit after its driver."""
+"""While something is awaited of which no watch tells: events about Pods, a ServiceAccount, the end of a grace."""
 
 
 def decide(seen: Observation, settings: Settings) -> Decision:

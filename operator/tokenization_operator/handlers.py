@@ -134,6 +134,7 @@ class Operator:
         next_comparison_at = time.monotonic()
         while True:
             await asyncio.sleep(self.settings.resync_s)
+            keys = self.cache.jobs()  # also of what turns out to be gone
             try:
                 if time.monotonic() >= next_comparison_at:
                     await drop_what_is_gone(self.cache, self._cluster, self._kinds, self.settings.namespaces)
@@ -144,7 +145,6 @@ class Operator:
                     return
             except (Forbidden, ApiException, aiohttp.ClientError, TimeoutError) as error:
                 log.warning("asked again in %.0f s: %s", self.settings.resync_s, words_of(error))
-            keys = self.cache.jobs()
             for key in keys:
                 self.queue.add(key)
             if not keys:

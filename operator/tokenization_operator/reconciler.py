@@ -25,7 +25,7 @@ from tokenization_operator.settings import Settings
 from tokenization_operator.unreadable import REASON, tell_unreadable
 from tokenization_worker.api.checkpoint import CheckpointStatus
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.api.status import AttemptStatus, JobStatus, Phase
+from tokenization_worker.api.status import JobStatus, Phase
 from tokenization_worker.api.times import read_time
 from tokenization_worker.errors import SpecError
 
@@ -171,7 +171,7 @@ class Reconciler:
             return seen
         if seen.status.phase is Phase.SUSPENDED and seen.job.spec.suspend:
             return seen
-        if seen.ray_job is None and _may_have_ray_job(seen.status):
+        if seen.ray_job is None and seen.status.plan is not None:
             seen = await self._find_ray_jobs(seen)
         attempt = seen.status.attempt
         if attempt is not None and attempt.head_pod is not None and not attempt.is_over:
@@ -270,15 +270,6 @@ class Reconciler:
                 there = await self._cluster.delete(action, seen.namespace)
                 if not there:  # the watch that would say so may have begun after that
                     self._cache.forget(action.kind, seen.namespace, action.name, action.uid)
-
-
-def _may_have_ray_job(status: JobStatus) -> bool:
-    """Whether one may be there that no watch has told of. To make that of an attempt again takes the one there is."""
-    return status.plan is not None and (status.attempt is None or _is_made(status.attempt))
-
-
-def _is_made(attempt: AttemptStatus) -> bool:
-    return bool(attempt.is_over) or attempt.ray_job_name is not None
 
 
 def _manager(metadata: dict[str, Any]) -> str:

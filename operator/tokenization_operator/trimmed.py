@@ -5,8 +5,8 @@ from __future__ import annotations
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import Object
 
-_OF_CONTAINERS = ("name", "image", "resources")
-_OF_RAY_CLUSTERS = ("authOptions", "headGroupSpec")
+_OF_CONTAINERS = ("resources",)
+_OF_RAY_CLUSTERS = ("headGroupSpec",)
 _CLUSTER_STATUS = "rayClusterStatus"
 
 

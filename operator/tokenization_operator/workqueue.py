@@ -22,6 +22,7 @@ CALM_S = 1.0
 FIRST_DELAY_S = 0.5
 MOST_DELAY_S = 15.0
 _MOST_REMEMBERED = 10_000
+_MOST_STALE = 64
 
 
 class WorkQueue(Generic[K]):
@@ -63,6 +64,8 @@ class WorkQueue(Generic[K]):
         wanted[key] = at
         if wanted is self._due:
             heappush(self._heap, (at, next(self._numbers), key))
+            if len(self._heap) > 2 * len(self._due) + _MOST_STALE:  # of wishes for next week, and for now
+                self._heap = sorted((due, next(self._numbers), each) for each, due in self._due.items())
             self._changed.set()
 
     def notice(self, key: K) -> None:
@@ -90,10 +93,10 @@ class WorkQueue(Generic[K]):
             self._failures.pop(key, None)
         finally:
             self._busy.discard(key)
+            if key in self._again:
+                self._want(key, self._again.pop(key))
         self._last_look_at = time.monotonic()
         self._remember(key)
-        if key in self._again:
-            self._want(key, self._again.pop(key))
         if again_s is not None:
             self.add(key, again_s)
 

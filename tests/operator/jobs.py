@@ -16,7 +16,7 @@ from tokenization_worker.api.job import API_VERSION
 POLL_S = 0.25
 """Of the API server, which all processes of tests ask; it is what most of their time goes into."""
 
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
 _MERGE = "application/merge-patch+json"
 
 

@@ -11,7 +11,7 @@ import pytest
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.actions import Create, Point
-from tokenization_operator.cluster import Cluster, Rejected
+from tokenization_operator.cluster import Cluster, Conflict, Rejected
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay
 
@@ -85,9 +85,10 @@ CHECKPOINT = {
 class OneCheckpoint:
     """Stands for the calls of custom objects: a checkpoint that is there, and what was asked of it."""
 
-    def __init__(self, version: str) -> None:
-        self.there = with_version(version)
+    def __init__(self, version: str, there: dict[str, Any] | None = None) -> None:
+        self.there = there or with_version(version)
         self.asked: list[str] = []
+        self.is_gone = False
 
     async def create_namespaced_custom_object(self, *_: Any, **__: Any) -> None:
         self.asked.append("create")
@@ -100,6 +101,8 @@ class OneCheckpoint:
     async def patch_namespaced_custom_object(self, *words: Any, **_: Any) -> dict[str, Any]:
         self.asked.append("patch")
         body = words[5]
+        if self.is_gone:
+            raise ApiException(status=404)
         assert body["metadata"]["uid"] == "c"
         if body["metadata"]["resourceVersion"] != self.there["metadata"]["resourceVersion"]:
             raise ApiException(status=409)
@@ -114,21 +117,40 @@ def with_version(version: str, **spec: Any) -> dict[str, Any]:
 POINT = Point({"metadata": {"name": "demo-r1", "namespace": "team"}}, {"attempt": {"number": 2}})
 
 
+DONE = with_version("7", attempt={"number": 2})
+LEAVING = {**with_version("7"), "metadata": {**with_version("7")["metadata"], "deletionTimestamp": "now"}}
+
+
 @pytest.mark.parametrize(
-    ("known", "asked"),
+    ("there", "known", "asked"),
     [
-        (with_version("7"), ["patch"]),
-        (with_version("6", attempt={"number": 2}), []),
-        (with_version("6"), ["patch", "create", "get", "patch"]),
-        (None, ["create", "get", "patch"]),
+        (with_version("7"), with_version("7"), ["patch"]),
+        (DONE, DONE, ["create", "get"]),
+        (with_version("7"), with_version("6"), ["patch", "create", "get", "patch"]),
+        (with_version("7"), None, ["create", "get", "patch"]),
     ],
     ids=["as it is", "done already", "older than what is there", "not seen"],
 )
-def test_a_checkpoint_that_is_known_is_pointed_with_one_request(known: Any, asked: list[str]) -> None:
-    answers = OneCheckpoint("7")
+def test_a_checkpoint_that_is_known_is_pointed_with_one_request(there: Any, known: Any, asked: list[str]) -> None:
+    answers = OneCheckpoint("7", there)
     pointed = asyncio.run(cluster_of(answers).point(POINT, "uid", known))
     assert pointed["spec"]["attempt"] == {"number": 2}
     assert answers.asked == asked
+
+
+def test_a_checkpoint_that_is_leaving_is_waited_for() -> None:
+    answers = OneCheckpoint("7", LEAVING)
+    with pytest.raises(Conflict):
+        asyncio.run(cluster_of(answers).point(POINT, "uid", LEAVING))
+    assert "patch" not in answers.asked
+
+
+def test_a_checkpoint_that_is_known_and_gone_is_made_again() -> None:
+    answers = OneCheckpoint("7")
+    answers.is_gone = True
+    with pytest.raises(Conflict):
+        asyncio.run(cluster_of(answers).point(POINT, "uid", with_version("7")))
+    assert answers.asked == ["patch", "create", "get", "patch"]
 
 
 class Accounts:

@@ -139,6 +139,7 @@ def test_kopf_copies_nothing_of_what_it_hears() -> None:
     settings = kopf.OperatorSettings()
     select(settings)
     body = kopf.Body(Uncopied(job("demo")))
-    essence = settings.persistence.diffbase_storage.build(body=body)
-    assert settings.persistence.progress_storage.clear(essence=essence) == {}
+    assert settings.persistence.diffbase_storage.build(body=body) == {}
+    essence = kopf.BodyEssence(spec=Uncopied())
+    assert settings.persistence.progress_storage.clear(essence=essence) is essence
     assert settings.persistence.diffbase_storage.fetch(body=body) is None

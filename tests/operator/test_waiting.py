@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from fake_api import NAMESPACE, deliver
-from story import Story, failure
+from fake_api import NAMESPACE, Killed, deliver
+from story import Story, failure, manifest
 
+from tokenization_operator.cache import Cache
 from tokenization_operator.decide import SOON_S
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay, is_leaving
@@ -37,7 +38,14 @@ def test_time_in_a_queue_does_not_count_for_the_start() -> None:
 
 
 def test_there_is_quota_from_when_the_cluster_may_be_made() -> None:
-    story = planned()
+    story = Story()
+    story.dies_before(Kind.RAY_JOB)
+    with pytest.raises(Killed):
+        story.plan()
+    assert story.where == ("Starting", "ClusterRequested")
+    assert story.conditions["QuotaReserved"] == "False"
+    story.restart()
+    story.settle()
     story.ray(jobDeploymentStatus="Suspended")
     assert story.conditions["QuotaReserved"] == "False"
     story.ray(jobDeploymentStatus="Initializing")
@@ -97,7 +105,7 @@ def test_machines_that_took_long_leave_the_driver_all_its_time() -> None:
     story.ray(jobDeploymentStatus="Running", jobStatus="RUNNING")
     story.pass_time(1790)
     assert story.where[0] == "Starting"
-    story.pass_time(11)
+    story.pass_time(11 + 60)
     assert story.where == ("Retrying", "Stalled")
     assert "none since the driver began at" in story.status["message"]
 
@@ -232,3 +240,49 @@ def test_an_attempt_begins_when_the_ray_job_of_the_last_one_is_gone() -> None:
         assert story.names(Kind.RAY_JOB) == ["demo-r1-a1"]
     story.settle()
     assert story.names(Kind.RAY_JOB) == ["demo-r1-a2"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "phase"),
+    [({"suspend": True}, "Suspending"), ({"rerunToken": "2", "output": {"uri": "gs://tokens/2"}}, "Starting")],
+    ids=["suspended", "run again"],
+)
+def test_a_ray_job_of_which_nothing_is_known_yet_goes_before_all_else(edit: dict[str, object], phase: str) -> None:
+    story = planned()
+    story.api.edit(Kind.JOB, "demo", {"status": {"attempt": {"rayJobName": None}}})
+    cache = Cache()
+    for kind in (Kind.JOB, Kind.CHECKPOINT, Kind.PLAN_JOB):
+        for item in story.api.of(kind):
+            cache.put(kind, item)
+    cache.put(Kind.JOB, story.api.edit(Kind.JOB, "demo", {"spec": edit}))
+    story.another_operator(cache).look()
+    assert story.where[0] == phase
+    assert all(map(is_leaving, story.api.of(Kind.RAY_JOB)))
+    assert story.made(Kind.PLAN_JOB) == ["demo-r1-p1"]
+
+
+def test_a_namesake_with_another_spec_is_another_job() -> None:
+    story = Story({"tokenizer": {"name": "gpt2"}})
+    story.api.remove(Kind.JOB, "demo")
+    deliver(story.api, story.cache)
+    story.api.create(Kind.JOB, manifest({"suspend": True}) | {"metadata": {"name": "demo"}})
+    story.settle()
+    story.plan()
+    assert story.where == ("Suspended", "Suspended")
+    story.api.edit(Kind.JOB, "demo", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}})
+    story.edit(suspend=False)
+    [ray_job] = story.api.of(Kind.RAY_JOB)
+    assert ray_job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+
+
+@pytest.mark.parametrize("minutes", [2, 60])
+def test_a_run_is_stalled_when_its_reports_can_have_told_it(minutes: int) -> None:
+    story = planned(stallTimeoutSeconds=600)
+    story.run(1)
+    story.now += timedelta(minutes=minutes)
+    story.progress(2)
+    assert story.where == ("Running", "Running"), "a range of this very second"
+    story.pass_time(600 + 6)
+    assert story.where == ("Running", "Running"), "the next report may have one"
+    story.pass_time(60)
+    assert story.where == ("Retrying", "Stalled")

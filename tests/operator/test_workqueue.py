@@ -135,3 +135,40 @@ def test_news_wait_until_some_time_after_the_last_look(monkeypatch: pytest.Monke
         running.cancel()
 
     play(story)
+
+
+def test_no_more_keys_are_looked_at_at_once_than_there_are_workers() -> None:
+    async def story() -> None:
+        looks = Looks()
+        looks.gate.clear()
+        queue = WorkQueue(looks.look, looks.tell)
+        for key in "abcd":
+            queue.add(key)
+        running = asyncio.create_task(queue.run(2))
+        await looks.until(lambda: len(looks.began) == 2)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert looks.began == ["a", "b"]
+        looks.gate.set()
+        await looks.until(lambda: len(looks.ended) == 4)
+        running.cancel()
+
+    play(story)
+
+
+def test_wishes_for_another_day_do_not_pile_up() -> None:
+    async def story() -> None:
+        looks = Looks()
+        queue = WorkQueue(looks.look, looks.tell)
+        for round_s in range(1000):
+            for key in "abc":
+                queue.add(key, 10**6 - round_s)
+        assert len(queue) == 3
+        assert len(queue._heap) < 100
+        queue.add("b")
+        running = asyncio.create_task(queue.run(1))
+        await looks.until(lambda: looks.ended == ["b"])
+        assert len(queue) == 2
+        running.cancel()
+
+    play(story)

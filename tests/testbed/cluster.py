@@ -222,6 +222,8 @@ class Testbed:
             environment={
                 "KUBECONFIG": str(self.kubeconfig),
                 "HTTP_PROXY": f"http://127.0.0.1:{dashboard_port}",  # the way to all dashboards
+                "NO_PROXY": "",
+                "no_proxy": "",
                 **_FEWER_COLLECTIONS,
             },
         )

@@ -165,3 +165,31 @@ def test_what_is_no_error_of_ours_is_a_bug() -> None:
 @pytest.mark.parametrize(("lasted_s", "pause_s"), [(0, 15), (300, 15), (600, 30), (1200, 60), (10**5, 60)])
 def test_a_long_run_reports_less_often_and_each_minute_at_least(lasted_s: float, pause_s: float) -> None:
     assert reporter.interval_s(lasted_s) == pause_s
+
+
+def test_a_run_on_which_nothing_happens_is_heard_of_each_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    class Passing:
+        """An event that nobody sets, and for which the time passes at once; twenty waits long."""
+
+        def wait(self, timeout: float) -> None:
+            waits.append(timeout)
+
+        def is_set(self) -> bool:
+            return len(waits) >= 20
+
+        def clear(self) -> None:
+            """Nothing was set."""
+
+    class Nobody:
+        def report_progress(self, progress: CheckpointProgress, *, is_last: bool = False) -> None:
+            """Hear of it."""
+
+    monkeypatch.setattr(reporter, "interval_s", lambda lasted_s: 45.0)
+    told = Reporter(Nobody(), 1, lambda words: None)
+    told._changed = told._ended = Passing()  # type: ignore[assignment]
+    told._run()
+    assert waits[0] == 60
+    pauses, patience = waits[1::2], waits[2::2]
+    assert {pause + more for pause, more in zip(pauses, patience, strict=False)} == {60.0}

@@ -13,16 +13,19 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol, Self
 
-from tokenization_worker.api.checkpoint import CheckpointProgress, FailureReport
+from tokenization_worker.api.checkpoint import (
+    MOST_REPORT_INTERVAL_S,
+    REPORT_SHARE,
+    CheckpointProgress,
+    FailureReport,
+)
 from tokenization_worker.api.times import time_text
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Event
 from tokenization_worker.progress_report import ProgressReport
 
 INTERVAL_S = 15.0
-HEARTBEAT_S = 60.0
-_SHARE = 1 / 20
-"""Of the time that has passed: after twenty minutes a report each minute tells no less than the first ones did."""
+HEARTBEAT_S = MOST_REPORT_INTERVAL_S
 
 
 class Recipient(Protocol):
@@ -59,13 +62,15 @@ class Reporter:
 
     def _run(self) -> None:
         began = time.monotonic()
+        pause_s = 0.0
         while not self._ended.is_set():
-            self._changed.wait(HEARTBEAT_S)
+            self._changed.wait(max(0.0, HEARTBEAT_S - pause_s))
             self._changed.clear()
             if self._ended.is_set():
                 return
             self.tell()
-            self._ended.wait(interval_s(time.monotonic() - began))
+            pause_s = interval_s(time.monotonic() - began)
+            self._ended.wait(pause_s)
 
     def tell(self) -> None:
         """Report how far the run is now, if that can be said yet."""
@@ -107,7 +112,7 @@ class Reporter:
 
 def interval_s(lasted_s: float) -> float:
     """Between two reports of a run that has lasted so long."""
-    return min(HEARTBEAT_S, max(INTERVAL_S, lasted_s * _SHARE))
+    return min(HEARTBEAT_S, max(INTERVAL_S, lasted_s * REPORT_SHARE))
 
 
 def failure_report(error: BaseException, attempt: int) -> FailureReport:

@@ -7,7 +7,7 @@ patches cannot collide. The operator copies them into the job's status and never
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -27,6 +27,11 @@ from tokenization_worker.api.status import (
     Word,
 )
 from tokenization_worker.api.tokenizer import Tokenizer
+
+REPORT_SHARE: Final = 1 / 20
+"""Between two reports of a driver, of the time for which it has worked."""
+
+MOST_REPORT_INTERVAL_S: Final = 60.0
 
 
 class RunSpec(SpecBlock):

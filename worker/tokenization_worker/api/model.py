@@ -58,7 +58,9 @@ class Rule:
 
 
 class Block(BaseModel):
-    """A block of a manifest: camelCase outside, snake_case inside, unknown fields refused."""
+    """A block of an object: camelCase outside, snake_case inside, unknown fields refused. Of its `rules`, Python checks
+    those of a `SpecBlock` alone.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
