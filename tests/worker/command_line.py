@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from corpus import json_lines, zstd
-from forked_commands import Forked, run_forked
 from inline import inline
 from runs import TOKJOB, EventPipe, files_below, has_ranges
 
+from forked_commands import Forked, run_forked
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Finished

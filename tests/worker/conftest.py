@@ -14,8 +14,8 @@ from command_line import sample_texts
 from corpus import Corpus, json_lines, mixed_corpus, one_large_file, tiny_files
 from gcs_fake import FakeGcs, serve_fake_gcs
 from local_servers import ask_without_proxies
-from ranks_once import parse_ranks_once
 
+from ranks_once import parse_ranks_once
 from tokenization_worker.executors import local
 
 parse_ranks_once()

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from forked_commands import TOKJOB, Forked, can_fork, run_forked
-
 from tokenization_worker.api.job import TokenizationJob
 
 JAXFORMER: dict[str, Any] = {

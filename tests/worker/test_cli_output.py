@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from command_line import MANIFEST, TIMEOUT_S, Bench, Result, byte_shards, shards_of
-from forked_commands import Forked
 from runs import TOKJOB
+
+from forked_commands import Forked
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from forked_commands import run_forked
 from oracle import delimited, encoding, write_jaxformer, write_nanogpt
 from runs import TOKJOB, difference, read_index, shard_files
 from tokenizer_models import train_byte_level, write_json
 
+from forked_commands import run_forked
 from tokenization_worker import open_dataset
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from forked_commands import Forked, can_fork, run_forked
 from runs import TOKJOB, Running
+
+from forked_commands import Forked, can_fork, run_forked
 
 LOOK = """
 import json, multiprocessing, os, signal, sys, threading
