@@ -53,7 +53,7 @@ compile: install  # thousands of processes of the tests import the package; the 
 	@$(BIN)/python -m compileall -q worker operator
 
 lint: install  ## ruff, mypy --strict, import-linter
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py
