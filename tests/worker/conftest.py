@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from multiprocessing import get_context
@@ -20,6 +21,10 @@ from tokenization_worker.executors import local
 
 parse_ranks_once()
 ask_without_proxies()
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # tests that run in the background would start what ignores it, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW = (
     "test_ray",

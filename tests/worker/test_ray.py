@@ -184,14 +184,17 @@ def test_a_run_that_has_lost_all_its_nodes_goes_on_with_a_new_one(
     assert any(str(receipt["node"]).endswith(new) for receipt in receipts(output) + receipts(output, "shards"))
 
 
-def hasty(mixed: Corpus, output: Path, log: Path, nodes: Nodes) -> Held:
-    _, _, *words = arguments(mixed, output, log, "--ray-address", nodes.address)
-    return Held([sys.executable, str(Path(__file__).with_name("hasty_run.py")), *words], log)
+def hasty(mixed: Corpus, folder: Path, nodes: Nodes) -> Held:
+    """A run that has workers of its own by now: those of the run before may still be there."""
+    before = set(nodes.workers(1))
+    _, _, *words = arguments(mixed, folder / "out", folder / "run", "--ray-address", nodes.address)
+    running = Held([sys.executable, str(Path(__file__).with_name("hasty_run.py")), *words], folder / "run")
+    until(lambda: set(nodes.workers(1)) - before, running)
+    return running
 
 
 def test_a_run_whose_cluster_has_a_head_that_hangs_says_so(one_node: Nodes, mixed: Corpus, tmp_path: Path) -> None:
-    running = hasty(mixed, tmp_path / "out", tmp_path / "run", one_node)
-    until(partial(one_node.workers, 1), running)
+    running = hasty(mixed, tmp_path, one_node)
     with one_node.hung_head():
         one_node.kill_raylet(1)  # or its workers would do all that is left
         require_no_cluster(running)
@@ -199,8 +202,7 @@ def test_a_run_whose_cluster_has_a_head_that_hangs_says_so(one_node: Nodes, mixe
 
 def test_a_run_whose_cluster_has_lost_its_head_says_so(one_node: Nodes, mixed: Corpus, tmp_path: Path) -> None:
     """Ray by itself would end the driver after 60 s, with its own words and exit code 1."""
-    running = hasty(mixed, tmp_path / "out", tmp_path / "run", one_node)
-    until(partial(one_node.workers, 1), running)
+    running = hasty(mixed, tmp_path, one_node)
     one_node.kill_head()
     one_node.kill_raylet(1)
     require_no_cluster(running)
