@@ -38,6 +38,7 @@ test-all: install compile  ## all tests, with every case of every table
 	$(PYTEST)
 
 test-testbed: install compile  ## what needs a real control plane: Go builds it once, 10 minutes
+	@PYTHONPATH=tests $(BIN)/python -m testbed build
 	REQUIRE_TESTBED=1 $(PYTEST) --dist load --maxschedchunk 1 -m testbed tests/operator
 
 cluster: install  ## start a control plane with KubeRay and nodes without machines, for a person

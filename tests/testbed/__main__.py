@@ -1,4 +1,4 @@
-"""Start a cluster for a person, or stop it: `python -m testbed up|down`."""
+"""Start a cluster for a person, or stop it, or build all that tests need: `python -m testbed up|down|build`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from testbed.cluster import Testbed, stop_testbed
-from testbed.programs import Unavailable, find_programs
+from testbed.programs import Unavailable, find_helm, find_judges, find_programs
 from testbed.shared import CRDS
 
 FOLDER = Path(tempfile.gettempdir()) / "tokenization-testbed"
@@ -24,6 +24,9 @@ def main() -> int:
         return 0
     try:
         programs = find_programs()
+        if options.action == "build":
+            find_helm()
+            find_judges()
     except Unavailable as error:
         print(f"the test bed cannot be had: {error}", file=sys.stderr)
         return 1
