@@ -91,7 +91,8 @@ class _Handler(Handler):
         if "content-length" not in headers:
             self.send_header("content-length", str(size))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":  # bytes after its headers would be taken for the next answer, if they come late
+            self.wfile.write(body)
 
 
 @contextmanager
