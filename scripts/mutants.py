@@ -376,6 +376,13 @@ MUTANTS = (
         _of("test_ray_workers.py", "hangs_from_the_start"),
     ),
     Mutant(
+        "processes: a fork may answer its parent's signals",
+        "processes.py",
+        "before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)",
+        "before = signal.pthread_sigmask(signal.SIG_BLOCK, ())",
+        ("test_processes.py",),
+    ),
+    Mutant(
         "local: file not flushed before its name",
         "storage/local.py",
         "                os.fsync(self._fd)\n",

@@ -1,13 +1,19 @@
-"""How many worker processes a machine, or a container on it, gets by default."""
+"""How many worker processes a machine, or a container on it, gets by default; signals while they start."""
 
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tokenization_worker.processes import WORKER_BYTES, default_processes
+from tokenization_worker import processes
+from tokenization_worker.executors import local
+from tokenization_worker.processes import WORKER_BYTES, compute_in_copy, default_processes
+from tokenization_worker.verification import workers
 
 
 @pytest.fixture
@@ -38,3 +44,64 @@ def test_as_many_processes_as_machine_and_container_have_room_for(
     for name, text in limits.items():
         (tmp_path / name).write_text(text)
     assert default_processes(tmp_path) == expected
+
+
+@pytest.fixture
+def answered(tmp_path: Path) -> Iterator[Callable[[], list[int]]]:
+    """The processes that answered SIGINT by the handler of this one; a fork has a copy of it."""
+    log = tmp_path / "answered"
+    log.touch()
+
+    def answer(*_: object) -> None:
+        with log.open("a") as lines:
+            lines.write(f"{os.getpid()}\n")
+
+    before = signal.signal(signal.SIGINT, answer)
+    yield lambda: [int(line) for line in log.read_text().split()]
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted_before(begin: Callable[..., Any]) -> Callable[..., Any]:
+    """`begin` in a process that is sent SIGINT before its first line, with the process that started it."""
+
+    def interrupted(*arguments: object) -> Any:
+        for process in (os.getpid(), os.getppid()):
+            os.kill(process, signal.SIGINT)
+        return begin(*arguments)
+
+    return interrupted
+
+
+def test_ctrl_c_while_a_worker_starts_is_answered_by_its_driver_alone(
+    answered: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "begin_worker", interrupted_before(local.begin_worker))
+    monkeypatch.setattr(processes.threading, "active_count", lambda: 1)  # the test runner has threads of its own
+    local.LocalExecutor(2, fork=True).close()
+    assert answered() in ([os.getpid()], [os.getpid()] * 2)
+
+
+def test_ctrl_c_while_a_spawned_worker_starts_does_not_end_it() -> None:
+    executor = local.LocalExecutor(1, fork=False)
+    process = executor._all[0]._process
+    os.kill(process.pid, signal.SIGINT)
+    executor.close()
+    assert process.exitcode == 0
+
+
+def test_ctrl_c_while_a_copy_starts_is_answered_by_the_original_alone(
+    answered: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_send_result", interrupted_before(processes._send_result))
+    monkeypatch.setattr(processes.threading, "active_count", lambda: 1)
+    assert compute_in_copy(os.getpid) != os.getpid()
+    assert answered() == [os.getpid()]
+
+
+def test_ctrl_c_while_a_verifier_starts_is_answered_by_the_command_alone(
+    answered: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "begin_worker", interrupted_before(workers.begin_worker))
+    monkeypatch.setattr(processes.threading, "active_count", lambda: 1)
+    assert sorted(workers.run_all(max, 5, [4, 6], processes=2, may_fork=True)) == [(0, 5), (1, 6)]
+    assert set(answered()) == {os.getpid()}

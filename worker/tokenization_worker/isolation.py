@@ -23,14 +23,11 @@ from typing import Any, Self
 from tokenization_worker.context import RunContext
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.isolated_engine import OUT_OF_MEMORY, Role, Start
-from tokenization_worker.processes import WORKER_BYTES, exit_words, free_memory
+from tokenization_worker.processes import STOPS, WORKER_BYTES, exit_words, free_memory
 from tokenization_worker.tokenizers.base import Encoded, IdArray, KillsEngine, join_encoded
 
 _PLAIN_DOCUMENT_BYTES = 64 << 20
 """What `WORKER_BYTES` was measured with; larger documents may take more in proportion."""
-
-_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Come from people and systems, never from a document."""
 
 _COMMAND = (
     "import sys; fd, *sys.path = sys.argv[1:]; from tokenization_worker.isolated_engine import main; main(int(fd))"
@@ -117,7 +114,7 @@ class _Died(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.detail = "out of memory" if code == OUT_OF_MEMORY else exit_words(code)
-        self.is_stop = -code in _STOPS
+        self.is_stop = -code in STOPS
         self.is_evidence = code != -signal.SIGKILL
 
 

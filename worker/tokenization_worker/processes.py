@@ -13,8 +13,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_connections
 from multiprocessing.context import BaseContext
@@ -25,6 +27,9 @@ from tokenization_worker.api.workers import WORKER_BYTES as WORKER_BYTES  # othe
 from tokenization_worker.errors import TemporaryError, portable
 
 T = TypeVar("T")
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Come from people and systems, never from a document."""
 
 
 def default_processes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
@@ -87,6 +92,29 @@ def start_method(*, may_fork: bool) -> BaseContext:
     return multiprocessing.get_context("fork" if fork else "spawn")
 
 
+@contextmanager
+def starting_processes(context: BaseContext) -> Iterator[None]:
+    """For a block that starts processes of `context`: each holds back what stops it until it says how it takes that.
+
+    A fork has its parent's handlers before that, and a Ctrl-C on a terminal goes to both. This process may hold them
+    back, too, until the block ends; where it has threads, one of them may take a signal in its middle.
+    """
+    if context.get_start_method() == "spawn":
+        resource_tracker.ensure_running()  # it would start in the block, and let signals pass
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _take_stops(*, ignored: tuple[signal.Signals, ...]) -> None:
+    """In a new process: those `ignored` are its parent's to answer, the others end it."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+
+
 class CopyDied(Exception):
     """What was computed in a copy of this process killed it; the message says how it died."""
 
@@ -102,7 +130,7 @@ def compute_in_copy(compute: Callable[[], T]) -> T:
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = context.Process(target=_send_result, args=(compute, theirs))  # type: ignore[attr-defined]
     with ours:
-        with theirs:
+        with theirs, starting_processes(context):
             process.start()
         try:
             result = ours.recv()
@@ -119,8 +147,7 @@ def compute_in_copy(compute: Callable[[], T]) -> T:
 
 
 def _send_result(compute: Callable[[], object], pipe: Connection) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the original's to answer
-        signal.signal(number, signal.SIG_IGN)
+    _take_stops(ignored=STOPS)
     try:
         pipe.send(compute())
     except Exception as error:  # noqa: BLE001  the original's to raise
@@ -129,9 +156,7 @@ def _send_result(compute: Callable[[], object], pipe: Connection) -> None:
 
 def begin_worker() -> None:
     """In a new worker: leave Ctrl-C and a terminal that is gone to the parent, and do not outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _take_stops(ignored=(signal.SIGINT, signal.SIGHUP))
     parent = multiprocessing.parent_process()
     assert parent is not None
 

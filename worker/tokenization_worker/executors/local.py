@@ -19,7 +19,7 @@ from multiprocessing.reduction import ForkingPickler
 from tokenization_worker.errors import portable
 from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, run_task, take_idle
 from tokenization_worker.lanes import Worker
-from tokenization_worker.processes import begin_worker, exit_words, start_method
+from tokenization_worker.processes import begin_worker, exit_words, start_method, starting_processes
 
 
 class LocalExecutor:
@@ -42,7 +42,9 @@ class LocalExecutor:
             raise
 
     def _start(self) -> _Worker:
-        self._all.append(_Worker(start_method(may_fork=self._may_fork), self._node))
+        context = start_method(may_fork=self._may_fork)
+        with starting_processes(context):
+            self._all.append(_Worker(context, self._node))
         return self._all[-1]
 
     def complaint(self) -> str:

@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-from tokenization_worker.processes import begin_worker, end_pool, start_method, worker_died
+from tokenization_worker.processes import begin_worker, end_pool, start_method, starting_processes, worker_died
 from tokenization_worker.verification.facts import Facts
 
 T = TypeVar("T")
@@ -35,7 +35,8 @@ def run_all(
     try:
         while True:
             while len(running) < processes * _AHEAD and (item := next(todo, None)) is not None:
-                running[pool.submit(_run, check, item[1])] = item[0]
+                with starting_processes(context):
+                    running[pool.submit(_run, check, item[1])] = item[0]
             if not running:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)
