@@ -363,7 +363,7 @@ MUTANTS = (
     ),
     Mutant(
         "Ray: a node whose workers cannot start does not rest",
-        "executors/on_ray.py",
+        "executors/ray_workers.py",
         "time.monotonic() + _REST_S * self._failed[worker.node_id]",
         "0.0",
         _of("test_ray_workers.py", "rests or hangs_from"),

@@ -21,9 +21,7 @@ from tokenization_worker.executors import local
 
 parse_ranks_once()
 ask_without_proxies()
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # tests that run in the background would start what ignores it, too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background: what tests start would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SLOW = (

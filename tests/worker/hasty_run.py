@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from tokenization_worker.cli.main import main
-from tokenization_worker.executors import on_ray, ray_connection
+from tokenization_worker.executors import ray_connection, ray_workers
 
 if __name__ == "__main__":
-    on_ray.HEAD_GONE_S = 6.0
-    on_ray.LOOK_INTERVAL_S = 1.0
+    ray_workers.HEAD_GONE_S = 6.0
+    ray_workers.LOOK_INTERVAL_S = 1.0
     ray_connection.ANSWER_TIMEOUT_S = 2.0
     sys.exit(main(["run", *sys.argv[1:]]))

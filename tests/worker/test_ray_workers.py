@@ -19,8 +19,9 @@ from runs import Running, command, difference, make_job
 
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Event, Finished, Warned
-from tokenization_worker.executors import on_ray, ray_connection
-from tokenization_worker.executors.on_ray import RangeWorker, RayCluster, RayWorkers
+from tokenization_worker.executors import on_ray, ray_connection, ray_workers
+from tokenization_worker.executors.on_ray import RayCluster
+from tokenization_worker.executors.ray_workers import RangeWorker, RayWorkers
 from tokenization_worker.run import Options, run_job
 
 _SOON_S = 0.2
@@ -40,8 +41,9 @@ def nodes() -> Iterator[Nodes]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_INTERVAL_S", "PATIENCE_S"):
-        monkeypatch.setattr(on_ray, name, _SOON_S)
-    monkeypatch.setattr(on_ray, "MOVE_AFTER_S", 5 * _SOON_S)  # it doubles, up to what a busy machine needs for a start
+        monkeypatch.setattr(ray_workers, name, _SOON_S)
+    # it doubles, up to what a busy machine needs for a start
+    monkeypatch.setattr(ray_workers, "MOVE_AFTER_S", 5 * _SOON_S)
 
 
 def hold(node_id: str) -> Any:
@@ -105,8 +107,8 @@ def failed_start() -> Future[Any]:
 
 def test_starts_that_fail_end_no_run_that_has_had_workers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over days, on nodes that come and go; the next worker may be able to."""
-    monkeypatch.setattr(on_ray, "_MAX_FAILED_STARTS", 3)
-    monkeypatch.setattr(on_ray, "_REST_S", 0.0)
+    monkeypatch.setattr(ray_workers, "_MAX_FAILED_STARTS", 3)
+    monkeypatch.setattr(ray_workers, "_REST_S", 0.0)
     with RayCluster() as cluster:
         workers = cluster._connect()
         all_started(workers)
@@ -151,7 +153,7 @@ def test_a_cluster_that_has_no_room_now_is_planned_for_as_one_slot(
 
 def test_the_run_ends_before_ray_ends_it() -> None:
     """Ray ends a process that has had no head for 60 s, without a word to the run."""
-    assert on_ray.HEAD_GONE_S + on_ray.LOOK_INTERVAL_S + ray_connection.ANSWER_TIMEOUT_S < 60
+    assert ray_workers.HEAD_GONE_S + ray_workers.LOOK_INTERVAL_S + ray_connection.ANSWER_TIMEOUT_S < 60
 
 
 class _NotThere(RangeWorker):
@@ -161,8 +163,8 @@ class _NotThere(RangeWorker):
 def test_workers_that_cannot_start_end_the_run(
     nodes: Nodes, impatient: None, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_ray, "RangeWorker", _NotThere)
-    monkeypatch.setattr(on_ray, "_MAX_FAILED_STARTS", 5)
+    monkeypatch.setattr(ray_workers, "RangeWorker", _NotThere)
+    monkeypatch.setattr(ray_workers, "_MAX_FAILED_STARTS", 5)
     with RayCluster() as cluster, pytest.raises(TemporaryError) as caught:
         run_job(
             make_job(source, tmp_path / "out", tokenizer={"name": "bytes"}),
@@ -177,7 +179,7 @@ def test_workers_that_cannot_start_end_the_run(
 def test_a_node_that_is_lost_while_its_workers_start_ends_nothing(
     nodes: Nodes, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_ray, "_MAX_FAILED_STARTS", 1)
+    monkeypatch.setattr(ray_workers, "_MAX_FAILED_STARTS", 1)
     nodes.add()
     with RayCluster() as cluster:
         assert cluster.count_slots() == 3 * CPUS

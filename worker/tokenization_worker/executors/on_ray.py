@@ -1,59 +1,34 @@
 """A Ray cluster: the one that is there, or one of its own on this machine.
 
-A worker is an actor: a process that holds its engine from task to task, and the decoder of a compressed file for its
-next range. Whether a task runs again after its worker or node was lost is decided by `schedule`, as everywhere: Ray
-itself retries nothing. Token bytes go from workers to the store; through Ray go tasks and receipts.
+Whether a task runs again after its worker or node was lost is decided by `schedule`, as everywhere: Ray itself retries
+nothing. Token bytes go from workers to the store; through Ray go tasks and receipts.
 """
 
 from __future__ import annotations
 
-import socket
 import time
-from collections import Counter, deque
+from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import Empty
 from types import TracebackType
 from typing import Any, Self
 
 import ray
 from ray import exceptions
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tokenization_worker.context import RunContext
-from tokenization_worker.errors import TemporaryError, portable
-from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, run_task, take_idle
+from tokenization_worker.executors.base import Done, Task, WorkerLost, take_idle
 from tokenization_worker.executors.ray_connection import (
     connect,
     disconnect,
-    kill_actors,
     list_nodes,
-    no_answer,
     require_slots,
     slots_of,
 )
+from tokenization_worker.executors.ray_workers import RayWorker, RayWorkers
 from tokenization_worker.lanes import Worker
 from tokenization_worker.planning import Prepared
-from tokenization_worker.processes import WORKER_BYTES, default_processes
-from tokenization_worker.storage.open import open_store
-
-_MAX_FAILED_STARTS = 20
-"""Workers that could not start, on nodes that are there, before none ever will: if there has been none."""
-
-_REST_S = 30.0
-"""Where workers start elsewhere, a node on which one could not is left alone for so long, and longer each time."""
-
-LOOK_INTERVAL_S = 5.0
-"""How often the cluster is asked how large it is; nodes come and go within minutes."""
-
-HEAD_GONE_S = 45.0
-"""So long a head may be away: it may come back, but after 60 s Ray would end this process without a word to the run."""
-
-PATIENCE_S = 60.0
-"""Without a worker for so long, the run says what it waits for."""
-
-MOVE_AFTER_S = 30.0
-"""A worker that has not started by then is asked for on another node, if not every slot was asked for anyway."""
+from tokenization_worker.processes import default_processes
 
 
 class RayCluster:
@@ -108,194 +83,13 @@ class RayCluster:
         self._workers, self._is_ours = None, False
 
 
-class RangeWorker:
-    """Lives in a process of the cluster and runs a task at a time; its process keeps the engine meanwhile."""
-
-    def is_ready(self) -> bool:
-        """Answers once the process is there, with all that tasks need imported."""
-        return True
-
-    def run(self, task: Task) -> Receipt:
-        """One task; afterwards the process may be idle until the cluster ends."""
-        node = f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()}"
-        try:
-            return run_task(task, node)
-        except Exception as error:  # noqa: BLE001  the driver's to raise
-            raise portable(error)  # noqa: B904  the same one, as a rule
-        finally:
-            open_store(task.context.data.output.uri).close_own_scratch()
-
-
-@dataclass(eq=False, slots=True)
-class _Worker:
-    """A `RangeWorker` and the node that it was asked for on."""
-
-    handle: Any
-    node_id: str
-    asked_at: float
-
-
-class RayWorkers:
-    """A `RangeWorker` for every slot of the cluster, as it grows and shrinks; at most `limit`.
-
-    A worker that finds no room, because somebody else uses the node, does not become idle before it does. `events`:
-    what came of each call of a worker; the first says that it has started.
-    """
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._make = ray.remote(num_cpus=1, memory=WORKER_BYTES, max_restarts=0, max_task_retries=0)(RangeWorker)
-        self._all: set[_Worker] = set()
-        self._ready: set[_Worker] = set()  # those of them that have started
-        self._failed: Counter[str] = Counter()  # by node: workers that could not start since the last one that could
-        self._has_had_one = False
-        self._rests_until: dict[str, float] = {}
-        self._moved: Counter[str] = Counter()  # by node: workers that have found no room
-        self._move_after_s = MOVE_AFTER_S
-        self._looked_at = 0.0
-        self._answered_at = self._had_ready_at = time.monotonic()
-        self.idle: list[_Worker] = []
-        self.events: SimpleQueue[tuple[_Worker, Future[Any]]] = SimpleQueue()
-        self.fill()
-
-    def fill(self) -> set[str]:
-        """Ask for the workers that the cluster has room for and that are not there yet; returns the nodes there are.
-
-        Where the head does not answer, nothing can be asked for, and no node is known to be there. Raises
-        `TemporaryError` after `HEAD_GONE_S` of that.
-        """
-        found = list_nodes()
-        self._looked_at = time.monotonic()
-        if found is None:
-            away_s = self._looked_at - self._answered_at
-            if away_s > HEAD_GONE_S:
-                raise no_answer(away_s)
-            return set()
-        self._answered_at = self._looked_at
-        nodes = {node["NodeID"]: slots_of(node) for node in found}
-        for worker in [worker for worker in self._all if worker.node_id not in nodes]:
-            self._forget(worker)  # an idle one says nothing when it ends
-        if self._limit is not None and self._limit < sum(nodes.values()):
-            self._give_up_waiting()
-        free = Counter(nodes)
-        free.subtract(worker.node_id for worker in self._all)
-        while self._limit is None or len(self._all) < self._limit:
-            node_id = max(
-                (name for name in nodes if free[name] > 0 and self._rests_until.get(name, 0.0) <= self._looked_at),
-                key=lambda name: (-self._moved[name], free[name]),
-                default=None,
-            )
-            if node_id is None:
-                break
-            free[node_id] -= 1
-            self._ask_for(node_id)
-        return set(nodes)
-
-    def _ask_for(self, node_id: str) -> None:
-        place = NodeAffinitySchedulingStrategy(node_id, soft=False)
-        handle: Any = self._make.options(scheduling_strategy=place).remote()
-        worker = _Worker(handle, node_id, time.monotonic())
-        self._all.add(worker)
-        self._watch(worker, handle.is_ready.remote())
-
-    def _give_up_waiting(self) -> None:
-        """Withdraw workers that have not started for long: somebody else uses the node, and others may have room.
-
-        Patience doubles, because they may only be slow to start.
-        """
-        too_old = time.monotonic() - self._move_after_s
-        old = [worker for worker in self._all - self._ready if worker.asked_at < too_old]
-        if old:
-            self._move_after_s *= 2
-        self._moved.update(worker.node_id for worker in old)
-        self.kill(*old)
-
-    def _watch(self, worker: _Worker, reference: Any) -> None:
-        future: Future[Any] = reference.future()
-        future.add_done_callback(lambda future: self.events.put((worker, future)))
-
-    def run(self, worker: _Worker, task: Task) -> None:
-        """Have a worker do a task; what comes of it will be among the `events`."""
-        self._watch(worker, worker.handle.run.remote(task))
-
-    def take_start(self, worker: _Worker, future: Future[Any]) -> None:
-        """Note that a worker has started, or that it could not: then its place is filled at the next look."""
-        error = future.exception()
-        if worker not in self._all:
-            return
-        if error is None:
-            self._ready.add(worker)
-            self.idle.append(worker)
-            self._has_had_one = True
-            self._failed.pop(worker.node_id, None)
-            return
-        self.kill(worker)
-        if worker.node_id not in {node["NodeID"] for node in list_nodes() or ()}:
-            return  # it went with its node
-        self._failed[worker.node_id] += 1
-        if self._has_had_one:
-            self._rests_until[worker.node_id] = time.monotonic() + _REST_S * self._failed[worker.node_id]
-        elif self._failed.total() >= _MAX_FAILED_STARTS:
-            raise TemporaryError(
-                "NoWorkers",
-                f"workers cannot start on the nodes of the Ray cluster: {error}",
-                next_step="install the same version of this package and of Python on every node, then start the same "
-                "command again",
-            )
-
-    def take_loss(self, worker: _Worker) -> bool:
-        """Forget a worker that is gone, and ask for one in its place; whether its node is gone as well."""
-        self.kill(worker)  # it may be alive and only out of reach: its CPU would be lost
-        return worker.node_id not in self.fill()
-
-    def count_ready(self) -> int:
-        """Workers that have started; the cluster is looked at again from time to time. Raises as `fill`."""
-        if time.monotonic() - self._looked_at > LOOK_INTERVAL_S:
-            self.fill()
-        if self._ready:
-            self._had_ready_at = time.monotonic()
-        return len(self._ready)
-
-    def complaint(self) -> str:
-        """What is waited for, where there has been no worker for `PATIENCE_S`; else nothing."""
-        waited_s = time.monotonic() - self._had_ready_at
-        if waited_s < PATIENCE_S:
-            return ""
-        asked = f"{len(self._all)} are asked for on {len({worker.node_id for worker in self._all})} nodes"
-        return (
-            f"no worker of the Ray cluster has started for {waited_s:.0f} s ({asked}); others may hold the CPUs or the "
-            "memory there: see `ray status`"
-        )
-
-    def kill(self, *workers: _Worker) -> bool:
-        """End workers, whatever they do; whether the head answers."""
-        for worker in workers:
-            self._forget(worker)
-        return not workers or kill_actors([worker.handle for worker in workers])
-
-    def take_back(self, worker: _Worker) -> None:
-        """A task has ended: its worker is idle, unless its node is gone meanwhile."""
-        if worker in self._all:
-            self.idle.append(worker)
-
-    def _forget(self, worker: _Worker) -> None:
-        self._all.discard(worker)
-        self._ready.discard(worker)
-        if worker in self.idle:
-            self.idle.remove(worker)
-
-    def close(self) -> bool:
-        """End all workers. False where the head does not answer: then Ray can be told nothing more."""
-        return list_nodes() is not None and self.kill(*self._all)
-
-
 class RayExecutor:
     """Runs tasks where workers are idle."""
 
     def __init__(self, workers: RayWorkers) -> None:
         self._workers = workers
         self._waiting: deque[tuple[Task, Worker | None]] = deque()
-        self._running: dict[_Worker, Task] = {}
+        self._running: dict[RayWorker, Task] = {}
 
     @property
     def slots(self) -> int:
@@ -327,7 +121,7 @@ class RayExecutor:
             self._hand_out()
             return done
 
-    def _take(self, worker: _Worker, future: Future[Any], done: list[Done]) -> None:
+    def _take(self, worker: RayWorker, future: Future[Any], done: list[Done]) -> None:
         if worker not in self._running:
             self._workers.take_start(worker, future)
             return
@@ -338,7 +132,7 @@ class RayExecutor:
             done.append(Done(task, future.result() if error is None else error.cause, worker))
         elif isinstance(error, exceptions.RayError):
             with_node = self._workers.take_loss(worker)
-            done.append(Done(task, WorkerLost(str(error).strip(), with_node=with_node), worker))
+            done.append(Done(task, WorkerLost(_words_of(error), with_node=with_node), worker))
         else:
             self._workers.kill(worker)
             done.append(Done(task, error))
@@ -352,3 +146,8 @@ class RayExecutor:
         self._workers.kill(*self._running)
         self._running.clear()
         return done
+
+
+def _words_of(error: BaseException) -> str:
+    """Ray's sentences, without its tables of ids between them."""
+    return " ".join(line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t"))
