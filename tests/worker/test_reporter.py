@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tokenization_worker import reporter
-from tokenization_worker.api.checkpoint import CheckpointProgress
+from tokenization_worker.api.checkpoint import CheckpointProgress, report_interval_s
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Progress, Resumed
 from tokenization_worker.progress_report import MOST_RUNS, ProgressReport
@@ -112,7 +112,7 @@ class Recipient:
 
 @pytest.fixture
 def recipient(monkeypatch: pytest.MonkeyPatch) -> Recipient:
-    monkeypatch.setattr(reporter, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(reporter, "report_interval_s", lambda lasted_s: 0.0)
     monkeypatch.setattr(reporter, "HEARTBEAT_S", 0.01)
     return Recipient()
 
@@ -164,10 +164,13 @@ def test_what_is_no_error_of_ours_is_a_bug() -> None:
 
 @pytest.mark.parametrize(("lasted_s", "pause_s"), [(0, 15), (300, 15), (600, 30), (1200, 60), (10**5, 60)])
 def test_a_long_run_reports_less_often_and_each_minute_at_least(lasted_s: float, pause_s: float) -> None:
-    assert reporter.interval_s(lasted_s) == pause_s
+    assert report_interval_s(lasted_s) == pause_s
 
 
-def test_a_run_on_which_nothing_happens_is_heard_of_each_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_run_on_which_nothing_happens_is_heard_of_each_minute(
+    monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
     waits: list[float] = []
 
     class Passing:
@@ -186,10 +189,13 @@ def test_a_run_on_which_nothing_happens_is_heard_of_each_minute(monkeypatch: pyt
         def report_progress(self, progress: CheckpointProgress, *, is_last: bool = False) -> None:
             """Hear of it."""
 
-    monkeypatch.setattr(reporter, "interval_s", lambda lasted_s: 45.0)
+    monkeypatch.setattr(reporter, "report_interval_s", lambda lasted_s: 45.0)
     told = Reporter(Nobody(), 1, lambda words: None)
     told._changed = told._ended = Passing()  # type: ignore[assignment]
+    if has_begun:
+        told._report.take(progress(0, ranges=4))
     told._run()
     assert waits[0] == 60
     pauses, patience = waits[1::2], waits[2::2]
+    assert set(pauses) == {45.0 if has_begun else 0.0}, "no pause after nothing was told: the first numbers would wait"
     assert {pause + more for pause, more in zip(pauses, patience, strict=False)} == {60.0}

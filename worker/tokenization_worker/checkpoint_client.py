@@ -6,6 +6,8 @@ patches cannot collide; success alone is written over exactly what was read.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,7 +48,10 @@ class CheckpointClient:
 
     def __init__(self, name: str) -> None:
         try:
-            config.load_config()
+            if "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:
+                config.load_incluster_config()
+            else:
+                config.load_kube_config()
         except ConfigException as error:
             raise SpecError(
                 "NotInCluster",
@@ -77,14 +82,21 @@ class CheckpointClient:
         """Write how far the driver is; `is_last`: worth waiting for."""
         self._patch(END if is_last else REPORT, {"progress": _plain(progress)})
 
-    def commit(self, committed: Committed) -> None:
-        """Write that the dataset is there; over the very status that was read, so that nothing is overlooked."""
+    def commit(self, committed: Committed, progress: CheckpointProgress | None = None) -> None:
+        """Write that the dataset is there; over the very status that was read, so that nothing is overlooked.
+
+        With the `progress` of a whole run it waits longer for a refusal to pass: an operator that is away has not named
+        this Pod yet.
+        """
+        refused = REFUSED if progress is None else END
+        if progress is not None:
+            self._call(END, lambda: self._send({"status": {"progress": _plain(progress)}}), refused)
 
         def attempt() -> None:
             version = self._api.get_namespaced_custom_object(*self._place(), **_TIMED)["metadata"]["resourceVersion"]
             self._send({"metadata": {"resourceVersion": version}, "status": {"committed": _plain(committed)}})
 
-        self._call(END, attempt)
+        self._call(END, attempt, refused)
 
     def _patch(self, retry: Retry, part: dict[str, Any]) -> None:
         self._call(retry, lambda: self._send({"status": part}))
@@ -95,9 +107,9 @@ class CheckpointClient:
     def _place(self) -> tuple[str, str, str, str, str]:
         return API_GROUP, VERSION, self._namespace, PLURAL, self.name
 
-    def _call(self, retry: Retry, call: Callable[[], T]) -> T:
+    def _call(self, retry: Retry, call: Callable[[], T], refused: Retry = REFUSED) -> T:
         try:
-            return retry.call(lambda: REFUSED.call(call, _wait_of_refusal), _wait_of)
+            return retry.call(lambda: refused.call(call, _wait_of_refusal), _wait_of)
         except ApiException as error:
             raise self._failed(error) from error
         except urllib3.exceptions.HTTPError as error:
@@ -105,7 +117,7 @@ class CheckpointClient:
 
     def _failed(self, error: ApiException) -> Exception:
         where = f"checkpoint {self._namespace}/{self.name}"
-        words = f"{error.status} {error.reason}"
+        words = f"{error.status} {_message_of(error) or error.reason}"
         if error.status == 404:
             return SpecError("CheckpointMissing", f"{where} does not exist", next_step="its job was deleted: nothing")
         if error.status in (401, 403):
@@ -126,6 +138,14 @@ class CheckpointClient:
 
 
 _TIMED: dict[str, Any] = {"_request_timeout": _TIMEOUTS_S}
+
+
+def _message_of(error: ApiException) -> str:
+    """The API server's own sentence; nothing where something else has answered."""
+    try:
+        return str(json.loads(error.body or "{}").get("message", ""))
+    except (ValueError, AttributeError):
+        return ""
 
 
 def _wait_of_refusal(error: Exception) -> float | None:

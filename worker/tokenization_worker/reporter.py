@@ -1,7 +1,7 @@
 """Tells a checkpoint how far its run is, beside the run: nothing waits for the API server.
 
-At most one report per `INTERVAL_S`, of a long run fewer, and one per `HEARTBEAT_S` even if nothing happens, so that
-somebody can tell a slow run from a dead one.
+At most one report per `report_interval_s`, and one per `HEARTBEAT_S` even if nothing happens, so that somebody can tell
+a slow run from a dead one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import Protocol, Self
 
 from tokenization_worker.api.checkpoint import (
     MOST_REPORT_INTERVAL_S,
-    REPORT_SHARE,
     CheckpointProgress,
     FailureReport,
+    report_interval_s,
 )
 from tokenization_worker.api.times import time_text
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Event
 from tokenization_worker.progress_report import ProgressReport
 
-INTERVAL_S = 15.0
 HEARTBEAT_S = MOST_REPORT_INTERVAL_S
 
 
@@ -68,16 +67,15 @@ class Reporter:
             self._changed.clear()
             if self._ended.is_set():
                 return
-            self.tell()
-            pause_s = interval_s(time.monotonic() - began)
+            pause_s = report_interval_s(time.monotonic() - began) if self.tell() else 0.0
             self._ended.wait(pause_s)
 
-    def tell(self) -> None:
-        """Report how far the run is now, if that can be said yet."""
+    def tell(self) -> bool:
+        """Report how far the run is now; False where that cannot be said yet."""
         with self._lock:
             progress = self._report.status()
         if progress.ranges_total is None:
-            return  # it is still looking at what there is; the report of an earlier attempt says more
+            return False  # it is still looking at what there is; the report of an earlier attempt says more
         try:
             self._recipient.report_progress(progress)
         except TokenizationError as error:
@@ -86,6 +84,7 @@ class Reporter:
             self._is_away = True
         else:
             self._is_away = False
+        return True
 
     def _stop(self) -> None:
         self._ended.set()
@@ -108,11 +107,6 @@ class Reporter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         self._stop()
-
-
-def interval_s(lasted_s: float) -> float:
-    """Between two reports of a run that has lasted so long."""
-    return min(HEARTBEAT_S, max(INTERVAL_S, lasted_s * REPORT_SHARE))
 
 
 def failure_report(error: BaseException, attempt: int) -> FailureReport:

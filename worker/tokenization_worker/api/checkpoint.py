@@ -28,10 +28,14 @@ from tokenization_worker.api.status import (
 )
 from tokenization_worker.api.tokenizer import Tokenizer
 
-REPORT_SHARE: Final = 1 / 20
-"""Between two reports of a driver, of the time for which it has worked."""
-
 MOST_REPORT_INTERVAL_S: Final = 60.0
+_LEAST_REPORT_INTERVAL_S = 15.0
+_REPORT_SHARE = 1 / 20
+
+
+def report_interval_s(lasted_s: float) -> float:
+    """Between two reports of a driver that has worked for so long: 15 s at first, 60 s after 20 minutes."""
+    return min(MOST_REPORT_INTERVAL_S, max(_LEAST_REPORT_INTERVAL_S, lasted_s * _REPORT_SHARE))
 
 
 class RunSpec(SpecBlock):
@@ -76,6 +80,9 @@ class CheckpointSpec(SpecBlock):
     attempt: AttemptSpec | None = Field(default=None, description="How the next attempt executes it.")
     writer_pod_prefix: ShortText | None = Field(
         default=None, description="The names of the Pods that may write the status begin with this."
+    )
+    writer_service_account: ShortText | None = Field(
+        default=None, description="The ServiceAccount of the Pods that may write the status."
     )
 
 

@@ -49,8 +49,10 @@ class RunStatus(StatusBlock):
     rerun_token: Word | None = Field(default=None, description="The rerunToken that started it.")
     run_key: Word | None = Field(default=None, description="Digest of what was asked for.")
     data_key: Word | None = Field(default=None, description="Digest of what fixes the bytes.")
-    image: Address | None = Field(default=None, description="The worker image, pinned when the run started.")
-    ray_version: Word | None = Field(default=None, description="The Ray version of that image.")
+    image: Address | None = Field(
+        default=None, description="The default worker image when the run began: for a job that names none."
+    )
+    ray_version: Word | None = Field(default=None, description="The Ray version of the image that has planned the run.")
     worker_version: Word | None = Field(default=None, description="The version of the worker in that image.")
     checkpoint: Word | None = Field(default=None, description="The TokenizationCheckpoint of the run.")
     plan_job: Word | None = Field(default=None, description="The Kubernetes Job that plans the run.")

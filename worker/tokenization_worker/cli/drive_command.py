@@ -59,7 +59,6 @@ def main(arguments: list[str]) -> int:
             reporter.fail(error)
             raise
         progress = reporter.finish()
-    client.report_progress(progress, is_last=True)
-    client.commit(committed_report(checkpoint.spec.run, job, finished))
+    client.commit(committed_report(checkpoint.spec.run, job, finished), progress)
     display(finished)
     return 0
