@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenization_operator.kinds import Kind
+from tokenization_operator.merge import merge_patch
 from tokenization_operator.observation import Object
 from tokenization_worker.api.status import JobStatus
 
@@ -25,6 +26,11 @@ class Point:
     body: Object
     fields: dict[str, Any]
 
+    def changes(self, found: Object) -> dict[str, Any]:
+        """What is to be merged into the spec of the checkpoint that is there; empty where it says all this already."""
+        spec = found["spec"]
+        return merge_patch({name: spec[name] for name in self.fields if name in spec}, self.fields)
+
 
 @dataclass(frozen=True, slots=True)
 class Delete:
@@ -41,11 +47,12 @@ Action = Create | Point | Delete
 @dataclass(frozen=True, slots=True)
 class Decision:
     """`status` is written first, if it has changed, then the `actions` are done in order; `look_again_s`: at the
-    latest, also if nothing happens."""
+    latest, also if nothing happens. Not `is_observed`: the job's present generation is not what `status` is of."""
 
     status: JobStatus
     actions: tuple[Action, ...] = ()
     look_again_s: float | None = None
+    is_observed: bool = True
 
 
 def deletion(kind: Kind, child: Object) -> Delete:

@@ -10,6 +10,9 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.observation import Object
 
+TIMEOUT_S = 30.0
+"""How long an answer is waited for."""
+
 _REFUSALS = frozenset({400, 403, 422})
 
 

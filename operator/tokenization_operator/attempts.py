@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from tokenization_operator.observation import KubeRay, Object
 from tokenization_operator.outcome import failure_of_ray_job
 from tokenization_operator.pod_trouble import Trouble, find_trouble
 from tokenization_operator.ray_state import RayState, Stage, cluster_name, count_ready_workers, find_head, read_ray_job
-from tokenization_worker.api.checkpoint import MOST_REPORT_INTERVAL_S, REPORT_SHARE
+from tokenization_worker.api.checkpoint import report_interval_s
 from tokenization_worker.api.keys import attempt_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.times import read_time, seconds_since, time_text
@@ -112,7 +113,7 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
         return case.queued(**changes)
     if state.stage is Stage.ENDED:
         return case.at(Phase.RUNNING, FINISHING, "the driver has ended; its last word is awaited", **changes)
-    actions = () if cluster is None else _name_writer(case, attempt, cluster)
+    actions = () if cluster is None else _name_writer(case, attempt, job, cluster)
     if _has_begun(case, attempt):
         assert progress is not None
         reason, words = "Running", f"{progress.ranges_completed or 0:,} of {progress.ranges_total or 0:,} ranges"
@@ -140,11 +141,15 @@ def _has_begun(case: Case, attempt: AttemptStatus) -> bool:
     return progress is not None and progress.attempt == attempt.number and progress.ranges_total is not None
 
 
-def _name_writer(case: Case, attempt: AttemptStatus, cluster: str) -> tuple[Action, ...]:
+def _name_writer(case: Case, attempt: AttemptStatus, job: Object, cluster: str) -> tuple[Action, ...]:
     """Name the head Pod as the one that may report, if that is not done yet."""
     prefix = names.head_pod_prefix(cluster)
     spec = (case.seen.checkpoint or {}).get("spec") or {}
-    return () if spec.get("writerPodPrefix") == prefix else (case.point(_made(case, attempt), prefix),)
+    if spec.get("writerPodPrefix") == prefix:
+        return ()
+    account = _head_of(job)["spec"]["serviceAccountName"]  # the job may name another one by now
+    made = _made(case, attempt)
+    return (case.point(replace(made, image=replace(made.image, service_account=account)), prefix),)
 
 
 def _head_of(ray_job: Object) -> Object:
@@ -224,8 +229,7 @@ def _lateness(
     last = progress.last_range_time if progress else None
     since_last = seconds_since(last, now)
     still = lasted if since_last is None else min(lasted, since_last)
-    late = min(MOST_REPORT_INTERVAL_S, lasted * REPORT_SHARE)  # of what is done it is told that much later
-    if still <= spec.stall_timeout_seconds + late:
+    if still <= spec.stall_timeout_seconds + report_interval_s(lasted):  # of what is done it is told that much later
         return None
     known = f"the last one was done at {last}" if last else f"none since the driver began at {attempt.running_time}"
     words = f"no new range for {spec.stall_timeout_seconds} s; {known}"

@@ -1,7 +1,7 @@
 """The children of a job as Kubernetes objects: checkpoint, plan Job, RayJob. Decides; does no I/O.
 
 A child is made once and never patched (Kueue edits RayJobs, KubeRay ignores later edits), but for the checkpoint's
-`spec.attempt` and `spec.writerPodPrefix`. All are owned by the job, so that they go with it.
+`spec.attempt` and who may write its status. All are owned by the job, so that they go with it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Attempt:
 
 
 def image_of(job: TokenizationJob, settings: Settings, pinned: str | None) -> Image:
-    """`pinned`: the image with which the run has started; the job's own outranks it."""
+    """`pinned`: the default image when the run began; the job's own outranks it."""
     spec = job.spec
     secrets = settings.image_pull_secrets
     if spec.image_pull_secrets is not None:
@@ -86,6 +86,7 @@ def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix
     return {
         "attempt": made.model_dump(mode="json", by_alias=True, exclude_none=True),
         "writerPodPrefix": writer_pod_prefix,
+        "writerServiceAccount": attempt.image.service_account,
     }
 
 

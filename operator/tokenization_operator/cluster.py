@@ -1,29 +1,22 @@
-"""The API server, as the operator uses it: few calls, raw objects. All I/O of the operator but the watches is here."""
+"""The API server, as the operator uses it: few calls, raw objects. With `events`, all I/O but the watches."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-import aiohttp
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.actions import Create, Delete, Point
-from tokenization_operator.answers import is_locked, is_refusal, time_of, words_of
+from tokenization_operator.answers import TIMEOUT_S, is_locked, is_refusal, words_of
+from tokenization_operator.events import Events
 from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.merge import merge_patch
 from tokenization_operator.names import JOB_LABEL
 from tokenization_operator.observation import KubeRay, Object, is_leaving, is_owned
-from tokenization_operator.sentences import shorten
-from tokenization_worker.api.job import API_VERSION
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -31,13 +24,6 @@ _MERGE = "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _KUBERAY_LOOK_S = 60.0
 _ACCOUNT_LOOK_S = 60.0
-_WARNINGS_LOOK_S = 10.0
-_MOST_WARNINGS = 500
-_MOST_REASON = 128  # letters, says the API server of events
-_TIMEOUT_S = 30.0
-
-_MOST_LAST_EVENTS = 10_000
-EVENT_SOURCE = "tokenization-operator"
 
 
 class Conflict(Exception):
@@ -70,9 +56,7 @@ class Cluster:
         self._clock = clock
         self._kuberay: tuple[float, KubeRay] | None = None
         self._accounts: dict[tuple[str, str], float] = {}  # that were there: when
-        self._warnings: dict[str, tuple[float, list[Any]]] = {}  # by namespace: when asked for, and events
-        self._asking_events = asyncio.Lock()
-        self._last_events: dict[str, datetime] = {}
+        self.events = Events(self._core, clock)
 
     async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
         """Replace the status of exactly the job that was seen; the job as it is then. Raises `Conflict`, `Gone`."""
@@ -88,7 +72,7 @@ class Cluster:
                     metadata["name"],
                     body,
                     _content_type=_MERGE,
-                    _request_timeout=_TIMEOUT_S,
+                    _request_timeout=TIMEOUT_S,
                 )
             )
         except ApiException as error:
@@ -112,7 +96,7 @@ class Cluster:
         metadata = wanted.body["metadata"]
         place = self._of(wanted.kind, metadata["namespace"])
         try:
-            made = await self._custom.create_namespaced_custom_object(*place, wanted.body, _request_timeout=_TIMEOUT_S)
+            made = await self._custom.create_namespaced_custom_object(*place, wanted.body, _request_timeout=TIMEOUT_S)
             return await self._require_locked(made) if wanted.kind is Kind.RAY_JOB else dict(made)
         except ApiException as error:
             if is_refusal(error):
@@ -139,11 +123,11 @@ class Cluster:
 
         `known`: the one that was seen. It may be older than what is there, never newer.
         """
-        if known is not None and not is_leaving(known) and (changes := _changes(wanted, known)):
+        if known is not None and not is_leaving(known) and (changes := wanted.changes(known)):
             with suppress(Conflict):
                 return await self._repoint(known, changes)
         found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
-        changes = _changes(wanted, found)
+        changes = wanted.changes(found)
         return await self._repoint(found, changes) if changes else found
 
     async def _repoint(self, found: Object, changes: dict[str, Any]) -> Object:
@@ -154,7 +138,7 @@ class Cluster:
             metadata["name"],
             {"metadata": {name: metadata[name] for name in ("resourceVersion", "uid")}, "spec": changes},
             _content_type=_MERGE,
-            _request_timeout=_TIMEOUT_S,
+            _request_timeout=TIMEOUT_S,
         )
         try:
             return dict(await asked)
@@ -185,7 +169,7 @@ class Cluster:
             response_types_map={200: "object"},
             auth_settings=["BearerToken"],
             _return_http_data_only=True,
-            _request_timeout=_TIMEOUT_S,
+            _request_timeout=TIMEOUT_S,
         )
         return list(found["items"] or ())  # of metadata alone, none are null
 
@@ -196,7 +180,7 @@ class Cluster:
 
     async def pod(self, namespace: str, name: str) -> Object | None:
         """As it is now; None where it is gone."""
-        found = await _if_there(self._core.read_namespaced_pod(name, namespace, _request_timeout=_TIMEOUT_S))
+        found = await _if_there(self._core.read_namespaced_pod(name, namespace, _request_timeout=TIMEOUT_S))
         return None if found is None else dict(self._core.api_client.sanitize_for_serialization(found))
 
     async def delete(self, wanted: Delete, namespace: str) -> bool:
@@ -206,7 +190,7 @@ class Cluster:
         )
         try:
             await self._custom.delete_namespaced_custom_object(
-                *self._of(wanted.kind, namespace), wanted.name, body=body, _request_timeout=_TIMEOUT_S
+                *self._of(wanted.kind, namespace), wanted.name, body=body, _request_timeout=TIMEOUT_S
             )
         except ApiException as error:
             if error.status not in (404, 409):
@@ -219,35 +203,11 @@ class Cluster:
         now = self._clock()
         if now - self._accounts.get((namespace, name), -_ACCOUNT_LOOK_S) < _ACCOUNT_LOOK_S:
             return True
-        asked = self._core.read_namespaced_service_account(name, namespace, _request_timeout=_TIMEOUT_S)
+        asked = self._core.read_namespaced_service_account(name, namespace, _request_timeout=TIMEOUT_S)
         if await _if_there(asked) is None:
             return False
         self._accounts[namespace, name] = now
         return True
-
-    async def warnings(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
-        """What events say since then of objects with these names for which something could not be made.
-
-        Looked at every ten seconds for all jobs of a namespace: the API server reads every event there to find them.
-        """
-        async with self._asking_events:
-            now = self._clock()
-            if namespace not in self._warnings or now - self._warnings[namespace][0] > _WARNINGS_LOOK_S:
-                self._warnings[namespace] = now, await self._list_warnings(namespace)
-        found = self._warnings[namespace][1]
-        mine = (each for each in found if each.involved_object.name in names and time_of(each) >= since)
-        return tuple(dict.fromkeys(each.message for each in mine if each.message))
-
-    async def _list_warnings(self, namespace: str) -> list[Any]:
-        found: list[Any] = []
-        for reason in _CREATE_FAILED:
-            selector = f"reason={reason},type=Warning"
-            found += (
-                await self._core.list_namespaced_event(
-                    namespace, field_selector=selector, limit=_MOST_WARNINGS, _request_timeout=_TIMEOUT_S
-                )
-            ).items
-        return found
 
     async def kuberay(self, namespace: str) -> KubeRay:
         """Whether RayJobs can be had whose dashboards are locked; looked at once a minute."""
@@ -259,7 +219,7 @@ class Cluster:
     async def _look_at_kuberay(self, namespace: str) -> KubeRay:
         """A CRD from before 1.6 prunes the field without a word, and an open dashboard runs anybody's code."""
         asked = self._custom.create_namespaced_custom_object(
-            *self._of(Kind.RAY_JOB, namespace), _PROBE, dry_run="All", _request_timeout=_TIMEOUT_S
+            *self._of(Kind.RAY_JOB, namespace), _PROBE, dry_run="All", _request_timeout=TIMEOUT_S
         )
         try:
             made = await _if_there(asked)
@@ -271,55 +231,14 @@ class Cluster:
             return KubeRay.MISSING
         return KubeRay.THERE if is_locked(made) else KubeRay.TOO_OLD
 
-    async def post_event(self, job: Object, kind: str, reason: str, message: str) -> None:
-        """Say something about a job where `kubectl describe` shows it."""
-        metadata = job["metadata"]
-        moment = self._moment_of(metadata["uid"])
-        body = client.CoreV1Event(
-            metadata=client.V1ObjectMeta(generate_name=f"{metadata['name']}-", namespace=metadata["namespace"]),
-            involved_object=client.V1ObjectReference(
-                api_version=API_VERSION,
-                kind=str(Kind.JOB),
-                name=metadata["name"],
-                namespace=metadata["namespace"],
-                uid=metadata["uid"],
-            ),
-            type=kind,
-            reason=reason[:_MOST_REASON],
-            message=shorten(message),
-            source=client.V1EventSource(component=EVENT_SOURCE),
-            first_timestamp=moment,
-            last_timestamp=moment,
-            count=1,
-        )
-        try:
-            await self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=_TIMEOUT_S)
-        except (ApiException, aiohttp.ClientError, TimeoutError) as error:  # the status says it, too
-            log.warning("an event is lost: %s: %s", reason, words_of(error), extra={"job": metadata["name"]})
-
-    def _moment_of(self, uid: str) -> datetime:
-        """Now, but after the last event of that job: kubectl sorts by whole seconds."""
-        now = datetime.now(UTC).replace(microsecond=0)
-        if len(self._last_events) > _MOST_LAST_EVENTS:
-            self._last_events = {uid: moment for uid, moment in self._last_events.items() if moment >= now}
-        last = self._last_events.get(uid)
-        moment = now if last is None else max(now, last + timedelta(seconds=1))
-        self._last_events[uid] = moment
-        return moment
-
     async def _read(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        asked = self._custom.get_namespaced_custom_object(*self._of(kind, namespace), name, _request_timeout=_TIMEOUT_S)
+        asked = self._custom.get_namespaced_custom_object(*self._of(kind, namespace), name, _request_timeout=TIMEOUT_S)
         found = await _if_there(asked)
         return None if found is None else dict(found)
 
     def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:
         group, version, plural = PLACES[kind]
         return group, version, namespace, plural
-
-
-def _changes(wanted: Point, found: Object) -> dict[str, Any]:
-    spec = found["spec"]
-    return merge_patch({name: spec[name] for name in wanted.fields if name in spec}, wanted.fields)
 
 
 async def _if_there(asked: Awaitable[T]) -> T | None:
@@ -332,14 +251,6 @@ async def _if_there(asked: Awaitable[T]) -> T | None:
         return None
 
 
-_CREATE_FAILED = (
-    "FailedCreate",
-    "FailedToCreateHeadPod",
-    "FailedToCreateRayCluster",
-    "FailedToCreateRayJobSubmitter",
-    "FailedToCreateService",
-    "FailedToCreateWorkerPod",
-)
 _PROBE: Object = {
     "apiVersion": "ray.io/v1",
     "kind": "RayJob",

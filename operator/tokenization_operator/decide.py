@@ -38,6 +38,8 @@ def decide(seen: Observation, settings: Settings) -> Decision:
     """The next step for one job."""
     decision = _next_step(Case(seen, settings))
     strays = tuple(deletion(Kind.RAY_JOB, each) for each in seen.stray_ray_jobs if not is_leaving(each))
+    if not decision.is_observed:
+        return Decision(seen.status, (*strays, *decision.actions), SOON_S)
     status = begin_time_anew(seen.status, decision.status, seen.now)
     again_s = decision.look_again_s
     if again_s is None and (status.phase in _COMING or status.reason == FINISHING):

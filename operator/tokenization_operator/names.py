@@ -1,7 +1,7 @@
 """Names of a job's children, and the labels by which they are found. Decides; does no I/O.
 
-Lengths: a job's name has at most 36 characters (a rule of its kind). KubeRay allows 47 for a RayJob and cuts the names
-of Pods at 50, so numbers of runs and attempts may have five digits together.
+Lengths: a job's name has at most 36 characters (a rule of its kind). KubeRay allows 47 for a RayJob, so numbers of runs
+and attempts may have five digits together.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ RUN_LABEL = f"{API_GROUP}/run"
 ATTEMPT_LABEL = f"{API_GROUP}/attempt"
 NODE_TYPE_LABEL = "ray.io/node-type"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+_MOST_OF_CLUSTER = 50  # letters of a RayCluster's name that KubeRay takes into those of its Pods
 
 
 def checkpoint_name(job: str, run: int) -> str:
@@ -41,7 +43,7 @@ def plan_pod_prefix(plan_job: str) -> str:
 
 def head_pod_prefix(ray_cluster: str) -> str:
     """What the name of a RayCluster's head Pod begins with. The suffix tells `demo-1` from `demo-1-2`."""
-    return f"{ray_cluster}-head"
+    return f"{ray_cluster[:_MOST_OF_CLUSTER]}-head"
 
 
 def child_labels(job: str, run: int, attempt: int) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from kubernetes.utils.quantity import parse_quantity
 from pydantic import ValidationError
@@ -17,17 +18,17 @@ from tokenization_worker.api.checkpoint import FailureReport
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIGURATION = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 
-TROUBLES = frozenset(
-    {"ClusterRejected", "ImagePullFailed", "NamespaceNotPrepared", "PodInvalid", "Unschedulable", "WorkerMemory"}
-)
-"""All reasons of what follows."""
+TroubleReason = Literal[
+    "ClusterRejected", "ImagePullFailed", "NamespaceNotPrepared", "PodInvalid", "Unschedulable", "WorkerMemory"
+]
+TROUBLES: frozenset[str] = frozenset(get_args(TroubleReason))
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`reason` is a CamelCase word of the job's status."""
+    """`reason` is a word of the job's status."""
 
-    reason: str
+    reason: TroubleReason
     message: str
 
 

@@ -189,7 +189,7 @@ class Reconciler:
         names = frozenset(name for name in (child["metadata"]["name"], cluster_name(child)) if name)
         made = read_time(child["metadata"].get("creationTimestamp")) or seen.now
         since = max(made, seen.now - _WARNINGS_LAST)  # a namesake may have been there before
-        return replace(seen, warnings=await self._cluster.warnings(seen.namespace, names, since))
+        return replace(seen, warnings=await self._cluster.events.warnings(seen.namespace, names, since))
 
     async def _find_ray_jobs(self, seen: Observation) -> Observation:
         """After a start, watches may not have brought it yet: it is not gone before the cluster says so."""
@@ -218,7 +218,7 @@ class Reconciler:
         metadata = found["metadata"]
         log.error("%s", status["message"], extra={"job": f"{metadata['namespace']}/{metadata['name']}"})
         found = await self._store(found, status)
-        await self._cluster.post_event(found, "Warning", REASON, status["message"])
+        await self._cluster.events.post(found, "Warning", REASON, status["message"])
 
     async def _store(self, found: Object, status: dict[str, Any]) -> Object:
         """The job with another status; raises `Conflict`, `Gone`."""
@@ -249,7 +249,7 @@ class Reconciler:
             is_bad = after.phase in (Phase.FAILED, Phase.RETRYING) or after.reason in (*NOT_MADE, *TROUBLES)
             words = after.message or ""
             if after.reason not in _STEPS:
-                await self._cluster.post_event(found, "Warning" if is_bad else "Normal", after.reason or "", words)
+                await self._cluster.events.post(found, "Warning" if is_bad else "Normal", after.reason or "", words)
         if after.phase in (Phase.SUCCEEDED, Phase.FAILED) and before.phase is not after.phase:
             await self._tell_of_ttl(found, seen)
         return found
@@ -257,7 +257,7 @@ class Reconciler:
     async def _tell_of_ttl(self, found: Object, seen: Observation) -> None:
         if seen.managed_by and seen.job.spec.ttl_seconds_after_finished is not None:
             words = f"ttlSecondsAfterFinished is ignored: {seen.managed_by} would make the job again"
-            await self._cluster.post_event(found, "Normal", "TtlIgnored", words)
+            await self._cluster.events.post(found, "Normal", "TtlIgnored", words)
 
     async def _do(self, action: Create | Point | Delete, seen: Observation) -> None:
         match action:

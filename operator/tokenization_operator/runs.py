@@ -7,7 +7,6 @@ from datetime import datetime
 from tokenization_operator import names
 from tokenization_operator.actions import Decision
 from tokenization_operator.case import AT_ONCE_S, Case
-from tokenization_operator.children import image_of
 from tokenization_worker.api.keys import attempt_digest, run_key
 from tokenization_worker.api.status import JobStatus, Phase, RunStatus
 from tokenization_worker.api.times import seconds_since, time_text
@@ -29,6 +28,8 @@ def number_of_new_run(case: Case) -> int | None:
 def begin_run(case: Case, number: int) -> Decision:
     """The first step of a run: its name in the status. What it is made of comes with the next look."""
     if case.before.run is not None and case.has_children():
+        if case.before.phase in (Phase.SUCCEEDED, Phase.FAILED):  # tools would take that for the end of the new run
+            return Decision(case.before, case.deletions(), is_observed=False)
         words = f"run {number} begins when what is left of run {case.before.run.number} is gone"
         return case.wait_for_end("Rerun", words)
     job = case.seen.job
@@ -36,7 +37,7 @@ def begin_run(case: Case, number: int) -> Decision:
         number=number,
         rerun_token=job.spec.rerun_token,
         run_key=run_key(job),
-        image=image_of(job, case.settings, None).name,
+        image=case.settings.image,
         checkpoint=names.checkpoint_name(job.metadata.name, number),
         plan_job=names.plan_job_name(job.metadata.name, number, 1),
         start_time=time_text(case.seen.now),

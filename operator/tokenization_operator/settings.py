@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenization_worker.api.job import WORKER_ACCOUNT
+from tokenization_worker.api.job import WORKER_ACCOUNT, PullPolicy
 
 VARIABLES = {
     "TOKENIZATION_WORKER_IMAGE": "the image of plan Pods, heads and workers, where a job names none (required)",
@@ -25,9 +25,6 @@ VARIABLES = {
     "TOKENIZATION_RESYNC_SECONDS": "how often every job is looked at, whatever the watches say (60)",
     "TOKENIZATION_RETRY_DELAY_SECONDS": "the pause before a second attempt; it doubles from one to the next (10)",
 }
-
-
-_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
 
 class SettingsInvalid(Exception):
@@ -60,7 +57,7 @@ class Settings:
         deadline = _number(environment, "TOKENIZATION_PLAN_DEADLINE_SECONDS")
         found: dict[str, Any] = {
             "namespaces": _words(environment, "TOKENIZATION_NAMESPACES"),
-            "image_pull_policy": _one_of(environment, "TOKENIZATION_IMAGE_PULL_POLICY", _PULL_POLICIES),
+            "image_pull_policy": _one_of(environment, "TOKENIZATION_IMAGE_PULL_POLICY", tuple(PullPolicy)),
             "image_pull_secrets": _words(environment, "TOKENIZATION_IMAGE_PULL_SECRETS"),
             "low_priority_class": environment.get("TOKENIZATION_PRIORITY_CLASS"),
             "service_account": environment.get("TOKENIZATION_SERVICE_ACCOUNT"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
@@ -108,6 +109,7 @@ class FakeCluster:
 
     def __init__(self, api: FakeApi) -> None:
         self.api = api
+        self.events = FakeEvents(api, self._call)
         self.dies_before: int | None = None
         self.dies_before_making = ""
 
@@ -153,15 +155,8 @@ class FakeCluster:
         return copy.deepcopy(there)
 
     async def point(self, wanted: Point, uid: str, known: Object | None) -> Object:
-        if known is not None:
-            try:
-                return await self._repoint(wanted, known)
-            except Conflict:
-                pass
-        return await self._repoint(wanted, await self.create(Create(Kind.CHECKPOINT, wanted.body), uid))
-
-    async def _repoint(self, wanted: Point, found: Object) -> Object:
-        changes = merge_patch({n: found["spec"][n] for n in wanted.fields if n in found["spec"]}, wanted.fields)
+        found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
+        changes = wanted.changes(found)
         if not changes:
             return found
         await self._call()
@@ -193,13 +188,21 @@ class FakeCluster:
     async def kuberay(self, namespace: str) -> KubeRay:
         return self.api.kuberay
 
+
+class FakeEvents:
+    """What `Events` is; `call`: of the cluster that has it."""
+
+    def __init__(self, api: FakeApi, call: Callable[[], Awaitable[None]]) -> None:
+        self._api = api
+        self._call = call
+
     async def warnings(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
         await self._call()
         return ()
 
-    async def post_event(self, job: Object, kind: str, reason: str, message: str) -> None:
+    async def post(self, job: Object, kind: str, reason: str, message: str) -> None:
         await self._call()
-        self.api.events.append((reason, message))
+        self._api.events.append((reason, message))
 
 
 class Killed(BaseException):

@@ -83,6 +83,10 @@ class Jobs:
         mine.sort(key=lambda each: int(each.metadata.resource_version))
         return [(each.type, each.reason, each.message) for each in mine]
 
+    def count_attempts(self, name: str) -> int:
+        """RayJobs that were ever made for a job."""
+        return [reason for _, reason, _ in self.events(name)].count("ClusterRequested")
+
     def wait(
         self, name: str, holds: Callable[[dict[str, Any]], bool], deadline_s: float = DEADLINE_S
     ) -> dict[str, Any]:

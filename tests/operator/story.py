@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fake_api import NAMESPACE, FakeApi, FakeCluster, deliver
+import pytest
+from fake_api import NAMESPACE, FakeApi, FakeCluster, Killed, deliver
 
 from tokenization_operator.cache import Cache
 from tokenization_operator.kinds import Kind
@@ -170,6 +171,28 @@ class Sleeper:
 
     def look(self) -> None:
         asyncio.run(self.reconciler.look((NAMESPACE, NAME)))
+
+
+def planned(**spec: object) -> Story:
+    story = Story(dict(spec))
+    story.plan()
+    return story
+
+
+def running(**spec: object) -> Story:
+    story = planned(**spec)
+    story.run()
+    return story
+
+
+def killed_before_the_cluster() -> Story:
+    """The operator has written that it makes the RayJob, and was killed before it did."""
+    story = Story()
+    story.dies_before(Kind.RAY_JOB)
+    with pytest.raises(Killed):
+        story.plan()
+    assert story.where == ("Starting", "ClusterRequested")
+    return story
 
 
 def failure(attempt: int, code: int, reason: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tokenization_operator.children import Attempt, build_plan_job, build_ray_job, image_of
+from tokenization_operator.names import head_pod_prefix
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import TokenizationJob
 
@@ -61,6 +62,15 @@ def test_what_is_not_asked_for_fits_what_is(
     asked: dict[str, Any], requests: dict[str, Any], limits: dict[str, Any]
 ) -> None:
     assert resources(pods_of(workers={"resources": asked})["worker"]) == (requests, limits)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "prefix"),
+    [("demo-r1-a1-abcde", "demo-r1-a1-abcde-head"), (51 * "x", 50 * "x" + "-head")],
+    ids=["short", "cut by KubeRay"],
+)
+def test_the_head_pod_is_known_by_its_name(cluster: str, prefix: str) -> None:
+    assert head_pod_prefix(cluster) == prefix
 
 
 def test_a_head_that_asks_for_more_memory_may_take_it() -> None:

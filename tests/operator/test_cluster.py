@@ -12,6 +12,7 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.actions import Create, Point
 from tokenization_operator.cluster import Cluster, Conflict, Rejected
+from tokenization_operator.events import Events
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay
 
@@ -182,7 +183,7 @@ def test_a_service_account_that_was_there_is_believed_for_a_minute() -> None:
     assert not found()
 
 
-class Events:
+class Posted:
     """Stands for the calls of the core: the events of a namespace, and how often they were listed."""
 
     def __init__(self, *items: Any) -> None:
@@ -203,18 +204,17 @@ def event(name: str, message: str, minute: int) -> Any:
 
 def test_warnings_are_of_ones_own_children_and_of_this_life() -> None:
     seconds = [0.0]
-    events = Events(event("demo-r1-p1", "old", -1), event("demo-r1-p1", "quota", 1), event("other-r1-p1", "other", 1))
+    posted = Posted(event("demo-r1-p1", "old", -1), event("demo-r1-p1", "quota", 1), event("other-r1-p1", "other", 1))
 
-    cluster = Cluster(SimpleNamespace(), lambda: seconds[0])  # type: ignore[arg-type]  # as above
-    cluster._core = events
+    events = Events(posted, lambda: seconds[0])
     names = frozenset({"demo-r1-p1"})
-    assert asyncio.run(cluster.warnings("team", names, NOW)) == ("quota",)
-    asked = events.asked
-    assert asyncio.run(cluster.warnings("team", frozenset({"other-r1-p1"}), NOW)) == ("other",)
-    assert events.asked == asked, "one look for all jobs of a namespace"
+    assert asyncio.run(events.warnings("team", names, NOW)) == ("quota",)
+    asked = posted.asked
+    assert asyncio.run(events.warnings("team", frozenset({"other-r1-p1"}), NOW)) == ("other",)
+    assert posted.asked == asked, "one look for all jobs of a namespace"
     seconds[0] = 11.0
-    asyncio.run(cluster.warnings("team", names, NOW))
-    assert events.asked == 2 * asked
+    asyncio.run(events.warnings("team", names, NOW))
+    assert posted.asked == 2 * asked
 
 
 class Lists:

@@ -17,7 +17,8 @@ from kubernetes import client, config
 from operators import CHART, Release, helm, operator_container, run_operator
 
 from testbed.accounts import account_kubeconfig
-from testbed.cluster import API_SERVER, Testbed
+from testbed.cluster import Testbed
+from testbed.control_plane import API_SERVER
 from testbed.programs import find_programs
 from testbed.shared import CRDS
 from tokenization_operator.kinds import Kind
@@ -101,7 +102,7 @@ def test_an_operator_of_all_namespaces_outlives_the_api_server(start: Start, tmp
         jobs.apply("demo", local_spec(tmp_path))
         wait_for(lambda: jobs.names(Kind.RAY_JOB), bool)
         bed.processes.stop(API_SERVER, sign=signal.SIGKILL)
-        bed.start_api_server()
+        bed.start_api_server_again()
         status = jobs.reach("demo", "Succeeded", "Committed", deadline_s=180)
         assert status["attempt"]["number"] == 1
         jobs.apply("after", local_spec(tmp_path / "after", suspend=True))

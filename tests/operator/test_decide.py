@@ -5,24 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from fake_api import Killed
-from story import Story, failure
+from story import NAME, Story, failure, killed_before_the_cluster, planned, running
 
 from tokenization_operator.cache import Cache
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay
-
-
-def planned(**spec: object) -> Story:
-    story = Story(dict(spec))
-    story.plan()
-    return story
-
-
-def running(**spec: object) -> Story:
-    story = planned(**spec)
-    story.run()
-    return story
 
 
 def test_a_job_is_planned_gets_its_cluster_runs_and_succeeds() -> None:
@@ -138,6 +125,19 @@ def test_a_namesakes_commit_is_none(wrong: dict[str, object]) -> None:
     assert story.where == ("Running", "Running")
 
 
+def test_the_end_of_a_run_is_not_taken_for_that_of_the_next() -> None:
+    """A RayJob takes its time to go; who asks meanwhile whether the new commit is healthy must not be told yes."""
+    story = running()
+    story.commit()
+    assert (story.where, len(story.names(Kind.RAY_JOB))) == (("Succeeded", "Committed"), 1)
+    story.api.edit(Kind.JOB, NAME, {"spec": {"rerunToken": "2"}})
+    story.look()
+    assert (story.where, story.status["observedGeneration"]) == (("Succeeded", "Committed"), 1)
+    story.settle()
+    assert (story.where, story.status["observedGeneration"]) == (("Planning", "Planning"), 2)
+    assert story.status["run"]["number"] == 2
+
+
 def test_a_new_token_begins_a_new_run_when_the_old_one_is_gone() -> None:
     story = running()
     story.edit(rerunToken="2")
@@ -214,11 +214,7 @@ def test_a_namespace_that_is_not_prepared_is_named_until_it_is() -> None:
 
 def test_an_operator_that_sees_what_was_makes_nothing() -> None:
     """One that has slept: the attempt that it would begin was begun by another, has failed and is gone."""
-    story = Story()
-    story.dies_before(Kind.RAY_JOB)
-    with pytest.raises(Killed):
-        story.plan()
-    assert story.where == ("Starting", "ClusterRequested")
+    story = killed_before_the_cluster()
     sleeper = story.another_operator()
     story.restart()
     story.settle()

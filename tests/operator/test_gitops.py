@@ -27,11 +27,6 @@ def commit(team: Jobs, bed: Testbed, name: str, spec: dict[str, Any]) -> str:
     return bed.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(manifest)).stderr
 
 
-def attempts(team: Jobs, name: str) -> int:
-    """RayJobs that were ever made for a job."""
-    return [reason for _, reason, _ in team.events(name)].count("ClusterRequested")
-
-
 def test_a_typo_is_corrected_before_there_is_a_plan(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
     spec = local_spec(tmp_path)
     wrong = spec | {"source": {**spec["source"], "textField": "body"}}
@@ -39,7 +34,7 @@ def test_a_typo_is_corrected_before_there_is_a_plan(team: Jobs, bed: Testbed, tm
     team.reach("typo", "Failed", "SourceInvalid")
     assert not commit(team, bed, "typo", spec)
     status = team.reach("typo", "Succeeded")
-    assert (status["run"]["number"], attempts(team, "typo")) == (2, 1)
+    assert (status["run"]["number"], team.count_attempts("typo")) == (2, 1)
 
 
 def test_data_of_a_planned_job_change_only_with_a_token_and_an_output_of_its_own(
@@ -62,7 +57,7 @@ def test_data_of_a_planned_job_change_only_with_a_token_and_an_output_of_its_own
     assert not commit(team, bed, "fixed", moved)
     status = team.reach("fixed", "Succeeded", "Committed")
     status = team.wait("fixed", lambda status: status["run"]["number"] == 2 and status["phase"] == "Succeeded")
-    assert (status["output"]["uri"], attempts(team, "fixed")) == (f"{tmp_path}/two", 2)
+    assert (status["output"]["uri"], team.count_attempts("fixed")) == (f"{tmp_path}/two", 2)
 
 
 def test_one_commit_is_one_run_and_a_revert_proves_what_is_there(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
@@ -73,11 +68,11 @@ def test_one_commit_is_one_run_and_a_revert_proves_what_is_there(team: Jobs, bed
     assert not commit(team, bed, "dated", two)
     status = team.wait("dated", lambda status: status["run"]["number"] == 2 and status["phase"] == "Succeeded")
     assert (status["output"]["uri"], status["reason"]) == (f"{tmp_path}/two", "Committed")
-    assert attempts(team, "dated") == 2
+    assert team.count_attempts("dated") == 2
     assert not commit(team, bed, "dated", one)
     status = team.wait("dated", lambda status: status["run"]["number"] == 3 and status["phase"] == "Succeeded")
     assert (status["output"]["uri"], status["reason"]) == (f"{tmp_path}/one", "AlreadyComplete")
-    assert attempts(team, "dated") == 2
+    assert team.count_attempts("dated") == 2
 
 
 def test_removing_the_token_begins_nothing(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
@@ -86,7 +81,7 @@ def test_removing_the_token_begins_nothing(team: Jobs, bed: Testbed, tmp_path: P
     team.reach("plain", "Succeeded")
     assert not commit(team, bed, "plain", spec)
     status = team.wait("plain", lambda status: status["observedGeneration"] == 2)
-    assert (status["phase"], status["run"]["number"], attempts(team, "plain")) == ("Succeeded", 1, 1)
+    assert (status["phase"], status["run"]["number"], team.count_attempts("plain")) == ("Succeeded", 1, 1)
 
 
 def test_a_raised_limit_resumes_a_failed_run(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
@@ -97,7 +92,7 @@ def test_a_raised_limit_resumes_a_failed_run(team: Jobs, bed: Testbed, tmp_path:
     team.reach("strict", "Failed", "QuarantineExceeded")
     assert not commit(team, bed, "strict", spec | {"maxQuarantined": 9})
     status = team.reach("strict", "Succeeded", "Committed")
-    assert (status["run"]["number"], status["attempt"]["number"], attempts(team, "strict")) == (1, 2, 2)
+    assert (status["run"]["number"], status["attempt"]["number"], team.count_attempts("strict")) == (1, 2, 2)
     assert status["progress"]["quarantined"] == 9
 
 
@@ -107,5 +102,5 @@ def test_a_corrected_image_is_pulled_and_nothing_is_counted(team: Jobs, bed: Tes
     team.reach("image", "Starting", "ImagePullFailed")
     assert not commit(team, bed, "image", spec | {"image": "testbed/worker:plan-run.driver-run"})
     status = team.reach("image", "Succeeded", "Committed")
-    assert (status["run"]["number"], status["attempt"]["number"], attempts(team, "image")) == (1, 2, 2)
+    assert (status["run"]["number"], status["attempt"]["number"], team.count_attempts("image")) == (1, 2, 2)
     assert "lastFailures" not in status

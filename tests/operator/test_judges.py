@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from story import Story
+from story import Story, planned, running
 
 from testbed.cluster import Testbed
 from testbed.programs import find_judges
@@ -32,12 +32,6 @@ def planning() -> dict[str, Any]:
     return Story().job
 
 
-def planned(**spec: Any) -> Story:
-    story = Story(spec)
-    story.plan()
-    return story
-
-
 def queued() -> dict[str, Any]:
     story = planned()
     story.ray(jobDeploymentStatus="Suspended")
@@ -50,12 +44,6 @@ def starting() -> dict[str, Any]:
 
 def suspended() -> dict[str, Any]:
     return planned(suspend=True).job
-
-
-def running() -> Story:
-    story = planned()
-    story.run()
-    return story
 
 
 def retrying() -> dict[str, Any]:

@@ -203,6 +203,15 @@ class Jobs(RuleBasedStateMachine):
             assert committed is not None
             assert (committed["run"], committed["runKey"]) == (run["number"], run["runKey"])
 
+    @invariant()
+    def no_end_of_an_earlier_run_for_a_new_token(self) -> None:
+        """Tools that look at a commit take it for this one's."""
+        job = self.story.job
+        status, token = self.story.status, job["spec"].get("rerunToken")
+        is_current = status.get("observedGeneration") == job["metadata"]["generation"]
+        if is_current and token is not None and status.get("phase") in ("Succeeded", "Failed"):
+            assert status["run"].get("rerunToken") == token
+
     def teardown(self) -> None:
         """In the end all is quiet, and the last token has its run."""
         for _ in range(40):

@@ -9,7 +9,7 @@ import pytest
 from jobs import Jobs, local_spec
 from operators import Release
 
-from testbed.local_pods import TOKJOB
+from forked_commands import TOKJOB
 from tokenization_operator.kinds import Kind
 
 pytestmark = pytest.mark.testbed

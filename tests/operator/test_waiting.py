@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from fake_api import NAMESPACE, Killed, deliver
-from story import Story, failure, manifest
+from fake_api import NAMESPACE, deliver
+from story import SETTINGS, Story, failure, killed_before_the_cluster, manifest, planned
 
 from tokenization_operator.cache import Cache
 from tokenization_operator.decide import SOON_S
@@ -15,12 +15,6 @@ from tokenization_operator.observation import KubeRay, is_leaving
 from tokenization_worker.api.times import time_text
 
 HOUR_S = 3600
-
-
-def planned(**spec: object) -> Story:
-    story = Story(dict(spec))
-    story.plan()
-    return story
 
 
 def test_time_in_a_queue_does_not_count_for_the_start() -> None:
@@ -38,11 +32,7 @@ def test_time_in_a_queue_does_not_count_for_the_start() -> None:
 
 
 def test_there_is_quota_from_when_the_cluster_may_be_made() -> None:
-    story = Story()
-    story.dies_before(Kind.RAY_JOB)
-    with pytest.raises(Killed):
-        story.plan()
-    assert story.where == ("Starting", "ClusterRequested")
+    story = killed_before_the_cluster()
     assert story.conditions["QuotaReserved"] == "False"
     story.restart()
     story.settle()
@@ -173,6 +163,26 @@ def test_corrected_pull_secrets_begin_again_at_once(kind: Kind) -> None:
     story.edit(imagePullSecrets=[{"name": "registry"}])
     assert story.names(kind) != [name]
     assert "failures" not in story.status or not story.status["failures"].get("infrastructure")
+
+
+def test_an_image_that_is_named_no_more_gives_way_to_the_default() -> None:
+    story = Story({"image": "wrong:1"})
+    pull_fails(story, Kind.PLAN_JOB)
+    [name] = story.names(Kind.PLAN_JOB)
+    story.edit(image=None)
+    [job] = story.api.of(Kind.PLAN_JOB)
+    assert job["metadata"]["name"] != name
+    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == SETTINGS.image
+
+
+def test_an_account_that_is_named_while_an_attempt_waits_is_that_of_the_next() -> None:
+    story = planned()
+    story.ray(jobDeploymentStatus="Suspended", rayClusterName=None)
+    story.edit(serviceAccountName="another")
+    story.ray(jobDeploymentStatus="Running", jobStatus="RUNNING")
+    [checkpoint] = story.api.of(Kind.CHECKPOINT)
+    assert checkpoint["spec"]["writerPodPrefix"] == "demo-r1-a1-abcde-head"
+    assert checkpoint["spec"]["writerServiceAccount"] == "tokenization-worker", "that of the Pods which are there"
 
 
 def test_a_ray_job_that_comes_late_goes() -> None:

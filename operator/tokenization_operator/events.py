@@ -1,0 +1,107 @@
+"""Events: what others say of a job's children, and what the operator says of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client
+from kubernetes.aio.client.exceptions import ApiException
+
+from tokenization_operator.answers import TIMEOUT_S, time_of, words_of
+from tokenization_operator.kinds import Kind
+from tokenization_operator.observation import Object
+from tokenization_operator.sentences import shorten
+from tokenization_worker.api.job import API_VERSION
+
+log = logging.getLogger(__name__)
+
+_CREATE_FAILED = (
+    "FailedCreate",
+    "FailedToCreateHeadPod",
+    "FailedToCreateRayCluster",
+    "FailedToCreateRayJobSubmitter",
+    "FailedToCreateService",
+    "FailedToCreateWorkerPod",
+)
+_LOOK_S = 10.0
+_MOST_WARNINGS = 500
+_MOST_REASON = 128  # letters, says the API server
+_MOST_LAST = 10_000
+
+EVENT_SOURCE = "tokenization-operator"
+
+
+class Events:
+    """Those of all namespaces; `core`: a `CoreV1Api`."""
+
+    def __init__(self, core: Any, clock: Callable[[], float]) -> None:
+        self._core = core
+        self._clock = clock
+        self._warnings: dict[str, tuple[float, list[Any]]] = {}  # by namespace: when asked for, and events
+        self._asking = asyncio.Lock()
+        self._last: dict[str, datetime] = {}  # by UID of a job
+
+    async def warnings(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
+        """What events say since then of objects with these names for which something could not be made.
+
+        Looked at every ten seconds for all jobs of a namespace: the API server reads every event there to find them.
+        """
+        async with self._asking:
+            now = self._clock()
+            if namespace not in self._warnings or now - self._warnings[namespace][0] > _LOOK_S:
+                self._warnings[namespace] = now, await self._list_warnings(namespace)
+        found = self._warnings[namespace][1]
+        mine = (each for each in found if each.involved_object.name in names and time_of(each) >= since)
+        return tuple(dict.fromkeys(each.message for each in mine if each.message))
+
+    async def _list_warnings(self, namespace: str) -> list[Any]:
+        found: list[Any] = []
+        for reason in _CREATE_FAILED:
+            selector = f"reason={reason},type=Warning"
+            found += (
+                await self._core.list_namespaced_event(
+                    namespace, field_selector=selector, limit=_MOST_WARNINGS, _request_timeout=TIMEOUT_S
+                )
+            ).items
+        return found
+
+    async def post(self, job: Object, kind: str, reason: str, message: str) -> None:
+        """Say something about a job where `kubectl describe` shows it."""
+        metadata = job["metadata"]
+        moment = self._moment_of(metadata["uid"])
+        body = client.CoreV1Event(
+            metadata=client.V1ObjectMeta(generate_name=f"{metadata['name']}-", namespace=metadata["namespace"]),
+            involved_object=client.V1ObjectReference(
+                api_version=API_VERSION,
+                kind=str(Kind.JOB),
+                name=metadata["name"],
+                namespace=metadata["namespace"],
+                uid=metadata["uid"],
+            ),
+            type=kind,
+            reason=reason[:_MOST_REASON],
+            message=shorten(message),
+            source=client.V1EventSource(component=EVENT_SOURCE),
+            first_timestamp=moment,
+            last_timestamp=moment,
+            count=1,
+        )
+        try:
+            await self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=TIMEOUT_S)
+        except (ApiException, aiohttp.ClientError, TimeoutError) as error:  # the status says it, too
+            log.warning("an event is lost: %s: %s", reason, words_of(error), extra={"job": metadata["name"]})
+
+    def _moment_of(self, uid: str) -> datetime:
+        """Now, but after the last event of that job: kubectl sorts by whole seconds."""
+        now = datetime.now(UTC).replace(microsecond=0)
+        if len(self._last) > _MOST_LAST:
+            self._last = {uid: moment for uid, moment in self._last.items() if moment >= now}
+        last = self._last.get(uid)
+        moment = now if last is None else max(now, last + timedelta(seconds=1))
+        self._last[uid] = moment
+        return moment
