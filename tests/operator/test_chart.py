@@ -12,6 +12,7 @@ from operators import CHART, Release, render
 
 from testbed.cluster import Testbed
 from testbed.programs import find_helm
+from tokenization_operator.names import JOB_LABEL
 from tokenization_operator.settings import VARIABLES
 from tokenization_worker.cli.namespace_manifest_command import namespace_objects
 
@@ -96,6 +97,30 @@ def test_alerts_and_monitors_come_only_when_asked_for() -> None:
     assert not kinds & {"ServiceMonitor", "PrometheusRule"}
     asked = render("team", "metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true")
     assert {"ServiceMonitor", "PrometheusRule"} <= {each["kind"] for each in asked}
+
+
+def test_network_policies_admit_probes_jobs_and_kuberay_and_come_only_when_asked_for() -> None:
+    assert not [each for each in render("team") if each["kind"] == "NetworkPolicy"]
+    namespaces = json.dumps([{"name": "team-a"}, {"name": "team-b"}])
+    where = 'networkPolicy={"enabled": true, "kubeRayNamespace": "ray"}'
+    objects = render("team", where, f"jobNamespaces={namespaces}", "metrics.port=9999")
+    own, *others = [each for each in objects if each["kind"] == "NetworkPolicy"]
+    [deployment] = [each for each in objects if each["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]
+    assert own["metadata"]["namespace"] == "team"
+    assert own["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
+    [admitted] = own["spec"]["ingress"]
+    assert [ports[each["port"]] for each in admitted["ports"]] == [8080, 9999]
+    of_jobs = {"matchExpressions": [{"key": JOB_LABEL, "operator": "Exists"}]}
+    of_kuberay = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ray"}}}
+    assert [each["metadata"]["namespace"] for each in others] == ["team-a", "team-b"]
+    for each in others:
+        assert each["spec"] == {
+            "podSelector": of_jobs,
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": of_jobs}]}, {"from": [of_kuberay], "ports": [{"port": 8265}]}],
+        }
 
 
 def test_the_operator_itself_is_admitted_where_restrictions_hold(release: Release, bed: Testbed) -> None:
