@@ -8,7 +8,14 @@ import tempfile
 from pathlib import Path
 
 from testbed.cluster import Testbed, stop_testbed
-from testbed.programs import Unavailable, find_helm, find_judges, find_programs
+from testbed.programs import (
+    Unavailable,
+    find_argo_agent,
+    find_helm,
+    find_judges,
+    find_kustomize_controller,
+    find_programs,
+)
 from testbed.shared import CRDS
 
 FOLDER = Path(tempfile.gettempdir()) / "tokenization-testbed"
@@ -27,6 +34,8 @@ def main() -> int:
         if options.action == "build":
             find_helm()
             find_judges()
+            find_kustomize_controller()
+            find_argo_agent()
     except Unavailable as error:
         print(f"the test bed cannot be had: {error}", file=sys.stderr)
         return 1

@@ -34,9 +34,9 @@ class Authority:
         self._ca.private_key_pem.write_to_path(self.key)
         self.service_account_key.write_bytes(_rsa_key())
 
-    def server(self, name: str) -> tuple[Path, Path]:
+    def server(self, name: str, address: str, group: str | None = None) -> tuple[Path, Path]:
         """Certificate and key of a server on this machine that Pods know as `kubernetes`."""
-        return self._issue(name, None, *_SERVER_NAMES)
+        return self._issue(name, group, *dict.fromkeys((*_SERVER_NAMES, address)))
 
     def client(self, name: str, group: str | None = None) -> tuple[Path, Path]:
         """Certificate and key of a user."""

@@ -5,12 +5,15 @@ A process is known by its id and its start time: an id alone may be another proc
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 TERM_S = 10.0
@@ -21,12 +24,21 @@ class NotReady(Exception):
     """Something did not come up; the message holds the end of its log."""
 
 
+@dataclass(frozen=True)
+class _Command:
+    """`environment`: beside that of the process which starts it."""
+
+    words: list[str]
+    environment: dict[str, str]
+
+
 class Processes:
     """All processes of one test bed; `folder` holds their logs and the list of them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._list = folder / "processes.json"
+        self._commands_file = folder / "commands.json"
         self._mine: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -40,36 +52,51 @@ class Processes:
 
     def start(self, name: str, *command: object, environment: Mapping[str, str] | None = None) -> int:
         """Start a process that outlives this one; returns its id."""
+        return self._start(name, _Command([str(word) for word in command], dict(environment or {})))
+
+    def start_again(self, name: str) -> int:
+        """What was stopped, as it was started, by whichever process of ours."""
+        return self._start(name, self._commands()[name])
+
+    def _start(self, name: str, command: _Command) -> int:
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
-                [str(word) for word in command],
+                command.words,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **(environment or {})},
+                env={**os.environ, **command.environment},
             )
         self._mine[name] = process
-        listed = self._listed()
-        listed[name] = (process.pid, _start_ticks(process.pid))
-        self._write(listed)
+        with self._locked():
+            self._write({**self._listed(), name: (process.pid, _start_ticks(process.pid))})
+            commands = {**self._commands(), name: command}
+            text = json.dumps({name: asdict(each) for name, each in commands.items()})
+            self._commands_file.write_text(text, encoding="utf-8")
         return process.pid
 
     def stop(self, name: str, *, sign: signal.Signals = signal.SIGTERM) -> None:
         """Stop one, and wait until it is gone."""
-        listed = self._listed()
-        pid, ticks = listed.pop(name)
+        with self._locked():
+            pid, ticks = self._listed()[name]
         for number, patience_s in ((sign, TERM_S), (signal.SIGKILL, KILL_S)):
             if not self._is_alive(name, pid, ticks):
                 break
             os.kill(pid, number)
             self._await_end(name, pid, ticks, patience_s)
         self._mine.pop(name, None)
-        self._write(listed)
+        with self._locked():
+            self._write({each: found for each, found in self._listed().items() if each != name})
+
+    def stop_own(self) -> None:
+        """Stop what this object has started."""
+        for name in reversed(list(self._mine)):
+            self.stop(name)
 
     def stop_all(self) -> None:
         """Stop all, the last one first; also those of an earlier process of ours."""
-        for name in reversed(self._listed()):
+        for name in reversed(list(self._listed())):
             self.stop(name)
         self._list.unlink(missing_ok=True)
 
@@ -97,6 +124,19 @@ class Processes:
         if name in self._mine:
             return self._mine[name].poll() is None
         return ticks is not None and _start_ticks(pid) == ticks
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Several processes of tests may write the list."""
+        with (self._folder / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _commands(self) -> dict[str, _Command]:
+        if not self._commands_file.exists():
+            return {}
+        found = json.loads(self._commands_file.read_text(encoding="utf-8"))
+        return {name: _Command(**each) for name, each in found.items()}
 
     def _listed(self) -> dict[str, tuple[int, int | None]]:
         if not self._list.exists():

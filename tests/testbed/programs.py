@@ -1,4 +1,7 @@
-"""The programs of the test bed, built from the Go module proxy and kept by the digest of what they are made of."""
+"""The programs of the test bed, built from the Go module proxy and kept by the digest of what they are made of.
+
+`python -m testbed.programs` builds all, and needs nothing but Python itself.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +19,36 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "go"
 GO_AT_LEAST = (1, 26)
 _KUBERAY = "github.com/ray-project/kuberay/ray-operator"
-_PACKAGES = {"controlplane": ".", "kuberay": _KUBERAY, "helm": "helm.sh/helm/v4/cmd/helm", "judges": "."}
+_KUSTOMIZE = "github.com/fluxcd/kustomize-controller"
+_CRDS_OF = {"kuberay": _KUBERAY, "kustomize": _KUSTOMIZE}
+"""Modules that have the CustomResourceDefinitions of a program."""
+
+_RECIPES = {
+    "controlplane": ("controlplane", "."),
+    "kuberay": ("kuberay", _KUBERAY),
+    "helm": ("helm", "helm.sh/helm/v4/cmd/helm"),
+    "judges": ("judges", "."),
+    "kustomize": ("gitops", _KUSTOMIZE),
+    "argo": ("gitops", "github.com/argoproj/gitops-engine/agent"),
+    "kubelet": ("controlplane", "k8s.io/kubernetes/cmd/kubelet"),
+    "node": ("node", "tool", "./pause"),
+}
+"""What is built: of a module, its packages; `tool` are all that its go.mod names."""
 _FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOGC": "400"}
 
 
 class Unavailable(Exception):
     """A program is not there and cannot be built; the message says why."""
+
+
+@dataclass(frozen=True)
+class NodePrograms:
+    """Those of a real node."""
+
+    kubelet: Path
+    folder: Path
+    """containerd, its shim, `ctr`, the CNI plugins, and `pause`."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +77,41 @@ def find_judges() -> Path:
     return _find("judges") / _PROGRAM
 
 
+def find_kustomize_controller() -> tuple[Path, Path]:
+    """Flux' controller of Kustomizations, and the folder of its CustomResourceDefinitions; raises `Unavailable`."""
+    folder = _find("kustomize")
+    return folder / _PROGRAM, folder / _CRDS
+
+
+def find_argo_agent() -> Path:
+    """The agent of Argo CD's engine; raises `Unavailable`."""
+    return _find("argo") / _PROGRAM
+
+
+def find_node_programs() -> NodePrograms:
+    """Those of a real node; raises `Unavailable`."""
+    return NodePrograms(_find("kubelet") / _PROGRAM, _find("node"))
+
+
 _PROGRAM = "program"
 _CRDS = "crds"
 
 
-def _find(module: str) -> Path:
-    """The folder of what was built from a module of `SOURCES`."""
-    target = _cache() / f"{module}-{_digest(module, _go_version())}"
-    with _lock(target):
+def _find(name: str) -> Path:
+    """The folder of what was built by a recipe."""
+    target = cache_folder() / f"{name}-{_digest(_RECIPES[name][0], _go_version())}"
+    with locked(target):
         if not target.exists():
-            _build(module, target)
+            _build(name, target)
     return target
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """What is built once and used by all test beds."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "tokenization-testbed"
+    folder = base / "tokenization-testbed"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _go_version() -> str:
@@ -82,33 +127,41 @@ def _go_version() -> str:
 
 def _digest(module: str, go: str) -> str:
     """Of everything that a program is made of."""
-    digest = hashlib.sha256(repr((go, _FLAGS, _ENVIRONMENT)).encode())
-    for path in sorted((SOURCES / module).iterdir()):
-        digest.update(f"\n{path.name}\n".encode())
+    root = SOURCES / module
+    return digest_of(root, (path for path in root.rglob("*") if path.is_file()), repr((go, _FLAGS, _ENVIRONMENT)))
+
+
+def digest_of(root: Path, files: Iterable[Path], words: str = "") -> str:
+    """Of these words, and of the names below `root` and the contents of these files."""
+    digest = hashlib.sha256(words.encode())
+    for path in sorted(files):
+        digest.update(f"\n{path.relative_to(root)}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 @contextmanager
-def _lock(target: Path) -> Iterator[None]:
-    """Let one process build at a time."""
+def locked(target: Path) -> Iterator[None]:
+    """Let one process at a time make `target`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _build(module: str, target: Path) -> None:
+def _build(name: str, target: Path) -> None:
     """Build into a folder beside `target` and move it there, so that what is there is whole."""
+    module, *packages = _RECIPES[name]
     made = target.with_suffix(".new")
     shutil.rmtree(made, ignore_errors=True)
     linker = "-s -w"
-    if module == "controlplane":  # else it says v0.0.0-master
+    if module == "controlplane":  # else they say v0.0.0-master
         version = _go(module, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").strip()
         linker += f" -X k8s.io/component-base/version.gitVersion={version}"
-    _go(module, "build", *_FLAGS, f"-ldflags={linker}", "-o", str(made / _PROGRAM), _PACKAGES[module])
-    if module == "kuberay":
-        sources = Path(_go(module, "list", "-m", "-f", "{{.Dir}}", _KUBERAY).strip())
+    output = f"{made}/" if len(packages) > 1 else str(made / _PROGRAM)
+    _go(module, "build", *_FLAGS, f"-ldflags={linker}", "-o", output, *packages)
+    if name in _CRDS_OF:
+        sources = Path(_go(module, "list", "-m", "-f", "{{.Dir}}", _CRDS_OF[name]).strip())
         shutil.copytree(sources / "config" / "crd" / "bases", made / _CRDS, copy_function=shutil.copyfile)
     made.rename(target)
 
@@ -126,3 +179,8 @@ def _go(module: str, *arguments: str) -> str:
     if ended.returncode:
         raise Unavailable(f"go {arguments[0]} of the test bed's {module} failed: {ended.stderr.strip()[-2000:]}")
     return ended.stdout
+
+
+if __name__ == "__main__":
+    for recipe in _RECIPES:
+        _find(recipe)

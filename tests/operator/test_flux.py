@@ -1,0 +1,132 @@
+"""Jobs that live in a git repository, with Flux' own controller: commits, refusals, drift, health."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jobs import Jobs, local_spec, text_files, wait_for
+from kubernetes import client
+from operators import IMAGE
+
+from testbed.cluster import Testbed
+from testbed.flux import SHARD, Flux, Repository, run_flux
+from tokenization_operator.kinds import Kind
+from tokenization_worker.api.job import API_VERSION
+
+pytestmark = [pytest.mark.testbed, pytest.mark.slow]
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gitops" / "flux-kustomization.yaml"
+HOLD = "testbed/worker:plan-run.driver-hold"
+
+
+class Place:
+    """A Kustomization of the example's, for a repository of its own with one job."""
+
+    def __init__(self, bed: Testbed, flux: Flux, team: Jobs, name: str) -> None:
+        self._bed, self._team, self._name = bed, team, name
+        self.repository: Repository = flux.repository(team.namespace, name)
+        self._path = f"/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/{team.namespace}/kustomizations/{name}"
+        example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+        example["metadata"] = {"name": name, "namespace": team.namespace, "labels": {SHARD: flux.key}}
+        example["spec"] |= {
+            "interval": "1h",
+            "retryInterval": "3s",
+            "timeout": "3m",
+            "sourceRef": {"kind": "GitRepository", "name": name},
+        }
+        bed.apply(example)
+
+    def commit(self, words: str, spec: dict[str, Any]) -> str:
+        """The revision of a commit with this job in it."""
+        metadata = {"name": self._name, "namespace": self._team.namespace}
+        manifest = {"apiVersion": API_VERSION, "kind": str(Kind.JOB), "metadata": metadata, "spec": spec}
+        return self.repository.commit({"jobs/job.yaml": manifest}, words)
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._bed.call("GET", self._path).get("status") or {}
+        return found
+
+    def ready(self) -> tuple[str, str, str]:
+        """Status, reason and message of the condition Ready."""
+        for each in self.status().get("conditions") or ():
+            if each["type"] == "Ready":
+                return each["status"], each["reason"], each["message"]
+        return "", "", ""
+
+    def wait(self, holds: Callable[[tuple[str, str, str]], bool]) -> tuple[str, str, str]:
+        return wait_for(self.ready, holds)
+
+    def be_ready(self, revision: str) -> None:
+        """Wait until Flux calls that revision healthy."""
+        self.wait(lambda ready: ready[0] == "True" and revision in ready[2])
+
+    def look_now(self) -> None:
+        """As after the interval, which would be long."""
+        asked = {"reconcile.fluxcd.io/requestedAt": self._team.get(self._name)["metadata"]["resourceVersion"]}
+        self._bed.merge(self._path, {"metadata": {"annotations": asked}})
+
+
+@pytest.fixture(scope="module")
+def flux(bed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flux]:
+    with run_flux(bed, tmp_path_factory.mktemp("flux")) as flux:
+        yield flux
+
+
+def test_commits_make_runs_and_flux_tells_how_they_are(bed: Testbed, flux: Flux, team: Jobs, tmp_path: Path) -> None:
+    place = Place(bed, flux, team, "commits")
+    one = local_spec(tmp_path, rerunToken="one", output={"uri": f"file://{tmp_path}/{{rerunToken}}"})
+    place.commit("Tokenize the corpus", one | {"image": HOLD})
+    team.wait_for_driver("commits")
+    state, reason, message = place.ready()
+    assert (state, reason) == ("Unknown", "Progressing"), message
+    place.commit("Stop it", one | {"image": IMAGE, "suspend": True})
+    team.reach("commits", "Suspended")
+    place.be_ready(place.commit("Let it go on", one | {"image": IMAGE}))
+    assert team.status("commits")["phase"] == "Succeeded"
+    first = team.count_attempts("commits")
+
+    two = one | {"rerunToken": "two", "source": {"uris": [text_files(tmp_path / "more", files=2)]}}
+    place.be_ready(place.commit("Tokenize more", two))
+    status = team.status("commits")
+    assert (status["run"]["number"], status["phase"], status["output"]["uri"]) == (2, "Succeeded", f"{tmp_path}/two")
+    assert team.count_attempts("commits") == first + 1, "one commit, one run"
+
+
+def test_an_edit_of_data_without_a_token_is_told_in_flux_own_status(
+    bed: Testbed, flux: Flux, team: Jobs, tmp_path: Path
+) -> None:
+    place = Place(bed, flux, team, "edited")
+    spec = local_spec(tmp_path)
+    place.be_ready(place.commit("Tokenize the corpus", spec))
+    place.commit("Use another tokenizer", spec | {"tokenizer": {"name": "cl100k_base"}})
+    _, _, message = place.wait(lambda ready: ready[0] == "False")
+    assert "rerunToken" in message
+    status = team.status("edited")
+    assert (status["run"]["number"], status["phase"], team.count_attempts("edited")) == (1, "Succeeded", 1)
+
+
+def test_drift_is_put_back_without_a_new_run(
+    bed: Testbed, flux: Flux, team: Jobs, api: client.ApiClient, tmp_path: Path
+) -> None:
+    place = Place(bed, flux, team, "drift")
+    place.be_ready(place.commit("Tokenize the corpus", local_spec(tmp_path, workers={"replicas": 2})))
+    team.edit("drift", {"workers": {"replicas": 3}})
+    place.look_now()
+    wait_for(lambda: team.get("drift")["spec"]["workers"]["replicas"], lambda replicas: replicas == 2)
+    status = team.wait("drift", lambda status: status["observedGeneration"] == 3)
+    assert (status["run"]["number"], status["phase"], team.count_attempts("drift")) == (1, "Succeeded", 1)
+
+
+def test_a_failed_job_makes_its_kustomization_fail(bed: Testbed, flux: Flux, team: Jobs, tmp_path: Path) -> None:
+    place = Place(bed, flux, team, "broken")
+    spec = local_spec(tmp_path)
+    place.commit("Tokenize a field that is not there", spec | {"source": {**spec["source"], "textField": "body"}})
+    _, reason, message = place.wait(lambda ready: ready[0] == "False")
+    assert reason == "HealthCheckFailed", message
+    assert re.search("TokenizationJob/.*/broken", message)
+    place.be_ready(place.commit("Tokenize the one that is", spec))
