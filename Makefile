@@ -9,11 +9,12 @@ KILLS ?= 200
 RAY_RUNS ?= 30
 FAULTS ?= 500
 SEEDS ?= 10
+RUNS ?= 20
 
 .DEFAULT_GOAL := help
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 install: $(STAMP)  ## make .venv with everything that runs and tests need
 
@@ -29,17 +30,23 @@ run: install  ## tokenize real text from this machine, verify it, say how to loa
 	$(BIN)/python examples/run_local.py
 
 test: install compile  ## the tests, in as many processes as there are cores; of large tables a sample
-	$(PYTEST) -m 'not exhaustive and not testbed'
+	$(PYTEST) -m 'not exhaustive and not testbed and not e2e'
 
 test-fast: install compile  ## what takes no more than three minutes of them
-	$(PYTEST) -m 'not slow and not exhaustive and not testbed'
+	$(PYTEST) -m 'not slow and not exhaustive and not testbed and not e2e'
 
-test-all: install compile  ## all tests, with every case of every table
-	$(PYTEST)
+test-all: install compile  ## all tests but those on a real node, with every case of every table
+	$(PYTEST) -m 'not e2e'
 
 test-testbed: install compile  ## what needs a real control plane: Go builds it once, 10 minutes
 	@PYTHONPATH=tests $(BIN)/python -m testbed build
 	REQUIRE_TESTBED=1 $(PYTEST) --dist load --maxschedchunk 1 -m testbed tests/operator
+
+e2e: install  ## Pods of our own images on a real node of this machine; E2E=NAME: only the tests of that name
+	PYTHONPATH=tests $(BIN)/python -m e2e $(if $(E2E),-k '$(E2E)')
+
+e2e-soak: install  ## the first of its tests RUNS times, each on a node of its own
+	PYTHONPATH=tests $(BIN)/python -m e2e --runs $(RUNS) -k test_an_example
 
 cluster: install  ## start a control plane with KubeRay and nodes without machines, for a person
 	@PYTHONPATH=tests $(BIN)/python -m testbed up
@@ -57,8 +64,9 @@ lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py
+	MYPYPATH=benchmarks:tests $(BIN)/mypy benchmarks/*.py
 	MYPYPATH=tests $(BIN)/mypy -p testbed
+	MYPYPATH=tests:tests/worker:tests/operator $(BIN)/mypy --follow-imports silent -p e2e
 	$(BIN)/lint-imports
 
 format: install  ## format the code
@@ -105,4 +113,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all test-testbed cluster cluster-down load compile lint format generate chaos chaos-operator mutants bench bench-ray bench-gcs straggler startup scale memory clean
+.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down load compile lint format generate chaos chaos-operator mutants bench bench-ray bench-gcs straggler startup scale memory clean

@@ -10,6 +10,7 @@ import pytest
 from corpus import Corpus
 from gcs_emulator import gcs_bucket, gcs_host, gcs_uri
 from inline import inline
+from objects import differing_shards, upload
 from runs import TOKJOB, Held, make_job, run_command
 
 from tokenization_worker import open_dataset, run_job
@@ -33,22 +34,6 @@ def arguments(source: str, output: str, *more: str) -> list[str]:
     flags = ["--source", source, "--tokenizer", "gpt2", "--output", output]
     limits = ["--maxQuarantined", "100%", "--maxCorruptFiles", "100%"]
     return [str(TOKJOB), "run", *flags, *limits, "--output.shards.tokens", str(SHARD_TOKENS), *more]
-
-
-def upload(folder: Path, uri: str) -> None:
-    store = open_store(uri)
-    for path in sorted(folder.iterdir()):
-        with store.upload(path.name) as target:
-            target.write(path.read_bytes())
-            target.commit()
-
-
-def differing_shards(uri: str, expected: Path) -> list[str]:
-    """Shards that are missing at `uri`, too many there, or different."""
-    store = open_store(uri)
-    mine = {entry.path: store.read(entry.path) for entry in store.list("train/")}
-    theirs = {str(path.relative_to(expected)): path.read_bytes() for path in expected.glob("train/*.npy")}
-    return sorted(path for path in mine.keys() | theirs.keys() if mine.get(path) != theirs.get(path))
 
 
 def test_a_job_from_bucket_to_bucket_gives_the_local_bytes(mixed: Corpus, gcs_uri: str, expected: Path) -> None:

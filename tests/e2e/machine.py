@@ -1,0 +1,43 @@
+"""What a machine must have for a real node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from e2e.sandbox import CGROUPS, try_out
+
+CANNOT = 77
+"""The exit code where this machine cannot have a real node; no code of pytest's."""
+
+_NEEDED_CGROUPS = ("cpu", "memory", "pids")
+_PROGRAMS = {
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
+    "runc": "runc",
+    "ip": "iproute2",
+    "mount": "mount",
+    "setpriv": "util-linux",
+    "unshare": "util-linux",
+}
+
+
+def find_lacks(scratch: Path) -> list[str]:
+    """Why there can be no real node here, a sentence each; nothing where there can. `scratch`: see `run_inside`."""
+    if os.geteuid():
+        return ["only root can make namespaces, mounts and control groups: run it as root"]
+    missing = sorted({package for name, package in _PROGRAMS.items() if shutil.which(name) is None})
+    if missing:
+        return [f"programs are missing: apt-get install --no-install-recommends {' '.join(missing)}"]
+    lacks = [f"no control group {name}, or it is read-only" for name in _NEEDED_CGROUPS if not _is_there(name)]
+    if not lacks and (said := try_out(scratch)):
+        lacks.append(f"no namespaces, mounts or bridges as a node needs them: {said}")
+    return lacks
+
+
+def _is_there(controller: str) -> bool:
+    version_2 = CGROUPS / "cgroup.subtree_control"  # what a group below it gets
+    if version_2.exists():
+        return controller in version_2.read_text(encoding="ascii").split() and os.access(CGROUPS, os.W_OK)
+    return os.access(CGROUPS / controller, os.W_OK)

@@ -1,0 +1,68 @@
+"""The chart on a real cluster, installed by Helm as its users install it."""
+
+from __future__ import annotations
+
+import subprocess
+
+from jobs import wait_for
+from operators import CHART, helm
+
+from e2e.node import RealCluster
+from e2e.runs import RUN_S
+from forked_commands import TOKJOB
+
+NAME = "tokenization"
+NAMESPACE = "tokenization-system"
+_PATIENCE = ("--timeout", f"{RUN_S:.0f}s")
+_RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+
+
+class Release:
+    """One in a namespace of its own; all namespaces are under the restricted standard of Pod security."""
+
+    def __init__(self, cluster: RealCluster, operator_image: str, worker_image: str) -> None:
+        self._cluster = cluster
+        self._flags = ["--namespace", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig)]
+        self._values: list[str] = []
+        for target, name in (("operator", operator_image), ("worker", worker_image)):
+            repository, _, tag = name.rpartition(":")
+            values = f"{target}.image.repository={repository},{target}.image.tag={tag}"
+            self._values += ["--set", values, "--set", f"{target}.imagePullPolicy=Never"]
+        self._values += ["--set-json", 'operator.resources={"requests":{"cpu":"50m","memory":"128Mi"}}']
+
+    def install(self) -> None:
+        """Returns when the operator is ready."""
+        self._make_namespace(NAMESPACE)
+        helm("install", NAME, str(CHART), *self._flags, *self._values, "--wait", *_PATIENCE)
+
+    def upgrade(self, *values: str) -> None:
+        """Returns when the next operator is ready."""
+        helm("upgrade", NAME, str(CHART), *self._flags, *self._values, *values, "--wait", *_PATIENCE)
+
+    def test(self) -> None:
+        """As somebody who has just installed it: its own test passes."""
+        helm("test", NAME, *self._flags, *_PATIENCE)
+
+    def prepare(self, namespace: str) -> None:
+        """Make a namespace, and let jobs run there."""
+        self._make_namespace(namespace)
+        objects = subprocess.run([TOKJOB, "namespace-manifest", namespace], capture_output=True, text=True, check=True)
+        self._do("apply", "-f", "-", text=objects.stdout)
+
+    def scale(self, replicas: int) -> None:
+        """Kill the operator, or have it again; returns when it is so."""
+        self._do("-n", NAMESPACE, "scale", f"deployment/{NAME}", f"--replicas={replicas}")
+        if replicas:
+            self._do("-n", NAMESPACE, "rollout", "status", f"deployment/{NAME}", "=".join(_PATIENCE))
+        else:
+            self._do("-n", NAMESPACE, "delete", "pods", "--all", "--grace-period=0", "--force")
+            wait_for(lambda: self._do("-n", NAMESPACE, "get", "pods", "-o", "name"), lambda names: not names)
+
+    def _make_namespace(self, name: str) -> None:
+        self._do("create", "namespace", name)
+        self._do("label", "namespace", name, _RESTRICTED)
+
+    def _do(self, *words: str, text: str = "") -> str:
+        done = self._cluster.kubectl(*words, text=text)
+        assert not done.returncode, done.stderr
+        return done.stdout
