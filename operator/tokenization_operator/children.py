@@ -32,6 +32,10 @@ WORKER_MEMORY = "8Gi"
 """Of a worker for which nothing is asked: 700 MiB a CPU, the object store and Ray itself."""
 
 _OBJECT_STORE_BYTES = 200 << 20
+_START_PARAMS = {
+    "object-store-memory": str(_OBJECT_STORE_BYTES),
+    "include-log-monitor": "0",  # drivers do not listen to it. KubeRay would leave "false" out
+}
 _SHARED_MEMORY = "512Mi"
 _KEPT_S = 3600
 _PLAN_RESOURCES = {"cpu": "1", "memory": "2Gi"}
@@ -152,7 +156,7 @@ def build_ray_job(
                 "rayVersion": ray_version or settings.ray_version,
                 "authOptions": {"mode": "token"},
                 "headGroupSpec": {
-                    "rayStartParams": {"num-cpus": "0", "object-store-memory": str(_OBJECT_STORE_BYTES)},
+                    "rayStartParams": {"num-cpus": "0", **_START_PARAMS},
                     "template": _head(job, attempt, head),
                 },
                 "workerGroupSpecs": [
@@ -162,10 +166,7 @@ def build_ray_job(
                         "minReplicas": attempt.replicas,
                         "maxReplicas": attempt.replicas,
                         "numOfHosts": workers.hosts,
-                        "rayStartParams": {
-                            "num-cpus": str(slots_of_worker(job)),
-                            "object-store-memory": str(_OBJECT_STORE_BYTES),
-                        },
+                        "rayStartParams": {"num-cpus": str(slots_of_worker(job)), **_START_PARAMS},
                         "template": _worker(job, attempt, workers),
                     }
                 ],

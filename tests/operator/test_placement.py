@@ -109,6 +109,14 @@ def test_workers_on_idle_cpus_give_way_to_everybody(team: Jobs, tmp_path: Path) 
     team.delete("modest")
 
 
+def test_no_node_watches_logs_that_nobody_asks_for(team: Jobs, tmp_path: Path) -> None:
+    team.apply("quiet", local_spec(tmp_path, image=IMAGE))
+    pods = wait_for(lambda: ray_pods(team, "quiet"), lambda found: len(found) == 2)
+    commands = [" ".join(pod["spec"]["containers"][0]["args"]) for pod in pods]
+    assert all("ray start" in command and " --include-log-monitor=0 " in command for command in commands), commands
+    team.delete("quiet")
+
+
 def ray_pods(team: Jobs, name: str) -> list[dict[str, Any]]:
     """Head and workers of a job."""
     return [pod for pod in team.all(Kind.POD) if pod["metadata"]["name"].startswith(f"{name}-r") and role(pod)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,29 +10,22 @@ import pytest
 from ray_nodes import ray_nodes
 
 RAY = Path(__file__).parents[2] / "scripts" / "ray_command.py"
-TIMEOUTS = ("rpc_server_connect_timeout_s", "rpc_server_reconnect_timeout_s", "server_request_timeout_seconds")
-IMPATIENT = {f"RAY_gcs_{name}": "1" for name in TIMEOUTS}
 LOOK = (
     "import runpy, sys; path, *sys.argv[1:] = sys.argv[1:]\n"
     "try: runpy.run_path(path, run_name='__main__')\n"
-    "finally: print('ray.scripts.scripts' in sys.modules)"
+    "finally: print('ray' in sys.modules)"
 )
 
 
 def ask(*words: str) -> tuple[int, str]:
-    """The exit code, and whether Ray's own command was imported; nothing where Ray itself ends the process."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK, str(RAY), *words],
-        env={**os.environ, **IMPATIENT},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """The exit code, and whether Ray was imported; nothing where Ray itself ends the process."""
+    done = subprocess.run([sys.executable, "-c", LOOK, str(RAY), *words], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.rpartition("\n")[0].rpartition("\n")[2]
 
 
 @pytest.mark.slow
-def test_whether_there_is_a_head_is_answered_the_short_way() -> None:
+def test_whether_there_is_a_head_is_answered_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # for what is outside
     with ray_nodes(1) as nodes:
         assert ask("health-check", "--address", nodes.address) == (0, "False")
     assert ask("health-check", "--address", nodes.address)[0] == 1
