@@ -8,7 +8,9 @@ from tokenization_worker.storage.retry import Retry
 
 
 @dataclass
-class _Clock:
+class Clock:
+    """Seconds, of which only waiting takes any."""
+
     now: float = 0.0
 
     def sleep(self, seconds: float) -> None:
@@ -17,5 +19,5 @@ class _Clock:
 
 def quick_retry() -> Retry:
     """The usual tries, one after the other."""
-    clock = _Clock()
+    clock = Clock()
     return Retry(clock=lambda: clock.now, sleep=clock.sleep)

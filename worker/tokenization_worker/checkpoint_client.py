@@ -76,11 +76,15 @@ class CheckpointClient:
 
     def report_plan(self, plan: CheckpointPlan) -> None:
         """Write what the plan Pod has found."""
-        self._patch(END, {"plan": _plain(plan)})
+        self._call(END, lambda: self._send({"status": {"plan": _plain(plan)}}))
 
     def report_progress(self, progress: CheckpointProgress, *, is_last: bool = False) -> None:
-        """Write how far the driver is; `is_last`: worth waiting for."""
-        self._patch(END if is_last else REPORT, {"progress": _plain(progress)})
+        """Write how far the driver is; `is_last`: worth waiting for, also while the operator is away (see `commit`)."""
+
+        def attempt() -> None:
+            self._send({"status": {"progress": _plain(progress)}})
+
+        self._call(END if is_last else REPORT, attempt, is_last=is_last)
 
     def commit(self, committed: Committed, progress: CheckpointProgress | None = None) -> None:
         """Write that the dataset is there; over the very status that was read, so that nothing is overlooked.
@@ -88,18 +92,14 @@ class CheckpointClient:
         With the `progress` of a whole run it waits longer for a refusal to pass: an operator that is away has not named
         this Pod yet.
         """
-        refused = REFUSED if progress is None else END
         if progress is not None:
-            self._call(END, lambda: self._send({"status": {"progress": _plain(progress)}}), refused)
+            self.report_progress(progress, is_last=True)
 
         def attempt() -> None:
             version = self._api.get_namespaced_custom_object(*self._place(), **_TIMED)["metadata"]["resourceVersion"]
             self._send({"metadata": {"resourceVersion": version}, "status": {"committed": _plain(committed)}})
 
-        self._call(END, attempt, refused)
-
-    def _patch(self, retry: Retry, part: dict[str, Any]) -> None:
-        self._call(retry, lambda: self._send({"status": part}))
+        self._call(END, attempt, is_last=progress is not None)
 
     def _send(self, body: dict[str, Any]) -> None:
         self._api.patch_namespaced_custom_object_status(*self._place(), body, _content_type=_MERGE, **_TIMED)
@@ -107,9 +107,12 @@ class CheckpointClient:
     def _place(self) -> tuple[str, str, str, str, str]:
         return API_GROUP, VERSION, self._namespace, PLURAL, self.name
 
-    def _call(self, retry: Retry, call: Callable[[], T], refused: Retry = REFUSED) -> T:
+    def _call(self, retry: Retry, call: Callable[[], T], *, is_last: bool = False) -> T:
+        """`is_last`: a refusal is waited for as long as everything else."""
         try:
-            return retry.call(lambda: refused.call(call, _wait_of_refusal), _wait_of)
+            if is_last:
+                return retry.call(call, lambda error: 0.0 if _is_refusal(error) else _wait_of(error))
+            return retry.call(lambda: REFUSED.call(call, lambda error: 0.0 if _is_refusal(error) else None), _wait_of)
         except ApiException as error:
             raise self._failed(error) from error
         except urllib3.exceptions.HTTPError as error:
@@ -148,8 +151,8 @@ def _message_of(error: ApiException) -> str:
         return ""
 
 
-def _wait_of_refusal(error: Exception) -> float | None:
-    return 0.0 if isinstance(error, ApiException) and error.status == 403 else None
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, ApiException) and error.status == 403
 
 
 def _wait_of(error: Exception) -> float | None:
