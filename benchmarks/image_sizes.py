@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from e2e.images import BASE, build, size_of
+from e2e.images import BASE, build, remove, size_of
 
 NAME = "localhost/weighed"
 EXTRAS = ("", "parquet", "hf", "s3", "sentencepiece")
@@ -31,6 +31,7 @@ def main(chosen: list[str]) -> int:
     for extras in chosen or EXTRAS:
         build("worker", NAME, {"EXTRAS": extras})
         print(f"worker {extras or '(none)':15} {(size_of(NAME) - base) / 1e6:6.0f} MB", flush=True)
+    remove(NAME)
     print(f"base                   {base / 1e6:6.0f} MB")
     return 0
 

@@ -6,6 +6,7 @@ HOST:PORT`. Ray's command imports most of Ray first. A head answers gRPC's own h
 time of even Ray's client alone.
 """
 
+import os
 import sys
 
 ANSWER_TIMEOUT_S = 5.0
@@ -29,7 +30,8 @@ def is_serving(address: str) -> bool:
 
 def main(words: list[str]) -> int:
     """`words`: of the command line; returns the exit code."""
-    if words[:2] == ["health-check", "--address"] and len(words) == 3:
+    is_short = words[:2] == ["health-check", "--address"] and len(words) == 3
+    if is_short and os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):  # as Ray reads it
         return 0 if is_serving(words[2]) else 1
     from ray.scripts.scripts import main as rays_own
 

@@ -12,13 +12,14 @@ import tempfile
 from pathlib import Path
 
 from e2e.images import BuildFailed, find_image, find_pause
-from e2e.machine import CANNOT, find_lacks
+from e2e.machine import CANNOT, find_lacks, try_sandbox
 from e2e.sandbox import run_inside
 from e2e.steps import note, step
 from e2e.traces import adopt_orphans, find_traces
-from testbed.programs import Unavailable, cache_folder, find_helm, find_node_programs, find_programs
+from testbed.programs import Unavailable, find_helm, find_node_programs, find_programs
 
-_SCRATCH, _LOGS = (Path(tempfile.gettempdir()) / f"tokenization-e2e{end}" for end in ("", "-logs"))
+_SCRATCH, _LOGS, _LOCK = (Path(tempfile.gettempdir()) / f"tokenization-e2e{end}" for end in ("", "-logs", ".lock"))
+"""Of the machine, as its control groups are: there can be one node."""
 
 
 def main() -> int:
@@ -26,13 +27,15 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1, help="so many times, each on a node of its own (%(default)s)")
     options, words = parser.parse_known_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    lock = (cache_folder() / "e2e.lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print("one runs on this machine already", file=sys.stderr)
-        return 1
-    lacks = find_lacks(_SCRATCH)
+    lacks = find_lacks()
+    if not lacks:
+        lock = _LOCK.open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("one runs on this machine already", file=sys.stderr)
+            return 1
+        lacks = try_sandbox(_SCRATCH)
     if lacks:
         for lack in lacks:
             print(f"no real node on this machine: {lack}", file=sys.stderr)
@@ -53,7 +56,7 @@ def main() -> int:
         if options.runs > 1:
             note(f"run {number + 1} of {options.runs}")
         code = _run_once([f"{image.name}={image.archive}" for image in images], words)
-        left = sorted(find_traces() ^ before)
+        left = sorted(find_traces() - before)
         for trace in left:
             print(f"the machine is not as it was: {trace}", file=sys.stderr)
         if code or left:

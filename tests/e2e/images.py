@@ -28,9 +28,18 @@ _LIKE_THE_ORIGINAL = (
 _PATH = "PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BASE_DIGEST = sha256(f"{_SUITE} {_PACKAGES} {_LIKE_THE_ORIGINAL} {_PATH}".encode()).hexdigest()[:16]
 _BASE_LABEL = "recipe"
-_SOURCES = ("Dockerfile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "operator", "worker")
+_SOURCES = (
+    *("Dockerfile", ".dockerignore", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"),
+    *("operator", "worker"),
+)
 _MOST_LAYERS = 120
 """Of all builds, before those are removed that no image has: a build adds twenty, of a few megabytes to a gigabyte."""
+
+_CONTAINED = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"),
+)
+"""Before a command that mounts: namespaces of its own."""
 
 _LENT = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pip.conf"))
 """Of this machine, for the time of the build: how it reaches a package registry. Nothing of them stays."""
@@ -109,11 +118,15 @@ def size_of(name: str) -> int:
     """Bytes of an image in the local store, unpacked."""
     container = _buildah("from", "--pull-never", name)
     try:
-        mount = _buildah("mount", container)
-        words = subprocess.run(["du", "-sb", mount], capture_output=True, text=True, check=True).stdout
+        words = _run("sh", "-ec", 'du -sb "$(buildah mount "$1")"; buildah umount "$1" > /dev/null', "sh", container)
         return int(words.split()[0])
     finally:
         _buildah("rm", container)
+
+
+def remove(name: str) -> None:
+    """Remove an image from the local store."""
+    _buildah("rmi", name)
 
 
 def _make_base() -> None:
@@ -174,7 +187,8 @@ def _buildah(*words: str) -> str:
 
 
 def _run(*command: str) -> str:
-    done = _call(*command)
+    """What it prints. Ends with this process, and with it all that it has started and mounted."""
+    done = _call(*_CONTAINED, *command)
     if done.returncode:
         said = (done.stdout + done.stderr).strip()
         raise BuildFailed(f"{' '.join(command[:3])}... failed:\n{said[-4000:]}")

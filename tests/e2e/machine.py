@@ -23,17 +23,20 @@ _PROGRAMS = {
 }
 
 
-def find_lacks(scratch: Path) -> list[str]:
-    """Why there can be no real node here, a sentence each; nothing where there can. `scratch`: see `run_inside`."""
+def find_lacks() -> list[str]:
+    """Why there can be no real node here, a sentence each; nothing where a trial may show it."""
     if os.geteuid():
         return ["only root can make namespaces, mounts and control groups: run it as root"]
     missing = sorted({package for name, package in _PROGRAMS.items() if shutil.which(name) is None})
     if missing:
         return [f"programs are missing: apt-get install --no-install-recommends {' '.join(missing)}"]
-    lacks = [f"no control group {name}, or it is read-only" for name in _NEEDED_CGROUPS if not _is_there(name)]
-    if not lacks and (said := try_out(scratch)):
-        lacks.append(f"no namespaces, mounts or bridges as a node needs them: {said}")
-    return lacks
+    return [f"no control group {name}, or it is read-only" for name in _NEEDED_CGROUPS if not _is_there(name)]
+
+
+def try_sandbox(scratch: Path) -> list[str]:
+    """Why a sandbox cannot be made, in a sentence; nothing where it can. `scratch`: see `run_inside`."""
+    said = try_out(scratch)
+    return [f"no namespaces, mounts or bridges as a node needs them: {said}"] if said else []
 
 
 def _is_there(controller: str) -> bool:

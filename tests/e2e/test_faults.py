@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.e2e
 AWAY_S = 60
 TOO_LATE = "it was too late for this test"
 NAME = "corpus"
+_AT_ONCE = ("--grace-period=0", "--force", "--ignore-not-found")
 
 
 def begin(team: Team, **more: Any) -> None:
@@ -44,9 +47,20 @@ def kill_pod(cluster: RealCluster, team: Team, node_type: str) -> str:
     pod = team.pods(NAME, node_type)[0]
     name = str(pod["metadata"]["name"])
     kill_container(cluster, pod)
-    said = cluster.kubectl("-n", team.jobs.namespace, "delete", "pod", name, "--grace-period=0", "--force")
+    said = cluster.kubectl("-n", team.jobs.namespace, "delete", "pod", name, *_AT_ONCE)
     assert not said.returncode, said.stderr
     return name
+
+
+@contextmanager
+def store_away() -> Iterator[None]:
+    """No run can end meanwhile."""
+    address = f"{STORE_ADDRESS}/32"
+    subprocess.run(["ip", "address", "del", address, "dev", BRIDGE], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "address", "add", address, "dev", BRIDGE], check=True)
 
 
 @pytest.mark.core
@@ -145,12 +159,8 @@ def test_a_run_goes_on_without_the_api_server(cluster: RealCluster, team: Team, 
 
 def test_a_run_waits_for_its_object_store(team: Team, expected: Path) -> None:
     begin(team)
-    address = f"{STORE_ADDRESS}/32"
-    subprocess.run(["ip", "address", "del", address, "dev", BRIDGE], check=True)
-    try:
+    with store_away():
         time.sleep(AWAY_S)  # not for luck: so long it is away
-    finally:
-        subprocess.run(["ip", "address", "add", address, "dev", BRIDGE], check=True)
     assert not team.is_committed(), TOO_LATE
     status = finish(team, expected)
     assert status["attempt"]["number"] == 1
@@ -174,7 +184,8 @@ def test_a_release_may_be_upgraded_under_a_run(
     tagged = cluster.ctr("images", "tag", image, f"{image}-next")
     assert not tagged.returncode, tagged.stderr
     try:
-        with step("upgrade the release to another image of workers"):
+        with step("upgrade the release to another image of workers"), store_away():
+            assert not team.is_committed(), TOO_LATE
             release.upgrade("--set", f"worker.image.tag={image.rpartition(':')[2]}-next")
         status = finish(team, expected)
         assert status["attempt"]["number"] == 1

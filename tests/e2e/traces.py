@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from e2e.sandbox import CGROUP, cgroup_roots
+from e2e.sandbox import cgroup_roots
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTABLE = 0o600
-_NOT_SETTINGS = ("ns_last_pid", "binfmt_misc")
-"""The one counts on with every process; to look into the other mounts it."""
+_NOT_SETTINGS = ("ns_last_pid", "perf_event_max_sample_rate", "hung_task_warnings", "binfmt_misc")
+"""The first ones change by themselves, with every process or under load; to look into the last one mounts it."""
 
 
 def adopt_orphans() -> None:
@@ -22,7 +22,7 @@ def adopt_orphans() -> None:
 
 
 def find_traces() -> set[str]:
-    """Processes of ours, mounts, interfaces, control groups of ours and settings of the kernel, a line each.
+    """Processes of ours, mounts, interfaces, uppermost control groups and settings of the kernel, a line each.
 
     A namespace lives by its processes and by mounts.
     """
@@ -53,8 +53,9 @@ def _interfaces() -> Iterator[str]:
 
 def _cgroups() -> Iterator[str]:
     for root in cgroup_roots():
-        for folder, _, _ in os.walk(root / CGROUP):
-            yield f"control group {folder}"
+        for folder in root.iterdir():
+            if folder.is_dir():
+                yield f"control group {folder}"
 
 
 def _settings() -> Iterator[str]:

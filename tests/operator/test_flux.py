@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from jobs import Jobs, local_spec, text_files, wait_for
-from kubernetes import client
 from operators import IMAGE
 
 from testbed.cluster import Testbed
@@ -65,10 +65,17 @@ class Place:
         """Wait until Flux calls that revision healthy."""
         self.wait(lambda ready: ready[0] == "True" and revision in ready[2])
 
+    def leave(self) -> None:
+        """From now on the controller does nothing about it."""
+        self._bed.merge(self._path, {"spec": {"suspend": True}})
+
     def look_now(self) -> None:
         """As after the interval, which would be long."""
         asked = {"reconcile.fluxcd.io/requestedAt": self._team.get(self._name)["metadata"]["resourceVersion"]}
         self._bed.merge(self._path, {"metadata": {"annotations": asked}})
+
+
+Settle = Callable[[str], Place]
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +84,21 @@ def flux(bed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flu
         yield flux
 
 
-def test_commits_make_runs_and_flux_tells_how_they_are(bed: Testbed, flux: Flux, team: Jobs, tmp_path: Path) -> None:
-    place = Place(bed, flux, team, "commits")
+@pytest.fixture
+def settle(bed: Testbed, flux: Flux, team: Jobs) -> Iterator[Settle]:
+    """Makes the Kustomization of that name; after the test it is left alone."""
+    with ExitStack() as places:
+
+        def settle(name: str) -> Place:
+            place = Place(bed, flux, team, name)
+            places.callback(place.leave)
+            return place
+
+        yield settle
+
+
+def test_commits_make_runs_and_flux_tells_how_they_are(settle: Settle, team: Jobs, tmp_path: Path) -> None:
+    place = settle("commits")
     one = local_spec(tmp_path, rerunToken="one", output={"uri": f"file://{tmp_path}/{{rerunToken}}"})
     place.commit("Tokenize the corpus", one | {"image": HOLD})
     team.wait_for_driver("commits")
@@ -97,23 +117,18 @@ def test_commits_make_runs_and_flux_tells_how_they_are(bed: Testbed, flux: Flux,
     assert team.count_attempts("commits") == first + 1, "one commit, one run"
 
 
-def test_an_edit_of_data_without_a_token_is_told_in_flux_own_status(
-    bed: Testbed, flux: Flux, team: Jobs, tmp_path: Path
-) -> None:
-    place = Place(bed, flux, team, "edited")
+def test_an_edit_of_data_without_a_token_is_told_in_flux_own_status(settle: Settle, team: Jobs, tmp_path: Path) -> None:
+    place = settle("edited")
     spec = local_spec(tmp_path)
     place.be_ready(place.commit("Tokenize the corpus", spec))
     place.commit("Use another tokenizer", spec | {"tokenizer": {"name": "cl100k_base"}})
-    _, _, message = place.wait(lambda ready: ready[0] == "False")
-    assert "rerunToken" in message
+    place.wait(lambda ready: ready[0] == "False" and "rerunToken" in ready[2])
     status = team.status("edited")
     assert (status["run"]["number"], status["phase"], team.count_attempts("edited")) == (1, "Succeeded", 1)
 
 
-def test_drift_is_put_back_without_a_new_run(
-    bed: Testbed, flux: Flux, team: Jobs, api: client.ApiClient, tmp_path: Path
-) -> None:
-    place = Place(bed, flux, team, "drift")
+def test_drift_is_put_back_without_a_new_run(settle: Settle, team: Jobs, tmp_path: Path) -> None:
+    place = settle("drift")
     place.be_ready(place.commit("Tokenize the corpus", local_spec(tmp_path, workers={"replicas": 2})))
     team.edit("drift", {"workers": {"replicas": 3}})
     place.look_now()
@@ -122,11 +137,10 @@ def test_drift_is_put_back_without_a_new_run(
     assert (status["run"]["number"], status["phase"], team.count_attempts("drift")) == (1, "Succeeded", 1)
 
 
-def test_a_failed_job_makes_its_kustomization_fail(bed: Testbed, flux: Flux, team: Jobs, tmp_path: Path) -> None:
-    place = Place(bed, flux, team, "broken")
+def test_a_failed_job_makes_its_kustomization_fail(settle: Settle, team: Jobs, tmp_path: Path) -> None:
+    place = settle("broken")
     spec = local_spec(tmp_path)
     place.commit("Tokenize a field that is not there", spec | {"source": {**spec["source"], "textField": "body"}})
-    _, reason, message = place.wait(lambda ready: ready[0] == "False")
-    assert reason == "HealthCheckFailed", message
+    _, _, message = place.wait(lambda ready: ready[:2] == ("False", "HealthCheckFailed"))
     assert re.search("TokenizationJob/.*/broken", message)
     place.be_ready(place.commit("Tokenize the one that is", spec))

@@ -25,7 +25,9 @@ class WorkingCopy:
         for path, manifest in files.items():
             target = self.folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(yaml.safe_dump(dict(manifest)), encoding="utf-8")
+            whole = target.with_suffix(".new")  # others read the folder at any time
+            whole.write_text(yaml.safe_dump(dict(manifest)), encoding="utf-8")
+            whole.replace(target)
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "-m", words)
         return self.git("rev-parse", "HEAD").strip()

@@ -34,3 +34,8 @@ def test_whether_there_is_a_head_is_answered_without_ray(monkeypatch: pytest.Mon
 def test_everything_else_is_answered_by_rays_own_command() -> None:
     assert ask("--version") == (0, "True")
     assert ask("health-check", "--address", "127.0.0.1:1", "--help") == (0, "True")
+
+
+def test_a_head_behind_tls_is_asked_by_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    assert ask("health-check", "--address", "127.0.0.1:1")[1] == "True"
