@@ -197,6 +197,11 @@ def write_parquet(path: Path, documents: list[Document]) -> None:
     arrow.parquet.write_table(arrow.table(columns), path, compression="zstd", row_group_size=64)
 
 
+def is_of_corpus(path: Path) -> bool:
+    """Whether a file has a name that `build_corpus` gives."""
+    return path.name.startswith(("documentation.", "sources-"))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Build the corpus unless it is there already."""
     parser = argparse.ArgumentParser(description="Build a corpus from the standard library's text.")
@@ -207,6 +212,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--megabytes {options.megabytes:g}: give a number above 0")
     if options.folder.exists() and not options.folder.is_dir():
         parser.error(f"{options.folder} is a file: give a folder")
+    if options.folder.exists() and not any(map(is_of_corpus, options.folder.iterdir())):
+        parser.error(f"{options.folder} is there and holds no corpus of this script: give another folder")
     if options.folder.exists():
         print(f"{options.folder}: there already")
         return 0

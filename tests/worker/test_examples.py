@@ -230,6 +230,7 @@ def test_what_a_manifest_says_to_try_it_works(name: str, tmp_path: Path) -> None
         (["build_corpus.py", "new", "--megabytes", "0"], "--megabytes 0: give a number above 0"),
         (["build_corpus.py", "new", "--megabytes", "-1"], "--megabytes -1: give a number above 0"),
         (["build_corpus.py", "file"], "file is a file: give a folder"),
+        (["build_corpus.py", "."], ". is there and holds no corpus of this script: give another folder"),
         (["train_loop.py", "nowhere"], "NotADataset: "),
         (["train_loop.py", "nowhere", "--steps", "0"], "--steps 0: give a number above 0"),
     ],

@@ -101,6 +101,11 @@ def test_a_batch_of_very_short_bad_lines_is_bounded() -> None:
     assert (whole.records, whole.source_bytes) == (60_001, len(b"\n".join(lines)))
 
 
+def test_a_line_that_is_no_utf8_says_which_byte() -> None:
+    [item] = read(b'{"text": "caf\xc3\xa9 bad \xff"}\n').rejected
+    assert (item.reason, item.detail) == ("InvalidJson", "byte 0xff at byte 20 of the line is not UTF-8")
+
+
 @pytest.mark.parametrize("text", ["é" * 50, "x" * 100, "\x00" * 100, "🦊" * 25], ids=["é", "x", "NUL", "fox"])
 def test_the_size_limit_counts_utf8_bytes_of_text(text: str) -> None:
     line = orjson.dumps({"id": "some id", "text": text})

@@ -460,6 +460,17 @@ def test_an_error_at_close_is_told_unless_another_came_first(
     assert [list(folder.iterdir()) for folder in scratch_folders(tmp_path)] == [[]]
 
 
+def test_what_is_not_there_is_deleted_also_on_a_read_only_file_system(tmp_path: Path) -> None:
+    with mounted_tmpfs(tmp_path / "fixed", "size=1m") as folder:
+        store = LocalStore(folder)
+        put(store, "a", b"x")
+        store.close_scratch()
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        store.delete("absent")
+        with pytest.raises(SpecError, match="Read-only file system"):
+            store.delete("a")
+
+
 def test_a_read_only_file_system_is_named(tmp_path: Path) -> None:
     with mounted_tmpfs(tmp_path / "fixed", "ro,size=1m") as folder:
         with pytest.raises(SpecError, match="Read-only file system") as raised:

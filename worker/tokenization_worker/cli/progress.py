@@ -205,7 +205,7 @@ def describe_end(event: Finished, elapsed_s: float) -> str:
         f"{short_time(elapsed_s)}"
     ]
     if event.already:
-        lines[0] += "   (nothing to do: this run was finished before)"
+        lines[0] += "   (nothing to do: this run was finished before; its source and shards were not looked at)"
     if event.files_dropped:
         lines.append(
             f"           {counted(event.files_dropped, 'damaged file')} dropped whole: {event.uri}/_tokenization/files"

@@ -162,6 +162,15 @@ def _line_too_large(size: int, max_document_bytes: int) -> str:
     )
 
 
+def _not_utf8(line: memoryview) -> str:
+    """Which byte is no UTF-8; nothing where all are."""
+    try:
+        str(line, "utf-8")
+    except UnicodeDecodeError as error:
+        return f"byte 0x{line[error.start]:02x} at byte {error.start} of the line is not UTF-8"
+    return ""
+
+
 def _judge(line: memoryview, text: object, path: tuple[str, ...], max_document_bytes: int) -> Refusal | None:
     """Why a line is not a usable document; None for a blank line. `text` is what the fast path found."""
     if line.nbytes > max_line_bytes(max_document_bytes):
@@ -173,7 +182,7 @@ def _judge(line: memoryview, text: object, path: tuple[str, ...], max_document_b
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        return Refusal(Reason.INVALID_JSON, f"{error.msg} at character {error.pos} of the line")
+        return Refusal(Reason.INVALID_JSON, _not_utf8(line) or f"{error.msg} at character {error.pos} of the line")
     if not isinstance(record, dict):
         return Refusal(Reason.NOT_AN_OBJECT, f"expected an object, found {_type_name(record)}")
     return _judge_field(record, path)

@@ -149,10 +149,14 @@ class LocalStore:
     def delete(self, path: str, *, version: str | None = None) -> None:
         target = self.root / path
         with map_os_errors("delete", target), suppress(FileNotFoundError, NotADirectoryError):
-            if version is None:
-                target.unlink()
-            else:
-                _unlink_version(target, version)
+            try:
+                if version is None:
+                    target.unlink()
+                else:
+                    _unlink_version(target, version)
+            except OSError as error:  # a read-only file system says so before it looks
+                if error.errno != errno.EROFS or os.path.lexists(target):
+                    raise
 
     def discard(self, path: str) -> None:
         with map_os_errors("discard", self.root / path):
