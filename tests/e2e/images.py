@@ -187,8 +187,7 @@ def _buildah(*words: str) -> str:
 
 
 def _run(*command: str) -> str:
-    """What it prints. Ends with this process, and with it all that it has started and mounted."""
-    done = _call(*_CONTAINED, *command)
+    done = _call(*command)
     if done.returncode:
         said = (done.stdout + done.stderr).strip()
         raise BuildFailed(f"{' '.join(command[:3])}... failed:\n{said[-4000:]}")
@@ -196,6 +195,7 @@ def _run(*command: str) -> str:
 
 
 def _call(*command: str) -> subprocess.CompletedProcess[str]:
+    """Ends with this process, and with it all that it has started and mounted."""
     configuration = _configuration()
     environment = {
         **os.environ,
@@ -203,7 +203,7 @@ def _call(*command: str) -> subprocess.CompletedProcess[str]:
         "CONTAINERS_REGISTRIES_CONF": str(configuration / "registries.conf"),
         "BUILDAH_ISOLATION": "chroot",
     }
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run([*_CONTAINED, *command], env=environment, capture_output=True, text=True, check=False)
 
 
 def _configuration() -> Path:
