@@ -185,8 +185,8 @@ def test_a_release_may_be_upgraded_under_a_run(
     assert not tagged.returncode, tagged.stderr
     try:
         with step("upgrade the release to another image of workers"), store_away():
-            assert not team.is_committed(), TOO_LATE
             release.upgrade("--set", f"worker.image.tag={image.rpartition(':')[2]}-next")
+        assert not team.is_committed(), TOO_LATE
         status = finish(team, expected)
         assert status["attempt"]["number"] == 1
         assert status["run"]["image"] == image, "a run keeps its image"
