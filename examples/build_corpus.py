@@ -212,9 +212,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--megabytes {options.megabytes:g}: give a number above 0")
     if options.folder.exists() and not options.folder.is_dir():
         parser.error(f"{options.folder} is a file: give a folder")
-    if options.folder.exists() and not any(map(is_of_corpus, options.folder.iterdir())):
-        parser.error(f"{options.folder} is there and holds no corpus of this script: give another folder")
     if options.folder.exists():
+        if not any(map(is_of_corpus, options.folder.iterdir())):
+            parser.error(f"{options.folder} is there and holds no corpus of this script: give another folder")
         print(f"{options.folder}: there already")
         return 0
     text_bytes = build_corpus(options.folder, options.megabytes)

@@ -73,4 +73,9 @@ def too_large(size: int, max_document_bytes: int, bound: str = "") -> str:
 
 def invalid_utf8(error: UnicodeDecodeError) -> str:
     """The detail of a refused document whose bytes are not UTF-8."""
-    return f"byte 0x{error.object[error.start]:02x} at byte {error.start} of the text: {error.reason}"
+    return f"{wrong_byte(error, 'text')}: {error.reason}"
+
+
+def wrong_byte(error: UnicodeDecodeError, whole: str) -> str:
+    """Which byte of the `whole`, as its readers call it, cannot be decoded."""
+    return f"byte 0x{error.object[error.start]:02x} at byte {error.start} of the {whole}"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from tokenization_worker.readers.batches import BATCH_BYTES, BatchBuilder, too_large
+from tokenization_worker.readers.batches import BATCH_BYTES, BatchBuilder, too_large, wrong_byte
 from tokenization_worker.readers.documents import DocumentBatch, Reason
 from tokenization_worker.readers.giants import GIANT_LINE_BYTES, smallest_text_bytes
 from tokenization_worker.readers.records import Oversized, Run, rest_of
@@ -167,7 +167,7 @@ def _not_utf8(line: memoryview) -> str:
     try:
         str(line, "utf-8")
     except UnicodeDecodeError as error:
-        return f"byte 0x{line[error.start]:02x} at byte {error.start} of the line is not UTF-8"
+        return f"{wrong_byte(error, 'line')} is not UTF-8"
     return ""
 
 
