@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from e2e.sandbox import CONTAINED
 from testbed.programs import cache_folder, digest_of, locked
 
 ROOT = Path(__file__).parents[2]
@@ -34,12 +35,6 @@ _SOURCES = (
 )
 _MOST_LAYERS = 120
 """Of all builds, before those are removed that no image has: a build adds twenty, of a few megabytes to a gigabyte."""
-
-_CONTAINED = (
-    *("setpriv", "--pdeathsig", "KILL"),
-    *("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"),
-)
-"""Before a command that mounts: namespaces of its own."""
 
 _LENT = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pip.conf"))
 """Of this machine, for the time of the build: how it reaches a package registry. Nothing of them stays."""
@@ -195,7 +190,6 @@ def _run(*command: str) -> str:
 
 
 def _call(*command: str) -> subprocess.CompletedProcess[str]:
-    """Ends with this process, and with it all that it has started and mounted."""
     configuration = _configuration()
     environment = {
         **os.environ,
@@ -203,7 +197,7 @@ def _call(*command: str) -> subprocess.CompletedProcess[str]:
         "CONTAINERS_REGISTRIES_CONF": str(configuration / "registries.conf"),
         "BUILDAH_ISOLATION": "chroot",
     }
-    return subprocess.run([*_CONTAINED, *command], env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run([*CONTAINED, *command], env=environment, capture_output=True, text=True, check=False)
 
 
 def _configuration() -> Path:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,6 @@ POD_NETWORK = "10.244.0.0/24"
 STORE_PORT = 4443
 STORE = f"http://{STORE_ADDRESS}:{STORE_PORT}"
 CONTAINERD, KUBELET, DNS, EMULATOR = "containerd", "kubelet", "dns", "gcs"
-_TESTS = Path(__file__).parents[1]
 
 
 class RealCluster(ControlPlane):
@@ -43,7 +41,7 @@ class RealCluster(ControlPlane):
         with ThreadPoolExecutor(1) as beside:
             self._start_containerd()
             imported = beside.submit(self._import, images)
-            self._start_dns()
+            self.start_ours(DNS, "e2e.dns", "--listen", ADDRESS)
             self._start_emulator()
             imported.result()
         self._start_kubelet()
@@ -70,14 +68,6 @@ class RealCluster(ControlPlane):
         for image in images:
             done = self.ctr("images", "import", "--digests=false", str(image.archive))
             assert not done.returncode, done.stderr
-
-    def _start_dns(self) -> None:
-        path = os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])
-        self.processes.start(
-            DNS,
-            *(sys.executable, "-m", "e2e.dns", "--kubeconfig", self.kubeconfig, "--listen", ADDRESS),
-            environment={"PYTHONPATH": path},
-        )
 
     def _start_emulator(self) -> None:
         self.processes.start(
@@ -131,9 +121,7 @@ class RealCluster(ControlPlane):
         user = f"system:node:{NODE}"
         authority.kubeconfig(self._files / "kubelet.kubeconfig", self.server, user, "system:nodes")
         certificate, key = authority.server("kubelet", ADDRESS)
-        resolver = self._files / "resolv.conf"
-        resolver.write_text(f"nameserver {ADDRESS}\n", encoding="ascii")
-        _write_json(self._files / "kubelet.json", self._kubelet(authority, certificate, key, resolver))
+        _write_json(self._files / "kubelet.json", self._kubelet(authority, certificate, key))
 
     def _containerd(self) -> str:
         unused = ("nri.v1.nri", *(f"snapshotter.v1.{name}" for name in ("btrfs", "devmapper", "zfs", "erofs")))
@@ -160,7 +148,7 @@ SystemdCgroup = false
 path = '{self._files}/opt'
 """
 
-    def _kubelet(self, authority: Authority, certificate: Path, key: Path, resolver: Path) -> dict[str, object]:
+    def _kubelet(self, authority: Authority, certificate: Path, key: Path) -> dict[str, object]:
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -180,7 +168,6 @@ path = '{self._files}/opt'
             "containerRuntimeEndpoint": f"unix://{self._socket}",
             "clusterDNS": [ADDRESS],
             "clusterDomain": "cluster.local",
-            "resolvConf": str(resolver),
             "address": "0.0.0.0",
             "readOnlyPort": 0,
             "podLogsDir": str(self._files / "logs"),

@@ -47,22 +47,17 @@ class Release:
         """Make a namespace, and let jobs run there."""
         self._make_namespace(namespace)
         objects = subprocess.run([TOKJOB, "namespace-manifest", namespace], capture_output=True, text=True, check=True)
-        self._do("apply", "-f", "-", text=objects.stdout)
+        self._cluster.do("apply", "-f", "-", text=objects.stdout)
 
     def scale(self, replicas: int) -> None:
         """Kill the operator, or have it again; returns when it is so."""
-        self._do("-n", NAMESPACE, "scale", f"deployment/{NAME}", f"--replicas={replicas}")
+        self._cluster.do("-n", NAMESPACE, "scale", f"deployment/{NAME}", f"--replicas={replicas}")
         if replicas:
-            self._do("-n", NAMESPACE, "rollout", "status", f"deployment/{NAME}", "=".join(_PATIENCE))
+            self._cluster.do("-n", NAMESPACE, "rollout", "status", f"deployment/{NAME}", "=".join(_PATIENCE))
         else:
-            self._do("-n", NAMESPACE, "delete", "pods", "--all", "--grace-period=0", "--force")
-            wait_for(lambda: self._do("-n", NAMESPACE, "get", "pods", "-o", "name"), lambda names: not names)
+            self._cluster.do("-n", NAMESPACE, "delete", "pods", "--all", "--grace-period=0", "--force")
+            wait_for(lambda: self._cluster.do("-n", NAMESPACE, "get", "pods", "-o", "name"), lambda names: not names)
 
     def _make_namespace(self, name: str) -> None:
-        self._do("create", "namespace", name)
-        self._do("label", "namespace", name, _RESTRICTED)
-
-    def _do(self, *words: str, text: str = "") -> str:
-        done = self._cluster.kubectl(*words, text=text)
-        assert not done.returncode, done.stderr
-        return done.stdout
+        self._cluster.do("create", "namespace", name)
+        self._cluster.do("label", "namespace", name, _RESTRICTED)

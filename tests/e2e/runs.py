@@ -14,6 +14,7 @@ from objects import differing_shards
 from runs import read_index
 
 from e2e.node import STORE
+from e2e.steps import step
 from forked_commands import TOKJOB
 from tokenization_operator.kinds import Kind
 from tokenization_worker.carried import record_of
@@ -26,20 +27,22 @@ CORPUS_FILES = 40
 TOKENIZER = {"name": "cl100k_base"}
 RANGE_BYTES = "256Ki"
 SHARD_TOKENS = 500_000
+NAME = "corpus"
+TOO_LATE = "it was too late for this test"
 RUN_S = 600.0
 """Patience for a whole run, or for what goes on after a fault, also on a machine that has much else to do."""
 
 _SMALL = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
 
 
-def fit(spec: dict[str, Any]) -> dict[str, Any]:
-    """The same work by two small workers on the store of this machine, in many ranges and shards."""
+def fit(spec: dict[str, Any], replicas: int = 2) -> dict[str, Any]:
+    """The same work by small workers on the store of this machine, in many ranges and shards."""
     return {
         **spec,
         "output": {**spec["output"], "shards": {"tokens": SHARD_TOKENS}},
         "rangeBytes": RANGE_BYTES,
         "env": [{"name": "STORAGE_EMULATOR_HOST", "value": STORE}],
-        "workers": {"replicas": 2, "resources": _SMALL},
+        "workers": {"replicas": replicas, "resources": _SMALL},
         "head": {"resources": _SMALL},
     }
 
@@ -56,10 +59,16 @@ class Team:
     jobs: Jobs
     bucket: str
 
-    def spec(self, output: str = "out", **more: Any) -> dict[str, Any]:
+    def spec(self, output: str = "out", replicas: int = 2, **more: Any) -> dict[str, Any]:
         """Of a job that tokenizes the corpus; `more`: other fields."""
         source, target = {"uris": [f"gs://{self.bucket}/corpus"]}, {"uri": self.uri(output)}
-        return {**fit({"source": source, "tokenizer": TOKENIZER, "output": target}), **more}
+        return {**fit({"source": source, "tokenizer": TOKENIZER, "output": target}, replicas), **more}
+
+    def begin(self, replicas: int = 2) -> None:
+        """A run of which something is done."""
+        self.jobs.apply(NAME, self.spec(replicas=replicas))
+        with step("reach the first ranges"):
+            self.wait_for_ranges(3)
 
     def uri(self, output: str = "out") -> str:
         return f"gs://{self.bucket}/{output}"

@@ -18,8 +18,12 @@ from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 CGROUP = "tokenization-e2e"
-_NAMESPACES = ("--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "--kill-child")
-"""What `unshare` makes; all processes end with the first one."""
+CONTAINED = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"),
+)
+"""Before a command: what it starts and mounts ends with it, and it with this process, also when that is killed. More
+namespaces may follow."""
 
 ADDRESS, SERVICE_ADDRESS, STORE_ADDRESS = "10.99.0.1", "10.96.0.1", "10.99.0.2"
 BRIDGE = "node0"
@@ -72,9 +76,8 @@ def run_inside(command: Sequence[str], scratch: Path) -> int:
 
 
 def _command(command: Sequence[str], scratch: Path) -> list[str]:
-    """Ends when this process does, also when it is killed."""
     inside = [sys.executable, "-m", "e2e.sandbox", str(scratch), *command]
-    return ["setpriv", "--pdeathsig", "KILL", "unshare", *_NAMESPACES, *inside]
+    return [*CONTAINED, "--net", "--ipc", "--uts", *inside]
 
 
 def cgroup_roots() -> list[Path]:

@@ -15,7 +15,7 @@ from jobs import wait_for
 
 from e2e.node import RealCluster
 from e2e.release import Release
-from e2e.runs import RUN_S, Team, start_of
+from e2e.runs import NAME, RUN_S, TOO_LATE, Team, start_of
 from e2e.sandbox import BRIDGE, STORE_ADDRESS
 from e2e.steps import note, step
 from testbed.control_plane import API_SERVER
@@ -23,16 +23,7 @@ from testbed.control_plane import API_SERVER
 pytestmark = pytest.mark.e2e
 
 AWAY_S = 60
-TOO_LATE = "it was too late for this test"
-NAME = "corpus"
 _AT_ONCE = ("--grace-period=0", "--force", "--ignore-not-found")
-
-
-def begin(team: Team, **more: Any) -> None:
-    """A run of which something is done."""
-    team.jobs.apply(NAME, team.spec(**more))
-    with step("reach the first ranges"):
-        team.wait_for_ranges(3)
 
 
 def finish(team: Team, expected: Path) -> dict[str, Any]:
@@ -47,8 +38,7 @@ def kill_pod(cluster: RealCluster, team: Team, node_type: str) -> str:
     pod = team.pods(NAME, node_type)[0]
     name = str(pod["metadata"]["name"])
     kill_container(cluster, pod)
-    said = cluster.kubectl("-n", team.jobs.namespace, "delete", "pod", name, *_AT_ONCE)
-    assert not said.returncode, said.stderr
+    cluster.do("-n", team.jobs.namespace, "delete", "pod", name, *_AT_ONCE)
     return name
 
 
@@ -65,7 +55,7 @@ def store_away() -> Iterator[None]:
 
 @pytest.mark.core
 def test_a_worker_that_is_killed_is_replaced(cluster: RealCluster, team: Team, expected: Path) -> None:
-    begin(team)
+    team.begin()
     gone = kill_pod(cluster, team, "worker")
     with step("have two workers again"):
         workers = wait_for(lambda: team.pods(NAME, "worker"), lambda pods: len(pods) == 2)
@@ -77,7 +67,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster: RealCluster, team: Team, e
 def test_a_run_that_loses_its_only_worker_waits_for_the_next_one(
     cluster: RealCluster, team: Team, expected: Path
 ) -> None:
-    begin(team, workers={**team.spec()["workers"], "replicas": 1})
+    team.begin(replicas=1)
     before = team.first_ranges()
     assert len(before) == 1
     gone = kill_pod(cluster, team, "worker")
@@ -93,7 +83,7 @@ def test_a_run_that_loses_its_only_worker_waits_for_the_next_one(
 
 @pytest.mark.core
 def test_a_head_that_is_killed_begins_another_attempt(cluster: RealCluster, team: Team, expected: Path) -> None:
-    begin(team)
+    team.begin()
     receipts = team.receipts()
     kill_pod(cluster, team, "head")
     with step("hear of HeadLost"):
@@ -108,7 +98,7 @@ def test_a_worker_that_runs_out_of_memory_is_named_with_numbers(
     cluster: RealCluster, team: Team, expected: Path
 ) -> None:
     """Control groups of version 2 kill a whole container; of version 1, one process, and the rest is done here."""
-    begin(team)
+    team.begin()
     pod = team.pods(NAME, "worker")[0]
     hog = "x = [bytearray(b'1') * (64 << 20) for _ in range(64)]"
     said = cluster.kubectl("-n", team.jobs.namespace, "exec", pod["metadata"]["name"], "--", "python", "-c", hog)
@@ -131,7 +121,7 @@ def kill_container(cluster: RealCluster, pod: dict[str, Any]) -> None:
 
 
 def test_a_run_goes_on_without_the_operator(release: Release, team: Team, expected: Path) -> None:
-    begin(team)
+    team.begin()
     release.scale(0)
     away_until = time.monotonic() + AWAY_S
     try:
@@ -146,7 +136,7 @@ def test_a_run_goes_on_without_the_operator(release: Release, team: Team, expect
 
 
 def test_a_run_goes_on_without_the_api_server(cluster: RealCluster, team: Team, expected: Path) -> None:
-    begin(team)
+    team.begin()
     cluster.processes.stop(API_SERVER, sign=signal.SIGKILL)
     try:
         assert not team.is_committed(), TOO_LATE
@@ -158,7 +148,7 @@ def test_a_run_goes_on_without_the_api_server(cluster: RealCluster, team: Team, 
 
 
 def test_a_run_waits_for_its_object_store(team: Team, expected: Path) -> None:
-    begin(team)
+    team.begin()
     with store_away():
         time.sleep(AWAY_S)  # not for luck: so long it is away
     assert not team.is_committed(), TOO_LATE
@@ -179,7 +169,7 @@ def test_an_image_that_is_not_there_is_named_and_can_be_corrected(team: Team, ex
 def test_a_release_may_be_upgraded_under_a_run(
     cluster: RealCluster, release: Release, team: Team, expected: Path
 ) -> None:
-    begin(team)
+    team.begin()
     image = team.jobs.status(NAME)["run"]["image"]
     tagged = cluster.ctr("images", "tag", image, f"{image}-next")
     assert not tagged.returncode, tagged.stderr

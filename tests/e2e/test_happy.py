@@ -14,7 +14,7 @@ import yaml
 from e2e.images import ROOT
 from e2e.node import RealCluster
 from e2e.release import Release
-from e2e.runs import RUN_S, Team, fit, start_of
+from e2e.runs import NAME, RUN_S, Team, fit, start_of
 from e2e.steps import note, step
 
 pytestmark = [pytest.mark.e2e, pytest.mark.core]
@@ -32,15 +32,14 @@ def test_an_example_is_applied_and_two_workers_write_what_a_local_run_writes(
 ) -> None:
     manifest = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8").replace("your-bucket", team.bucket))
     manifest["spec"] = fit(manifest["spec"])
-    applied = cluster.kubectl("-n", team.jobs.namespace, "apply", "-f", "-", text=json.dumps(manifest))
-    assert not applied.returncode, applied.stderr
+    cluster.do("-n", team.jobs.namespace, "apply", "-f", "-", text=json.dumps(manifest))
     with watched(cluster, team) as seen:
         for phase in ("Starting", "Running"):
             with step(f"reach {phase}"):
-                team.jobs.reach("corpus", phase, deadline_s=RUN_S)
-        workers = team.pods("corpus", "worker")
+                team.jobs.reach(NAME, phase, deadline_s=RUN_S)
+        workers = team.pods(NAME, "worker")
         with step("reach Succeeded"):
-            status = team.succeed("corpus", "Committed")
+            status = team.succeed(NAME, "Committed")
     assert status["progress"]["rangesCompleted"] == status["progress"]["rangesTotal"]
     with step("verify the dataset, and compare it with the local one"):
         team.prove(expected, OUTPUT)

@@ -11,13 +11,11 @@ import pytest
 from jobs import wait_for
 
 from e2e.node import RealCluster
-from e2e.runs import RUN_S, Team
+from e2e.runs import NAME, RUN_S, TOO_LATE, Team
 from e2e.steps import step
 from tokenization_operator.kinds import Kind
 
 pytestmark = pytest.mark.e2e
-
-NAME = "corpus"
 
 
 def test_a_new_token_makes_a_new_run(team: Team, expected: Path) -> None:
@@ -47,14 +45,13 @@ def test_a_job_that_is_made_again_finds_its_dataset_complete(team: Team, expecte
 
 
 def test_a_suspended_job_has_no_pods_and_goes_on_where_it_was(team: Team, expected: Path) -> None:
-    team.jobs.apply(NAME, team.spec())
-    team.wait_for_ranges(3)
+    team.begin()
     team.jobs.edit(NAME, {"suspend": True})
     with step("reach Suspended"):
         team.jobs.reach(NAME, "Suspended")
         wait_for(lambda: team.pods(NAME, "head") + team.pods(NAME, "worker"), lambda pods: not pods)
     done = team.count_done()
-    assert done < team.jobs.status(NAME)["progress"]["rangesTotal"], "it was too late for this test"
+    assert done < team.jobs.status(NAME)["progress"]["rangesTotal"], TOO_LATE
     receipts = team.receipts()
     team.jobs.edit(NAME, {"suspend": False})
     with step("succeed"):
@@ -64,8 +61,7 @@ def test_a_suspended_job_has_no_pods_and_goes_on_where_it_was(team: Team, expect
 
 
 def test_a_deleted_job_leaves_its_output_alone(cluster: RealCluster, team: Team, expected: Path) -> None:
-    team.jobs.apply(NAME, team.spec())
-    team.wait_for_ranges(3)
+    team.begin()
     team.jobs.delete(NAME)
     with step("see all that it owned go"):
         for kind in (Kind.POD, Kind.RAY_JOB, Kind.PLAN_JOB, Kind.CHECKPOINT):
@@ -82,9 +78,7 @@ def test_a_deleted_job_leaves_its_output_alone(cluster: RealCluster, team: Team,
 
 def owned_things(cluster: RealCluster, team: Team) -> list[str]:
     """What KubeRay and the plan have made."""
-    found = cluster.kubectl("-n", team.jobs.namespace, "get", "rayclusters,services,jobs", "-o", "name")
-    assert not found.returncode, found.stderr
-    return found.stdout.split()
+    return cluster.do("-n", team.jobs.namespace, "get", "rayclusters,services,jobs", "-o", "name").split()
 
 
 def test_two_teams_cannot_touch_each_others_checkpoints(
@@ -92,7 +86,7 @@ def test_two_teams_cannot_touch_each_others_checkpoints(
 ) -> None:
     teams = [new_team(), new_team()]
     for team in teams:
-        team.jobs.apply(NAME, team.spec(workers={**team.spec()["workers"], "replicas": 1}))
+        team.jobs.apply(NAME, team.spec(replicas=1))
     mine, theirs = teams
     for team in teams:
         wait_for(lambda team=team: team.jobs.names(Kind.CHECKPOINT), bool, RUN_S)  # type: ignore[misc]

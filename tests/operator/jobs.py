@@ -30,8 +30,7 @@ class Jobs:
 
     def apply(self, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
         """Create a job; `metadata`: more than its name."""
-        body = {"apiVersion": API_VERSION, "kind": Kind.JOB, "metadata": {"name": name, **metadata}, "spec": spec}
-        return self.create(Kind.JOB, body)
+        return self.create(Kind.JOB, job_manifest(name, spec, **metadata))
 
     def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
         made: dict[str, Any] = self._custom.create_namespaced_custom_object(*self._place(kind), body)
@@ -121,6 +120,11 @@ def watch_kind(api: client.ApiClient, namespace: str, kind: Kind, **how: Any) ->
     place = PLACES[kind]
     call = client.CustomObjectsApi(api).list_namespaced_custom_object
     yield from watch.Watch().stream(call, place.group, place.version, namespace, place.plural, **how)
+
+
+def job_manifest(name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    """A job as its user writes it; `metadata`: more than its name."""
+    return {"apiVersion": API_VERSION, "kind": str(Kind.JOB), "metadata": {"name": name, **metadata}, "spec": spec}
 
 
 def wait_for(look: Callable[[], T], holds: Callable[[T], bool], deadline_s: float = DEADLINE_S) -> T:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from jobs import Jobs, local_spec, text_files, wait_for
+from jobs import Jobs, job_manifest, local_spec, text_files, wait_for
 
 from testbed.argo import run_agent
 from testbed.cluster import Testbed
 from testbed.git import WorkingCopy
 from tokenization_operator.kinds import Kind
-from tokenization_worker.api.job import API_VERSION
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 
@@ -31,9 +30,7 @@ class Place(NamedTuple):
 
     def commit(self, words: str, spec: dict[str, Any]) -> None:
         """The job as it is to be."""
-        metadata = {"name": self.name, "namespace": self.namespace}
-        manifest = {"apiVersion": API_VERSION, "kind": str(Kind.JOB), "metadata": metadata, "spec": spec}
-        self.repository.commit({"job.yaml": manifest}, words)
+        self.repository.commit({"job.yaml": job_manifest(self.name, spec, namespace=self.namespace)}, words)
 
 
 @pytest.fixture

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
-from jobs import Jobs, local_spec, text_files, wait_for
+from jobs import Jobs, job_manifest, local_spec, text_files, wait_for
 from operators import IMAGE
 
 from testbed.cluster import Testbed
 from testbed.flux import SHARD, Flux, Repository, run_flux
-from tokenization_operator.kinds import Kind
-from tokenization_worker.api.job import API_VERSION
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 
@@ -43,8 +41,7 @@ class Place:
 
     def commit(self, words: str, spec: dict[str, Any]) -> str:
         """The revision of a commit with this job in it."""
-        metadata = {"name": self._name, "namespace": self._team.namespace}
-        manifest = {"apiVersion": API_VERSION, "kind": str(Kind.JOB), "metadata": metadata, "spec": spec}
+        manifest = job_manifest(self._name, spec, namespace=self._team.namespace)
         return self.repository.commit({"jobs/job.yaml": manifest}, words)
 
     def status(self) -> dict[str, Any]:

@@ -7,23 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Jobs, local_spec, text_files
+from jobs import Jobs, job_manifest, local_spec, text_files
 
 from testbed.cluster import Testbed
-from tokenization_operator.kinds import Kind
-from tokenization_worker.api.job import API_VERSION
 
 pytestmark = pytest.mark.testbed
 
 
 def commit(team: Jobs, bed: Testbed, name: str, spec: dict[str, Any]) -> str:
     """Apply a manifest as GitOps tools do; what the API server says against it, if it does."""
-    manifest = {
-        "apiVersion": API_VERSION,
-        "kind": Kind.JOB,
-        "metadata": {"name": name, "namespace": team.namespace},
-        "spec": spec,
-    }
+    manifest = job_manifest(name, spec, namespace=team.namespace)
     return bed.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(manifest)).stderr
 
 

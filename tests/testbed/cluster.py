@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from testbed.ports import free_ports
 from testbed.processes import Processes
 
 NODES = "nodes"
-_TESTS = Path(__file__).parents[1]
 
 
 class Testbed(ControlPlane):
@@ -43,12 +40,7 @@ class Testbed(ControlPlane):
             self.merge(f"/api/v1/nodes/{node['metadata']['name']}/status", {"status": node["status"]})
 
     def _start_nodes(self, dashboard_port: int) -> None:
-        self.processes.start(
-            NODES,
-            *(sys.executable, "-m", "testbed.nodes", "--kubeconfig", self.kubeconfig),
-            *("--dashboard-port", dashboard_port),
-            environment={"PYTHONPATH": os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])},
-        )
+        self.start_ours(NODES, "testbed.nodes", "--dashboard-port", dashboard_port)
         self.wait("the nodes", lambda: bool(self.call("GET", "/api/v1/nodes")["items"]), NODES)
 
 

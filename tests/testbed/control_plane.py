@@ -7,9 +7,11 @@ looks for new ones every 30 seconds only. Nothing here needs root, but a port be
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import ssl
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +36,7 @@ _FEWER_COLLECTIONS = {"GOGC": "400"}
 
 _PATIENCE_S = 90.0
 _LOOPBACK = "127.0.0.1"
+_TESTS = Path(__file__).parents[1]
 
 
 class ControlPlane:
@@ -70,11 +73,16 @@ class ControlPlane:
             check=False,
         )
 
+    def do(self, *words: str, text: str = "") -> str:
+        """What kubectl prints, as an administrator; raises `AssertionError` with what it says is wrong."""
+        done = self.kubectl(*words, text=text)
+        assert not done.returncode, done.stderr
+        return done.stdout
+
     def apply(self, *objects: Mapping[str, Any]) -> None:
         """As `kubectl apply --server-side` does; raises `AssertionError` with its words."""
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-        done = self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
-        assert not done.returncode, done.stderr
+        self.do("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
 
     def down(self) -> None:
         """Stop all processes; files stay."""
@@ -180,14 +188,12 @@ class ControlPlane:
 
     def apply_crds(self, files: Sequence[Path]) -> None:
         """Have the API server serve these kinds. Server-side, as KubeRay's are too large for the other way."""
-        for path in files:
-            name = ".".join(reversed(path.stem.split("_", 1)))  # ray.io_rayjobs.yaml
-            item = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        kinds = {".".join(reversed(path.stem.split("_", 1))): path for path in files}  # ray.io_rayjobs.yaml
+        items = {name: f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}" for name in kinds}
+        for name, item in items.items():
             query = "?fieldManager=testbed&force=true"
-            self.call("PATCH", item + query, path.read_bytes(), "application/apply-patch+yaml")
-        for path in files:
-            name = ".".join(reversed(path.stem.split("_", 1)))
-            item = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+            self.call("PATCH", item + query, kinds[name].read_bytes(), "application/apply-patch+yaml")
+        for name, item in items.items():
             self.wait(f"the kind {name}", partial(self._is_served, item), API_SERVER)
 
     def _is_served(self, item: str) -> bool:
@@ -199,6 +205,12 @@ class ControlPlane:
         return all(
             self.answers(f"/apis/{group}/{each['name']}/{names['plural']}") for each in found["spec"]["versions"]
         )
+
+    def start_ours(self, name: str, module: str, *words: object) -> None:
+        """A module of the tests as a process, which asks this API server."""
+        path = os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])
+        command = (sys.executable, "-m", module, "--kubeconfig", self.kubeconfig, *words)
+        self.processes.start(name, *command, environment={"PYTHONPATH": path})
 
     def start_kuberay(self, **environment: str) -> None:
         metrics, probes = free_ports(2)
