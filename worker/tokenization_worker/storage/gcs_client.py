@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import google_crc32c
 import requests
@@ -28,12 +28,16 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.storage.waiting import Waiting, calling, words_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Blob: TypeAlias = Any
 """The library's handle of an object. It has no type annotations, so `Any` is what there is to say."""
 
-RETRY: Retry = DEFAULT_RETRY
-"""For calls that may be repeated: 429, 5xx, broken connections and time-outs, for 120 s."""
+CONNECT_TIMEOUT_S = 10.0
+"""Where packets are dropped on the way, nobody learns so from the service."""
 
 READ_TIMEOUT_S = 30.0
 """A download that brings no byte for so long is begun again."""
@@ -51,6 +55,29 @@ EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _DENIED = re.compile(r"(?:([^\s\"':]+@[^\s\"']+) )?does not have ([\w.]+) access")
+
+
+class TellingRetry(Retry):
+    """The library's, which says so when a call has failed for a while."""
+
+    def __call__(self, func: Callable[P, T], on_error: Callable[[Exception], Any] | None = None) -> Callable[P, T]:
+        return super().__call__(func, on_error or Waiting(self.timeout))
+
+
+RETRY = TellingRetry(predicate=DEFAULT_RETRY._predicate)
+"""For calls that may be repeated: 429, 5xx, broken connections and time-outs, for 120 s."""
+
+
+class _Adapter(requests.adapters.HTTPAdapter):
+    """Keeps a connection for each call at once, and does not wait for one as long as for an answer."""
+
+    def __init__(self) -> None:
+        super().__init__(pool_maxsize=CONNECTIONS)
+
+    def send(self, request: Any, stream: bool = False, timeout: Any = None, *more: Any, **named: Any) -> Any:
+        if isinstance(timeout, int | float):
+            timeout = (min(timeout, CONNECT_TIMEOUT_S), timeout)
+        return super().send(request, stream, timeout, *more, **named)
 
 
 class Access(NamedTuple):
@@ -91,8 +118,8 @@ def _client_of(pid: int, emulator: str | None) -> Any:
     client = make_client(project=None)
     session = client._http
     if not getattr(session, "is_mtls", False):  # whose adapter holds the certificate
-        session.mount("https://", requests.adapters.HTTPAdapter(pool_maxsize=CONNECTIONS))
-        session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=CONNECTIONS))
+        session.mount("https://", _Adapter())
+        session.mount("http://", _Adapter())
     return client
 
 
@@ -179,7 +206,8 @@ def map_gcs_errors(access: Access, uri: str) -> Iterator[None]:
     A missing object is the caller's to catch (`exceptions.NotFound`); here a 404 means the bucket.
     """
     try:
-        yield
+        with calling(f"{access.verb} {uri}"):
+            yield
     except exceptions.RetryError as error:
         raise _failed(access, uri, error.cause or error) from error
     except (exceptions.Unauthorized, exceptions.Forbidden) as error:
@@ -242,9 +270,11 @@ def _no_payer(access: Access, uri: str, error: exceptions.GoogleAPICallError) ->
 
 
 def _no_credentials(access: Access, uri: str, error: Exception) -> SpecError:
+    # What the library says of credentials that it does not find needs the address in it.
+    words = str(error) if isinstance(error, auth_exceptions.DefaultCredentialsError) else _words(error)
     return SpecError(
         access.reason,
-        f"cannot {access.verb} {uri}: no valid credentials: {_words(error)}",
+        f"cannot {access.verb} {uri}: no valid credentials: {words}",
         next_step="gcloud auth application-default login; in a cluster: a service account bound to a Google one",
     )
 
@@ -271,7 +301,7 @@ def _words(error: BaseException) -> str:
     """The service's own words, without the URL of the request (an upload's is a secret)."""
     response = getattr(error, "response", None)
     if isinstance(error, DataCorruption) or not isinstance(response, requests.Response):
-        return re.sub(r"https?://\S+", "", str(error))[:500] or type(error).__name__
+        return words_of(error)
     try:
         detail = response.json()["error"]["message"]
     except (ValueError, LookupError, TypeError, requests.RequestException):  # not the service's usual JSON

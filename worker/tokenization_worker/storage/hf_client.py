@@ -8,7 +8,6 @@ tries are counted, not timed, without chance: so requests are made here, one at 
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_st
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.hf_uri import HfUri, split_hf_uri
+from tokenization_worker.storage.waiting import calling, words_of
 
 __all__ = ["RemoteEntryNotFoundError", "RevisionNotFoundError"]
 
@@ -192,7 +192,8 @@ def map_hf_errors(uri: str) -> Iterator[None]:
     """
     place = split_hf_uri(uri)
     try:
-        yield
+        with calling(f"read {uri}"):
+            yield
     except GatedRepoError as error:
         raise SpecError(
             "SourceNotReadable",
@@ -228,8 +229,7 @@ def map_hf_errors(uri: str) -> Iterator[None]:
             ) from error
         raise _failed(uri, _words(error)) from error
     except (httpx.HTTPError, httpx.InvalidURL, BadAnswer, OSError) as error:
-        words = re.sub(r"https?://\S+", "", str(error))[:500]
-        raise _failed(uri, words or type(error).__name__) from error
+        raise _failed(uri, words_of(error)) from error
 
 
 def _failed(uri: str, words: str) -> TemporaryError:

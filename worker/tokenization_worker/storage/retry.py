@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tokenization_worker.storage.waiting import Waiting
+
 T = TypeVar("T")
 
 _CHANCE = random.Random()  # its own: the random numbers of the process are whoever seeded them
@@ -36,6 +38,7 @@ class Retry:
         end = self.clock() + self.limit_s
         last = end + MOST_ASKED_S
         step = self.first_s
+        tell = Waiting(self.limit_s, self.clock)
         while True:
             try:
                 return attempt()
@@ -47,5 +50,6 @@ class Retry:
                 end = min(end + asked, last)
                 if self.clock() + wait > end:
                     raise
+                tell(error)
             self.sleep(wait)
             step = min(2 * step, self.most_s)

@@ -22,6 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError as ClientError  # the source catches it
 
 from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.storage.waiting import calling
 
 TIMEOUT_S = 30.0
 """Without an answer, or within a body without a byte, a request is given up and made again."""
@@ -122,7 +123,8 @@ def map_s3_errors(access: S3Access, uri: str) -> Iterator[None]:
     A missing object is the caller's to catch (`status_of`); here a 404 means the bucket.
     """
     try:
-        yield
+        with calling(f"{access.verb} {uri}"):
+            yield
     except ClientError as error:
         if _code(error) in _UNKNOWN_PRINCIPAL or status_of(error) == 401:
             raise _no_credentials(access, uri, _words(error)) from error

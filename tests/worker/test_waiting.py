@@ -1,0 +1,120 @@
+"""Whoever waits for a service is told so, once in a while, and for what."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from patience import Clock
+from runs import TOKJOB
+
+from tokenization_worker.storage import waiting
+from tokenization_worker.storage.gcs_client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
+from tokenization_worker.storage.gcs_store import GcsStore
+from tokenization_worker.storage.retry import Retry
+from tokenization_worker.storage.waiting import calling, words_of
+
+
+@pytest.fixture(autouse=True)
+def nobody_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "_next_warning", 0.0)
+
+
+def fail(times: int) -> Callable[[], None]:
+    """A call that works after so many tries."""
+    left = iter(range(times))
+
+    def call() -> None:
+        if next(left, None) is not None:
+            raise ConnectionError("nobody is there: see https://host/path?upload_id=secret")
+
+    return call
+
+
+def ask(times: int) -> None:
+    clock = Clock()
+    Retry(clock=lambda: clock.now, sleep=clock.sleep, chance=lambda: 1.0).call(fail(times), lambda _: 0.0)
+
+
+def test_what_passes_soon_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    ask(2)  # a wait of 1 s and one of 2 s
+    assert not caplog.messages
+
+
+def test_a_call_that_fails_for_a_while_is_told_once_with_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    with calling("read gs://bucket/a"):
+        ask(6)
+    assert caplog.messages == ["cannot read gs://bucket/a yet: nobody is there: see ; trying again, for 120 s in all"]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_other_calls_are_silent_for_a_while(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(1_000.0)
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: clock.now)
+    ask(6)
+    clock.now += waiting.TELL_AGAIN_S - 1
+    ask(6)
+    assert len(caplog.messages) == 1
+    clock.now += 1
+    ask(6)
+    assert len(caplog.messages) == 2
+
+
+def test_a_call_within_another_is_named_and_then_the_other_one(caplog: pytest.LogCaptureFixture) -> None:
+    with calling("list gs://bucket"):
+        with calling("read gs://bucket/a"):
+            pass
+        ask(6)
+    assert "list gs://bucket" in caplog.text
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Where nobody listens, and nobody else will."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+def test_the_reason_of_a_refused_connection_is_told_without_its_request(closed_port: int) -> None:
+    with pytest.raises(requests.ConnectionError) as caught:
+        requests.get(f"http://127.0.0.1:{closed_port}/path?upload_id=secret", timeout=5)
+    assert "Connection refused" in words_of(caught.value)
+    assert "secret" not in words_of(caught.value)
+
+
+def test_a_connection_is_not_waited_for_as_long_as_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    def send(adapter: object, request: object, stream: bool, timeout: object, *more: object, **named: object) -> None:
+        seen.append(timeout)
+        raise KeyboardInterrupt  # what nobody catches
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
+    with pytest.raises(KeyboardInterrupt):
+        GcsStore("gs://bucket/out").read("a")
+    assert seen == [(CONNECT_TIMEOUT_S, READ_TIMEOUT_S)]
+
+
+@pytest.mark.slow
+def test_a_command_says_within_seconds_that_its_store_does_not_answer(closed_port: int, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text\n")
+    job = ["--source", str(tmp_path), "--tokenizer", "bytes", "--output", "gs://bucket/out"]
+    environment = {**os.environ, "STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{closed_port}"}
+    with subprocess.Popen(
+        [str(TOKJOB), "run", *job], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stderr is not None
+        said = run.stderr.readline()
+        run.send_signal(signal.SIGKILL)
+    assert said.startswith("cannot read gs://bucket/out/index.json yet: "), said
+    assert f"{closed_port}): Failed to establish a new connection" in said
+    assert said.endswith("; trying again, for 120 s in all\n")
