@@ -18,7 +18,7 @@ from tokenization_worker.api.keys import (
     attempt_digest,
     canonical_data,
     data_key,
-    first_difference,
+    differences,
     normalise_data,
     plan_id,
     run_key,
@@ -170,7 +170,7 @@ def test_only_data_fields_change_keys(flip: Flip) -> None:
     assert before != after, "the row changes nothing"
     assert (run_key(before) != run_key(after)) is flip.run_key
     assert (data_key(canonical(before), FILES) != data_key(canonical(after), FILES)) is flip.data_key
-    assert (first_difference(canonical(before), canonical(after)) is not None) is flip.data_key
+    assert bool(differences(canonical(before), canonical(after))) is flip.data_key
 
 
 def test_every_field_has_a_row_in_the_table() -> None:
@@ -299,21 +299,21 @@ def test_no_delimiter_has_no_id_in_the_data() -> None:
 @pytest.mark.parametrize(
     ("patch", "words"),
     [
-        ({}, None),
-        ({"output": {"shards": {"tokens": 5}}}, "output.shards.tokens: was 100000000, is 5"),
-        ({"source": {"textField": "é"}}, 'source.textField: was "text", is "é"'),
-        ({"output": {"splits": [{"name": "val"}]}}, 'output.splits[0].name: was "train", is "val"'),
+        ({}, []),
+        ({"output": {"shards": {"tokens": 5}}}, ["output.shards.tokens: was 100000000, is 5"]),
+        ({"source": {"textField": "é"}}, ['source.textField: was "text", is "é"']),
+        ({"output": {"splits": [{"name": "val"}]}}, ['output.splits[0].name: was "train", is "val"']),
         (
             {"source": {"format": "Text", "documentSeparator": "x"}},
-            'source.format: was "Auto", is "Text"',
+            ['source.format: was "Auto", is "Text"', 'source.documentSeparator: was absent, is "x"'],
         ),
     ],
-    ids=["same", "number", "text", "item", "first"],
+    ids=["same", "number", "text", "item", "two"],
 )
-def test_first_difference_names_field_and_both_values(patch: Manifest, words: str | None) -> None:
-    assert first_difference(canonical(load(MINIMAL)), canonical(load(with_spec(patch)))) == words
+def test_differences_name_field_and_both_values(patch: Manifest, words: list[str]) -> None:
+    assert differences(canonical(load(MINIMAL)), canonical(load(with_spec(patch)))) == words
 
 
-def test_first_difference_shows_what_is_absent() -> None:
-    assert first_difference({"a": None}, {"a": 1, "b": 2}) == "a: was absent, is 1"
-    assert first_difference({"a": [1, 2]}, {"a": [1]}) == "a: was [1, 2], is [1]"
+def test_differences_show_what_is_absent() -> None:
+    assert differences({"a": None}, {"a": 1, "b": 2}) == ["a: was absent, is 1", "b: was absent, is 2"]
+    assert differences({"a": [1, 2]}, {"a": [1]}) == ["a: was [1, 2], is [1]"]

@@ -62,8 +62,9 @@ def test_status_tells_each_phase_and_the_next_step(bench: Bench) -> None:
     bench.stop()
     words, numbers = status()
     assert words[0] == f"Interrupted {bench.output}"
-    assert re.search(r"(\d+) of \1 ranges, \d+ shards, .* tokens of .* read, 1 quarantined, 0 files dropped", words[1])
+    assert re.search(r"(\d+) of \1 ranges?, \d+ shards, .* tokens of .* read, 1 quarantined, 0 files dropped", words[1])
     assert "next: start the same `tokjob run` again" in words[-1]
+    assert "If it ended with an error, first do what that says" in words[-1]
     assert (numbers["phase"], numbers["quarantined"]) == ("Interrupted", 1)
 
     bench.run(more=MORE)

@@ -437,6 +437,7 @@ def test_truncated_zst_stops_the_run_and_a_raised_limit_drops_it_whole(bench: Be
 
     assert again.code == 0
     assert "1 damaged file dropped whole" in again.out
+    assert "3 files read, 1 of them damaged and left out" in bench.tokjob("verify", "out").out
     assert done.items() <= ledger_of(bench.output).items()
     assert_right(bench)
     bench.run(("uri: out", f"uri: {bench.folder}/fresh"), more="  maxCorruptFiles: 1\n")
@@ -459,7 +460,7 @@ def test_too_many_unusable_documents_stop_the_run_and_a_raised_limit_redoes_noth
         result,
         4,
         "QuarantineExceeded: 6 of 126 documents are unusable (WrongTextType 3, InvalidJson 2, NotAnObject 1)",
-        "maxQuarantined allows 5",
+        f"maxQuarantined allows 5; the first: {bench.source}/b.jsonl record 1, WrongTextType: ",
         f"they are listed in {bench.output}/_tokenization/ledger/0/quarantine/",
         "raise maxQuarantined and start again (nothing is redone), or mend the source and start a new run: "
         "write elsewhere or `tokjob clean` this output",

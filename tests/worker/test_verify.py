@@ -553,6 +553,7 @@ def test_a_dropped_file_is_dropped_whole_and_passes(tmp_path: Path) -> None:
     for mode in MODES:
         report = check(tmp_path / "out", mode)
         assert not report.findings, shown(report)
+        assert (report.files, report.files_dropped) == ((0, 0) if mode == "checksums" else (6, 1))
     assert read_index(tmp_path / "out")["conservation"]["files"] == {"Read": 5, "CorruptFile": 1}
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from tokenization_worker import layout
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.api.keys import first_difference, run_key
+from tokenization_worker.api.keys import differences, run_key
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.commit import create_bytes, create_or_read
 from tokenization_worker.errors import ChangedError
@@ -24,6 +24,8 @@ from tokenization_worker.planning import Prepared
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.source_file import SourceFile, first_file_difference, source_changed
 from tokenization_worker.storage.sources import has_pins, pins_of
+
+_SHOWN_FIELDS = 5
 
 _PUT_BACK = "write to another output.uri; or put the field back; or, if the old output is not wanted, "
 
@@ -54,10 +56,10 @@ def require_own_index(store: Store, index: Index, prepared: Prepared) -> None:
     """Raise OutputConflict unless the committed dataset has this job's dataKey."""
     if index["dataKey"] == prepared.data_key:
         return
-    difference = first_difference(index["data"], prepared.canonical)
+    difference = _fields(index["data"], prepared)
     plan = read_plan(store)
-    if difference is None and plan is not None:
-        difference = first_file_difference(plan.files, prepared.files)
+    if not difference and plan is not None:
+        difference = first_file_difference(plan.files, prepared.files) or ""
     raise ChangedError(
         "OutputConflict",
         f"{store.uri} holds a complete dataset of other data: {difference or 'the source files differ'}",
@@ -72,8 +74,8 @@ def require_own_plan(store: Store, plan: Plan, prepared: Prepared, watch: Watche
     """
     if plan.data_key == prepared.data_key:
         return
-    difference = first_difference(plan.data, prepared.canonical)
-    if difference is None and plan.run_key == prepared.run_key:
+    difference = _fields(plan.data, prepared)
+    if not difference and plan.run_key == prepared.run_key:
         _require_unchanged(plan, prepared.files, watch)
         return
     raise ChangedError(
@@ -82,6 +84,13 @@ def require_own_plan(store: Store, plan: Plan, prepared: Prepared, watch: Watche
         f"{difference or first_file_difference(plan.files, prepared.files)}",
         next_step=f"{_PUT_BACK}remove it with: tokjob clean {store.uri}",
     )
+
+
+def _fields(was: dict[str, object], prepared: Prepared) -> str:
+    """The data fields that are not as they were, in words; "" where all are."""
+    found = differences(was, prepared.canonical)
+    more = f"; and {len(found) - _SHOWN_FIELDS} more" if len(found) > _SHOWN_FIELDS else ""
+    return "; ".join(found[:_SHOWN_FIELDS]) + more
 
 
 def _require_unchanged(plan: Plan, files: tuple[SourceFile, ...], watch: Watcher) -> None:

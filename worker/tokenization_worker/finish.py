@@ -51,7 +51,8 @@ def commit(
     """Check everything and write the index; returns the one that is there. Needs a complete ledger."""
     files = add_up_files(plan, ledger, context.streams.count)
     totals = add_up(files)
-    check_limits(store, totals, limits.max_quarantined, context.epoch)
+    unusable = _quarantine_rows(store, plan, context, ledger, files)
+    check_limits(store, totals, limits.max_quarantined, context.epoch, unusable)
     shards = _ordered_shards(context, ledger)
     context.streams.require_all_filled(_shards_per_stream(context, shards))
     check_conservation(totals, shards, delimited=context.delimiter_position is not DelimiterPosition.NONE)
@@ -61,7 +62,6 @@ def commit(
     content = _describe(plan, context, tokenizer, totals, shards)
     digest = begin_digest(content)
     files_digest = sha256()
-    unusable = _quarantine_rows(store, plan, context, ledger, files)
     tables = {
         layout.SHARDS_TABLE: _pack(map(_shard_row, shards), digest),
         layout.QUARANTINE_TABLE: _pack(unusable, digest),

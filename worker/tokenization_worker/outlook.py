@@ -137,6 +137,12 @@ def _probe(store: Store) -> None:
                 folder.rmdir()
 
 
+_GO_ON = (
+    "start the same `tokjob run` again; it goes on from here. If it ended with an error, first do what that says: "
+    "with exit code 3 or 4 it would end so again"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class OutputState:
     """How far the run at an output is. `phase`: Empty, Running, Interrupted or Complete.
@@ -181,11 +187,11 @@ def look_at_output(uri: str) -> OutputState:
     except NotFound:
         if index is not None:
             return OutputState(store.uri, "Complete", plan.plan_id, next_step=f"tokjob verify {store.uri}")
-        phase, next_step = ("Running", "wait") if _is_live(store) else ("Interrupted", "start it again")
+        phase, next_step = ("Running", "wait") if _is_live(store) else ("Interrupted", _GO_ON)
         return OutputState(store.uri, phase, plan.plan_id, ranges=plan.n_ranges, next_step=next_step)
     ledger = read_ledger(store, plan, epoch.number)
     results = [result for receipt in ledger.ranges.values() for result in receipt.slices]
-    phase, next_step = "Interrupted", "start the same `tokjob run` again; it goes on from here"
+    phase, next_step = "Interrupted", _GO_ON
     if index is not None:
         phase, next_step = "Complete", f"tokjob verify {store.uri}"
     elif _is_live(store):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,8 +92,11 @@ _LOOK = "check source.uris and source.textField"
 _TOO_LARGE = "every text is larger than documents.maxBytes: raise it, and write elsewhere or `tokjob clean` this output"
 
 
-def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int) -> None:
-    """Raise QuarantineExceeded or NoDocuments; judged at the end, when the number read is known."""
+def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusable: Iterator[dict[str, Any]]) -> None:
+    """Raise QuarantineExceeded or NoDocuments; judged at the end, when the number read is known.
+
+    `unusable`: rows of the quarantine table, of which an error names the first.
+    """
     count = totals.quarantined.total()
     where = f"{store.uri}/{layout.quarantine_prefix(epoch)}"
     reasons = ", ".join(f"{reason} {n:,}" for reason, n in totals.quarantined.most_common(3))
@@ -100,7 +104,7 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int) -> None
         raise DataError(
             "QuarantineExceeded",
             f"{count:,} of {totals.read:,} documents are unusable ({reasons}); maxQuarantined allows "
-            f"{limit.allowed(totals.read):,}; they are listed in {where}",
+            f"{limit.allowed(totals.read):,}; the first: {_described(next(unusable))}; they are listed in {where}",
             next_step="look at the list; raise maxQuarantined and start again (nothing is redone), or mend the source "
             "and start a new run: write elsewhere or `tokjob clean` this output",
         )
@@ -118,6 +122,10 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int) -> None
             "no token was written: every document is an empty text, and there is no delimiter",
             next_step=f"{_LOOK}; or set tokenizer.delimiter.position: Before",
         )
+
+
+def _described(row: dict[str, Any]) -> str:
+    return f"{row['uri']} record {row['record']:,}, {row['reason']}: {row['detail']}"
 
 
 def check_conservation(totals: Totals, shards: Sequence[ShardReceipt], *, delimited: bool) -> None:

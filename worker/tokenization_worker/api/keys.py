@@ -160,25 +160,16 @@ def plan_id(data_key: str, cut_digest: bytes) -> str:
     return _digest("plan", _canonical_json([data_key, cut_digest.hex()]))
 
 
-def first_difference(was: Any, now: Any, path: str = "") -> str | None:
-    """Return the first field in which two canonical values differ, as `path: was X, is Y`; None if they
-    are equal.
-    """
+def differences(was: Any, now: Any, path: str = "") -> list[str]:
+    """Return the fields in which two canonical values differ, each as `path: was X, is Y`."""
     if isinstance(was, dict) and isinstance(now, dict):
-        for key in [*was, *(key for key in now if key not in was)]:
-            found = first_difference(was.get(key), now.get(key), f"{path}.{key}" if path else key)
-            if found is not None:
-                return found
-        return None
-    if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
-        for place, (old, new) in enumerate(zip(was, now, strict=True)):
-            found = first_difference(old, new, f"{path}[{place}]")
-            if found is not None:
-                return found
-        return None
-    if was == now:
-        return None
-    return f"{path}: was {_shown(was)}, is {_shown(now)}"
+        keys = [*was, *(key for key in now if key not in was)]
+        pairs = [(f"{path}.{key}" if path else key, was.get(key), now.get(key)) for key in keys]
+    elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        pairs = [(f"{path}[{place}]", *values) for place, values in enumerate(zip(was, now, strict=True))]
+    else:
+        return [] if was == now else [f"{path}: was {_shown(was)}, is {_shown(now)}"]
+    return [found for place, old, new in pairs for found in differences(old, new, place)]
 
 
 def _flatten(path: str, value: object, into: dict[str, object]) -> None:

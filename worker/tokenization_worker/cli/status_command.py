@@ -25,9 +25,10 @@ def main(arguments: list[str]) -> int:
     print(f"{state.phase:<10} {state.uri}")
     if state.ranges:
         print(
-            f"           {state.ranges_done:,} of {state.ranges:,} ranges, {state.shards_done:,} shards, "
-            f"{short_count(state.tokens)} tokens of {short_bytes(state.source_bytes)} read, "
-            f"{state.quarantined:,} quarantined, {state.files_dropped:,} files dropped"
+            f"           {state.ranges_done:,} of {counted(state.ranges, 'range')}, "
+            f"{counted(state.shards_done, 'shard')}, {short_count(state.tokens)} tokens of "
+            f"{short_bytes(state.source_bytes)} read, {state.quarantined:,} quarantined, "
+            f"{counted(state.files_dropped, 'file')} dropped"
         )
         if state.poison:
             print(

@@ -8,7 +8,7 @@ import time
 
 import orjson
 
-from tokenization_worker.cli.numbers import read_count, short_bytes, short_time
+from tokenization_worker.cli.numbers import counted, read_count, short_bytes, short_time
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.outlook import absolute_uri
 from tokenization_worker.verification.report import VerifyMode, VerifyProgress, VerifyReport
@@ -78,7 +78,7 @@ class _Watch:
             return
         self._last = now
         share = progress.done_bytes / progress.total_bytes if progress.total_bytes else 1.0
-        text = f"verify     {share:4.0%}  {progress.phase}  {progress.findings:,} findings"
+        text = f"verify     {share:4.0%}  {progress.phase}  {counted(progress.findings, 'finding')}"
         print(f"\r{text}" if self._is_terminal else text, end="" if self._is_terminal else "\n", file=sys.stderr)
 
     def end(self) -> None:
@@ -89,16 +89,17 @@ class _Watch:
 
 def _lines(report: VerifyReport, elapsed_s: float) -> list[str]:
     lines = [
-        f"shards     {report.shards:,} read, {short_bytes(report.shard_bytes)}, {report.tokens:,} tokens",
+        f"shards     {report.shards:,} read, {short_bytes(report.shard_bytes)}, {counted(report.tokens, 'token')}",
     ]
     if report.mode is not VerifyMode.CHECKSUMS:
+        dropped = f", {report.files_dropped:,} of them damaged and left out" if report.files_dropped else ""
         lines.append(
-            f"source     {report.files:,} files read, {short_bytes(report.source_bytes)} stored, "
-            f"{report.documents:,} documents and {report.quarantined:,} unusable ones recounted"
+            f"source     {counted(report.files, 'file')} read{dropped}, {short_bytes(report.source_bytes)} stored, "
+            f"{counted(report.documents, 'document')} and {report.quarantined:,} unusable recounted"
         )
         lines.append(
-            f"tokens     {report.documents_compared:,} documents encoded again, "
-            f"{report.tokens_compared:,} tokens compared"
+            f"tokens     {counted(report.documents_compared, 'document')} encoded again, "
+            f"{counted(report.tokens_compared, 'token')} compared"
         )
     if report.digest is not None:
         lines.append(f"digest     {report.digest}")
@@ -107,5 +108,5 @@ def _lines(report: VerifyReport, elapsed_s: float) -> list[str]:
     lines += [f"  {finding}" for finding in report.findings[:SHOWN_FINDINGS]]
     if len(report.findings) > SHOWN_FINDINGS:
         lines.append(f"  and {len(report.findings) - SHOWN_FINDINGS:,} more (--json shows all)")
-    lines.append(f"damaged    {report.mode}: {len(report.findings):,} findings  {short_time(elapsed_s)}")
+    lines.append(f"damaged    {report.mode}: {counted(len(report.findings), 'finding')}  {short_time(elapsed_s)}")
     return [*lines, f"           next: {report.next_step}"]

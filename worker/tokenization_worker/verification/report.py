@@ -77,10 +77,10 @@ class Finding:
 class VerifyReport:
     """The outcome. Without findings everything that `mode` looks at is right.
 
-    `files`, `documents` and `quarantined` were recounted from the source (0 in mode checksums);
-    `documents_compared` were encoded again, `tokens_compared` compared with them. `stopped` says that the
-    dataset's own tables cannot be read, so that nothing behind them was looked at. `digest` identifies the
-    dataset's content as it is, whatever the index says; None where a part is missing.
+    `files`, `documents` and `quarantined` were recounted from the source (0 in mode checksums); `files_dropped` of
+    these files are damaged and left out whole. `documents_compared` were encoded again, `tokens_compared` compared
+    with them. `stopped` says that the dataset's own tables cannot be read, so that nothing behind them was looked at.
+    `digest` identifies the dataset's content as it is, whatever the index says; None where a part is missing.
     """
 
     uri: str
@@ -90,6 +90,7 @@ class VerifyReport:
     shard_bytes: int
     tokens: int
     files: int
+    files_dropped: int
     source_bytes: int
     documents: int
     quarantined: int

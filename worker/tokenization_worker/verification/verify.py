@@ -274,6 +274,7 @@ def _report(
         shard_bytes=sum(check.size for check in shards),
         tokens=sum(check.tokens or 0 for check in shards),
         files=len(files),
+        files_dropped=sum(not claim.is_read for claim in dataset.files) if files else 0,
         source_bytes=sum(claim.size for claim in dataset.files) if files else 0,
         documents=sum(check.documents for check in files),
         quarantined=sum(check.quarantined for check in files),
