@@ -22,6 +22,7 @@ from tokenization_worker.api.checkpoint import CheckpointPlan, CheckpointProgres
 from tokenization_worker.api.job import API_GROUP, VERSION
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.retry import Retry
+from tokenization_worker.storage.waiting import calling
 
 T = TypeVar("T")
 
@@ -110,9 +111,12 @@ class CheckpointClient:
     def _call(self, retry: Retry, call: Callable[[], T], *, is_last: bool = False) -> T:
         """`is_last`: a refusal is waited for as long as everything else."""
         try:
-            if is_last:
-                return retry.call(call, lambda error: 0.0 if _is_refusal(error) else _wait_of(error))
-            return retry.call(lambda: REFUSED.call(call, lambda error: 0.0 if _is_refusal(error) else None), _wait_of)
+            with calling(f"reach checkpoint {self._namespace}/{self.name}"):
+                if is_last:
+                    return retry.call(call, lambda error: 0.0 if _is_refusal(error) else _wait_of(error))
+                return retry.call(
+                    lambda: REFUSED.call(call, lambda error: 0.0 if _is_refusal(error) else None), _wait_of
+                )
         except ApiException as error:
             raise self._failed(error) from error
         except urllib3.exceptions.HTTPError as error:

@@ -51,7 +51,7 @@ def require_reachable(address: str) -> None:
     """Raise as `connect` does for what is no address, or where no cluster answers, without joining it."""
     if address not in (_HERE, _OWN):
         _require_listening(address)
-        _asks_for_token(address)
+        _refuses(address)
 
 
 def disconnect(*, has_head: bool) -> None:
@@ -160,9 +160,12 @@ def _use_token(address: str) -> None:
     """Show the cluster the token of this machine, if it asks for one. Ray (2.60) does so by itself where it starts a
     cluster, and not where it joins one.
     """
-    if not _asks_for_token(address):
+    if not _refuses(address):
         return
     from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+    from ray._private.authentication.grpc_authentication_client_interceptor import (
+        SyncAuthenticationMetadataClientInterceptor as ShowToken,
+    )
 
     setup = logging.getLogger(maybe_enable_token_auth_if_token_available.__module__)
     level = setup.level
@@ -173,14 +176,17 @@ def _use_token(address: str) -> None:
         setup.setLevel(level)
     if not has_token:
         raise _no_cluster(address, PermissionError("it asks for a token, and there is none here"))
+    if _refuses(address, ShowToken()):
+        raise _no_cluster(address, PermissionError("it refuses the token that is here"))
 
 
-def _asks_for_token(address: str) -> bool:
-    """Whether any call without a token is refused. Raises `TemporaryError` where no head answers: Ray itself would try
-    for minutes, deaf to signals."""
+def _refuses(address: str, *interceptors: Any) -> bool:
+    """Whether any call is refused; `interceptors` may add a token. Raises `TemporaryError` where no head answers: Ray
+    itself would try for minutes, deaf to signals."""
     try:
         with grpc.insecure_channel(address) as channel:  # type: ignore[no-untyped-call]
-            channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=ANSWER_TIMEOUT_S)
+            asking = grpc.intercept_channel(channel, *interceptors)  # type: ignore[no-untyped-call]
+            asking.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=ANSWER_TIMEOUT_S)
     except grpc.RpcError as error:
         code = error.code() if isinstance(error, grpc.Call) else None  # type: ignore[no-untyped-call]
         if code is grpc.StatusCode.UNAUTHENTICATED:
