@@ -485,6 +485,48 @@ MUTANTS = (
             ),
         )
     ),
+    Mutant(
+        "a found receipt may be of another plan",
+        "commit.py",
+        "    require_plan(store.uri, path, found.plan_id, plan_id)\n",
+        "",
+        _of("test_tasks.py", "another_plan"),
+    ),
+    Mutant(
+        "the receipt that was there first may be of another plan",
+        "commit.py",
+        "    require_plan(store.uri, path, found.plan_id, receipt.plan_id)\n",
+        "",
+        _of("test_tasks.py", "another_plan"),
+    ),
+    Mutant(
+        "the ledger may hold another plan's receipts",
+        "ledger.py",
+        """        require_plan(store.uri, path, record["plan_id"], plan.plan_id)\n""",
+        "",
+        _of("test_tasks.py", "another_plan"),
+    ),
+    Mutant(
+        "verdict on a document: one's own counts",
+        "poison.py",
+        "        return _poison_of(found)\n",
+        "        return _poison_of(verdict)\n",
+        _of("test_tasks.py", "verdict_on_a_document"),
+    ),
+    Mutant(
+        "verdict on a file: one's own counts",
+        "range_work.py",
+        """        return found["outcome"], found["detail"]\n""",
+        """        return damage.outcome, damage.detail\n""",
+        _of("test_tasks.py", "verdict_on_a_damaged_file"),
+    ),
+    Mutant(
+        "the plan's sample is counted in a process with threads",
+        "estimate.py",
+        "    if can_copy():\n        return _count_in_copies(engine, samples)\n",
+        "    if not can_copy():\n        return [_encode_sample(engine, texts) for texts in samples]\n",
+        _of("test_isolation.py", "sample_of_a_plan"),
+    ),
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import select
 import signal
@@ -19,7 +18,7 @@ from corpus import json_lines
 from inline import inline
 from runs import difference, leftovers, make_job
 
-from tokenization_worker import isolation, layout, processes
+from tokenization_worker import isolation, layout
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.context import RunContext
@@ -42,7 +41,7 @@ from tokenization_worker.context import RunContext
 from tokenization_worker.isolation import Isolation
 from tokenization_worker.isolated_engine import Role
 data = resolve_data(TokenizationJob.from_yaml(sys.argv[1]))
-Isolation(RunContext(data, "plan", 0, "bytes", DType.UINT16, 1, "")).encode(Role.ENGINE, ["<hangs>"])
+Isolation(data, "bytes").encode(Role.ENGINE, ["<hangs>"])
 """
 
 
@@ -63,6 +62,10 @@ def context_of(tokenizer: str = "bytes", engine: str = "bytes", **fields: object
     return RunContext(resolve_data(job), "plan", 0, engine, DType.UINT32, 1, "")
 
 
+def isolation_of(context: RunContext) -> Isolation:
+    return Isolation(context.data, context.engine)
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "engine"), [("bytes", "bytes"), ("gpt2", "tiktoken"), ("gpt2", "fastokens")], ids=str
 )
@@ -70,7 +73,7 @@ def test_isolated_engines_give_the_tokens_of_their_own(tokenizer: str, engine: s
     context = context_of(tokenizer, engine)
     texts = ["", *sample_texts("a", 30), "x" * 300_000]
     own = load_tokenizer(context.data.tokenizer).reference.encode(texts)
-    with Isolation(context) as isolated:
+    with isolation_of(context) as isolated:
         for role in Role:
             ids, ends = isolated.engine(engine, role).encode(texts)
             assert ids.dtype == np.uint32
@@ -91,7 +94,7 @@ def test_isolated_engines_give_the_tokens_of_their_own(tokenizer: str, engine: s
 def test_only_who_kills_alone_is_blamed(
     texts: list[str], blamed: int, expected_deaths: int, deaths: Path, tmp_path: Path
 ) -> None:
-    with Isolation(context_of()) as isolated:
+    with isolation_of(context_of()) as isolated:
         with pytest.raises(KillsEngine) as caught:
             isolated.encode(Role.ENGINE, texts)
         assert caught.value.document == blamed
@@ -102,13 +105,13 @@ def test_only_who_kills_alone_is_blamed(
 @pytest.mark.usefixtures("deaths")
 def test_who_survives_alone_is_encoded_and_not_blamed() -> None:
     texts = ["fine", "<dies later>", "fine"]
-    with Isolation(context_of()) as isolated:
+    with isolation_of(context_of()) as isolated:
         encoded = isolated.encode(Role.ENGINE, texts)
     assert [bytes(ids.tolist()).decode() for ids in encoded] == texts
 
 
 def test_a_process_that_is_stopped_from_outside_blames_nobody(deaths: Path) -> None:
-    with Isolation(context_of()) as isolated, pytest.raises(TemporaryError) as caught:
+    with isolation_of(context_of()) as isolated, pytest.raises(TemporaryError) as caught:
         isolated.encode(Role.ENGINE, ["<terminated>"])
     assert caught.value.reason == "WorkerDied"
     assert "killed by SIGTERM" in caught.value.message
@@ -116,13 +119,13 @@ def test_a_process_that_is_stopped_from_outside_blames_nobody(deaths: Path) -> N
 
 def test_a_process_that_cannot_start_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "_COMMAND", "raise SystemExit(3)")
-    with Isolation(context_of()) as isolated, pytest.raises(TemporaryError, match=r"before it could: exit code 3"):
+    with isolation_of(context_of()) as isolated, pytest.raises(TemporaryError, match=r"before it could: exit code 3"):
         isolated.encode(Role.ENGINE, ["fine"])
 
 
 def test_what_the_engine_raises_is_raised_here() -> None:
     lone_surrogate = "\ud800"
-    with Isolation(context_of()) as isolated:
+    with isolation_of(context_of()) as isolated:
         with pytest.raises(UnicodeEncodeError):
             isolated.encode(Role.ENGINE, ["fine", lone_surrogate, "fine"])
         assert [ids.tolist() for ids in isolated.encode(Role.ENGINE, ["a"])] == [[97]]
@@ -130,7 +133,7 @@ def test_what_the_engine_raises_is_raised_here() -> None:
 
 @pytest.mark.usefixtures("deaths")
 def test_an_error_of_the_system_is_raised_here_and_blames_nobody() -> None:
-    with Isolation(context_of()) as isolated:
+    with isolation_of(context_of()) as isolated:
         with pytest.raises(FileNotFoundError, match="a table of the library"):
             isolated.encode(Role.ENGINE, ["fine", "<os error>"])
         assert [ids.tolist() for ids in isolated.encode(Role.ENGINE, ["a"])] == [[97]]
@@ -163,7 +166,7 @@ def test_a_document_may_take_what_is_free_and_never_less_than_a_worker_has(
     free: int, max_bytes: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolation, "free_memory", lambda: free)
-    assert memory_limit(context_of(documents={"maxBytes": max_bytes})) == expected
+    assert memory_limit(context_of(documents={"maxBytes": max_bytes}).data) == expected
 
 
 @pytest.mark.parametrize(
@@ -199,6 +202,30 @@ def test_exits_have_words() -> None:
     ]
 
 
+WITH_THREADS = """
+import sys, threading
+from tokenization_worker import Options, TokenizationJob, run_job
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print(run_job(TokenizationJob.from_yaml(sys.argv[1]), options=Options(processes=1)).documents_quarantined)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["<segfault>", "<no memory>", "<killed>"])
+def test_the_sample_of_a_plan_kills_no_process_with_threads(way: str, deaths: Path, tmp_path: Path) -> None:
+    """Such as a driver that reports: it cannot be copied, and every start samples again."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.jsonl").write_bytes(json_lines([way, *sample_texts("a", 60), way]))
+    job = make_job(tmp_path / "src", tmp_path / "out", {"tokenizer": {"name": "bytes"}, "maxQuarantined": 2})
+    (tmp_path / "job.yaml").write_text(job.to_yaml())
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_THREADS, str(tmp_path / "job.yaml")],
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "2\n"
+
+
 def test_workers_that_are_started_from_scratch_are_replaced_too(deaths: Path, tmp_path: Path) -> None:
     source, output, expected = tmp_path / "src", tmp_path / "out", tmp_path / "expected"
     source.mkdir()
@@ -216,8 +243,7 @@ def test_workers_that_are_started_from_scratch_are_replaced_too(deaths: Path, tm
     assert len(list((output / layout.POISON).iterdir())) == 1
 
 
-def test_a_copy_computes_raises_and_dies_as_the_original_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "start_method", lambda *, may_fork: multiprocessing.get_context("fork"))
+def test_a_copy_computes_raises_and_dies_as_the_original_would() -> None:
     here = os.getpid()
     assert compute_in_copy(os.getpid) != here
     with pytest.raises(ZeroDivisionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,14 +13,20 @@ from corpus import json_lines
 from inline import inline
 from runs import difference, files_below, leftovers, make_job
 
-from tokenization_worker import layout
+from tokenization_worker import layout, tokenize
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.commit import create_record
 from tokenization_worker.context import BuildTask, TokenizeTask
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.executors.base import Task
+from tokenization_worker.poison import read_poison, record_poison
+from tokenization_worker.readers.decompress import zstd
+from tokenization_worker.readers.documents import FileSlice
+from tokenization_worker.records import load_record
 from tokenization_worker.run import run_job
 from tokenization_worker.segments import SegmentLost
 from tokenization_worker.storage.local import version_of
+from tokenization_worker.storage.open import open_store
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def job_of(source: Path, output: Path, **fields: str) -> TokenizationJob:
+def job_of(source: Path, output: Path, **fields: str | int) -> TokenizationJob:
     blocks = {"tokenizer": {"name": "bytes"}, "output": {"shards": {"tokens": 500}}}
     return make_job(source, output, blocks, maxQuarantined=1, **fields)
 
@@ -137,3 +144,74 @@ def test_a_lost_list_of_a_file_that_was_dropped_later_is_written_again_as_it_was
 
     assert (finished.files_dropped, finished.documents_written, finished.documents_quarantined) == (1, 50, 1)
     assert first.read_bytes() == expected
+
+
+def put_into(output: Path, files: dict[str, bytes]) -> None:
+    for path, data in files.items():
+        (output / path).parent.mkdir(parents=True, exist_ok=True)
+        (output / path).write_bytes(data)
+
+
+@pytest.mark.parametrize("found", ["before a range", "after a range", "after a shard", "by the next start"])
+def test_a_receipt_of_another_plan_is_not_believed(
+    found: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of a run that was cleaned away may be late."""
+    other, output = tmp_path / "other", tmp_path / "out"
+
+    def remember_segment(task: Task) -> None:
+        if isinstance(task, BuildTask):
+            segments[layout.segment_path(0, 0)] = (other / layout.segment_path(0, 0)).read_bytes()
+
+    segments: dict[str, bytes] = {}
+    run_job(job_of(source, other), executor=inline(remember_segment))
+    (source / "a.jsonl").write_bytes(json_lines(sample_texts("b", 60)))
+    kind = BuildTask if found == "after a shard" else TokenizeTask
+    path = layout.shard_receipt_path(0, "train", 0) if kind is BuildTask else layout.range_receipt_path(0, 0)
+    if found == "after a range":
+        monkeypatch.setattr(tokenize, "find_receipt", lambda *_: None)
+
+    def come_late(task: Task) -> None:
+        if isinstance(task, kind):
+            put_into(output, {path: (other / path).read_bytes()})
+            if found in ("before a range", "by the next start"):
+                put_into(output, segments)
+            if found == "by the next start":
+                raise KeyboardInterrupt
+
+    late = inline(come_late)
+    if found == "by the next start":
+        with pytest.raises(KeyboardInterrupt):
+            run_job(job_of(source, output), executor=late)
+        late = inline()
+    with pytest.raises(ChangedError, match="belongs to plan") as caught:
+        run_job(job_of(source, output), executor=late)
+    assert caught.value.reason == "OutputConflict"
+    assert path in caught.value.message
+    assert not (output / layout.INDEX).exists()
+
+
+def test_the_first_verdict_on_a_damaged_file_counts_for_everybody(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    (source / "b.jsonl.zst").write_bytes(b"(\xb5/\xfd no zstd at all")
+    verdict = {"file": 1, "uri": "b", "outcome": "CorruptFile", "offset": 0, "detail": "the first one's words"}
+
+    def be_first(task: Task) -> None:
+        if isinstance(task, TokenizeTask):
+            create_record(open_store(str(output)), layout.verdict_path(1), verdict)
+
+    run_job(job_of(source, output, maxCorruptFiles=1), executor=inline(be_first))
+    rows = [json.loads(line) for line in zstd.decompress((output / layout.FILES_TABLE).read_bytes()).splitlines()]
+    assert rows[1]["detail"] == "the first one's words"
+    assert load_record((output / layout.verdict_path(1)).read_bytes()) == verdict
+
+
+def test_the_first_verdict_on_a_document_counts_for_everybody(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    part = FileSlice(file=0, uri="a.jsonl", size=9, version="1")
+    first = record_poison(store, part, 3, "text", "exit code 7")
+    before = files_below(tmp_path)
+    assert record_poison(store, part, 3, "text", "killed by SIGSEGV") == first
+    assert read_poison(store) == {0: (first,)}
+    assert first.detail == "exit code 7"
+    assert files_below(tmp_path) == before

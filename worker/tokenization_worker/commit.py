@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from tokenization_worker.carried import record_metadata
 from tokenization_worker.errors import TemporaryError, TokenizationError
-from tokenization_worker.records import dump_record, load_record, parsing
+from tokenization_worker.records import dump_record, load_record, parsing, require_plan
 from tokenization_worker.storage.base import (
     MARK_ABSENT,
     Entry,
@@ -78,6 +78,8 @@ def create_record(store: Store, path: str, record: dict[str, Any]) -> dict[str, 
 class Receipt(Protocol):
     """A record that says which part of it two writers must agree on."""
 
+    @property
+    def plan_id(self) -> str: ...
     def to_dict(self) -> dict[str, Any]: ...
     @classmethod
     def from_dict(cls, value: dict[str, Any], /) -> Self: ...
@@ -87,14 +89,16 @@ class Receipt(Protocol):
 R = TypeVar("R", bound=Receipt)
 
 
-def find_receipt(store: Store, path: str, kind: type[R]) -> R | None:
-    """The receipt at `path`, whoever wrote it; None where there is none."""
+def find_receipt(store: Store, path: str, kind: type[R], plan_id: str) -> R | None:
+    """The receipt at `path`, whichever writer of this plan wrote it; None where there is none."""
     try:
         data = store.read(path)
     except NotFound:
         return None
     with parsing(store.uri, path):
-        return kind.from_dict(load_record(data))
+        found = kind.from_dict(load_record(data))
+    require_plan(store.uri, path, found.plan_id, plan_id)
+    return found
 
 
 def create_receipt(store: Store, path: str, receipt: R) -> R:
@@ -102,6 +106,7 @@ def create_receipt(store: Store, path: str, receipt: R) -> R:
     record = create_record(store, path, receipt.to_dict())
     with parsing(store.uri, path):
         found = type(receipt).from_dict(record)
+    require_plan(store.uri, path, found.plan_id, receipt.plan_id)
     difference = receipt.disagreement(found)
     if difference is not None:
         raise Disagreement(

@@ -6,17 +6,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenization_worker.api.data import DType
+from tokenization_worker.api.data import DataSpec, DType
 from tokenization_worker.context import NUMPY_DTYPES
-from tokenization_worker.processes import CopyDied, compute_in_copy
+from tokenization_worker.isolated_engine import Role
+from tokenization_worker.isolation import Isolation
+from tokenization_worker.processes import CopyDied, can_copy, compute_in_copy
 from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
-from tokenization_worker.tokenizers.base import Engine, Tokenizer
+from tokenization_worker.tokenizers.base import Engine, KillsEngine, Tokenizer
 
 SAMPLED_FILES = 16
 SAMPLE_BYTES = 32 << 10
 """Of decompressed text from each sampled file: half a megabyte in all takes about 35 ms with the reference engine."""
 
+_MOST_KILLERS = 4
+"""Of a file's sample, each of which costs a process or two: then what is behind them is not counted."""
 
 FAST_ENGINE_GAIN = 8.0
 """How much faster a run with the accelerated engine is than encoding with the reference, reading and
@@ -51,13 +55,17 @@ def _step(files: Sequence[SourceFile]) -> int:
 
 
 def estimate(
-    tokenizer: Tokenizer, dtype: DType, files: tuple[SourceFile, ...], samples: list[tuple[SourceFile, HeadSample]]
+    data: DataSpec,
+    tokenizer: Tokenizer,
+    dtype: DType,
+    files: tuple[SourceFile, ...],
+    samples: list[tuple[SourceFile, HeadSample]],
 ) -> Estimate:
     """Scale each sample, of the files of `choose_samples`, to the files between it and the next one."""
     step = _step(files)
     tokens = source_bytes = text_bytes = seconds = 0.0
     shortened = [_shorten(head.texts, SAMPLE_BYTES) for _, head in samples]
-    counts = _count_tokens(tokenizer.reference, [texts for texts, _ in shortened])
+    counts = _count_tokens(data, tokenizer.reference, [texts for texts, _ in shortened])
     for number, (_, head) in enumerate(samples):
         if not head.stored_bytes:
             continue
@@ -80,20 +88,41 @@ def estimate(
     )
 
 
-def _count_tokens(engine: Engine, samples: list[list[str]]) -> list[tuple[int, float]]:
+def _count_tokens(data: DataSpec, engine: Engine, samples: list[list[str]]) -> list[tuple[int, float]]:
     """Tokens of each sample, and the seconds that they took.
 
-    Counted in a copy of this process: a text that kills it counts as nothing, and the run will find it.
+    Never counted in this process: a text that kills its process counts as nothing, and the run will find it. A copy of
+    this one is made in milliseconds, a process of its own in half a second.
     """
+    if can_copy():
+        return _count_in_copies(engine, samples)
+    with Isolation(data, engine.name) as isolation:
+        isolated = isolation.engine(engine.name, Role.REFERENCE)
+        isolated.encode([""])  # the start of the process is none of the sample's time
+        return [_count_without_killers(isolated, texts) for texts in samples]
+
+
+def _count_without_killers(engine: Engine, texts: list[str]) -> tuple[int, float]:
+    killers = 0
+    while True:
+        try:
+            return _encode_sample(engine, texts)
+        except KillsEngine as killer:
+            killers += 1
+            left = texts[killer.document + 1 :] if killers < _MOST_KILLERS else []
+            texts = texts[: killer.document] + left
+
+
+def _count_in_copies(engine: Engine, samples: list[list[str]]) -> list[tuple[int, float]]:
     try:
         return compute_in_copy(lambda: [_encode_sample(engine, texts) for texts in samples])
     except CopyDied:
         if len(samples) > 1:
-            return [counts for texts in samples for counts in _count_tokens(engine, [texts])]
+            return [counts for texts in samples for counts in _count_in_copies(engine, [texts])]
         texts = samples[0]
         if len(texts) < 2:
             return [(0, 0.0)]
-        halves = _count_tokens(engine, [texts[: len(texts) // 2], texts[len(texts) // 2 :]])
+        halves = _count_in_copies(engine, [texts[: len(texts) // 2], texts[len(texts) // 2 :]])
         return [(sum(tokens for tokens, _ in halves), sum(seconds for _, seconds in halves))]
 
 

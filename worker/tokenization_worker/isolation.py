@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
-from tokenization_worker.context import RunContext
+from tokenization_worker.api.data import DataSpec
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.isolated_engine import OUT_OF_MEMORY, Role, Start
 from tokenization_worker.processes import STOPS, WORKER_BYTES, exit_words, free_memory
@@ -40,8 +40,9 @@ class Isolation:
     Leave it as a context manager: the process ends with it.
     """
 
-    def __init__(self, context: RunContext) -> None:
-        self._context = context
+    def __init__(self, data: DataSpec, engine: str) -> None:
+        self._data = data
+        self._engine = engine
         self._process: _EngineProcess | None = None
 
     def engine(self, name: str, role: Role) -> IsolatedEngine:
@@ -74,7 +75,7 @@ class Isolation:
     def _started(self) -> _EngineProcess:
         if self._process is None:
             try:
-                self._process = _EngineProcess(self._context)
+                self._process = _EngineProcess(Start(self._data.tokenizer, self._engine, memory_limit(self._data)))
             except _Died as death:
                 raise _worker_died(f"a process that was to encode ended before it could: {death.detail}") from death
         return self._process
@@ -121,7 +122,7 @@ class _Died(Exception):
 class _EngineProcess:
     """A process with both engines, ready to encode. Raises `_Died`."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, start: Start) -> None:
         self._pipe, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
@@ -132,7 +133,7 @@ class _EngineProcess:
                 stderr=subprocess.DEVNULL,  # what a dying library says is for nobody
             )
         self.is_fresh = True
-        self._call(lambda pipe: pipe.send(Start(context.data.tokenizer, context.engine, memory_limit(context))))
+        self._call(lambda pipe: pipe.send(start))
         self._receive()
 
     def encode(self, role: Role, texts: Sequence[str], done: list[IdArray]) -> None:
@@ -161,12 +162,12 @@ class _EngineProcess:
         self._process.wait()
 
 
-def memory_limit(context: RunContext) -> int:
+def memory_limit(data: DataSpec) -> int:
     """How much memory the engines may take for a document, in bytes: three quarters of what is free.
 
     Where little is free still what every worker is meant to have: a document must not be blamed for its neighbours.
     """
-    least = WORKER_BYTES * max(1.0, context.data.max_document_bytes / _PLAIN_DOCUMENT_BYTES)
+    least = WORKER_BYTES * max(1.0, data.max_document_bytes / _PLAIN_DOCUMENT_BYTES)
     return max(int(least), free_memory() * 3 // 4)
 
 

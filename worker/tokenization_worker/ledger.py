@@ -14,12 +14,12 @@ from operator import add
 from typing import Any, TypeVar
 
 from tokenization_worker import layout
-from tokenization_worker.errors import ChangedError
 from tokenization_worker.listed import NUMBER, RECORD, list_ours, read_ours
 from tokenization_worker.plan import Plan
 from tokenization_worker.poison import read_poison
 from tokenization_worker.readers.documents import Poison
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.records import require_plan
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.listing import delete_all
 
@@ -83,12 +83,7 @@ def _read(store: Store, plan: Plan, folder: str, pattern: str, names: list[str],
     """The receipts below `folder`, all of `plan`."""
 
     def make(path: str, record: dict[str, Any]) -> R:
-        if record["plan_id"] != plan.plan_id:
-            raise ChangedError(
-                "OutputConflict",
-                f"{store.uri}/{path} belongs to plan {record['plan_id']}, expected {plan.plan_id}",
-                next_step="the ledger was mixed up by hand: write to another output.uri",
-            )
+        require_plan(store.uri, path, record["plan_id"], plan.plan_id)
         return kind.from_dict(record)
 
     return read_ours(store, folder, pattern, names, make)

@@ -93,7 +93,7 @@ def prepare(job: TokenizationJob, watch: Watcher = ignore, pins: Mapping[str, st
         canonical=canonical,
         data_key=data_key(canonical, ((file.uri, file.size, file.version) for file in files)),
         run_key=run_key(job),
-        estimate=estimate(tokenizer, dtype, files, samples),
+        estimate=estimate(data, tokenizer, dtype, files, samples),
     )
 
 

@@ -126,6 +126,8 @@ class RangeReceipt(NamedTuple):
         A file that one of them dropped is no disagreement, nor is a document that killed only one of them: a verdict
         may come between two writers, and which one counts is decided by the receipt that exists.
         """
+        if len(self.slices) != len(other.slices):
+            return f"{len(self.slices)} slices here, {len(other.slices)} there"
         for mine, theirs in zip(self.slices, other.slices, strict=True):
             if not (mine.is_read and theirs.is_read) or mine.poison != theirs.poison:
                 continue

@@ -14,7 +14,7 @@ import google_crc32c
 import orjson
 
 from tokenization_worker import layout
-from tokenization_worker.errors import DataError
+from tokenization_worker.errors import ChangedError, DataError
 
 _CHECKSUM = "checksum"
 
@@ -68,3 +68,14 @@ def _next_step(uri: str, path: str) -> str:
         what = "range" if "/ranges/" in path else "shard"
         return f"delete this file and start again: the {what} is done again"
     return f"remove the unfinished run (tokjob clean {uri}) and start again"
+
+
+def require_plan(uri: str, path: str, plan_id: str, expected: str) -> None:
+    """Raise OutputConflict for a receipt of another plan: its ranges are other parts of the source."""
+    if plan_id != expected:
+        raise ChangedError(
+            "OutputConflict",
+            f"{uri}/{path} belongs to plan {plan_id}, expected {expected}",
+            next_step="a run of another plan still writes there, or somebody moved its files there: end it, and write "
+            "to another output.uri",
+        )

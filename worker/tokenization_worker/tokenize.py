@@ -33,13 +33,14 @@ def tokenize_range(task: TokenizeTask, node: str) -> RangeReceipt:
     started = time.monotonic()
     context = task.context
     path = layout.range_receipt_path(context.epoch, task.range_id)
-    found = None if task.again else find_receipt(open_store(context.data.output.uri), path, RangeReceipt)
-    if found is not None:  # a concurrent run has done it since this one started
-        return found
+    if not task.again:
+        found = find_receipt(open_store(context.data.output.uri), path, RangeReceipt, context.plan_id)
+        if found is not None:  # a concurrent run has done it since this one started
+            return found
     with ExitStack() as stack:
         isolation = None
         if task.isolated:
-            isolation = stack.enter_context(Isolation(context))
+            isolation = stack.enter_context(Isolation(context.data, context.engine))
             task = replace(task, poison=_known_poison(task))
         while True:
             try:

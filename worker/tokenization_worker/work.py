@@ -168,7 +168,7 @@ def _find_built(work: Work, task: BuildTask) -> ShardReceipt | None:
     """
     name = task.shard.name
     path = layout.shard_receipt_path(work.context.epoch, name.split, name.index)
-    receipt = find_receipt(work.store, path, ShardReceipt)
+    receipt = find_receipt(work.store, path, ShardReceipt, work.plan.plan_id)
     is_built = receipt is not None and not (task.repair and find_changed_shards(work.store, [receipt]))
     return receipt if is_built else None
 
