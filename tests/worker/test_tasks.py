@@ -159,12 +159,13 @@ def test_a_receipt_of_another_plan_is_not_believed(
     """A worker of a run that was cleaned away may be late."""
     other, output = tmp_path / "other", tmp_path / "out"
 
-    def remember_segment(task: Task) -> None:
+    def remember(task: Task) -> None:
         if isinstance(task, BuildTask):
-            segments[layout.segment_path(0, 0)] = (other / layout.segment_path(0, 0)).read_bytes()
+            names = [name for name in files_below(other) if "/segments/" in name or "/quarantine/" in name]
+            with_it.update({name: (other / name).read_bytes() for name in names})
 
-    segments: dict[str, bytes] = {}
-    run_job(job_of(source, other), executor=inline(remember_segment))
+    with_it: dict[str, bytes] = {}
+    run_job(job_of(source, other), executor=inline(remember))
     (source / "a.jsonl").write_bytes(json_lines(sample_texts("b", 60)))
     kind = BuildTask if found == "after a shard" else TokenizeTask
     path = layout.shard_receipt_path(0, "train", 0) if kind is BuildTask else layout.range_receipt_path(0, 0)
@@ -175,7 +176,7 @@ def test_a_receipt_of_another_plan_is_not_believed(
         if isinstance(task, kind):
             put_into(output, {path: (other / path).read_bytes()})
             if found in ("before a range", "by the next start"):
-                put_into(output, segments)
+                put_into(output, with_it)
             if found == "by the next start":
                 raise KeyboardInterrupt
 
