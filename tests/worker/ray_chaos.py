@@ -46,6 +46,9 @@ class Victim(StrEnum):
 SLOTS_OF = {Victim.WORKER: 1, Victim.RAYLET: CPUS, Victim.DRIVER: N_NODES * CPUS}
 """How many tasks may be under way in what is killed."""
 
+_KIND_OF = {Victim.WORKER: "worker", Victim.RAYLET: "node"}
+"""What a run must say that it has lost."""
+
 
 class RayChaosFailure(AssertionError):
     """A run is not what was promised; the folder is kept."""
@@ -147,6 +150,8 @@ class RayChaos:
         self._compare(output, log)
         if hit is None:
             return False
+        if wrong := [what for what, kind in lost if kind != _KIND_OF.get(victim)]:
+            raise RayChaosFailure(f"{log}: of a killed {victim} it was said that something else was lost: {wrong}")
         if len(lost) > SLOTS_OF[victim]:
             raise RayChaosFailure(f"{log}: {len(lost)} tasks were lost with one {victim}: {lost}")
         n_lost = under_way if victim is Victim.DRIVER else len(lost)  # of a driver: none that had a receipt, see above
@@ -189,9 +194,10 @@ class RayChaos:
                 raise RayChaosFailure(f"{log}: workers that outlive their drivers: {left}")
             time.sleep(0.1)
 
-    def _lost_tasks(self, events: list[dict[str, Any]]) -> list[str]:
+    def _lost_tasks(self, events: list[dict[str, Any]]) -> list[tuple[str, str]]:
+        """What was lost, and whether with its worker or its node."""
         found = [_LOST.match(event["message"]) for event in events if event["event"] == "warned"]
-        return [match[1] for match in found if match]
+        return [(match[1], match[2]) for match in found if match]
 
     def _receipts(self, output: Path) -> set[str]:
         ledger = output / "_tokenization" / "ledger" / "0"

@@ -121,6 +121,9 @@ def test_every_node_does_its_part_and_the_bytes_are_the_local_executors(
     require_equal(output, slow.dataset)
     done = [str(receipt["node"]).rpartition("/")[2] for receipt in receipts(output) + receipts(output, "shards")]
     shares = {node: done.count(node) / len(done) for node in three_nodes.ids}
+    pids = {receipt["pid"] for receipt in receipts(output) + receipts(output, "shards")}
+    assert len(pids) >= len(three_nodes.ids)
+    assert not pids & {0, running.process.pid}
     assert min(shares.values()) >= 0.2, shares
     assert sum(shares.values()) == pytest.approx(1)
 
@@ -181,6 +184,10 @@ def test_a_run_that_has_lost_all_its_nodes_goes_on_with_a_new_one(
     new = one_node.add()
     assert running.wait() == 0, running.errors
     require_equal(output, alone)
+    warnings = [event["message"] for event in running.events() if event["event"] == "warned"]
+    lost = [words for words in warnings if "is done again" in words]
+    assert lost
+    assert all("lost its node" in words for words in lost), lost  # although Ray believes in it for a while
     assert any(str(receipt["node"]).endswith(new) for receipt in receipts(output) + receipts(output, "shards"))
 
 
@@ -206,6 +213,16 @@ def test_a_run_whose_cluster_has_lost_its_head_says_so(one_node: Nodes, mixed: C
     one_node.kill_head()
     one_node.kill_raylet(1)
     require_no_cluster(running)
+
+
+def test_a_run_whose_machine_is_no_node_any_more_says_so(mixed: Corpus, tmp_path: Path) -> None:
+    """Ray would start no worker for it, also where others come."""
+    with ray_nodes(1) as nodes:
+        running = start_held(mixed, tmp_path / "out", tmp_path / "run", nodes)
+        until(partial(nodes.busy_workers, 0), running)
+        nodes.kill_raylet(0)
+        require_no_cluster(running)
+    assert "the Ray node of this machine" in running.errors
 
 
 def require_no_cluster(running: Held) -> None:

@@ -22,6 +22,7 @@ from tokenization_worker.events import Event, Finished, Warned
 from tokenization_worker.executors import on_ray, ray_connection, ray_workers
 from tokenization_worker.executors.on_ray import RayCluster
 from tokenization_worker.executors.ray_workers import RangeWorker, RayWorkers
+from tokenization_worker.processes import WORKER_BYTES
 from tokenization_worker.run import Options, run_job
 
 _SOON_S = 0.2
@@ -151,6 +152,13 @@ def test_a_cluster_that_has_no_room_now_is_planned_for_as_one_slot(
         assert cluster.count_slots() == 1
 
 
+@pytest.mark.parametrize(
+    ("cpus", "memory", "slots"), [(8.0, 3 * WORKER_BYTES + 1, 3), (2.0, 9 * WORKER_BYTES, 2), (8.0, 0, 0)], ids=str
+)
+def test_a_node_has_a_slot_for_each_cpu_for_which_it_has_memory(cpus: float, memory: float, slots: int) -> None:
+    assert ray_connection.slots_of({"Resources": {"CPU": cpus, "memory": memory}}) == slots
+
+
 def test_the_run_ends_before_ray_ends_it() -> None:
     """Ray ends a process that has had no head for 60 s, without a word to the run."""
     assert ray_workers.HEAD_GONE_S + ray_workers.LOOK_INTERVAL_S + ray_connection.ANSWER_TIMEOUT_S < 60
@@ -198,6 +206,31 @@ def test_a_head_that_hangs_from_the_start_is_not_asked_to_end(nodes: Nodes, monk
     with nodes.hung_head(), pytest.raises(TemporaryError, match="has not answered for 5 s"), cluster:
         cluster.count_slots()
     assert told == [False]
+
+
+def test_no_proxy_is_asked_for_the_way_to_a_cluster(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself asks none, and gRPC would."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    ray_connection.require_reachable(nodes.address)
+
+
+def test_a_node_that_does_not_answer_is_gone_before_ray_says_so(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RayCluster() as cluster:
+        workers = cluster._connect()
+        all_started(workers)
+        [first, *_] = workers.idle
+        monkeypatch.setattr(ray_workers, "answers", lambda node: node["NodeID"] != first.node_id)
+        assert workers.take_loss(first)
+        assert first.node_id not in {worker.node_id for worker in workers._all}
+        monkeypatch.setattr(ray_workers, "answers", lambda _: True)
+        other = next(worker for worker in workers.idle if worker.node_id != first.node_id)
+        assert not workers.take_loss(other)
+        assert len(workers._all) == CPUS
+        workers._gone_until.clear()  # as after a minute
+        workers.fill()
+        assert len(workers._all) == 2 * CPUS
 
 
 _CLUSTER = """

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import grpc
 import ray
 from ray import exceptions
+from ray._private.grpc_utils import init_grpc_channel
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.processes import WORKER_BYTES
@@ -32,6 +33,9 @@ _HERE, _OWN = "auto", "local"
 
 ANSWER_TIMEOUT_S = 5.0
 """So long the head of a cluster may take to answer; Ray itself would wait for minutes, deaf to signals."""
+
+NODE_TIMEOUT_S = 2.0
+"""So long a node may take to accept a connection, when one of its workers was lost."""
 
 _OBJECT_STORE_BYTES = 100 << 20
 """Of a cluster of our own: receipts are small, and Ray would set aside a third of the memory."""
@@ -86,11 +90,32 @@ def no_answer(seconds: float) -> TemporaryError:
     )
 
 
+def lost_own_node() -> TemporaryError:
+    """The error for a driver whose machine is no part of the cluster any more: for it Ray would start nothing."""
+    return TemporaryError(
+        "NoCluster",
+        "the Ray node of this machine, by which the run is part of the cluster, is gone",
+        next_step="make the machine a node again (ray start --address=...), then start the same command again; what is "
+        "done is kept",
+    )
+
+
 def list_nodes() -> list[dict[str, Any]] | None:
     """The nodes that are alive, as Ray describes them; None where the cluster's head does not answer."""
     nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
     found = _answer(nodes)
     return None if found is None else [node for node in found if node["Alive"]]
+
+
+def answers(node: dict[str, Any]) -> bool:
+    """Whether something listens where a node's raylet does. The cluster itself believes for a quarter of a minute in a
+    node that is gone."""
+    address = (str(node["NodeManagerAddress"]), int(node["NodeManagerPort"]))
+    try:
+        socket.create_connection(address, timeout=NODE_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def kill_actors(handles: Iterable[Any]) -> bool:
@@ -184,7 +209,7 @@ def _refuses(address: str, *interceptors: Any) -> bool:
     """Whether any call is refused; `interceptors` may add a token. Raises `TemporaryError` where no head answers: Ray
     itself would try for minutes, deaf to signals."""
     try:
-        with grpc.insecure_channel(address) as channel:  # type: ignore[no-untyped-call]
+        with init_grpc_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:  # as Ray's own clients
             asking = grpc.intercept_channel(channel, *interceptors)  # type: ignore[no-untyped-call]
             asking.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=ANSWER_TIMEOUT_S)
     except grpc.RpcError as error:

@@ -19,7 +19,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tokenization_worker.errors import TemporaryError, portable
 from tokenization_worker.executors.base import Receipt, Task, run_task
-from tokenization_worker.executors.ray_connection import kill_actors, list_nodes, no_answer, slots_of
+from tokenization_worker.executors.ray_connection import (
+    answers,
+    kill_actors,
+    list_nodes,
+    lost_own_node,
+    no_answer,
+    slots_of,
+)
 from tokenization_worker.processes import WORKER_BYTES
 from tokenization_worker.storage.open import open_store
 
@@ -28,6 +35,9 @@ _MAX_FAILED_STARTS = 20
 
 _REST_S = 30.0
 """Where workers start elsewhere, a node on which one could not is left alone for so long, and longer each time."""
+
+_GONE_S = 60.0
+"""A node that does not answer counts as gone for so long. Ray needs a quarter of a minute to see that."""
 
 LOOK_INTERVAL_S = 2.0
 """How often the cluster is asked how large it is: one that comes waits for half of it, as a rule."""
@@ -83,6 +93,8 @@ class RayWorkers:
         self._ready: set[RayWorker] = set()  # those of them that have started
         self._failed: Counter[str] = Counter()  # by node: workers that could not start since the last one that could
         self._has_had_one = False
+        self._own_node: str = ray.get_runtime_context().get_node_id()
+        self._gone_until: dict[str, float] = {}  # nodes that do not answer: by then Ray has seen it, too
         self._rests_until: dict[str, float] = {}
         self._moved: Counter[str] = Counter()  # by node: workers that have found no room
         self._move_after_s = MOVE_AFTER_S
@@ -92,11 +104,11 @@ class RayWorkers:
         self.events: SimpleQueue[tuple[RayWorker, Future[Any]]] = SimpleQueue()
         self.fill()
 
-    def fill(self) -> set[str]:
-        """Ask for the workers that the cluster has room for and that are not there yet; returns the nodes there are.
+    def fill(self) -> None:
+        """Ask for the workers that the cluster has room for and that are not there yet.
 
-        Where the head does not answer, nothing can be asked for, and no node is known to be there. Raises
-        `TemporaryError` after `HEAD_GONE_S` of that.
+        Where the head does not answer, nothing can be asked for. Raises `TemporaryError` after `HEAD_GONE_S` of that,
+        and where this machine's own node is gone.
         """
         found = list_nodes()
         self._looked_at = time.monotonic()
@@ -104,14 +116,16 @@ class RayWorkers:
             away_s = self._looked_at - self._answered_at
             if away_s > HEAD_GONE_S:
                 raise no_answer(away_s)
-            return set()
+            return
         self._answered_at = self._looked_at
         nodes = {node["NodeID"]: slots_of(node) for node in found}
+        if self._own_node not in nodes:
+            raise lost_own_node()
         for worker in [worker for worker in self._all if worker.node_id not in nodes]:
             self._forget(worker)  # an idle one says nothing when it ends
         if self._limit is not None and self._limit < sum(nodes.values()):
             self._give_up_waiting()
-        free = Counter(nodes)
+        free = Counter({name: slots for name, slots in nodes.items() if not self._is_gone(name)})
         free.subtract(worker.node_id for worker in self._all)
         while self._limit is None or len(self._all) < self._limit:
             node_id = max(
@@ -123,7 +137,6 @@ class RayWorkers:
                 break
             free[node_id] -= 1
             self._ask_for(node_id)
-        return set(nodes)
 
     def _ask_for(self, node_id: str) -> None:
         place = NodeAffinitySchedulingStrategy(node_id, soft=False)
@@ -164,7 +177,7 @@ class RayWorkers:
             self._failed.pop(worker.node_id, None)
             return
         self.kill(worker)
-        if worker.node_id not in {node["NodeID"] for node in list_nodes() or ()}:
+        if not self._is_there(worker.node_id):
             return  # it went with its node
         self._failed[worker.node_id] += 1
         if self._has_had_one:
@@ -180,7 +193,23 @@ class RayWorkers:
     def take_loss(self, worker: RayWorker) -> bool:
         """Forget a worker that is gone, and ask for one in its place; whether its node is gone as well."""
         self.kill(worker)  # it may be alive and only out of reach: its CPU would be lost
-        return worker.node_id not in self.fill()
+        is_there = self._is_there(worker.node_id)
+        self.fill()
+        return not is_there
+
+    def _is_there(self, node_id: str) -> bool:
+        """Whether a node that has lost a worker is there itself. Of one that is not, idle workers get no task."""
+        node = next((node for node in list_nodes() or () if node["NodeID"] == node_id), None)
+        if node is None or self._is_gone(node_id):
+            return False
+        if answers(node):
+            return True
+        self._gone_until[node_id] = time.monotonic() + _GONE_S
+        self.kill(*[worker for worker in self.idle if worker.node_id == node_id])
+        return False
+
+    def _is_gone(self, node_id: str) -> bool:
+        return time.monotonic() < self._gone_until.get(node_id, 0.0)
 
     def count_ready(self) -> int:
         """Workers that have started; the cluster is looked at again from time to time. Raises as `fill`."""
@@ -195,6 +224,9 @@ class RayWorkers:
         waited_s = time.monotonic() - self._had_ready_at
         if waited_s < PATIENCE_S:
             return ""
+        if not self._all:
+            needed = f"a CPU and {WORKER_BYTES >> 20} MiB of memory"
+            return f"for {waited_s:.0f} s no node of the Ray cluster has had {needed}: the run waits for one"
         asked = f"{len(self._all)} are asked for on {len({worker.node_id for worker in self._all})} nodes"
         return (
             f"no worker of the Ray cluster has started for {waited_s:.0f} s ({asked}); others may hold the CPUs or the "
