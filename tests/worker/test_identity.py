@@ -12,13 +12,15 @@ from inline import inline
 from runs import make_job, read_index, shard_files
 from tokenizer_models import train_byte_level, write_json
 
+from tokenization_worker import layout, verify
 from tokenization_worker.api.keys import run_key
-from tokenization_worker.errors import ChangedError
+from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.executors.base import Task
 from tokenization_worker.outlook import make_plan
 from tokenization_worker.plan import Plan
 from tokenization_worker.run import run_job
 from tokenization_worker.tokenizers.load import load_tokenizer
+from tokenization_worker.verification.report import Fault
 
 
 @pytest.fixture
@@ -107,3 +109,29 @@ def test_worker_that_finds_another_tokenizer_than_the_plan_did_stops(source: Pat
     model.write_bytes(planned)
     load_tokenizer.cache_clear()
     assert not run_job(job, executor=inline()).already
+
+
+def test_no_bit_of_a_plan_may_change(source: Path, tmp_path: Path) -> None:
+    """A border between two slices that moved would lose a document, or read it twice."""
+    data = plan_of(source, tmp_path / "out", rangeBytes="1Ki").to_bytes()
+    assert Plan.from_bytes(data, "out").n_ranges > 2
+    for place in range(len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 1 << place % 8
+        with pytest.raises((DataError, ChangedError), match=r"RecordCorrupt|not a plan that this version can read"):
+            Plan.from_bytes(bytes(changed), "out")
+
+
+def test_a_run_stops_at_a_plan_that_was_changed(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    job = make_job(source, output, rangeBytes="1Ki")
+    run_job(job, executor=inline())
+    plan = output / layout.PLAN
+    data = bytearray(plan.read_bytes())
+    data[-5] ^= 1
+    plan.write_bytes(data)
+    report = verify(str(output), mode="checksums")
+    assert [(finding.fault, finding.path) for finding in report.findings] == [(Fault.TABLE_CORRUPT, layout.PLAN)]
+    (output / layout.INDEX).unlink()
+    with pytest.raises(DataError, match="RecordCorrupt"):
+        run_job(job, executor=inline())

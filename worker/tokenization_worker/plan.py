@@ -4,7 +4,8 @@ Held as arrays, because a corpus may have a million files and ranges. A **slice*
 **range** is a run of consecutive slices. Slices follow the order of files, so ranges do too.
 
 Bytes: magic, u64 header length, header (JSON), then the sections that the header lists: `files` (zstd JSONL
-of uri, size, version, kind, and the commit where the file is in a repository), and the little-endian arrays of `Cut`.
+of uri, size, version, kind, and the commit where the file is in a repository), and the little-endian arrays of `Cut`;
+at the end the CRC32C of all that, u32.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import orjson
 from numpy.typing import NDArray
@@ -26,7 +28,7 @@ from tokenization_worker.readers.documents import Compression, FileKind, FileSli
 from tokenization_worker.records import parsing
 from tokenization_worker.storage.source_file import SourceFile
 
-MAGIC = b"TOKPLAN1"
+MAGIC = b"TOKPLAN2"
 _ARRAYS = {
     "slice_file": "<i4",
     "slice_start": "<i8",
@@ -99,7 +101,8 @@ class Plan:
                 "sections": {name: len(data) for name, data in sections.items()},
             }
         )
-        return b"".join([MAGIC, len(header).to_bytes(8, "little"), header, *sections.values()])
+        data = b"".join([MAGIC, len(header).to_bytes(8, "little"), header, *sections.values()])
+        return data + _checksum(data)
 
     def _file_lines(self) -> Iterator[bytes]:
         for file, kind in zip(self.files, self.kinds, strict=True):
@@ -122,6 +125,9 @@ class Plan:
 
     @classmethod
     def _parse(cls, data: bytes) -> Plan:
+        data, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+        if checksum != _checksum(data):
+            raise ValueError("its CRC32C is another one")
         header, position = _read_header(data)
         sections: dict[str, bytes] = {}
         for name, size in header["sections"].items():
@@ -140,6 +146,14 @@ class Plan:
             kinds=tuple(None if names is None else _kind(*names) for _, _, _, names, *_ in rows),
             cut=Cut(**arrays),
         )
+
+
+_CHECKSUM_BYTES = 4
+
+
+def _checksum(data: bytes) -> bytes:
+    number: int = google_crc32c.value(data)
+    return number.to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _read_header(data: bytes) -> tuple[dict[str, Any], int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+import google_crc32c
 import orjson
 
 from tokenization_worker import layout
@@ -20,7 +21,7 @@ from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.verification.facts import NPY_SUFFIX, Facts, FileClaim, Refused, Rows, zstd
 from tokenization_worker.verification.report import Fault, Finding
 
-_PLAN_MAGIC = b"TOKPLAN1"
+_PLAN_MAGIC = b"TOKPLAN2"
 
 
 def check_tables(
@@ -132,6 +133,8 @@ def check_plan(store: Store, index: Index, files: list[FileClaim]) -> list[Findi
         return []
     if data[:8] != _PLAN_MAGIC:
         return []
+    if google_crc32c.value(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        return [Finding(Fault.TABLE_CORRUPT, "a plan", "another CRC32C than its last 4 bytes", layout.PLAN)]
     header_end = 16 + int.from_bytes(data[8:16], "little")
     try:
         header = orjson.loads(data[16:header_end])
