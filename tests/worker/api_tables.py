@@ -116,6 +116,9 @@ MISTAKES: dict[str, Mistake] = {
     # --- output
     "output-s3": Mistake({"output": {"uri": "s3://a/b"}}, 'spec.output.uri: found "s3://a/b"; write gs://bucket/path'),
     "output-hf": Mistake({"output": {"uri": "hf://a/b"}}, "hf:// and s3:// are read only"),
+    "output-slash": Mistake({"output": {"uri": "gs:/a/b"}}, 'spec.output.uri: found "gs:/a/b"; write gs://bucket/path'),
+    "output-colon": Mistake({"output": {"uri": "gs//a/b"}}, 'spec.output.uri: found "gs//a/b"; write gs://bucket/path'),
+    "source-slash": Mistake({"source": {"uris": ["s3:/a/b"]}}, 'found "s3:/a/b"; write gs://bucket/path, s3://bucket'),
     "output-glob": Mistake({"output": {"uri": "gs://a/*"}}, "output.uri is one folder"),
     "output-brace": Mistake({"output": {"uri": "gs://a/{name}"}}, "its only placeholder is {rerunToken}"),
     "output-token": Mistake(
@@ -209,6 +212,7 @@ MISTAKES: dict[str, Mistake] = {
 
 ACCEPTED: dict[str, Manifest] = {
     "plain-path": {"source": {"uris": ["data/*.jsonl.zst"]}, "output": {"uri": "out"}},
+    "plain-path-of-a-scheme": {"source": {"uris": ["s3/a", "gsx//a", "./hf:/a"]}, "output": {"uri": "gs/out"}},
     "separator": {"source": {"format": "Text", "documentSeparator": "<|endoftext|>"}},
     "ranks": {"tokenizer": RANKS | {"pattern": r"\p{L}+", "specialTokens": {"<|end|>": 5}}},
     "no-delimiter": {"tokenizer": {"delimiter": {"token": "<|endoftext|>", "position": "None"}}},

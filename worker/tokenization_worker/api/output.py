@@ -18,6 +18,7 @@ from tokenization_worker.api.data import DType, OutputFormat
 from tokenization_worker.api.fields import PositiveBigCount, PositiveCount
 from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.quantities import parse_percentage
+from tokenization_worker.api.source import MEANT_AS_URI
 
 RERUN_PLACEHOLDER = "{rerunToken}"
 OUR_NAMES = ("index.json", "shards.jsonl.zst", "_tokenization")
@@ -35,8 +36,8 @@ OutputUri = Annotated[
     StringConstraints(min_length=1, max_length=1024),
     Rule(
         "write gs://bucket/path, file:///path or, on a laptop, a plain path; hf:// and s3:// are read only",
-        cel=f"!self.contains('://') || self.matches(r'{_WRITABLE_URI}')",
-        holds=lambda uri: "://" not in uri or bool(re.match(_WRITABLE_URI, uri)),
+        cel=f"!self.matches(r'{MEANT_AS_URI}') || self.matches(r'{_WRITABLE_URI}')",
+        holds=lambda uri: not re.search(MEANT_AS_URI, uri) or bool(re.match(_WRITABLE_URI, uri)),
     ),
     Rule(
         "output.uri is one folder and its only placeholder is {rerunToken}: leave out *, ? and other braces",

@@ -15,12 +15,15 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.api.fields import Quantity, Text
 from tokenization_worker.api.model import Rule, SpecBlock
 
+MEANT_AS_URI = r"://|^(gs|s3|hf|file)(:|//)"
+"""Also `gs:/bucket` and `gs//bucket`, which would be folders here."""
+
 _URI = r"^((gs|s3|hf)://[^/]|file:///)"
 
 READABLE_URI = Rule(
     "write gs://bucket/path, s3://bucket/path, hf://datasets/org/name/path, file:///path or, on a laptop, a plain path",
-    cel=f"!self.contains('://') || self.matches(r'{_URI}')",
-    holds=lambda uri: "://" not in uri or bool(re.match(_URI, uri)),
+    cel=f"!self.matches(r'{MEANT_AS_URI}') || self.matches(r'{_URI}')",
+    holds=lambda uri: not re.search(MEANT_AS_URI, uri) or bool(re.match(_URI, uri)),
 )
 _DOTTED = r"^[^.]+(\.[^.]+)*$"
 DOTTED_PATH = Rule(
