@@ -61,14 +61,15 @@ class Session:
 class FakeGcs:
     """One bucket, called `bucket`.
 
-    `hold` is called with every request before it is served, and may take its time; `send` may cut an answer's body into
-    parts, change it, or wait in between.
+    `connections`: where those that brought requests came from. `hold` is called with every request before it is served,
+    and may take its time; `send` may cut an answer's body into parts, change it, or wait in between.
     """
 
     objects: dict[str, Stored] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    connections: set[tuple[str, int]] = field(default_factory=set)
     ranges: list[tuple[int, int]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     damage: Callable[[bytes], bytes] = field(default=lambda data: data)
@@ -113,6 +114,7 @@ class _Handler(Handler):
         fake.hold(request)
         with fake.lock:
             fake.requests.append(request)
+            fake.connections.add(self.client_address)
             matches = [f for f in fake.faults if f.method == self.command and f.path in self.path]
             fault = matches[0] if matches else None
             if fault is not None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from hub_fake import LARGE, TOKEN, FakeHub, Fault, hub
-from patience import quick_retry
+from patience import Clock, quick_retry
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.hf_source import HfSource
 from tokenization_worker.storage.patterns import Pattern
-from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, FIRST_BYTES
+from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, FIRST_BYTES, RangedReader
+from tokenization_worker.storage.retry import MOST_ASKED_S, Retry
 from tokenization_worker.storage.source_file import Changed
 from tokenization_worker.storage.sources import list_source, open_file, open_source, open_unchanged, pins_of, read_uri
 
@@ -309,6 +310,27 @@ def test_what_passes_is_tried_again(hub: FakeHub, name: str, what: str) -> None:
     hub.faults += [FAULTS[name]] * 2
     assert requests_of(HfSource(retry=quick_retry()))[what]() == expected
     assert not hub.faults
+
+
+@pytest.mark.parametrize(
+    "headers", [{"retry-after": "150"}, {"ratelimit": '"resolvers";r=0;t=150'}], ids=["retry-after", "ratelimit"]
+)
+def test_a_rate_limit_is_waited_for_as_long_as_it_says(hub: FakeHub, headers: dict[str, str]) -> None:
+    hub.put("org/name", "a", BIG)
+    clock = Clock()
+    source = HfSource(retry=Retry(clock=lambda: clock.now, sleep=clock.sleep))
+    _, stream = source.open(f"{ROOT}/a")
+    hub.faults += [Fault("GET", "/", 429, headers)] * 2
+    begin = clock.now
+    assert stream.read(10) == BIG[:10]
+    assert 300 <= clock.now - begin < 310
+
+
+def test_a_read_is_given_up_no_sooner_than_its_tries_may_end(hub: FakeHub) -> None:
+    hub.put("org/name", "a", BIG)
+    _, stream = HfSource().open(f"{ROOT}/a")
+    assert isinstance(stream, RangedReader)
+    assert stream.patience_s > Retry().limit_s + MOST_ASKED_S
 
 
 @pytest.mark.parametrize("status", [0, 503])

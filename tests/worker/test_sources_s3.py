@@ -127,10 +127,12 @@ def test_a_file_replaced_while_it_is_read_stops_the_read(s3_host: str, s3_bucket
         Fault("GET", "/a", 429),
         Fault("GET", "/a", 500),
         Fault("GET", "/a", 400, b"<Error><Code>RequestTimeout</Code></Error>"),
+        Fault("GET", "/a", 400, b"<Error><Code>Throttling</Code></Error>"),
+        Fault("GET", "/a", 409, b"<Error><Code>OperationAborted</Code></Error>"),
         Fault("GET", "/a"),
         Fault("GET", "/a", after=3),
     ],
-    ids=["503", "429", "500", "timed-out", "broken", "broken-in-the-body"],
+    ids=["503", "429", "500", "timed-out", "throttled", "aborted", "broken", "broken-in-the-body"],
 )
 def test_what_passes_is_tried_again(s3_host: str, s3_bucket: str, proxy: Proxy, fault: Fault) -> None:
     uri = put(s3_host, s3_bucket, "a", b"0123456789")
@@ -138,6 +140,23 @@ def test_what_passes_is_tried_again(s3_host: str, s3_bucket: str, proxy: Proxy, 
     proxy.faults += [fault, fault]
     assert stream.read(10) == b"0123456789"
     assert not proxy.faults
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [("InvalidObjectState", "restore it"), ("RequestTimeTooSkewed", "clock")],
+    ids=["archived", "clock"],
+)
+def test_a_refusal_that_is_not_about_who_asks_says_so(
+    s3_host: str, s3_bucket: str, proxy: Proxy, code: str, step: str
+) -> None:
+    uri = put(s3_host, s3_bucket, "a", b"0123456789")
+    _, stream = S3Source(retry=quick_retry()).open(uri)
+    proxy.faults += [Fault("GET", "/a", 403, f"<Error><Code>{code}</Code></Error>".encode())]
+    with pytest.raises(SpecError) as raised:
+        stream.read(10)
+    assert step in str(raised.value)
+    assert "lacks" not in str(raised.value)
 
 
 def test_a_body_that_stalls_is_given_up_and_read_again(

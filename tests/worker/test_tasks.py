@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,9 +24,9 @@ from tokenization_worker.poison import read_poison, record_poison
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import FileSlice
 from tokenization_worker.records import load_record
-from tokenization_worker.run import run_job
+from tokenization_worker.run import Options, run_job
 from tokenization_worker.segments import SegmentLost
-from tokenization_worker.storage.local import version_of
+from tokenization_worker.storage.local import LocalStore, version_of
 from tokenization_worker.storage.open import open_store
 
 
@@ -144,6 +145,26 @@ def test_a_lost_list_of_a_file_that_was_dropped_later_is_written_again_as_it_was
 
     assert (finished.files_dropped, finished.documents_written, finished.documents_quarantined) == (1, 50, 1)
     assert first.read_bytes() == expected
+
+
+def test_the_driver_reads_no_tokens(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process could not do it for hundreds of hosts."""
+    seen: list[str] = []
+
+    def watch(name: str) -> None:
+        call = getattr(LocalStore, name)
+
+        def watched(store: LocalStore, path: str, *more: Any, **named: Any) -> Any:
+            seen.append(path)
+            return call(store, path, *more, **named)
+
+        monkeypatch.setattr(LocalStore, name, watched)
+
+    for name in ("read", "read_range", "read_ranges", "local_path", "upload"):
+        watch(name)
+    run_job(job_of(source, tmp_path / "out"), options=Options(processes=2))
+    assert layout.PLAN in seen
+    assert [path for path in seen if path.endswith(".npy") or "/segments/" in path] == []
 
 
 def put_into(output: Path, files: dict[str, bytes]) -> None:

@@ -118,9 +118,14 @@ def _client_of(pid: int, emulator: str | None) -> Any:
     client = make_client(project=None)
     session = client._http
     if not getattr(session, "is_mtls", False):  # whose adapter holds the certificate
-        session.mount("https://", _Adapter())
-        session.mount("http://", _Adapter())
+        keep_connections(session)
     return client
+
+
+def keep_connections(session: requests.Session) -> None:
+    """Let it keep one for each call that this process makes at once."""
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, _Adapter())
 
 
 def gcs_bucket(name: str) -> Any:

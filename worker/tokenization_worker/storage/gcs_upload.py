@@ -33,6 +33,7 @@ from tokenization_worker.storage.gcs_client import (
     crc32c_number,
     crc32c_text,
     http_error,
+    keep_connections,
     map_gcs_errors,
 )
 
@@ -284,7 +285,9 @@ class _Session:
 @cache
 def _http(pid: int) -> requests.Session:
     del pid  # connections are not shared with a forked child
-    return requests.Session()
+    session = requests.Session()
+    keep_connections(session)
+    return session
 
 
 def entry_of(path: str, blob: Blob) -> Entry:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
+from tokenization_worker.storage.ahead import PATIENCE_S
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.hf_client import (
     BadAnswer,
@@ -29,7 +30,7 @@ from tokenization_worker.storage.hf_client import (
 from tokenization_worker.storage.hf_uri import HfUri, split_hf_uri
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.ranged_reader import RangedReader
-from tokenization_worker.storage.retry import Retry
+from tokenization_worker.storage.retry import MOST_ASKED_S, Retry
 from tokenization_worker.storage.source_file import SourceFile
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class HfSource:
             with map_hf_errors(uri):
                 return self._call(lambda: getter.get(start, end))
 
-        return file, RangedReader(uri, file.size, fetch)
+        return file, RangedReader(uri, file.size, fetch, patience_s=PATIENCE_S + MOST_ASKED_S)
 
     def _first_page(self, uri: str, place: HfUri, *, recursive: bool) -> Page | None:
         """The beginning of a folder's listing; None where there is no such folder."""

@@ -47,7 +47,7 @@ class RangedReader(io.RawIOBase):
         self._uri = uri
         self._size = size
         self._fetch = fetch
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._position = 0
         self._buffer = b""
         self._buffer_start = 0
@@ -143,7 +143,7 @@ class RangedReader(io.RawIOBase):
             block = Range(position, min(position + max(size, FIRST_BYTES), self._size))
             self._unannounced_bytes = self._unannounced_bytes + block.size if goes_on else block.size
             call = start_call(lambda: self._fetch(*block))
-            data = take_result(call, describe_range(self._uri, block), self._patience_s)
+            data = take_result(call, describe_range(self._uri, block), self.patience_s)
         self._arrived(block.start, data)
         self._buffer_start, self._buffer = block.start, data
 

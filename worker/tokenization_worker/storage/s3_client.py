@@ -33,6 +33,12 @@ CONNECTIONS = 32
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _BUSY = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"}
 _UNKNOWN_PRINCIPAL = {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"}
+_NOT_NOW = {
+    "InvalidObjectState": "the object is archived: restore it (aws s3api restore-object), then start the same command",
+    "RequestTimeTooSkewed": "set this machine's clock, then start the same command again",
+}
+"""Codes of a 403 that is not about who asks."""
+
 _NO_CREDENTIALS = (
     boto_exceptions.ConfigParseError,
     boto_exceptions.NoCredentialsError,
@@ -128,6 +134,10 @@ def map_s3_errors(access: S3Access, uri: str) -> Iterator[None]:
     except ClientError as error:
         if _code(error) in _UNKNOWN_PRINCIPAL or status_of(error) == 401:
             raise _no_credentials(access, uri, _words(error)) from error
+        if _code(error) in _NOT_NOW:
+            raise SpecError(
+                "SourceNotReadable", f"cannot {access.verb} {uri}: {_words(error)}", next_step=_NOT_NOW[_code(error)]
+            ) from error
         if status_of(error) == 403:
             raise _not_permitted(access, uri, error) from error
         if status_of(error) == 404:
