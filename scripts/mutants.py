@@ -527,6 +527,55 @@ MUTANTS = (
         "    if not can_copy():\n        return [_encode_sample(engine, texts) for texts in samples]\n",
         _of("test_isolation.py", "sample_of_a_plan"),
     ),
+    Mutant(
+        "a plan's checksum is not compared",
+        "plan.py",
+        "if checksum != _checksum(data):",
+        "if False:",
+        _of("test_identity.py", "plan_may_change or plan_that_was_changed"),
+    ),
+    Mutant(
+        "verify does not compare the plan's checksum",
+        "verification/tables.py",
+        '    if google_crc32c.value(data[:-4]) != int.from_bytes(data[-4:], "little"):',
+        "    if False:",
+        _of("test_identity.py", "plan_that_was_changed"),
+    ),
+    Mutant(
+        "Ray: a node is there as long as Ray believes so",
+        "executors/ray_workers.py",
+        "        if answers(node):\n",
+        "        if True:\n",
+        _of("test_ray_workers.py", "does_not_answer_is_gone"),
+    ),
+    Mutant(
+        "Ray: a proxy is asked for the way to a cluster",
+        "executors/ray_connection.py",
+        'init_grpc_channel(address, options=[("grpc.enable_http_proxy", 0)])',
+        "init_grpc_channel(address)",
+        _of("test_ray_workers.py", "no_proxy"),
+    ),
+    Mutant(
+        "gs://: connections of calls at once are not kept",
+        "storage/gcs_client.py",
+        "super().__init__(pool_maxsize=CONNECTIONS)",
+        "super().__init__()",
+        _of("test_gcs_connections.py", "as_many"),
+    ),
+    Mutant(
+        "gs://: every chunk has a connection of its own",
+        "storage/gcs_upload.py",
+        "@cache\ndef _http(",
+        "def _http(",
+        _of("test_gcs_connections.py", "chunks"),
+    ),
+    Mutant(
+        "hf://: a rate limit is not waited for",
+        "storage/retry.py",
+        "wait = asked + step",
+        "wait = step",
+        _of("test_sources_hf.py", "rate_limit"),
+    ),
 )
 
 

@@ -471,10 +471,20 @@ def test_read_only_disk_is_refused_in_the_plan(command: str, bench: Bench) -> No
 
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_disk_too_small_is_refused_in_the_plan(command: str, bench: Bench) -> None:
-    with mounted(bench.folder / "disk", "128k") as disk:
+    with mounted(bench.folder / "disk", "48k") as disk:
         result = bench.tokjob(command, "job.yaml", "--output", "disk/out")
         assert_told(result, 5, "OutputFull:", "disk/out: this run needs about 0.", "MB are free", "free space there")
         assert not any(disk.folder.iterdir())
+        disk.resize("4m")
+        assert bench.tokjob("run", "job.yaml", "--output", "disk/out").code == 0
+        assert shards_of(disk.folder / "out") == byte_shards(bench.documents)
+
+
+def test_disk_that_may_be_too_small_is_told_and_tried(bench: Bench) -> None:
+    """An estimate may be far off, and a full disk loses nothing."""
+    with mounted(bench.folder / "disk", "160k") as disk:
+        planned = bench.tokjob("plan", "job.yaml", "--output", "disk/out")
+        assert (planned.code, "it may stop when the disk is full" in planned.out) == (0, True), planned
         disk.resize("4m")
         assert bench.tokjob("run", "job.yaml", "--output", "disk/out").code == 0
         assert shards_of(disk.folder / "out") == byte_shards(bench.documents)

@@ -19,7 +19,7 @@ from tokenization_worker.storage import waiting
 from tokenization_worker.storage.gcs_client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
 from tokenization_worker.storage.gcs_store import GcsStore
 from tokenization_worker.storage.retry import Retry
-from tokenization_worker.storage.waiting import calling, words_of
+from tokenization_worker.storage.waiting import calling, is_waiting, words_of
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +83,21 @@ def closed_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
+def test_only_a_call_that_is_tried_again_is_waited_for() -> None:
+    states: list[bool] = []
+
+    def call() -> None:
+        states.append(is_waiting())
+        if len(states) < 3:
+            raise ConnectionError
+
+    clock = Clock()
+    with calling("read gs://bucket/a"):
+        Retry(clock=lambda: clock.now, sleep=clock.sleep).call(call, lambda _: 0.0)
+    assert states == [False, True, True]
+    assert not is_waiting()
+
+
 def test_the_reason_of_a_refused_connection_is_told_without_its_request(closed_port: int) -> None:
     with pytest.raises(requests.ConnectionError) as caught:
         requests.get(f"http://127.0.0.1:{closed_port}/path?upload_id=secret", timeout=5)
@@ -105,7 +120,7 @@ def test_a_connection_is_not_waited_for_as_long_as_an_answer(monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_a_command_says_within_seconds_that_its_store_does_not_answer(closed_port: int, tmp_path: Path) -> None:
+def test_a_command_says_within_seconds_what_it_waits_for_and_can_be_stopped(closed_port: int, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text\n")
     job = ["--source", str(tmp_path), "--tokenizer", "bytes", "--output", "gs://bucket/out"]
     environment = {**os.environ, "STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{closed_port}"}
@@ -114,7 +129,9 @@ def test_a_command_says_within_seconds_that_its_store_does_not_answer(closed_por
     ) as run:
         assert run.stderr is not None
         said = run.stderr.readline()
-        run.send_signal(signal.SIGKILL)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(10) == 143  # not after two minutes
+        assert "what is done is kept" in run.stderr.read()
     assert said.startswith("cannot read gs://bucket/out/index.json yet: "), said
     assert f"{closed_port}): Failed to establish a new connection" in said
     assert said.endswith("; trying again, for 120 s in all\n")

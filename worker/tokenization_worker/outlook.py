@@ -116,7 +116,7 @@ def _what_is_there(store: Store, prepared: Prepared, watch: Watcher) -> str:
         _probe(store)
         return "an unfinished run of this job, which would be resumed"
     refuse_foreign_files(store, prepared)
-    require_room(store, prepared.estimate)
+    require_room(store, prepared.estimate, watch)
     require_shards(prepared)
     _probe(store)
     return "nothing: a new run"
@@ -184,6 +184,10 @@ def look_at_output(uri: str) -> OutputState:
         return OutputState(store.uri, "Complete", next_step=f"tokjob verify {store.uri}")
     try:
         epoch = current_epoch(store)
+    except DataError:
+        if index is None:
+            raise
+        return OutputState(store.uri, "Complete", plan.plan_id, next_step=f"tokjob verify {store.uri}")
     except NotFound:
         if index is not None:
             return OutputState(store.uri, "Complete", plan.plan_id, next_step=f"tokjob verify {store.uri}")

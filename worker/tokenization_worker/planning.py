@@ -273,22 +273,24 @@ def _row_group_bytes(file: SourceFile) -> tuple[int, ...]:
         stream.close()
 
 
-def require_room(store: Store, estimate: Estimate) -> None:
-    """Refuse to start where the dataset will clearly not fit.
+def require_room(store: Store, estimate: Estimate, watch: Watcher) -> None:
+    """Refuse to start where the dataset will clearly not fit: not half of it, as estimates may be far off.
 
     Needed: all shards, and segments, which are deleted as shards are built; at worst there is one byte of
-    segment for each byte of shard, when one slow file holds all shards back.
+    segment for each byte of shard, when one slow file holds all shards back. `watch` is told where that may not fit.
     """
     free = store.free_bytes()
     needed = 2 * estimate.shard_bytes
-    if free is not None and needed > free:
-        unit, size = ("GB", 1e9) if needed >= 1e9 else ("MB", 1e6)
-        raise TemporaryError(
-            "OutputFull",
-            f"{store.uri}: this run needs about {needed / size:.1f} {unit} (shards "
-            f"{estimate.shard_bytes / size:.1f} {unit} and as much for a while); {free / size:.1f} {unit} are free",
-            next_step="free space there, or write to another output.uri",
-        )
+    if free is None or needed <= free:
+        return
+    unit, size = ("GB", 1e9) if needed >= 1e9 else ("MB", 1e6)
+    shards = f"shards {estimate.shard_bytes / size:.1f} {unit} and as much for a while"
+    words = (
+        f"{store.uri}: this run needs about {needed / size:.1f} {unit} ({shards}); {free / size:.1f} {unit} are free"
+    )
+    if estimate.shard_bytes > 2 * free:
+        raise TemporaryError("OutputFull", words, next_step="free space there, or write to another output.uri")
+    watch(Warned(f"{words}: it may stop when the disk is full, and goes on when there is more room"))
 
 
 def require_shards(prepared: Prepared) -> None:

@@ -160,7 +160,7 @@ def _fix_plan(
     if plan is None:
         if index is None:
             refuse_foreign_files(store, prepared)
-            require_room(store, prepared.estimate)
+            require_room(store, prepared.estimate, watch)
             require_shards(prepared)
         _probe(store)
         mine = make_plan_of(prepared, options.processes or options.count_processes())

@@ -196,12 +196,14 @@ def describe(event: Event, elapsed_s: float) -> str:
 
 def describe_end(event: Finished, elapsed_s: float) -> str:
     """What there is now, and how to check it."""
-    ratio = f"{event.text_bytes / event.tokens:.2f} bytes/token" if event.tokens else "no tokens"
+    ratio = f"  {event.text_bytes / event.tokens:.2f} bytes/token" if event.tokens else "  no tokens"
+    if event.files_dropped:  # their text was read as well
+        ratio = ""
     word = "complete" if event.already else "done"
     lines = [
         f"{word:<10} {event.documents_read:,} read = {event.documents_written:,} written + "
         f"{event.documents_quarantined:,} quarantined   {counted(event.tokens, 'token')} in "
-        f"{counted(event.shards, 'shard')}  {ratio}  "
+        f"{counted(event.shards, 'shard')}{ratio}  "
         f"{short_time(elapsed_s)}"
     ]
     if event.already:

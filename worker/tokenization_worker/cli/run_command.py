@@ -17,6 +17,7 @@ from tokenization_worker.cli.progress import Display, make_display
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned
 from tokenization_worker.run import Options, run_job
+from tokenization_worker.storage.waiting import is_waiting
 from tokenization_worker.work import Stopped
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def main(arguments: list[str]) -> int:
     how.add_argument(
         "--ray-address",
         metavar="HOST:PORT",
-        help="the Ray cluster to use (implies --executor ray); auto: the one that this machine is part of; local: a "
-        "new one here",
+        help="the Ray cluster to use (implies --executor ray); auto: the one that this machine is part of, "
+        "or else a new one here; local: a new one here",
     )
     how.add_argument("--processes", type=read_count, help="worker processes (default: what cores and memory allow)")
     how.add_argument(
@@ -108,7 +109,8 @@ def ray_cluster(address: str | None, processes: int | None) -> RayCluster:
 
 
 class StopOnSignal:
-    """Remembers that the user wants to stop, and says so; a second Ctrl-C ends at once."""
+    """Remembers that the user wants to stop, and says so; a second Ctrl-C ends at once, and so does the first where a
+    store is waited for."""
 
     def __init__(self, display: Display) -> None:
         self.exit_code = 0
@@ -128,6 +130,8 @@ class StopOnSignal:
             for terminal in self._terminals:
                 os.dup2(nobody, terminal)
             os.close(nobody)
+        if is_waiting():  # it may be two minutes until the call ends that the driver is in
+            raise Stopped
         if not self._display.is_drawing:  # the signal may have come in the middle of a line of a bar
             self._tell()
 

@@ -25,6 +25,7 @@ _lock = threading.Lock()
 
 class _Call(threading.local):
     what = "reach a service"
+    has_failed = False
 
 
 _call = _Call()
@@ -33,11 +34,16 @@ _call = _Call()
 @contextmanager
 def calling(what: str) -> Iterator[None]:
     """Name what this thread's calls within are about to do: a verb and a URI."""
-    before, _call.what = _call.what, what
+    before, _call.what, _call.has_failed = _call.what, what, False
     try:
         yield
     finally:
-        _call.what = before
+        _call.what, _call.has_failed = before, False
+
+
+def is_waiting() -> bool:
+    """Whether a call of this thread has failed and is tried again: nothing is lost where that is given up."""
+    return _call.has_failed
 
 
 class Waiting:
@@ -49,6 +55,7 @@ class Waiting:
         self._begin = clock()
 
     def __call__(self, error: Exception) -> None:
+        _call.has_failed = True
         if self._clock() - self._begin >= TELL_AFTER_S and _may_warn():
             limit = "" if self._limit_s is None else f", for {self._limit_s:.0f} s in all"
             _LOG.warning("cannot %s yet: %s; trying again%s", _call.what, words_of(error), limit)
