@@ -283,6 +283,14 @@ def test_a_commit_that_the_user_named_and_that_is_gone_is_missing(hub: FakeHub) 
 # Bad networks
 
 
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:9", "hub.example", "https:/hub.example"])
+def test_an_endpoint_that_is_no_address_is_named_at_once(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    for ask in requests_of(HfSource()).values():
+        with pytest.raises(SpecError, match="HF_ENDPOINT is"):
+            ask()
+
+
 def requests_of(source: HfSource) -> dict[str, Any]:
     return {
         "list": lambda: list(source.list(Pattern.parse(f"{ROOT}/*"))),

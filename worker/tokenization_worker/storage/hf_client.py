@@ -8,6 +8,7 @@ tries are counted, not timed, without chance: so requests are made here, one at 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,8 +50,15 @@ class BadAnswer(Exception):
 
 
 def hf_endpoint() -> str:
-    """Where the Hub is."""
-    return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+    """Where the Hub is; raises `SpecError` for what is no address."""
+    endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+    if not re.match(r"https?://[^/\s]", endpoint):
+        raise SpecError(
+            "StorageNotUsable",
+            f"hf://: HF_ENDPOINT is {endpoint!r}",
+            next_step="write it as https://host, or unset HF_ENDPOINT",
+        )
+    return endpoint
 
 
 def resolve_commit(place: HfUri) -> str:
