@@ -74,10 +74,11 @@ class _Adapter(requests.adapters.HTTPAdapter):
     def __init__(self) -> None:
         super().__init__(pool_maxsize=CONNECTIONS)
 
-    def send(self, request: Any, stream: bool = False, timeout: Any = None, *more: Any, **named: Any) -> Any:
+    def send(self, request: Any, **how: Any) -> Any:  # type: ignore[override]  # as `requests` calls it
+        timeout = how.get("timeout")
         if isinstance(timeout, int | float):
-            timeout = (min(timeout, CONNECT_TIMEOUT_S), timeout)
-        return super().send(request, stream, timeout, *more, **named)
+            how["timeout"] = (min(timeout, CONNECT_TIMEOUT_S), timeout)
+        return super().send(request, **how)
 
 
 class Access(NamedTuple):
