@@ -127,7 +127,7 @@ def test_second_signal_ends_at_once_and_the_same_command_goes_on(long_bench: Ben
         run.signal(signal.SIGINT, group=False)
         run.wait_for_message("again to stop at once")
         run.signal(signal.SIGINT, group=False)
-        assert_told(run.finish(), 130, "the same command goes on")
+        assert_told(run.finish(), 130, "The same command goes on")
     long_bench.run(LONG)
     assert_right(long_bench, shard_tokens=300_000)
 

@@ -52,7 +52,9 @@ def main(arguments: list[str]) -> int:
             with ray_cluster(options.ray_address, None) as cluster:
                 how = Options(count_processes=cluster.count_slots)
                 finished = run_job(job, options=how, executor=cluster.start, on_progress=watch, should_stop=stop)
-        except Stopped:
+        except (Stopped, KeyboardInterrupt):
+            if not stop.exit_code:
+                raise
             print("tokjob: stopped; what is done is kept", file=sys.stderr)
             return stop.exit_code
         except Exception as error:

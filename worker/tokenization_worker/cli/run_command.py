@@ -80,7 +80,9 @@ def main(arguments: list[str]) -> int:
                 executor = cluster.start
             finished = run_job(job, options=how_to_run, executor=executor, on_progress=display, should_stop=stop)
         display(finished)
-    except Stopped:
+    except (Stopped, KeyboardInterrupt):
+        if not stop.exit_code:
+            raise
         display.close()
         print("tokjob: stopped; what is done is kept. The same command goes on from here", file=sys.stderr)
         return stop.exit_code
@@ -122,16 +124,15 @@ class StopOnSignal:
                 signal.signal(number, self._take)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.exit_code:
-            raise KeyboardInterrupt
-        self.exit_code = 128 + number
+        is_second = self.exit_code != 0
+        self.exit_code = self.exit_code or 128 + number
         if number == signal.SIGHUP:  # the terminal is gone, and every write to it would be an error
             nobody = os.open(os.devnull, os.O_WRONLY)
             for terminal in self._terminals:
                 os.dup2(nobody, terminal)
             os.close(nobody)
-        if is_waiting():  # it may be two minutes until the call ends that the driver is in
-            raise Stopped
+        if is_second or is_waiting():  # it may be two minutes until the call ends that the driver is in
+            raise KeyboardInterrupt
         if not self._display.is_drawing:  # the signal may have come in the middle of a line of a bar
             self._tell()
 
