@@ -480,6 +480,12 @@ def test_disk_too_small_is_refused_in_the_plan(command: str, bench: Bench) -> No
         assert shards_of(disk.folder / "out") == byte_shards(bench.documents)
 
 
+@pytest.mark.parametrize("command", ["status", "verify", "clean", "show"])
+def test_what_is_almost_a_uri_is_no_folder(command: str, bench: Bench) -> None:
+    result = bench.tokjob(command, "gs:/bucket/out")
+    assert_told(result, 2, "SpecInvalid: 'gs:/bucket/out' is neither a URI nor a path", "write gs://bucket/path")
+
+
 def test_disk_that_may_be_too_small_is_told_and_tried(bench: Bench) -> None:
     """An estimate may be far off, and a full disk loses nothing."""
     with mounted(bench.folder / "disk", "160k") as disk:

@@ -122,16 +122,18 @@ def test_no_bit_of_a_plan_may_change(source: Path, tmp_path: Path) -> None:
             Plan.from_bytes(bytes(changed), "out")
 
 
-def test_a_run_stops_at_a_plan_that_was_changed(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [0, 100, -5, None], ids=["magic", "header", "cut", "empty"])
+def test_a_run_and_verify_stop_at_a_plan_that_was_changed(place: int | None, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     job = make_job(source, output, rangeBytes="1Ki")
     run_job(job, executor=inline())
     plan = output / layout.PLAN
     data = bytearray(plan.read_bytes())
-    data[-5] ^= 1
-    plan.write_bytes(data)
+    if place is not None:
+        data[place] ^= 1
+    plan.write_bytes(b"" if place is None else data)
     report = verify(str(output), mode="checksums")
     assert [(finding.fault, finding.path) for finding in report.findings] == [(Fault.TABLE_CORRUPT, layout.PLAN)]
     (output / layout.INDEX).unlink()
-    with pytest.raises(DataError, match="RecordCorrupt"):
+    with pytest.raises((DataError, ChangedError), match="RecordCorrupt" if place else r"RecordCorrupt|OutputConflict"):
         run_job(job, executor=inline())

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,16 +16,18 @@ import requests
 from patience import Clock
 from runs import TOKJOB
 
+from tokenization_worker.parallel import map_at_once
 from tokenization_worker.storage import waiting
 from tokenization_worker.storage.gcs_client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
 from tokenization_worker.storage.gcs_store import GcsStore
 from tokenization_worker.storage.retry import Retry
-from tokenization_worker.storage.waiting import calling, is_waiting, words_of
+from tokenization_worker.storage.waiting import Waiting, calling, is_waiting, words_of
 
 
 @pytest.fixture(autouse=True)
 def nobody_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_next_warning", 0.0)
+    monkeypatch.setattr(waiting, "_repeated", set())
 
 
 def fail(times: int) -> Callable[[], None]:
@@ -96,6 +99,39 @@ def test_only_a_call_that_is_tried_again_is_waited_for() -> None:
         Retry(clock=lambda: clock.now, sleep=clock.sleep).call(call, lambda _: 0.0)
     assert states == [False, True, True]
     assert not is_waiting()
+
+
+def test_a_last_word_is_not_given_up() -> None:
+    with Waiting(None) as tell:
+        with calling("reach checkpoint team/a", may_be_given_up=False):
+            tell(ConnectionError())
+            assert not is_waiting()
+        tell(ConnectionError())
+        assert is_waiting()
+
+
+def test_calls_of_other_threads_are_waited_for_too_and_left_behind() -> None:
+    """As the listings of a start are: a signal must not wait for them."""
+    goes_on = threading.Event()
+
+    def repeat(_: int) -> None:
+        with Waiting(None) as tell:
+            tell(ConnectionError())
+            signal.raise_signal(signal.SIGALRM)  # which the main thread takes, in the midst of its waiting
+            goes_on.wait()
+
+    def take(number: int, frame: object) -> None:
+        if is_waiting():
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, take)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(map_at_once(repeat, range(4), 2))
+        assert is_waiting()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        goes_on.set()
 
 
 def test_the_reason_of_a_refused_connection_is_told_without_its_request(closed_port: int) -> None:

@@ -111,7 +111,7 @@ class CheckpointClient:
     def _call(self, retry: Retry, call: Callable[[], T], *, is_last: bool = False) -> T:
         """`is_last`: a refusal is waited for as long as everything else."""
         try:
-            with calling(f"reach checkpoint {self._namespace}/{self.name}"):
+            with calling(f"reach checkpoint {self._namespace}/{self.name}", may_be_given_up=False):
                 if is_last:
                     return retry.call(call, lambda error: 0.0 if _is_refusal(error) else _wait_of(error))
                 return retry.call(

@@ -98,13 +98,13 @@ def _count_tokens(data: DataSpec, engine: Engine, samples: list[list[str]]) -> l
         return _count_in_copies(engine, samples)
     with Isolation(data, engine.name) as isolation:
         isolated = isolation.engine(engine.name, Role.REFERENCE)
-        isolated.encode([""])  # the start of the process is none of the sample's time
         return [_count_without_killers(isolated, texts) for texts in samples]
 
 
 def _count_without_killers(engine: Engine, texts: list[str]) -> tuple[int, float]:
     killers = 0
     while True:
+        engine.encode([""])  # the start of the process, also after a killer, is none of the sample's time
         try:
             return _encode_sample(engine, texts)
         except KillsEngine as killer:

@@ -20,21 +20,25 @@ def map_at_once(call: Callable[[T], R], items: Iterable[T], at_once: int) -> Gen
     """`map` with up to `at_once` calls under way, each in a thread; 1: one after the other, in this thread.
 
     Raises the error of the first item that has one; then, and when it is not read to its end, no call is under way any
-    more once it returns. Memory: `2 * at_once` results.
+    more once it returns, but after a `KeyboardInterrupt`. Memory: `2 * at_once` results.
     """
     if at_once == 1:
         yield from map(call, items)
         return
     todo = iter(items)
-    with ThreadPoolExecutor(at_once) as pool:  # it starts a thread where there is work for it
+    pool = ThreadPoolExecutor(at_once)  # it starts a thread where there is work for it
+    is_interrupted = False
+    try:
         under_way: deque[Future[R]] = deque(pool.submit(call, item) for item in islice(todo, 2 * at_once))
-        try:
-            while under_way:
-                result = under_way.popleft().result()
-                under_way.extend(pool.submit(call, item) for item in islice(todo, 1))
-                yield result
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while under_way:
+            result = under_way.popleft().result()
+            under_way.extend(pool.submit(call, item) for item in islice(todo, 1))
+            yield result
+    except KeyboardInterrupt:
+        is_interrupted = True
+        raise
+    finally:
+        pool.shutdown(wait=not is_interrupted, cancel_futures=True)
 
 
 class LookAhead(Generic[T, R]):

@@ -22,9 +22,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _leave_if_stuck(code: int) -> None:
-    """End here and now where Ray's end would wait for ever: the head of its cluster is gone, and all is said."""
+    """End here and now where the end would wait, and all is said: for a cluster without a head, for ever; or for a call
+    that was given up, and that a thread still repeats."""
     ray_connection = sys.modules.get("tokenization_worker.executors.ray_connection")
-    if ray_connection is not None and ray_connection.is_stuck:
+    waiting = sys.modules.get("tokenization_worker.storage.waiting")
+    if (ray_connection is not None and ray_connection.is_stuck) or (waiting is not None and waiting.is_waiting()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

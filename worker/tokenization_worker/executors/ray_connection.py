@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -33,6 +34,8 @@ _HERE, _OWN = "auto", "local"
 
 ANSWER_TIMEOUT_S = 5.0
 """So long the head of a cluster may take to answer; Ray itself would wait for minutes, deaf to signals."""
+
+_OUT_OF_REACH = (errno.EHOSTUNREACH, errno.EHOSTDOWN)
 
 NODE_TIMEOUT_S = 2.0
 """So long a node may take to accept a connection, when one of its workers was lost."""
@@ -113,8 +116,8 @@ def answers(node: dict[str, Any]) -> bool:
     address = (str(node["NodeManagerAddress"]), int(node["NodeManagerPort"]))
     try:
         socket.create_connection(address, timeout=NODE_TIMEOUT_S).close()
-    except OSError:
-        return False
+    except OSError as error:  # others are this machine's own, and say nothing of the node
+        return not (isinstance(error, ConnectionRefusedError | TimeoutError) or error.errno in _OUT_OF_REACH)
     return True
 
 
@@ -188,9 +191,6 @@ def _use_token(address: str) -> None:
     if not _refuses(address):
         return
     from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
-    from ray._private.authentication.grpc_authentication_client_interceptor import (
-        SyncAuthenticationMetadataClientInterceptor as ShowToken,
-    )
 
     setup = logging.getLogger(maybe_enable_token_auth_if_token_available.__module__)
     level = setup.level
@@ -200,18 +200,21 @@ def _use_token(address: str) -> None:
     finally:
         setup.setLevel(level)
     if not has_token:
-        raise _no_cluster(address, PermissionError("it asks for a token, and there is none here"))
-    if _refuses(address, ShowToken()):
+        raise _no_cluster(address, PermissionError("it asks for a token, and there is none here to show"))
+    if _refuses(address):
         raise _no_cluster(address, PermissionError("it refuses the token that is here"))
 
 
-def _refuses(address: str, *interceptors: Any) -> bool:
-    """Whether any call is refused; `interceptors` may add a token. Raises `TemporaryError` where no head answers: Ray
-    itself would try for minutes, deaf to signals."""
+def _refuses(address: str) -> bool:
+    """Whether any call is refused: for want of a token, or of the right one.
+
+    Raises `TemporaryError` where no head answers: Ray itself would try for minutes, deaf to signals.
+    """
     try:
         with init_grpc_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:  # as Ray's own clients
-            asking = grpc.intercept_channel(channel, *interceptors)  # type: ignore[no-untyped-call]
-            asking.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=ANSWER_TIMEOUT_S)
+            channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=ANSWER_TIMEOUT_S)
+    except exceptions.AuthenticationError as error:  # RAY_AUTH_MODE=token, and no token
+        raise _no_cluster(address, error) from error
     except grpc.RpcError as error:
         code = error.code() if isinstance(error, grpc.Call) else None  # type: ignore[no-untyped-call]
         if code is grpc.StatusCode.UNAUTHENTICATED:

@@ -93,6 +93,7 @@ class RayWorkers:
         self._ready: set[RayWorker] = set()  # those of them that have started
         self._failed: Counter[str] = Counter()  # by node: workers that could not start since the last one that could
         self._has_had_one = False
+        self._last_error = ""  # of a worker that could not start, since the last one that could
         self._own_node: str = ray.get_runtime_context().get_node_id()
         self._gone_until: dict[str, float] = {}  # nodes that do not answer: by then Ray has seen it, too
         self._rests_until: dict[str, float] = {}
@@ -105,12 +106,15 @@ class RayWorkers:
         self.fill()
 
     def fill(self) -> None:
+        """As `_fill`, with the nodes that there are now."""
+        self._fill(list_nodes())
+
+    def _fill(self, found: list[dict[str, Any]] | None) -> None:
         """Ask for the workers that the cluster has room for and that are not there yet.
 
         Where the head does not answer, nothing can be asked for. Raises `TemporaryError` after `HEAD_GONE_S` of that,
         and where this machine's own node is gone.
         """
-        found = list_nodes()
         self._looked_at = time.monotonic()
         if found is None:
             away_s = self._looked_at - self._answered_at
@@ -175,11 +179,13 @@ class RayWorkers:
             self.idle.append(worker)
             self._has_had_one = True
             self._failed.pop(worker.node_id, None)
+            self._last_error = ""
             return
         self.kill(worker)
-        if not self._is_there(worker.node_id):
+        if not self._is_there(worker.node_id, list_nodes()):
             return  # it went with its node
         self._failed[worker.node_id] += 1
+        self._last_error = f"; the last one could not start: {error}"
         if self._has_had_one:
             self._rests_until[worker.node_id] = time.monotonic() + _REST_S * self._failed[worker.node_id]
         elif self._failed.total() >= _MAX_FAILED_STARTS:
@@ -193,13 +199,14 @@ class RayWorkers:
     def take_loss(self, worker: RayWorker) -> bool:
         """Forget a worker that is gone, and ask for one in its place; whether its node is gone as well."""
         self.kill(worker)  # it may be alive and only out of reach: its CPU would be lost
-        is_there = self._is_there(worker.node_id)
-        self.fill()
+        found = list_nodes()
+        is_there = self._is_there(worker.node_id, found)
+        self._fill(found)
         return not is_there
 
-    def _is_there(self, node_id: str) -> bool:
+    def _is_there(self, node_id: str, found: list[dict[str, Any]] | None) -> bool:
         """Whether a node that has lost a worker is there itself. Of one that is not, idle workers get no task."""
-        node = next((node for node in list_nodes() or () if node["NodeID"] == node_id), None)
+        node = next((node for node in found or () if node["NodeID"] == node_id), None)
         if node is None or self._is_gone(node_id):
             return False
         if answers(node):
@@ -225,8 +232,10 @@ class RayWorkers:
         if waited_s < PATIENCE_S:
             return ""
         if not self._all:
-            needed = f"a CPU and {WORKER_BYTES >> 20} MiB of memory"
-            return f"for {waited_s:.0f} s no node of the Ray cluster has had {needed}: the run waits for one"
+            needed = f"a node that takes one and has a CPU and {WORKER_BYTES >> 20} MiB of memory for it"
+            return (
+                f"no worker of the Ray cluster has started for {waited_s:.0f} s; waiting for {needed}{self._last_error}"
+            )
         asked = f"{len(self._all)} are asked for on {len({worker.node_id for worker in self._all})} nodes"
         return (
             f"no worker of the Ray cluster has started for {waited_s:.0f} s ({asked}); others may hold the CPUs or the "

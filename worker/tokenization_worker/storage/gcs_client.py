@@ -61,7 +61,12 @@ class TellingRetry(Retry):
     """The library's, which says so when a call has failed for a while."""
 
     def __call__(self, func: Callable[P, T], on_error: Callable[[Exception], Any] | None = None) -> Callable[P, T]:
-        return super().__call__(func, on_error or Waiting(self.timeout))
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            with Waiting(self.timeout) as tell:
+                return repeat(func, on_error or tell)(*args, **kwargs)
+
+        repeat = super().__call__
+        return call
 
 
 RETRY = TellingRetry(predicate=DEFAULT_RETRY._predicate)

@@ -248,7 +248,7 @@ class _Session:
     def cancel(self) -> None:
         """Tell the service that no more will come; without that it forgets the bytes after a week."""
         with suppress(requests.RequestException):
-            _http(os.getpid()).delete(self._url, timeout=_TIMEOUT_S)
+            _http(os.getpid()).delete(self._url, timeout=_CANCEL_PATIENCE_S)
 
     def _put(self, data: bytes, size: int | None, headers: Mapping[str, str]) -> requests.Response:
         """One request, from `self._offset`; moves that to what the service has kept, which may be less.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from tokenization_worker.api.source import MEANT_AS_URI
 from tokenization_worker.errors import SpecError
 from tokenization_worker.storage.base import Store
 
@@ -17,7 +19,13 @@ def scheme_of(uri: str) -> str:
 
 
 def plain_path(uri: str) -> Path:
-    """The absolute path that a `file://` URI or a plain path names."""
+    """The absolute path that a `file://` URI or a plain path names; raises `SpecError` for what is meant as a URI."""
+    if not uri.startswith("file://") and re.search(MEANT_AS_URI, uri):
+        raise SpecError(
+            "SpecInvalid",
+            f"{uri!r} is neither a URI nor a path",
+            next_step="write gs://bucket/path, or a path as ./path",
+        )
     return Path(uri.removeprefix("file://")).expanduser().absolute()
 
 

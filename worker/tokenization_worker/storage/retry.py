@@ -38,18 +38,18 @@ class Retry:
         end = self.clock() + self.limit_s
         last = end + MOST_ASKED_S
         step = self.first_s
-        tell = Waiting(self.limit_s, self.clock)
-        while True:
-            try:
-                return attempt()
-            except Exception as error:
-                asked = wait_of(error)
-                if asked is None:
-                    raise
-                wait = asked + step * (0.5 + self.chance() / 2)
-                end = min(end + asked, last)
-                if self.clock() + wait > end:
-                    raise
-                tell(error)
-            self.sleep(wait)
-            step = min(2 * step, self.most_s)
+        with Waiting(self.limit_s, self.clock) as tell:
+            while True:
+                try:
+                    return attempt()
+                except Exception as error:
+                    asked = wait_of(error)
+                    if asked is None:
+                        raise
+                    wait = asked + step * (0.5 + self.chance() / 2)
+                    end = min(end + asked, last)
+                    if self.clock() + wait > end:
+                        raise
+                    tell(error)
+                self.sleep(wait)
+                step = min(2 * step, self.most_s)

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
 TELL_AFTER_S = 4.0
 """What fails no longer than that is not worth a word: a busy store says so of many calls."""
@@ -25,40 +27,55 @@ _lock = threading.Lock()
 
 class _Call(threading.local):
     what = "reach a service"
-    has_failed = False
+    may_be_given_up = True
 
 
 _call = _Call()
+_repeated: set[Waiting] = set()
+"""Calls of this process that have failed and may be given up."""
 
 
 @contextmanager
-def calling(what: str) -> Iterator[None]:
-    """Name what this thread's calls within are about to do: a verb and a URI."""
-    before, _call.what, _call.has_failed = _call.what, what, False
+def calling(what: str, *, may_be_given_up: bool = True) -> Iterator[None]:
+    """Name what this thread's calls within are about to do: a verb and a URI.
+
+    `may_be_given_up`: nothing is lost if the process ends while such a call is repeated.
+    """
+    before = _call.what, _call.may_be_given_up
+    _call.what, _call.may_be_given_up = what, may_be_given_up
     try:
         yield
     finally:
-        _call.what, _call.has_failed = before, False
+        _call.what, _call.may_be_given_up = before
 
 
 def is_waiting() -> bool:
-    """Whether a call of this thread has failed and is tried again: nothing is lost where that is given up."""
-    return _call.has_failed
+    """Whether this process, in whatever thread, repeats a call that may be given up."""
+    return bool(_repeated)
 
 
 class Waiting:
-    """One call and its tries, for `limit_s` in all; to be told of every error after which it is tried again."""
+    """One call and its tries, as a context, for `limit_s` in all. It is told of every error that a try follows."""
 
     def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
         self._clock = clock
         self._begin = clock()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        _repeated.discard(self)
+
     def __call__(self, error: Exception) -> None:
-        _call.has_failed = True
         if self._clock() - self._begin >= TELL_AFTER_S and _may_warn():
             limit = "" if self._limit_s is None else f", for {self._limit_s:.0f} s in all"
             _LOG.warning("cannot %s yet: %s; trying again%s", _call.what, words_of(error), limit)
+        if _call.may_be_given_up:
+            _repeated.add(self)
 
 
 def _may_warn() -> bool:

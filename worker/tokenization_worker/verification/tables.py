@@ -7,6 +7,7 @@ shards hold those tokens, and whether the files give them, is left to `shards` a
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -131,7 +132,7 @@ def check_plan(store: Store, index: Index, files: list[FileClaim]) -> list[Findi
         data = store.read(layout.PLAN)
     except NotFound:
         return []
-    if data[:8] != _PLAN_MAGIC:
+    if data[:8] != _PLAN_MAGIC and re.fullmatch(rb"TOKPLAN[0-9]", data[:8]):
         return []
     if google_crc32c.value(data[:-4]) != int.from_bytes(data[-4:], "little"):
         return [Finding(Fault.TABLE_CORRUPT, "a plan", "another CRC32C than its last 4 bytes", layout.PLAN)]
