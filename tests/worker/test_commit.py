@@ -57,6 +57,10 @@ class Said:
 
     word: str
 
+    @property
+    def plan_id(self) -> str:
+        return "plan"
+
     def to_dict(self) -> dict[str, str]:
         return {"word": self.word}
 

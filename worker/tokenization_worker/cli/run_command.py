@@ -17,7 +17,7 @@ from tokenization_worker.cli.progress import Display, make_display
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned
 from tokenization_worker.run import Options, run_job
-from tokenization_worker.storage.waiting import is_waiting
+from tokenization_worker.storage.waiting import give_up
 from tokenization_worker.work import Stopped
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class StopOnSignal:
             for terminal in self._terminals:
                 os.dup2(nobody, terminal)
             os.close(nobody)
-        if is_second or is_waiting():  # it may be two minutes until the call ends that the driver is in
+        if give_up() or is_second:  # it may be two minutes until the call ends that the driver is in
             raise KeyboardInterrupt
         if not self._display.is_drawing:  # the signal may have come in the middle of a line of a bar
             self._tell()

@@ -33,6 +33,7 @@ class _Call(threading.local):
 _call = _Call()
 _repeated: set[Waiting] = set()
 """Calls of this process that have failed and may be given up."""
+_gives_up = False
 
 
 @contextmanager
@@ -54,8 +55,18 @@ def is_waiting() -> bool:
     return bool(_repeated)
 
 
+def give_up() -> bool:
+    """Let no call that may be given up be repeated from now on; whether one was. For whoever was asked to stop."""
+    global _gives_up
+    _gives_up = True
+    return is_waiting()
+
+
 class Waiting:
-    """One call and its tries, as a context, for `limit_s` in all. It is told of every error that a try follows."""
+    """One call and its tries, as a context, for `limit_s` in all. It is told of every error that a try follows.
+
+    Raises `KeyboardInterrupt` then, if there is to be none.
+    """
 
     def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit_s = limit_s
@@ -71,11 +82,13 @@ class Waiting:
         _repeated.discard(self)
 
     def __call__(self, error: Exception) -> None:
+        if _call.may_be_given_up:
+            if _gives_up:
+                raise KeyboardInterrupt
+            _repeated.add(self)
         if self._clock() - self._begin >= TELL_AFTER_S and _may_warn():
             limit = "" if self._limit_s is None else f", for {self._limit_s:.0f} s in all"
             _LOG.warning("cannot %s yet: %s; trying again%s", _call.what, words_of(error), limit)
-        if _call.may_be_given_up:
-            _repeated.add(self)
 
 
 def _may_warn() -> bool:

@@ -21,13 +21,14 @@ from tokenization_worker.storage import waiting
 from tokenization_worker.storage.gcs_client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
 from tokenization_worker.storage.gcs_store import GcsStore
 from tokenization_worker.storage.retry import Retry
-from tokenization_worker.storage.waiting import Waiting, calling, is_waiting, words_of
+from tokenization_worker.storage.waiting import Waiting, calling, give_up, is_waiting, words_of
 
 
 @pytest.fixture(autouse=True)
 def nobody_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_next_warning", 0.0)
     monkeypatch.setattr(waiting, "_repeated", set())
+    monkeypatch.setattr(waiting, "_gives_up", False)
 
 
 def fail(times: int) -> Callable[[], None]:
@@ -114,14 +115,15 @@ def test_calls_of_other_threads_are_waited_for_too_and_left_behind() -> None:
     """As the listings of a start are: a signal must not wait for them."""
     goes_on = threading.Event()
 
-    def repeat(_: int) -> None:
+    def repeat(number: int) -> None:
         with Waiting(None) as tell:
             tell(ConnectionError())
-            signal.raise_signal(signal.SIGALRM)  # which the main thread takes, in the midst of its waiting
+            if number == 0:
+                os.kill(os.getpid(), signal.SIGALRM)  # which the main thread takes, in the midst of its waiting
             goes_on.wait()
 
     def take(number: int, frame: object) -> None:
-        if is_waiting():
+        if give_up():
             raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, take)
@@ -132,6 +134,14 @@ def test_calls_of_other_threads_are_waited_for_too_and_left_behind() -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
         goes_on.set()
+
+
+def test_a_call_that_fails_first_after_the_stop_is_not_repeated() -> None:
+    assert not give_up()
+    with pytest.raises(KeyboardInterrupt):
+        ask(1)
+    with calling("reach checkpoint team/a", may_be_given_up=False):
+        ask(1)
 
 
 def test_the_reason_of_a_refused_connection_is_told_without_its_request(closed_port: int) -> None:
