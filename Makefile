@@ -8,6 +8,7 @@ PYTEST := $(BIN)/python -m pytest -n $(shell echo $$(( $$(nproc 2>/dev/null || s
 KILLS ?= 200
 RAY_RUNS ?= 30
 FAULTS ?= 500
+FLIPS ?= 1000
 SEEDS ?= 10
 RUNS ?= 20
 
@@ -18,12 +19,12 @@ help:  ## show this list
 
 install: $(STAMP)  ## make .venv with everything that runs and tests need
 
-$(STAMP): pyproject.toml constraints.txt scripts/fetch_ranks.py
+$(STAMP): pyproject.toml constraints.txt worker/tokenization_worker/tokenizers/packaged_ranks.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; found " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV): this takes a minute or two, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python scripts/fetch_ranks.py
+	$(BIN)/tokjob fetch-ranks
 	@touch $@
 
 run: install  ## tokenize real text from this machine, verify it, say how to load it
@@ -79,9 +80,15 @@ generate: install  ## write crds/ and docs/job-reference.md from the models
 	$(BIN)/python -c 'from pathlib import Path; from tokenization_worker.api.reference import generate_reference; Path("docs/job-reference.md").write_text(generate_reference(), encoding="utf-8")'
 
 chaos: install  ## kill KILLS local runs and RAY_RUNS on Ray, put FAULTS scripts of faults before the store, compare bytes
-	$(BIN)/python tests/worker/chaos.py --kills $(KILLS)
-	$(BIN)/python tests/worker/ray_chaos.py --runs $(RAY_RUNS)
-	$(BIN)/python tests/worker/fault_chaos.py --faults $(FAULTS)
+	PYTHONPATH=tests $(BIN)/python tests/worker/chaos.py --kills $(KILLS)
+	PYTHONPATH=tests $(BIN)/python tests/worker/ray_chaos.py --runs $(RAY_RUNS)
+	PYTHONPATH=tests $(BIN)/python tests/worker/fault_chaos.py --faults $(FAULTS)
+
+motion: install  ## change the file that a run reads, in every way and at every moment (MOTION_ARGS='--only gz,cut')
+	PYTHONPATH=tests $(BIN)/python tests/worker/sources_in_motion.py $(MOTION_ARGS)
+
+flips: install  ## flip FLIPS single bits of outputs, one at a time: nothing wrong may be accepted in silence
+	PYTHONPATH=tests $(BIN)/python tests/worker/flips.py --flips $(FLIPS) $(FLIPS_ARGS)
 
 chaos-operator: install  ## SEEDS times 60 random edits, deletions and kills of two operators on a real API server
 	SEEDS=$(SEEDS) REQUIRE_TESTBED=1 $(BIN)/python -m pytest -q -m testbed tests/operator/test_many.py -k whatever
@@ -104,6 +111,9 @@ straggler: install  ## one huge compressed file beside equal files (CORPUS=folde
 startup: install  ## time a run on 1 MB and `tokjob --help`
 	$(BIN)/python benchmarks/startup.py
 
+windows: install  ## time windows of tokens at random places of a dataset
+	$(BIN)/python benchmarks/windows.py $(BENCH_ARGS)
+
 scale: install  ## 500,000 files and 200,000 ranges on a store of 50 ms a call (SCALE_ARGS='--ranges 2000 --files 500')
 	$(BIN)/python benchmarks/scale.py $(SCALE_ARGS)
 
@@ -113,4 +123,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down load compile lint format generate chaos chaos-operator mutants bench bench-ray bench-gcs straggler startup scale memory clean
+.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down load compile lint format generate chaos motion flips chaos-operator mutants bench bench-ray bench-gcs straggler startup windows scale memory clean

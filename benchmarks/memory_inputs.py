@@ -1,5 +1,6 @@
-"""Inputs that a worker's memory must not grow with. Deterministic for one installation of Python.
+"""Inputs that a worker's memory must not grow with, and documents that it grows with by a known rule.
 
+Deterministic for one installation of Python.
 `scale` shrinks all of them alike. Every function writes into an empty folder.
 """
 
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
+from random import Random
+from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import orjson
@@ -24,6 +27,17 @@ FILES_IN_A_FOLDER = 1000
 BAD_LINE = b'{"id": 12345678, "text": "cut in the middle of it\n'
 BAD_LINES = 2_000_000
 
+BAR_BYTES = 600_000_000
+"""For every process, whatever its input."""
+
+RUN_BYTES = 55
+"""And for each byte of the longest run that the tokenizer merges as one piece: what its library needs, and the text."""
+
+ONE_LETTER_BYTES = 50_000_000
+RANDOM_LETTERS_BYTES = 20_000_000
+BLANKS_BYTES = 20_000_000
+WORDS_BYTES = 48_000_000
+
 
 class Input(NamedTuple):
     """What is in the folder, how to make it, and what a run must say of it."""
@@ -33,6 +47,7 @@ class Input(NamedTuple):
     make: Callable[[Path, float], None]
     quarantined: Callable[[float], int] = lambda scale: 0
     arguments: Callable[[float], list[str]] = lambda scale: []
+    bar_bytes: Callable[[float], int] = lambda scale: BAR_BYTES
 
 
 def make_small(folder: Path, scale: float) -> None:
@@ -107,6 +122,34 @@ def limit_bad_lines(scale: float) -> list[str]:
     return ["--maxQuarantined", "100%"]
 
 
+def make_one_letter(folder: Path, scale: float) -> None:
+    _write_document(folder, "a" * int(ONE_LETTER_BYTES * scale))
+
+
+def make_random_letters(folder: Path, scale: float) -> None:
+    letters = Random(1).choices(ascii_lowercase, k=int(RANDOM_LETTERS_BYTES * scale))
+    _write_document(folder, "".join(letters))
+
+
+def make_blanks(folder: Path, scale: float) -> None:
+    _write_document(folder, "a" + " " * int(BLANKS_BYTES * scale) + "a")
+
+
+def make_words(folder: Path, scale: float) -> None:
+    """A document as long as those, which every pattern cuts into short pieces."""
+    size = int(WORDS_BYTES * scale)
+    words = "It is a truth that most words of a text are short, and that blanks stand between them. "
+    _write_document(folder, (words * (size // len(words) + 1))[:size])
+
+
+def _bar_of_run(run_bytes: int) -> Callable[[float], int]:
+    return lambda scale: BAR_BYTES + int(RUN_BYTES * run_bytes * scale)
+
+
+def _write_document(folder: Path, text: str) -> None:
+    (folder / "one.jsonl").write_bytes(orjson.dumps({"id": "one", "text": text}) + b"\n")
+
+
 INPUTS = (
     Input("small", "1 MB of JSONL, engine not yet probed on this host", make_small),
     Input("jsonl", "4 GB of JSONL in one file", make_jsonl),
@@ -120,6 +163,15 @@ INPUTS = (
         count_bad_lines,
         limit_bad_lines,
     ),
+    Input("words", "a document of 48 MB of ordinary words", make_words),
+    Input("letter", "a document of 50 MB, one letter", make_one_letter, bar_bytes=_bar_of_run(ONE_LETTER_BYTES)),
+    Input(
+        "letters",
+        "a document of 20 MB of random letters",
+        make_random_letters,
+        bar_bytes=_bar_of_run(RANDOM_LETTERS_BYTES),
+    ),
+    Input("blanks", "a document of 20 MB of blanks", make_blanks, bar_bytes=_bar_of_run(BLANKS_BYTES)),
 )
 
 

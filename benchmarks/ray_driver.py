@@ -17,7 +17,7 @@ import ray
 
 from tokenization_worker import Options, TokenizationJob, run_job
 from tokenization_worker.context import RunContext
-from tokenization_worker.executors.base import Done, Receipt, Task, run_task
+from tokenization_worker.executors.base import Done, Receipt, Task, UnderWay, run_task
 from tokenization_worker.executors.on_ray import RayCluster
 from tokenization_worker.executors.ray_connection import connect
 from tokenization_worker.lanes import Worker
@@ -40,6 +40,9 @@ class TaskExecutor:
 
     def complaint(self) -> str:
         return ""
+
+    def under_way(self) -> UnderWay:
+        return UnderWay(self.slots, self.slots)
 
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         del worker

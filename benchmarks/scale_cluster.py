@@ -22,6 +22,7 @@ from tokenization_worker.carried import digest_metadata
 from tokenization_worker.commit import create_receipt
 from tokenization_worker.context import BuildTask, TokenizeTask
 from tokenization_worker.formats import npy
+from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt, SliceResult, segment_digest
 from tokenization_worker.segments import discard_segments
 from tokenization_worker.storage.base import PreconditionFailed
@@ -141,7 +142,7 @@ def put_list(store: ObjectStore, task: TokenizeTask) -> str:
     row = {"slice": 0, "file": part.file, "uri": part.uri, "position": part.start, "record": 0}
     line = orjson.dumps(row | {"reason": "InvalidJson", "detail": "unexpected end", "excerpt": "{" * 200}) + b"\n"
     digest = sha256(line).hexdigest()[:32]
-    put(store, layout.quarantine_path(task.context.epoch, task.range_id, digest), line)
+    put(store, layout.quarantine_path(task.context.epoch, task.range_id, digest), zstd.compress(line))
     return digest
 
 

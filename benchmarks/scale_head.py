@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 from scale_objects import CONNECTIONS, PAGE_OBJECTS
 
-from tokenization_worker.executors.base import Done, Task
+from tokenization_worker.executors.base import Done, Task, UnderWay
 from tokenization_worker.lanes import Worker
 from tokenization_worker.storage.base import ByteReader, Entry, NotFound
 from tokenization_worker.storage.patterns import Pattern
@@ -149,6 +149,9 @@ class SimulatedExecutor:
 
     def complaint(self) -> str:
         return ""
+
+    def under_way(self) -> UnderWay:
+        return UnderWay(self.slots, self.slots)
 
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         del worker

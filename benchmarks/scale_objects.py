@@ -11,6 +11,7 @@ import io
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -157,6 +158,12 @@ class ObjectStore:
 
     def free_bytes(self) -> int | None:
         return None
+
+    def showing_life(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def has_live_writers(self) -> bool:
+        return False
 
     def close_own_scratch(self) -> None:
         """Nothing is left behind."""

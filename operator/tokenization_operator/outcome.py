@@ -58,7 +58,7 @@ def failure_of_ray_job(state: RayState, attempt: AttemptStatus, seen: Observatio
         case Stage.FAILED:
             return _of_failed(state, number, seen)
         case Stage.ENDED if state.reason == "STOPPED":
-            return Failure(number, "RayJobStopped", "somebody has stopped the RayJob", Blame.INFRASTRUCTURE)
+            return Failure(number, "RayJobStopped", "the RayJob was stopped from outside", Blame.INFRASTRUCTURE)
         case Stage.ENDED if state.reason == "FAILED":
             return _of_failed(state, number, seen)
         case Stage.ENDED if (seconds_since(state.ended, seen.now) or 0.0) > grace_s:

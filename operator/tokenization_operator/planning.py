@@ -18,6 +18,7 @@ from tokenization_worker.api.checkpoint import CheckpointPlan
 from tokenization_worker.api.status import Phase, PlanStatus
 from tokenization_worker.api.times import read_time, time_text
 from tokenization_worker.api.workers import TpuShare
+from tokenization_worker.counts import counted
 
 
 def decide_plan(case: Case) -> Decision:
@@ -58,12 +59,16 @@ def _take_plan(case: Case, report: CheckpointPlan) -> Decision:
     return case.at(
         Phase.PLANNING,
         "Planned",
-        f"{plan.files or 0:,} files, {plan.ranges or 0:,} ranges, about {plan.estimated_tokens or 0:,} tokens",
+        f"{counted(plan.files or 0, 'file')}, {counted(plan.ranges or 0, 'range')}, {_tokens(plan)}",
         run=case.run.model_copy(update=versions),
         plan=_with_price(case, plan),
         failures=None,
         again_s=AT_ONCE_S,
     )
+
+
+def _tokens(plan: PlanStatus) -> str:
+    return "tokens unknown" if plan.estimated_tokens is None else f"about {plan.estimated_tokens:,} tokens"
 
 
 def _with_price(case: Case, plan: PlanStatus) -> PlanStatus:

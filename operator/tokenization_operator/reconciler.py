@@ -97,7 +97,7 @@ class Reconciler:
         except Rejected as error:
             return await self._tell_not_made(found, seen, decision, "ClusterRejected", str(error))
         except Foreign as error:
-            words = f"{error} belongs to somebody else: delete it, or give this job another name"
+            words = f"{error} has another owner: delete it, or give this job another name"
             return await self._tell_not_made(found, seen, decision, "NameTaken", words)
         return decision.look_again_s
 

@@ -5,12 +5,15 @@ A status stays below 16 KiB: its message stands in several conditions, too, and 
 
 from __future__ import annotations
 
+from tokenization_worker.redact import redact
+
 MOST = 1024
 _GAP = " ... "
 
 
 def shorten(text: str, most: int = MOST) -> str:
-    """With the beginning, which says what happened, and the end, which says what to do."""
+    """With the beginning, which says what happened, and the end, which says what to do; no secret of an address."""
+    text = redact(text)
     if len(text) <= most:
         return text
     end = most // 3

@@ -17,7 +17,7 @@ VARIABLES = {
     "TOKENIZATION_IMAGE_PULL_POLICY": "Always, IfNotPresent or Never (IfNotPresent)",
     "TOKENIZATION_IMAGE_PULL_SECRETS": "names of Secrets",
     "TOKENIZATION_SERVICE_ACCOUNT": "of all Pods of a job (tokenization-worker)",
-    "TOKENIZATION_PRIORITY_CLASS": "of workers on TPU hosts that somebody else has reserved",
+    "TOKENIZATION_PRIORITY_CLASS": "of workers on TPU hosts that another job has reserved",
     "TOKENIZATION_PRICE_PER_CHIP_HOUR": "for the estimated cost; absent: none is shown",
     "TOKENIZATION_CURRENCY": "of that price (USD)",
     "TOKENIZATION_PLAN_DEADLINE_SECONDS": "how long a plan may take (3600)",

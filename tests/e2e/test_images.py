@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from hashlib import sha256
 from typing import IO, Any
 
 import pytest
 
-from e2e.images import BASE, ROOT, Image
+from e2e.images import BASE, REBUILT_VARIABLE, ROOT, Image
+from e2e.inside import images_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.core]
 
@@ -42,6 +45,37 @@ def test_an_image_stays_small(target: str, most: int, images: dict[str, Image]) 
             with tarfile.open(fileobj=_member(archive, name)) as layer:
                 sizes[name] = sum(each.size for each in layer.getmembers())
     assert sum(sizes.values()) < most, sizes
+
+
+@pytest.mark.skipif(REBUILT_VARIABLE not in os.environ, reason="images are built twice for all of e2e alone")
+def test_two_builds_of_an_image_are_equal(images: dict[str, Image]) -> None:
+    """With nothing kept of the first, at another time: the same layers, and the same configuration."""
+    [again] = images_of([os.environ[REBUILT_VARIABLE]])
+    first = images[again.target.removesuffix(".again")]
+    digests = [digests_of(image) for image in (first, again)]
+    assert digests[0] == digests[1], list(differences(first, again))
+
+
+def digests_of(image: Image) -> tuple[str, list[str]]:
+    """SHA-256 of the configuration and of each layer, unpacked."""
+    with tarfile.open(image.archive) as archive:
+        [manifest] = json.loads(_read(archive, "manifest.json"))
+        parts = [manifest["Config"], *manifest["Layers"]]
+        config, *layers = [sha256(_read(archive, part)).hexdigest() for part in parts]
+        return config, layers
+
+
+def differences(first: Image, again: Image) -> Iterator[str]:
+    """Paths whose content differs, or that only one of two images has."""
+    with opened(first) as (_, one), opened(again) as (_, other):
+        for path in sorted(one.keys() | other.keys()):
+            contents = [files[path]() if path in files and is_file(files[path]) else b"" for files in (one, other)]
+            if contents[0] != contents[1] or (path in one) != (path in other):
+                yield path
+
+
+def is_file(read: Callable[[], bytes]) -> bool:
+    return isinstance(read, partial) and bool(read.args[1].isreg())
 
 
 def _member(archive: tarfile.TarFile, name: str | tarfile.TarInfo) -> IO[bytes]:

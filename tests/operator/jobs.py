@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,10 @@ POLL_S = 0.25
 """Of the API server, which all processes of tests ask; it is what most of their time goes into."""
 
 DEADLINE_S = 180.0
+
+BEHIND_THE_SAMPLE = 2_000
+"""Good lines of a kilobyte each: what follows them is not read by a plan, which looks at half a megabyte in all."""
+
 _MERGE = "application/merge-patch+json"
 
 
@@ -143,6 +148,13 @@ def text_files(folder: Path, files: int = 4, lines: int = 500) -> str:
         text = "".join(f'{{"text": "file {number}, line {line}: some text"}}\n' for line in range(lines))
         (folder / f"{number}.jsonl").write_text(text, encoding="utf-8")
     return f"file://{folder}"
+
+
+def bad_lines(path: Path, good: int = 1, bad: int = 9) -> None:
+    """Write JSON lines: `good` ones of about a kilobyte, then `bad` ones without a text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = json.dumps({"text": "some text " * 100}) + "\n"
+    path.write_text(line * good + '{"no": "text"}\n' * bad, encoding="utf-8")
 
 
 def local_spec(folder: Path, **more: Any) -> dict[str, Any]:

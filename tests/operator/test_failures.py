@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from gcs_emulator import serve_emulator
 from gcs_fake import Fault, serve_fake_gcs
-from jobs import Jobs, local_spec, text_files, wait_for
+from jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, local_spec, text_files, wait_for
 from operators import Release
 
 from testbed.cluster import Testbed
@@ -246,18 +246,27 @@ def test_a_file_that_has_changed(team: Jobs, tmp_path: Path) -> None:
     refused(team, "changed", "SourceChanged", "2.jsonl")
 
 
-def test_more_unusable_documents_than_allowed(team: Jobs, tmp_path: Path) -> None:
+def test_more_unusable_documents_than_allowed_in_what_the_plan_reads(team: Jobs, tmp_path: Path) -> None:
     text_files(tmp_path / "src")
-    (tmp_path / "src" / "bad.jsonl").write_text('{"text": "good"}\n' + '{"no": "text"}\n' * 9, encoding="utf-8")
+    bad_lines(tmp_path / "src" / "bad.jsonl")
     team.apply("dirty", local_spec(tmp_path, maxQuarantined=3))
-    refused(team, "dirty", "QuarantineExceeded", "9", "_tokenization/ledger/0/quarantine/")
+    refused(team, "dirty", "QuarantineExceeded", "9 of 2,010 documents", "bad.jsonl record 2", "raise maxQuarantined")
+    assert team.count_attempts("dirty") == 0
+
+
+def test_more_unusable_documents_than_allowed_behind_what_the_plan_reads(team: Jobs, tmp_path: Path) -> None:
+    text_files(tmp_path / "src")
+    bad_lines(tmp_path / "src" / "bad.jsonl", good=BEHIND_THE_SAMPLE)
+    team.apply("dirty", local_spec(tmp_path, maxQuarantined=3))
+    refused(team, "dirty", "QuarantineExceeded", "9 of 2,", "_tokenization/ledger/0/quarantine/")
+    assert team.count_attempts("dirty") == 1
 
 
 def test_an_output_that_holds_another_dataset(team: Jobs, tmp_path: Path) -> None:
     team.apply("first", local_spec(tmp_path))
     team.reach("first", "Succeeded")
     team.apply("second", local_spec(tmp_path, tokenizer={"name": "cl100k_base"}))
-    refused(team, "second", "OutputConflict", 'was "UInt16", is "UInt32"', "another output.uri")
+    refused(team, "second", "OutputConflict", "tokenizer.name: cl100k_base, was gpt2", "another output.uri")
 
 
 def test_a_driver_that_comes_no_further(team: Jobs, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Jobs, job_manifest, local_spec, text_files
+from jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, job_manifest, local_spec, text_files
 
 from testbed.cluster import Testbed
 
@@ -78,14 +78,25 @@ def test_removing_the_token_begins_nothing(team: Jobs, bed: Testbed, tmp_path: P
 
 
 def test_a_raised_limit_resumes_a_failed_run(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
-    text_files(tmp_path / "src")
-    (tmp_path / "src" / "bad.jsonl").write_text('{"text": "good"}\n' + '{"no": "text"}\n' * 9, encoding="utf-8")
+    bad_lines(tmp_path / "src" / "bad.jsonl", good=BEHIND_THE_SAMPLE)
     spec = local_spec(tmp_path, maxQuarantined=3)
     assert not commit(team, bed, "strict", spec)
     team.reach("strict", "Failed", "QuarantineExceeded")
     assert not commit(team, bed, "strict", spec | {"maxQuarantined": 9})
     status = team.reach("strict", "Succeeded", "Committed")
     assert (status["run"]["number"], status["attempt"]["number"], team.count_attempts("strict")) == (1, 2, 2)
+    assert status["progress"]["quarantined"] == 9
+
+
+def test_a_raised_limit_lets_a_refused_plan_go_on(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
+    bad_lines(tmp_path / "src" / "bad.jsonl")
+    spec = local_spec(tmp_path, maxQuarantined=3)
+    assert not commit(team, bed, "strict", spec)
+    team.reach("strict", "Failed", "QuarantineExceeded")
+    assert team.count_attempts("strict") == 0
+    assert not commit(team, bed, "strict", spec | {"maxQuarantined": 9})
+    status = team.reach("strict", "Succeeded", "Committed")
+    assert (status["run"]["number"], status["attempt"]["number"], team.count_attempts("strict")) == (1, 1, 1)
     assert status["progress"]["quarantined"] == 9
 
 

@@ -90,7 +90,7 @@ def test_what_a_deleted_namesake_has_left_is_not_taken_for_ones_own(team: Jobs, 
     assert team.get("twin-r1", Kind.CHECKPOINT)["status"]["committed"]
     team.apply("twin", local_spec(tmp_path / "two"))
     status = team.reach("twin", "Planning", "NameTaken")
-    assert "TokenizationCheckpoint twin-r1 belongs to somebody else" in status["message"]
+    assert "TokenizationCheckpoint twin-r1 has another owner" in status["message"]
     team.delete("twin-r1", Kind.CHECKPOINT)
     team.delete("twin-r1-a1", Kind.RAY_JOB)
     bed.kubectl("-n", team.namespace, "delete", "job", "twin-r1-p1")

@@ -72,11 +72,11 @@ MISTAKES: dict[str, Mistake] = {
         {"source": {"documentSeparator": "x"}}, 'spec.source.documentSeparator: found "x"; documentSeparator is for'
     ),
     "quantity": Mistake(
-        {"documents": {"maxBytes": "64MB"}}, 'spec.documents.maxBytes: found "64MB"; write a number of'
+        {"documents": {"maxBytes": "64MB"}}, 'spec.documents.maxBytes: found "64MB"; write 64000000 (a number of'
     ),
     "quantity-zero": Mistake({"documents": {"maxBytes": 0}}, "spec.documents.maxBytes: found 0; write a number"),
     "quantity-float": Mistake({"rangeBytes": 1.5}, "spec.rangeBytes: found 1.5; write a number"),
-    "limit": Mistake({"maxQuarantined": 0.001}, "spec.maxQuarantined: found 0.001; write a count such as 10, or a"),
+    "limit": Mistake({"maxQuarantined": 0.001}, "spec.maxQuarantined: found 0.001; write 0.1% (a count such as 10"),
     "limit-word": Mistake({"maxCorruptFiles": "few"}, 'spec.maxCorruptFiles: found "few"; write a count'),
     "limit-negative": Mistake({"maxCorruptFiles": -1}, "spec.maxCorruptFiles: found -1; write a count"),
     "token-number": Mistake({"rerunToken": 7}, 'spec.rerunToken: found 7 without quotes; expected text: write "7"'),
@@ -93,7 +93,7 @@ MISTAKES: dict[str, Mistake] = {
     "int-zero": Mistake(
         {"output": {"shards": {"tokens": 0}}}, "spec.output.shards.tokens: found 0; expected at least 1"
     ),
-    "int-large": Mistake({"workers": {"replicas": 2**31}}, "expected at most 2147483647"),
+    "int-large": Mistake({"workers": {"replicas": 2**31}}, "expected at most 2,147,483,647"),
     "bool-text": Mistake({"suspend": "yes"}, 'spec.suspend: found "yes"; expected true or false'),
     # --- tokenizer
     "tokenizer-both": Mistake({"tokenizer": {"uri": "x"}}, "spec.tokenizer: write exactly one of name"),
@@ -173,7 +173,7 @@ MISTAKES: dict[str, Mistake] = {
     "share-100": Mistake(splits({"name": "a", "share": "100%"}, TRAIN), "write a percentage above 0% and below 100%"),
     "share-number": Mistake(
         splits({"name": "a", "share": 0.5}, TRAIN),
-        "spec.output.splits[0].share: found 0.5 without quotes; expected text",
+        "spec.output.splits[0].share: found 0.5; a share is a percentage: write 50%",
     ),
     # --- machines
     "min-replicas": Mistake(
@@ -204,7 +204,8 @@ MISTAKES: dict[str, Mistake] = {
         {"env": [{"name": "A", "value": "1", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}, "has value or valueFrom"
     ),
     "env-number": Mistake(
-        {"env": [{"name": "A", "value": 1}]}, "spec.env[0].value: found 1 without quotes; expected text: w"
+        {"env": [{"name": "A", "value": 1}]},
+        "spec.env[0].value: found a number (values are not shown) without quotes; expected text: w",
     ),
     "env-source": Mistake({"env": [{"name": "A", "valueFrom": {}}]}, "write exactly one of secretKeyRef"),
     "env-from": Mistake({"envFrom": [{"prefix": "A"}]}, "write exactly one of secretRef and configMapRef"),

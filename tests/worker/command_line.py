@@ -23,7 +23,7 @@ from runs import TOKJOB, EventPipe, files_below, has_ranges
 from forked_commands import Forked, run_forked
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import DataError
-from tokenization_worker.events import Finished
+from tokenization_worker.events import Finished, Watcher, ignore
 from tokenization_worker.run import run_job
 
 TIMEOUT_S = 120
@@ -85,12 +85,12 @@ class Bench:
         )
         return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    def run(self, *changes: tuple[str, str], more: str = "") -> Finished:
+    def run(self, *changes: tuple[str, str], more: str = "", watch: Watcher = ignore) -> Finished:
         """Run the job in this process; `changes` of the manifest's text, `more` lines of its spec."""
         text = MANIFEST
         for old, new in (*changes, ("[src]", f"[{self.source}]"), ("uri: out", f"uri: {self.output}")):
             text = text.replace(old, new)
-        return run_job(TokenizationJob.from_yaml(text + more), executor=inline())
+        return run_job(TokenizationJob.from_yaml(text + more), executor=inline(), on_progress=watch)
 
     def stop(self) -> None:
         """Leave an unfinished run: all ranges are done, and one document of b.jsonl, a bad one, is too many."""

@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from multiprocessing import get_context
+from multiprocessing.context import BaseContext
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from gcs_fake import FakeGcs, serve_fake_gcs
 from local_servers import ask_without_proxies
 
 from ranks_once import parse_ranks_once
+from tokenization_worker import processes
 from tokenization_worker.executors import local
 
 parse_ranks_once()
@@ -42,6 +44,7 @@ SLOW = (
     "test_cli_commands",
     "test_gcs_concurrent",
     "test_gcs_run",
+    "test_sources_in_motion",
     "test_remote_sources_run",
     "test_examples",
     "test_quarantine",
@@ -53,6 +56,9 @@ SLOW = (
     "test_readers_packed",
     "test_lost_workers",
     "test_verify",
+    "test_flips",
+    "test_records",
+    "test_dataset",
     "test_sources_s3",
     "test_policy",
 )
@@ -93,9 +99,17 @@ def _leave_out_what_is_not_sampled(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Local runs fork their workers, as those of `tokjob run` do: what a worker does touches no thread of the test
-    runner, and a new interpreter would take a second of a core."""
-    monkeypatch.setattr(local, "start_method", lambda *, may_fork: get_context("fork" if may_fork else "spawn"))
+    """Local runs fork their workers and encode the plan's sample in a fork, as those of `tokjob run` do, though an
+    earlier test left a thread: no fork touches it, a new interpreter would take a second of a core, and it would not
+    have what a test replaced."""
+
+    spawn = processes.start_method(may_fork=False)
+
+    def start_method(*, may_fork: bool) -> BaseContext:
+        return get_context("fork") if may_fork else spawn
+
+    for module in (local, processes):
+        monkeypatch.setattr(module, "start_method", start_method)
 
 
 @pytest.fixture(scope="session")

@@ -304,7 +304,7 @@ class _Handler(Handler):
 
 def _refusal(what: What) -> Answer:
     status = STATUS[what]
-    headers = {"content-type": "application/json"} | ({"retry-after": "1"} if what is What.TOO_MANY else {})
+    headers = {"content-type": "application/json"} | ({"retry-after": "0"} if what is What.TOO_MANY else {})
     return Answer(status, headers, json.dumps({"error": {"code": status, "message": f"injected: {what}"}}).encode())
 
 

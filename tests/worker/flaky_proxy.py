@@ -26,6 +26,7 @@ class Fault:
     after: int = 0
     stalls: bool = False
     meanwhile: Callable[[], object] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -56,7 +57,7 @@ class _Handler(Handler):
             fault.meanwhile()
             fault = None
         if fault is not None and fault.status:
-            self._send(fault.status, {"content-type": "application/xml"}, fault.body, len(fault.body))
+            self._send(fault.status, {"content-type": "application/xml", **fault.headers}, fault.body, len(fault.body))
             return
         status, headers, body = self._forward()
         if fault is None:

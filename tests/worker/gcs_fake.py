@@ -15,7 +15,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
+from email.utils import format_datetime
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -38,6 +40,7 @@ class Fault:
     done: bool = False
     keep: int | None = None
     meanwhile: Callable[[], object] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -46,6 +49,7 @@ class Stored:
     generation: int
     metadata: dict[str, str]
     crc32c: int
+    updated: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass
@@ -62,7 +66,8 @@ class FakeGcs:
     """One bucket, called `bucket`.
 
     `connections`: where those that brought requests came from. `hold` is called with every request before it is served,
-    and may take its time; `send` may cut an answer's body into parts, change it, or wait in between.
+    and may take its time; `ahead_s`: by so much its clock is ahead of this machine's;
+    `send` may cut an answer's body into parts, change it, or wait in between.
     """
 
     objects: dict[str, Stored] = field(default_factory=dict)
@@ -78,6 +83,7 @@ class FakeGcs:
     generation: int = 1000
     has_failed: bool = False
     gives_checksums: bool = True
+    ahead_s: float = 0.0
     url: str = ""
 
     def put(self, name: str, data: bytes, expect: int | None = None, metadata: dict[str, str] | None = None) -> bool:
@@ -87,7 +93,7 @@ class FakeGcs:
             return False
         self.generation += 1
         data = self.damage(data)
-        self.objects[name] = Stored(data, self.generation, metadata or {}, google_crc32c.value(data))
+        self.objects[name] = Stored(data, self.generation, metadata or {}, google_crc32c.value(data), self.now())
         return True
 
     def properties(self, name: str) -> dict[str, Any]:
@@ -99,11 +105,21 @@ class FakeGcs:
             "generation": str(found.generation),
             "crc32c": base64.b64encode(found.crc32c.to_bytes(4, "big")).decode(),
             "metadata": found.metadata,
+            "updated": f"{found.updated:%Y-%m-%dT%H:%M:%S.%fZ}",
         }
+
+    def now(self) -> datetime:
+        """By the service's clock."""
+        return datetime.now(UTC) + timedelta(seconds=self.ahead_s)
 
 
 class _Handler(Handler):
     fake: FakeGcs
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return (
+            format_datetime(self.fake.now(), usegmt=True) if timestamp is None else super().date_time_string(timestamp)
+        )
 
     def _handle(self) -> None:
         parts = urlsplit(self.path)
@@ -132,7 +148,7 @@ class _Handler(Handler):
                     self.close_connection = True
                     self.connection.close()
                     return
-                status, headers = fault.status, {}
+                status, headers = fault.status, fault.headers
                 answer = json.dumps({"error": {"code": status, "message": fault.text}}).encode()
         self.send_response(status)
         for key, value in headers.items():

@@ -3,6 +3,7 @@
     GET      /api/datasets/{org}/{name}/revision/{revision}             the commit (`sha`)
     GET      /api/datasets/{org}/{name}/tree/{revision}/{folder}        pages, the next one in a `Link` header
     HEAD GET /datasets/{org}/{name}/resolve/{revision}/{path}           small files; for large ones the way to /store/
+    HEAD GET /{org}/{name}/resolve/{revision}/{path}                    the same for models
     GET      /store/{sha256}?signed={n}                                 another host, which knows no token
 
 Commits are frozen; branches and tags move. A file is large (LFS) from `LARGE` bytes on. Faults are planted for one
@@ -48,8 +49,8 @@ class Fault:
 
 @dataclass
 class FakeHub:
-    """Datasets by name; `private` and `gated` ones want the token, and no one's request to `gated` was granted
-    until `has_access`."""
+    """Datasets by name, models by `models/org/name`; `private` and `gated` ones want the token, and no one's
+    request to `gated` was granted until `has_access`."""
 
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     refs: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -143,10 +144,11 @@ class _Handler(Handler):
         if api is not None:
             dataset, verb, revision, folder = api[1], api[2], unquote(api[3]), unquote(api[4] or "")
         else:
-            found = re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.*)", path)
+            found = re.fullmatch(r"(/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.*)", path)
             if found is None:
                 return _error(404, "", "Not Found")
-            dataset, verb, revision, folder = found[1], "resolve", unquote(found[2]), unquote(found[3])
+            dataset = found[2] if found[1] else f"models/{found[2]}"
+            verb, revision, folder = "resolve", unquote(found[3]), unquote(found[4])
         refused = self._refuse(dataset, verb)
         if refused is not None:
             return refused

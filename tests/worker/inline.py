@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tokenization_worker.context import RunContext
-from tokenization_worker.executors.base import Done, Task, run_task
+from tokenization_worker.executors.base import Done, Task, UnderWay, run_task
 from tokenization_worker.lanes import Worker
 from tokenization_worker.planning import Prepared
 
@@ -22,6 +22,9 @@ class InlineExecutor:
 
     def complaint(self) -> str:
         return ""
+
+    def under_way(self) -> UnderWay:
+        return UnderWay(self.slots, self.slots)
 
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         del worker

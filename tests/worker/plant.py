@@ -226,7 +226,8 @@ class Planter:
                 path.unlink()
 
     def _write_table(self, path: str, rows: Sequence[Row]) -> None:
-        compressor = zstd.ZstdCompressor()  # as a stream, whose frame does not say how long it is
+        options = {zstd.CompressionParameter.checksum_flag: 1}
+        compressor = zstd.ZstdCompressor(options=options)  # as a stream, whose frame does not say how long it is
         parts = [compressor.compress(_json_lines([row])) for row in rows]
         (self.output / path).write_bytes(b"".join([*parts, compressor.flush()]))
 
@@ -254,7 +255,14 @@ class Planter:
         digest.update(_json_lines(shard_rows) + _json_lines(self.quarantine))
         files = [(row["uri"], row["size"], row["version"]) for row in self.files]
         identity = {"digest": digest.hexdigest(), "dataKey": data_key(self.index["data"], files)}
-        (self.output / layout.INDEX).write_bytes(_canonical(content | identity | {"run": self.index["run"]}))
+        rows = _json_lines(self.files)
+        read = [row for row in self.files if row["outcome"] == "Read"]
+        sums = {name: sum(row[name] for row in read) for name in ("readBytes", "quarantinedBytes")}
+        run = self.index["run"] | sums | {"filesDigest": sha256(rows).hexdigest()}
+        run.pop("checksum")
+        index = content | identity | {"run": run}
+        run["checksum"] = f"{google_crc32c.value(_canonical(index)):08x}"
+        (self.output / layout.INDEX).write_bytes(_canonical(index))
 
 
 def _is_inside(position: int, piece: FileSlice) -> bool:

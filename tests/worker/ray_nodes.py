@@ -70,14 +70,17 @@ class Nodes:
         return self._cluster.head_node.all_processes["gcs_server"][0].process
 
     def busy_workers(self, number: int) -> list[int]:
-        """Process ids of a node's workers that run a task now."""
-        return self.workers(number, "ray::RangeWorker.run")
+        """Process ids of a node's workers that run a task now, on an output of this machine: they write a file there.
 
-    def workers(self, number: int, title: str = "ray::RangeWorker") -> list[int]:
-        """Process ids of a node's workers, of those with such a title."""
+        Their title says less: a question how far it is, asked meanwhile, changes it.
+        """
+        return [pid for pid in self.workers(number) if _writes_scratch(pid)]
+
+    def workers(self, number: int) -> list[int]:
+        """Process ids of a node's workers."""
         raylet = self._nodes[number].all_processes[_RAYLET][0].process.pid
         children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text(encoding="ascii").split()
-        return [int(pid) for pid in children if _title(pid).startswith(title)]
+        return [int(pid) for pid in children if _title(pid).startswith("ray::RangeWorker")]
 
     def close(self) -> None:
         self._cluster.shutdown()
@@ -96,6 +99,15 @@ def _title(pid: str) -> str:
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
     return ""
+
+
+def _writes_scratch(pid: int) -> bool:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                if "/_tokenization/tmp/" in str(entry.readlink()):
+                    return True
+    return False
 
 
 @contextmanager

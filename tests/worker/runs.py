@@ -17,6 +17,7 @@ from typing import Any
 
 from forked_commands import TOKJOB, Forked, can_fork, run_forked
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.index import dump_index
 
 JAXFORMER: dict[str, Any] = {
     "tokenizer": {"name": "gpt-4"},
@@ -253,10 +254,26 @@ def read_index(output: Path) -> dict[str, Any]:
     return index
 
 
+def move_dataset(output: Path, target: Path) -> Path:
+    """Copy what docs/layout.md calls the dataset: no plan, no epochs, no ledger."""
+    own = [f"_tokenization/{name}" for name in ("documents/*/*", "files.jsonl.zst", "quarantine.jsonl.zst")]
+    for pattern in ("train/*.npy", "index.json", "shards.jsonl.zst", *own):
+        for path in output.glob(pattern):
+            copy = target / path.relative_to(output)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    return target
+
+
+def write_index(output: Path, index: dict[str, Any]) -> None:
+    """Replace the index by another one with its own checksum: somebody's work, not a disk's."""
+    (output / "index.json").write_bytes(dump_index(index))
+
+
 _EXPECTED = re.compile(
     r"index\.json|shards\.jsonl\.zst|[^_].*\.npy"
-    r"|_tokenization/(plan|quarantine\.jsonl\.zst|files\.jsonl\.zst|epochs/\d{4}\.json|files/\d{8}\.json"
-    r"|poison/\d{8}-\d{16}\.json|documents/\w+/\d{8}|ledger/\d+/(ranges/\d{8}\.json|shards/\w+/\d{8}\.json|quarantine/\d{8}-[0-9a-f]{16}\.jsonl))"
+    r"|_tokenization/(plan|samples|quarantine\.jsonl\.zst|files\.jsonl\.zst|epochs/\d{4}\.json|files/\d{8}\.json"
+    r"|poison/\d{8}-\d{16}\.json|documents/\w+/\d{8}|ledger/\d+/(ranges/\d{8}\.json|shards/\w+/\d{8}\.json|quarantine/\d{8}-[0-9a-f]{16}\.jsonl\.zst))"
 )
 
 

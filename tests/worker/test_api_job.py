@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec
+from permissions import open_folder, without_root
 
 from tokenization_worker.api.data import DelimiterPosition, DType, OutputFormat, SourceFormat, SplitSpec
 from tokenization_worker.api.job import TokenizationJob
@@ -224,7 +225,7 @@ def test_output_uri_is_absolute_and_has_no_trailing_slash(written: str, resolved
     [
         ("spec: [1, 2\n", "line 2, column 1"),
         ("a: b\n a: c\n", "line 2"),
-        ("a: 1\nb: 2\na: 3\n", 'line 3, column 1: not YAML: the field "a" stands twice'),
+        ("a: 1\nb: 2\na: 3\n", 'line 3, column 1: the field "a" stands twice'),
         ("a: &x {b: 1}\nc: !!python/object:os.system {}\n", "line 2"),
         ("- a\n- b\n", "expected the fields of a manifest"),
         (f"{SMALLEST}\n---\n{SMALLEST}", "found 2 YAML documents, expected one"),
@@ -264,3 +265,12 @@ def test_importing_the_job_imports_no_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_manifest_that_this_user_may_not_read_is_named() -> None:
+    with open_folder() as folder:
+        path = folder / "job.yaml"
+        path.write_text("kind: TokenizationJob\n")
+        path.chmod(0)
+        with without_root(), pytest.raises(SpecError, match=f"SpecNotFound: this user may not read {path}"):
+            TokenizationJob.from_yaml(path)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec, with_value
 
+from tokenization_worker.api.changes import asked_fields, describe_changes
 from tokenization_worker.api.data import DataSpec, DType
 from tokenization_worker.api.job import DATA_FIELDS, JobSpec, TokenizationJob
 from tokenization_worker.api.keys import (
@@ -18,7 +19,6 @@ from tokenization_worker.api.keys import (
     attempt_digest,
     canonical_data,
     data_key,
-    differences,
     normalise_data,
     plan_id,
     run_key,
@@ -170,7 +170,9 @@ def test_only_data_fields_change_keys(flip: Flip) -> None:
     assert before != after, "the row changes nothing"
     assert (run_key(before) != run_key(after)) is flip.run_key
     assert (data_key(canonical(before), FILES) != data_key(canonical(after), FILES)) is flip.data_key
-    assert bool(differences(canonical(before), canonical(after))) is flip.data_key
+    was, now = canonical(before), canonical(after)
+    assert bool(describe_changes(was, now, asked_fields(before), asked_fields(after))) is flip.data_key
+    assert bool(describe_changes(was, now, {}, asked_fields(after))) is flip.data_key
 
 
 def test_every_field_has_a_row_in_the_table() -> None:
@@ -294,26 +296,3 @@ def test_removing_the_token_is_another_key_than_any_token() -> None:
 def test_no_delimiter_has_no_id_in_the_data() -> None:
     job = load(with_spec({"tokenizer": {"delimiter": {"position": "None"}}}))
     assert canonical(job)["tokenizer"] == canonical(job)["tokenizer"] | {"delimiter": {"id": None, "position": "None"}}  # type: ignore[operator]
-
-
-@pytest.mark.parametrize(
-    ("patch", "words"),
-    [
-        ({}, []),
-        ({"output": {"shards": {"tokens": 5}}}, ["output.shards.tokens: was 100000000, is 5"]),
-        ({"source": {"textField": "é"}}, ['source.textField: was "text", is "é"']),
-        ({"output": {"splits": [{"name": "val"}]}}, ['output.splits[0].name: was "train", is "val"']),
-        (
-            {"source": {"format": "Text", "documentSeparator": "x"}},
-            ['source.format: was "Auto", is "Text"', 'source.documentSeparator: was absent, is "x"'],
-        ),
-    ],
-    ids=["same", "number", "text", "item", "two"],
-)
-def test_differences_name_field_and_both_values(patch: Manifest, words: list[str]) -> None:
-    assert differences(canonical(load(MINIMAL)), canonical(load(with_spec(patch)))) == words
-
-
-def test_differences_show_what_is_absent() -> None:
-    assert differences({"a": None}, {"a": 1, "b": 2}) == ["a: was absent, is 1", "b: was absent, is 2"]
-    assert differences({"a": [1, 2]}, {"a": [1]}) == ["a: was [1, 2], is [1]"]

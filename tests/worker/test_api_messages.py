@@ -72,7 +72,7 @@ def test_all_mistakes_of_a_manifest_are_reported_at_once() -> None:
         "spec.output.shard",
         "spec.rerunToken",
     ]
-    assert "docs/job-reference.md" in caught.value.next_step
+    assert "tokjob run --help-all" in caught.value.next_step
 
 
 def all_rules() -> Iterator[Rule]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokenization_worker import Options, make_plan, verify
+from tokenization_worker import Options, make_plan, run_job, verify
 from tokenization_worker.errors import SpecError
 
 
@@ -23,6 +23,13 @@ from tokenization_worker.errors import SpecError
         (lambda: verify("nowhere", processes=0), "processes: found 0"),
         (lambda: verify("nowhere", sample_one_in=0), "sample_one_in: found 0"),
         (lambda: make_plan(None, processes=0), "processes: found 0"),  # type: ignore[arg-type]
+        (
+            lambda: run_job("job.yaml"),  # type: ignore[arg-type]
+            "run_job takes a TokenizationJob, found str\n  next: make a job with TokenizationJob.from_yaml(...)",
+        ),
+        (lambda: run_job({}), "run_job takes a TokenizationJob, found dict\n  next: make a job with Tokeni"),  # type: ignore[arg-type]
+        (lambda: run_job(None), "run_job takes a TokenizationJob, found NoneType"),  # type: ignore[arg-type]
+        (lambda: make_plan("x"), "make_plan takes a TokenizationJob, found str"),  # type: ignore[arg-type]
     ],
     ids=lambda value: value.split("\n")[0] if isinstance(value, str) else "",
 )

@@ -20,6 +20,7 @@ from command_line import MANIFEST, Bench, byte_shards, sample_texts, shards_of
 from corpus import json_lines
 from runs import TOKJOB, leftovers, read_index
 
+from tokenization_worker import layout
 from tokenization_worker.api.job import DATA_FIELDS, OPERATOR_FIELDS, JobSpec, TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.walk import is_list_type, iter_fields
@@ -61,11 +62,19 @@ def test_status_tells_each_phase_and_the_next_step(bench: Bench) -> None:
 
     bench.stop()
     words, numbers = status()
+    assert words[0] == f"Failed     {bench.output}"
+    assert words[1].strip().startswith("QuarantineExceeded: 1 of 121 documents")
+    assert re.search(
+        r"(\d+) of \1 ranges?, \d+ shards, .* tokens of .* read, 1 quarantined \(.* % of the bytes\), 0 files dropped",
+        words[2],
+    )
+    assert "raise maxQuarantined" in words[-1]
+    assert (numbers["phase"], numbers["reason"], numbers["quarantined"]) == ("Failed", "QuarantineExceeded", 1)
+
+    (bench.output / layout.FAILURE).unlink()
+    words, numbers = status()
     assert words[0] == f"Interrupted {bench.output}"
-    assert re.search(r"(\d+) of \1 ranges?, \d+ shards, .* tokens of .* read, 1 quarantined, 0 files dropped", words[1])
     assert "next: start the same `tokjob run` again" in words[-1]
-    assert "If it ended with an error, first do what that says" in words[-1]
-    assert (numbers["phase"], numbers["quarantined"]) == ("Interrupted", 1)
 
     bench.run(more=MORE)
     words, numbers = status()
@@ -78,18 +87,17 @@ def test_status_tells_each_phase_and_the_next_step(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("job.yaml", "there is a file"),
-        ("src", "there is files, but none of ours"),
-        ("out/train", "there is a part of {output}, which is an output"),
-        ("out/_tokenization/ledger", "there is a part of {output}, which is an output"),
+        ("job.yaml", "is a file"),
+        ("src", "has files, but no run of tokjob"),
+        ("out/train", "is a part of {output}, which is an output"),
+        ("out/_tokenization/ledger", "is a part of {output}, which is an output"),
     ],
     ids=["file", "other-files", "inside-a-dataset", "inside-our-records"],
 )
 def test_status_of_what_is_no_output_says_what_it_is(stopped: Bench, place: str, words: str) -> None:
     told = stopped.tokjob("status", place)
     assert (told.code, told.out) == (2, "")
-    assert f"NotAnOutput: {stopped.folder / place} holds no plan of ours" in told.err
-    assert words.format(output=stopped.output) in told.err
+    assert f"NotAnOutput: {stopped.folder / place} {words.format(output=stopped.output)}" in told.err
 
 
 def test_run_warns_once_of_fields_that_it_ignores(bench: Bench) -> None:
@@ -139,7 +147,7 @@ def test_clean_lists_then_removes_what_is_ours_and_nothing_else(stopped: Bench) 
     left = {path for path in stopped.files() if path.startswith("out/") and not path.endswith("/")}
     assert left == {"out/notes.txt", *(f"out/{path}" for path in like_shards)}
 
-    assert "there is files, but none of ours" in stopped.tokjob("status", "out").err
+    assert "out has files, but no run of tokjob" in stopped.tokjob("status", "out").err
     for path in like_shards[2:]:  # a run refuses what looks like a shard
         (stopped.output / path).unlink()
     stopped.run(more=MORE)
@@ -160,7 +168,7 @@ def test_clean_refuses_a_complete_dataset(option: list[str], bench: Bench) -> No
     result = bench.tokjob("clean", "out", *option)
     assert result.code == 3
     assert f"DatasetCommitted: {bench.output} holds a complete dataset, which clean never removes" in result.err
-    assert "remove the folder yourself" in result.err
+    assert f"remove it yourself: rm -r {bench.output}" in result.err
     assert bench.files() == before
 
 
@@ -171,7 +179,7 @@ def test_plan_tells_what_a_run_would_do_and_leaves_nothing(bench: Bench) -> None
     assert bench.files() == before
     assert words.code == 0
     assert [line.split()[0] for line in words.out.splitlines()] == [
-        *("source", "tokens", "ranges", "output", "engine", "time", "there", "largest")
+        *("source", "formats", "tokens", "ranges", "output", "engine", "time", "there", "largest")
     ]
     tokens = sum(len(text.encode()) + 1 for text in bench.documents)
     assert abs(numbers["tokens"] - tokens) < tokens / 5
@@ -245,7 +253,7 @@ def field_flags() -> set[str]:
 def test_every_field_of_the_manifest_has_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("run", "plan"):
         with pytest.raises(SystemExit):
-            main([command, "--help"])
+            main([command, "--help-all"])
         shown = set(re.findall(r"--[\w.]+", capsys.readouterr().out))
         assert field_flags() <= shown
     assert {"--output.splits", "--env", "--workers.tolerations", "--rerunToken", "--source.uris"} <= field_flags()
@@ -279,6 +287,7 @@ def test_value_of_a_flag_means_what_the_field_means(
         "tokenization_worker.cli.manifest.validate_manifest", lambda model, manifest, origin: seen.append(manifest)
     )
     arguments = [f"--{flag}", text] if form == "flag" else ["--set", f"{flag}={text}"]
+    arguments += ["--tokenizer", "gpt2", "--output", "out", *(["--source", "a"] * (flag != "source.uris"))]
     job_from_arguments(JobParser("tokjob run", "").parse_args(arguments))
     place: Any = seen[0]["spec"]
     for part in flag.split("."):
@@ -296,6 +305,8 @@ def test_json_lines_tell_the_run_from_plan_to_end(bench: Bench) -> None:
     result = bench.tokjob("run", "job.yaml", "--json", "--maxQuarantined", "1")
     assert (result.code, result.err) == (0, "")
     events = [json.loads(line) for line in result.out.splitlines()]
+    assert events[0]["event"] == "preparing"
+    events = [event for event in events if event["event"] not in ("preparing", "advanced", "committing")]
     kinds = [event["event"] for event in events]
     assert kinds[:3] == ["warned", "planned", "progress"]
     assert set(kinds[2:-1]) == {"progress"}
@@ -309,7 +320,7 @@ def test_json_lines_tell_the_run_from_plan_to_end(bench: Bench) -> None:
     assert (end["documents_read"], end["documents_written"], end["documents_quarantined"]) == (121, 120, 1)
     assert end["tokens"] == last["tokens"] == read_index(bench.output)["tokens"]
     again = bench.tokjob("run", "job.yaml", "--json").out.splitlines()
-    assert [json.loads(line)["already"] for line in again] == [True]
+    assert [json.loads(line)["already"] for line in again] == [True], "nothing is prepared"
 
 
 def test_without_a_terminal_lines_are_plain(bench: Bench) -> None:
@@ -318,12 +329,14 @@ def test_without_a_terminal_lines_are_plain(bench: Bench) -> None:
     assert "\x1b" not in result.out
     assert "\r" not in result.out
     lines = result.out.splitlines()
-    assert [line[:11] for line in lines] == ["plan       ", "done       ", "           "]
+    assert [line[:11].rstrip() for line in lines] == ["prepare", "plan", "commit", "done", ""]
+    assert lines[0] == f"prepare    loading bytes, listing {bench.source}"
     assert re.fullmatch(
-        r"plan       3 files  [\d.]+ kB stored  ~[\d.]+k tokens  \d+ ranges?  bytes  engine bytes", lines[0]
+        r"plan       3 files  [\d.]+ kB stored  ~[\d.]+k tokens  \d+ ranges?  bytes  engine bytes", lines[1]
     )
-    assert "120 read = 120 written + 0 quarantined" in lines[1]
-    assert lines[2] == f"           {bench.output}/index.json   check it: tokjob verify {bench.output}"
+    assert re.fullmatch(r"commit     \d+ shards: checking the sums, then writing the index", lines[2])
+    assert "120 read = 120 written + 0 quarantined" in lines[3]
+    assert lines[4] == f"           {bench.output}/index.json   check it: tokjob verify {bench.output}"
 
 
 def test_plain_progress_is_a_line_every_ten_seconds(
@@ -337,7 +350,9 @@ def test_plain_progress_is_a_line_every_ten_seconds(
         display(progress_event(second))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
-    assert lines[0] == "tokenize    28%  10.0k tokens  1,000/s  4.0 kB/s  3 quarantined  26.0 s left  build 1/? shards"
+    assert (
+        lines[0] == "tokenize    28%  10.0k tokens  1,000/s  4.0 kB/s  3 quarantined  0:26 left  0:10  build 1/? shards"
+    )
 
 
 def progress_event(step: int) -> Progress:
@@ -398,13 +413,13 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(bench: Bench, *arguments: str | Path) -> Iterator[Terminal]:
+def terminal(bench: Bench, *arguments: str | Path, columns: int = 160) -> Iterator[Terminal]:
     master, slave = os.openpty()
     process = subprocess.Popen(
         arguments,
         cwd=bench.folder,
         preexec_fn=lambda: os.login_tty(slave),
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"},
+        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": "40"},
     )
     os.close(slave)
     try:
@@ -449,13 +464,31 @@ def test_terminal_shows_two_bars_and_the_end(bench: Bench) -> None:
     assert code == 0
     assert_screen(
         shown,
+        r"prepare    loading bytes, listing .*",
         r"plan       3 files .* engine bytes",
-        r"tokenize   ━{23} 100%  .* tokens  .*/s  .*/s *",
+        r"tokenize   ━{23} 100%  .* tokens  .*/s  .*/s  \d+:\d\d *",
         r"build      ━{23} (\d+)/\1 shards *",
         r"done       120 read = 120 written \+ 0 quarantined .*",
         r"           .*/out/index.json   check it: tokjob verify .*",
     )
     assert shards_of(bench.output) == byte_shards(bench.documents)
+
+
+@pytest.mark.parametrize(("columns", "bar"), [(80, 20), (40, 10)])
+def test_bars_keep_within_a_narrow_terminal(columns: int, bar: int, bench: Bench) -> None:
+    with (bench.source / "b.jsonl").open("ab") as file:
+        file.write(b"not JSON\n")
+    job = ["job.yaml", "--maxQuarantined", "1"]
+    with terminal(bench, TOKJOB, "run", *job, columns=columns) as screen:
+        code, shown = screen.read_to_end()
+    assert code == 0
+    bars = [line for line in lines_on_screen(shown) if line.startswith(("tokenize", "build"))]
+    assert len(bars) == 2
+    for line in bars:
+        assert re.match(rf"\w+ +━{{{bar}}} ", line), line
+        assert len(line.rstrip()) <= columns
+    assert "100%" in bars[0]
+    assert ("quarantined" in bars[0]) == (columns == 80)
 
 
 LONG_RUN = ["job.yaml", "--rangeBytes", "64Ki", "--processes", "1", "--output.shards.tokens", "300000"]
@@ -495,6 +528,7 @@ def test_ctrl_c_on_a_terminal_leaves_it_clean_and_the_same_command_goes_on(bench
     assert code == 130
     assert_screen(
         shown,
+        r"prepare    loading bytes, listing .*",
         r"plan       3 files .* engine bytes",
         r"",
         r"tokjob: stopping after the ranges under way; again to stop at once",
@@ -515,9 +549,10 @@ def test_error_on_a_terminal_comes_after_the_bars_and_leaves_it_clean(bench: Ben
     assert code == 4
     assert_screen(
         shown,
+        r"prepare .*",
         r"plan .*",
-        r"tokenize   ━{23} 100%  .* 1 quarantined *",
+        r"tokenize   ━{23} 100%  .* 1 quarantined  \d+:\d\d *",
         r"build      ━{23} (\d+)/\1 shards *",
         r"tokjob: QuarantineExceeded: 1 of 121 documents .*",
-        r"  next: look at the list; .*",
+        r"  next: look at the list: tokjob show --quarantined .*; raise .*",
     )

@@ -6,6 +6,7 @@ message and one exit code, no byte and no folder changes anywhere, and the right
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -32,6 +33,7 @@ from command_line import (
 from corpus import json_lines, zstd
 from runs import TOKJOB, leftovers, read_index
 
+from tokenization_worker.api.manifest_file import read_manifest_file
 from tokenization_worker.cli.main import main
 
 
@@ -78,7 +80,9 @@ REFUSED: dict[str, Refused] = {
     "manifest-missing": Refused(
         ["nope.yaml"], ["SpecNotFound: nope.yaml: No such file", "give the path of a manifest"]
     ),
-    "manifest-is-a-folder": Refused(["src"], ["SpecNotFound: src: Is a directory", "give the path of a manifest"]),
+    "manifest-is-a-folder": Refused(
+        ["src"], ["SpecInvalid: src: expected a manifest", "found a folder", "--source src"]
+    ),
     "no-job": Refused([], ["no job given", "name a manifest", "--source, --tokenizer and --output"]),
     "yaml-syntax": Refused(
         JOB,
@@ -89,7 +93,9 @@ REFUSED: dict[str, Refused] = {
         JOB, ["job.yaml: found 0 YAML documents, expected one"], prepare=lambda b: b.write("job.yaml", "")
     ),
     "yaml-not-utf8": Refused(
-        JOB, ["job.yaml: not UTF-8 at byte 2"], prepare=lambda b: b.write("job.yaml", b"a: \xff\n"[1:])
+        JOB,
+        ["job.yaml: expected a manifest", "found not UTF-8 at byte 2"],
+        prepare=lambda b: b.write("job.yaml", b"a: \xff\n"[1:]),
     ),
     "field-typo": Refused(
         JOB,
@@ -121,8 +127,10 @@ REFUSED: dict[str, Refused] = {
         ["job.yaml", "--output.shard.tokens", "5"],
         ["unknown flag --output.shard.tokens; did you mean --output.shards.tokens?", "--help"],
     ),
-    "flag-unknown": Refused(["job.yaml", "--zzzzz"], ["unknown flag --zzzzz", "--help shows every flag"]),
-    "argument-too-many": Refused(["job.yaml", "src"], ["unrecognized arguments: src"]),
+    "flag-unknown": Refused(["job.yaml", "--zzzzz"], ["unknown flag --zzzzz", "--help-all shows every flag"]),
+    "argument-too-many": Refused(
+        ["job.yaml", "src"], ["found 'src' after the manifest 'job.yaml'", "files to tokenize follow --source"]
+    ),
     "continue": Refused(
         ["job.yaml", "--continue"],
         ["there is no --continue: every start continues where the last one stopped"],
@@ -144,7 +152,7 @@ REFUSED: dict[str, Refused] = {
     ),
     "set-no-value": Refused(
         ["job.yaml", "--set", "rangeBytes=[64Mi"],
-        ["--set rangeBytes=[64Mi: line 1, column 6: not YAML", "quote it for the shell"],
+        ["--set rangeBytes=[64Mi: line 2, column 1: not YAML", "quote it for the shell"],
     ),
     "flag-no-quantity": Refused(
         ["job.yaml", "--rangeBytes", "3q"], ['spec.rangeBytes: found "3q"; write a number of bytes', "256Mi"]
@@ -163,7 +171,7 @@ REFUSED: dict[str, Refused] = {
     ),
     "tokenizer-file-garbage": Refused(
         ["job.yaml", "--tokenizer", "job.yaml"],
-        ["TokenizerInvalid: tokenizer.uri: expected a tokenizer.json", "found a file that begins with b'apiVersion"],
+        ["job.yaml: expected a tokenizer.json", "found a file that begins with b'apiVersion"],
     ),
     "delimiter-unknown": Refused(
         [*GPT2, "--tokenizer.delimiter.token", "<|eot|>"],
@@ -195,24 +203,24 @@ REFUSED: dict[str, Refused] = {
         ["job.yaml", "--source", "a.json"],
         [
             "SourceInvalid: ",
-            "a.json: no line is a JSON object with a text at 'text'",
+            "a.json: expected lines that are JSON objects with a text at 'text', found none",
             "jq -c '.[]' a.json > lines-a.json",
         ],
         prepare=lambda b: b.write("a.json", json.dumps([{"text": "a"}] * 9, indent=1)),
     ),
     "json-array-on-one-line": Refused(
         ["job.yaml", "--source", "a.json"],
-        ["a.json: none of its first 1 records has a text at 'text' (NotAnObject)", "jq -c '.[]' a.json"],
+        ["a.json: expected one JSON object a line, found a JSON array", "jq -c '.[]' a.json"],
         prepare=lambda b: b.write("a.json", json.dumps([{"text": "a"}])),
     ),
     "json-array-on-one-long-line": Refused(
         ["job.yaml", "--source", "a.json"],
-        ["a.json: no line is a JSON object", "jq -c '.[]' a.json"],
+        ["a.json: expected lines that are JSON objects", "jq -c '.[]' a.json"],
         prepare=lambda b: b.write("a.json", json.dumps([{"text": "a" * 1000}] * 3000)),
     ),
     "random-bytes": Refused(
         ["job.yaml", "--source", "a.jsonl"],
-        ["SourceInvalid: ", "a.jsonl: no line is a JSON object", "InvalidJson", "set source.format"],
+        ["SourceInvalid: ", "a.jsonl: expected lines that are JSON objects", "InvalidJson", "set source.format"],
         prepare=lambda b: b.write("a.jsonl", random.Random(1).randbytes(5000)),
     ),
     "text-field-of-parquet": Refused(
@@ -238,10 +246,10 @@ REFUSED: dict[str, Refused] = {
         ["job.yaml", "--output", "."], ["output.uri:", "holds a source file:", "src/a.jsonl", "narrow source.uris"]
     ),
     "output-below-a-file": Refused(
-        ["job.yaml", "--output", "job.yaml/out"], ["OutputNotWritable: cannot write", "job.yaml/out", "Not a directory"]
+        ["job.yaml", "--output", "job.yaml/out"], ["OutputNotWritable", "job.yaml is a file; the output needs a folder"]
     ),
     "output-is-a-file": Refused(
-        ["job.yaml", "--output", "job.yaml"], ["OutputNotWritable", "job.yaml", "Not a directory", "check the path"]
+        ["job.yaml", "--output", "job.yaml"], ["OutputNotWritable", "job.yaml is a file; the output needs a folder"]
     ),
     "output-where-no-folder-can-be": Refused(
         ["job.yaml", "--output", "/proc/out"], ["OutputNotWritable: cannot write", "/proc/out", "permissions"]
@@ -254,7 +262,7 @@ REFUSED: dict[str, Refused] = {
     ),
     "output-foreign-index": Refused(
         JOB,
-        ["OutputConflict:", "out/index.json is not an index of this project", "another output.uri"],
+        ["OutputConflict:", "out/index.json is not of this program", "another output.uri"],
         code=3,
         prepare=lambda b: b.write("out/index.json", b"theirs"),
     ),
@@ -268,7 +276,7 @@ REFUSED: dict[str, Refused] = {
         JOB,
         [
             "OutputConflict:",
-            "out holds a complete dataset of other data: output.shards.tokens: was 9000, is 12000",
+            "out holds a complete dataset of other data: output.shards.tokens: 12000, was 9000",
             "put the field back",
             "remove the folder yourself",
         ],
@@ -279,7 +287,7 @@ REFUSED: dict[str, Refused] = {
         ["job.yaml", "--source.idField", "key"],
         [
             "OutputConflict:",
-            'out holds an unfinished run of other data: source.idField: was "id", is "key"',
+            "out holds an unfinished run of other data: source.idField: key, was id (the default)",
             "tokjob clean",
         ],
         code=3,
@@ -355,10 +363,12 @@ def test_bad_input_is_refused_in_the_plan_with_a_message_and_nothing_is_touched(
 def test_bad_lines_before_good_ones_and_a_limit_of_all_are_no_reason_to_refuse(bench: Bench) -> None:
     bench.write("late.jsonl", b"not JSON\n" * 5000 + json_lines(["good"] * 9))
     bench.write("never.jsonl", b"not JSON\n" * 50)
-    late = bench.tokjob("plan", "job.yaml", "--source", "late.jsonl")
+    late = bench.tokjob("plan", "job.yaml", "--source", "late.jsonl", "--maxQuarantined", "5000")
     assert (late.code, "warning" in late.out) == (0, False), late.err
+    assert bench.tokjob("plan", "job.yaml", "--source", "late.jsonl").code == 4, "it is read whole, and over the limit"
     assert bench.tokjob("plan", "job.yaml", "--source", "never.jsonl").code == 2
-    assert bench.tokjob("plan", "job.yaml", "--source", "never.jsonl", "--source", "src").code == 0
+    both = ["plan", "job.yaml", "--source", "never.jsonl", "--source", "src", "--maxQuarantined"]
+    assert (bench.tokjob(*both, "50").code, bench.tokjob(*both, "49").code) == (0, 4)
     allowed = bench.tokjob("plan", "job.yaml", "--source", "never.jsonl", "--maxQuarantined", "100%")
     assert (allowed.code, "warning    SourceInvalid" in allowed.out) == (0, True), allowed.err
 
@@ -384,8 +394,8 @@ def test_every_message_says_what_to_do_next(bench: Bench, capsys: pytest.Capture
         (["status"], ["required: output"]),
         (["clean"], ["required: output"]),
         (["validate"], ["required: manifests"]),
-        (["verify", "nowhere"], ["NotADataset:", "nowhere has no index.json: there is nothing", "check the path"]),
-        (["clean", "nowhere"], ["NotAnOutput:", "nowhere holds no plan of ours", "check the path"]),
+        (["verify", "nowhere"], ["NotADataset:", "nowhere has no index.json; found nothing", "check the path"]),
+        (["clean", "nowhere"], ["NotAnOutput:", "nowhere does not exist", "check the path"]),
         (["validate", "job.yaml", "nope.yaml"], ["SpecNotFound: nope.yaml"]),
         (["status", "out", "--jsno"], ["unknown flag --jsno; did you mean --json?", "next: tokjob status --help"]),
         (["verify", "out", "--digets"], ["unknown flag --digets; did you mean --digest?"]),
@@ -473,7 +483,7 @@ def test_read_only_disk_is_refused_in_the_plan(command: str, bench: Bench) -> No
 def test_disk_too_small_is_refused_in_the_plan(command: str, bench: Bench) -> None:
     with mounted(bench.folder / "disk", "48k") as disk:
         result = bench.tokjob(command, "job.yaml", "--output", "disk/out")
-        assert_told(result, 5, "OutputFull:", "disk/out: this run needs about 0.", "MB are free", "free space there")
+        assert_told(result, 5, "OutputFull:", "disk/out: this run needs about ", " kB are free", "free space there")
         assert not any(disk.folder.iterdir())
         disk.resize("4m")
         assert bench.tokjob("run", "job.yaml", "--output", "disk/out").code == 0
@@ -548,8 +558,8 @@ TEMPORARY: dict[str, tuple[str, list[str]]] = {
 def test_full_temporary_folder_stops_the_run_and_the_same_command_goes_on_with_another(
     size: str, more: list[str], bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (bench.source / "b.jsonl").open("ab") as file:
-        file.write(b"?\n" * 100_000)
+    texts = [b"\xff" + base64.b64encode(os.urandom(147)) for _ in range(100_000)]  # packed, they are long still
+    pq.write_table(pa.table({"text": texts}), bench.source / "z.parquet")  # one row group: one range has the list
     command = ["run", "job.yaml", "--maxQuarantined", "100%", *more]
     with mounted(bench.folder / "disk", size) as disk:
         monkeypatch.setenv("TMPDIR", str(disk.folder))
@@ -589,3 +599,24 @@ def test_number_below_one_is_refused(command: str, flag: str, value: str, capsys
         main([command, "out", flag, value])
     assert stop.value.code == 2
     assert f"{flag}: found '{value}', expected a whole number, at least 1" in capsys.readouterr().err
+
+
+def test_a_pipe_without_a_writer_is_named_and_not_waited_for(bench: Bench) -> None:
+    os.mkfifo(bench.folder / "pipe")
+    for command in ("validate", "run"):
+        told = bench.tokjob(command, "pipe")
+        assert_told(told, 2, "SpecInvalid", "found a pipe to which no program writes")
+
+
+def test_a_manifest_may_come_through_a_pipe(bench: Bench) -> None:
+    """As `tokjob validate <(kustomize build)` gives it: the program that writes may need its time."""
+    reader, writer = os.pipe()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(read_manifest_file, Path(f"/dev/fd/{reader}"))
+            os.write(writer, MANIFEST[:100].encode())
+            os.write(writer, MANIFEST[100:].encode())
+            os.close(writer)
+            assert found.result() == MANIFEST
+    finally:
+        os.close(reader)

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -27,7 +28,7 @@ from command_line import (
 )
 from corpus import json_lines, zstd, zstd_frames
 from inline import inline
-from runs import TOKJOB, files_below, leftovers, make_job, read_index
+from runs import TOKJOB, files_below, leftovers, make_job, move_dataset, read_index, write_index
 
 from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.job import TokenizationJob
@@ -40,6 +41,7 @@ from tokenization_worker.proof import find_changed_shards
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.storage.base import Entry
 from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.source_file import iso_date
 from tokenization_worker.work import Stopped
 
 LONG = ("tokens: 12000", "tokens: 300000")
@@ -146,14 +148,11 @@ def press_until_it_ends(process: subprocess.Popen[bytes]) -> bytes:
     [
         (["run", "slow"], "tokjob: stopped; the same command goes on where this one stopped\n"),
         (["plan", "slow"], "tokjob: stopped\n"),
-        (["verify", "out"], "tokjob: stopped\n"),
-        (["show", "out"], "tokjob: stopped\n"),
     ],
-    ids=["run", "plan", "verify", "show"],
+    ids=["run", "plan"],
 )
 def test_ctrl_c_before_anything_is_done_is_no_traceback(command: list[str], told: str, bench: Bench) -> None:
-    bench.output.mkdir()
-    slow = bench.folder / "slow" if command[1] == "slow" else bench.output / "index.json"
+    slow = bench.folder / "slow"
     os.mkfifo(slow)
     with subprocess.Popen(
         [TOKJOB, *command],
@@ -168,6 +167,28 @@ def test_ctrl_c_before_anything_is_done_is_no_traceback(command: list[str], told
             process.kill()
             os.close(writer)
     assert (process.returncode, errors.decode()) == (130, told)
+
+
+@pytest.mark.parametrize("command", ["verify", "show"])
+def test_ctrl_c_while_a_store_does_not_answer_is_no_traceback(command: str, bench: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with subprocess.Popen(
+            [TOKJOB, command, "gs://bucket/out"],
+            cwd=bench.folder,
+            env=os.environ | {"STORAGE_EMULATOR_HOST": endpoint},
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            ),  # ignored where a shell started us with `&`
+        ) as process:
+            connection = server.accept()[0]  # returns when the command asks
+            try:
+                errors = press_until_it_ends(process)
+            finally:
+                process.kill()
+                connection.close()
+    assert (process.returncode, errors.decode()) == (130, "tokjob: stopped\n")
 
 
 def test_reader_of_events_that_goes_away_is_no_success_and_the_same_command_goes_on(long_bench: Bench) -> None:
@@ -229,9 +250,12 @@ def test_changed_file_stops_the_next_start_until_it_is_put_back(stopped: Bench) 
             stopped.tokjob(command, *FINISH[1:]),
             3,
             f"SourceChanged: {path} changed since the plan was made",
-            f"was {len(before)} bytes, mtime:{status.st_mtime_ns}",
-            f"is {len(before)} bytes, mtime:{changed.st_mtime_ns}",
-            "put the planned file back, or start a new run",
+            f"was {len(before):,} bytes, modified {iso_date(status.st_mtime_ns)}",
+            f"is {len(before):,} bytes, modified {iso_date(changed.st_mtime_ns)}",
+            f"put the planned file back with its modification time (cp -p, rsync -t; where its bytes are the planned "
+            f"ones: touch -d {iso_date(status.st_mtime_ns)} {path})",
+            "start the same command again",
+            "or start a new run",
         )
     assert ledger_of(stopped.output) == done
 
@@ -247,7 +271,7 @@ def test_changed_file_stops_the_next_start_until_it_is_put_back(stopped: Bench) 
         ("{src}", ["c.jsonl changed since the plan was made", "it is gone"]),
         (
             "{src}/a.jsonl, {src}/b.jsonl, {src}/c.jsonl",
-            ["changed since the plan was made", "c.jsonl' matches no file"],
+            ["c.jsonl changed since the plan was made", "it is gone", "c.jsonl' matches no file"],
         ),
     ],
     ids=["in-a-folder", "named"],
@@ -272,7 +296,7 @@ def test_new_files_are_a_warning_and_no_part_of_the_run(stopped: Bench) -> None:
     stopped.write("src/d.jsonl", json_lines(["new"]))
     result = stopped.tokjob(*FINISH)
     assert result.code == 0
-    assert "warning    2 files came after the plan was made and are not part of this run" in result.out
+    assert "warning    2 files came after the plan was made; this run leaves them out" in result.out
     assert f"the first: {stopped.source}/0.jsonl; a new rerunToken lists the source again" in result.out
     assert_right(stopped)
 
@@ -282,7 +306,7 @@ def test_new_files_are_a_warning_and_no_part_of_the_run(stopped: Bench) -> None:
     [
         (lambda path: path.write_bytes(path.read_bytes() + b"\n"), "is 40"),
         (lambda path: path.unlink(), "it is gone"),
-        (lambda path: os.utime(path, ns=(0, 0)), "mtime:0"),
+        (lambda path: os.utime(path, ns=(0, 0)), "modified 1970-01-01T00:00:00.000000000Z"),
     ],
     ids=["longer", "gone", "time"],
 )
@@ -297,9 +321,9 @@ def test_file_that_changes_while_the_run_goes_on_stops_it(
             change(path)
 
     planned = path.stat().st_mtime_ns
-    with pytest.raises(ChangedError, match=rf"{path} changed since the plan was made: was {size} bytes") as caught:
+    with pytest.raises(ChangedError, match=rf"{path} changed since this run listed it: was {size:,} bytes") as caught:
         run_job(make_job(bench.source, bench.output, tokenizer={"name": "bytes"}), executor=inline(before))
-    assert is_now.replace("is 40", f"is {size + 1} bytes") in str(caught.value)
+    assert is_now.replace("is 40", f"is {size + 1:,} bytes") in str(caught.value)
     assert not (bench.output / "index.json").exists()
 
 
@@ -359,18 +383,27 @@ def test_lost_quarantine_list_of_an_unfinished_run_is_written_again(has_segments
 
 @pytest.mark.parametrize(
     "change",
-    [lambda data: data[:-9], lambda data: data.replace(b"not", b"NOT"), lambda data: b'{"file":7}\n'],
+    [
+        lambda data: data[:-9],
+        lambda data: bytes([*data[:40], data[40] ^ 8, *data[41:]]),
+        lambda data: zstd.compress(b'{"file":7}\n'),
+    ],
     ids=["cut", "other", "of another job"],
 )
-def test_changed_quarantine_list_stops_the_run_until_it_is_removed(
+def test_changed_quarantine_list_is_written_again_with_a_warning(
     change: Callable[[bytes], bytes], stopped: Bench
 ) -> None:
     [changed] = quarantine_lists(stopped.output)
-    changed.write_bytes(change(changed.read_bytes()))
-    assert_told(stopped.tokjob(*FINISH), 4, f"QuarantineCorrupt: {changed}", "next: remove that file")
-    changed.unlink()
-    assert_told(stopped.tokjob(*FINISH), 0)
+    before = changed.read_bytes()
+    changed.write_bytes(change(before))
+    done = ledger_of(stopped.output)
+    result = stopped.tokjob(*FINISH)
+    assert_told(result, 0)
+    assert f"{changed}, the list of unusable documents of range 0, is damaged: " in result.out
+    assert changed.read_bytes() == before
+    assert ledger_of(stopped.output) == done  # no receipt and no shard is another one
     assert_right(stopped)
+    assert len(read_table(stopped.output, QUARANTINE)) == 1
 
 
 class ListingStore(LocalStore):
@@ -425,11 +458,11 @@ def test_truncated_zst_stops_the_run_and_a_raised_limit_drops_it_whole(bench: Be
         4,
         f"CorruptFile: {damaged}: ",
         ", near stored byte ",
-        "1 damaged of 3 files; maxCorruptFiles allows 0",
-        "replace the file and start a new run, or raise maxCorruptFiles",
+        "1 of 3 files damaged; maxCorruptFiles allows 0",
+        "replace the file and start a new run; or raise maxCorruptFiles",
     )
     assert not (bench.output / "index.json").exists()
-    assert bench.tokjob("status", "out").out.startswith("Interrupted")
+    assert bench.tokjob("status", "out").out.startswith("Failed ")
     assert bench.tokjob("run", "job.yaml").code == 4  # and again, from its verdict alone
     done = ledger_of(bench.output)
 
@@ -461,13 +494,12 @@ def test_too_many_unusable_documents_stop_the_run_and_a_raised_limit_redoes_noth
         4,
         "QuarantineExceeded: 6 of 126 documents are unusable (WrongTextType 3, InvalidJson 2, NotAnObject 1)",
         f"maxQuarantined allows 5; the first: {bench.source}/b.jsonl record 1, WrongTextType: ",
-        f"they are listed in {bench.output}/_tokenization/ledger/0/quarantine/",
-        "raise maxQuarantined and start again (nothing is redone), or mend the source and start a new run: "
+        "raise maxQuarantined and start again (nothing is redone), or correct the source and start a new run: "
         "write elsewhere or `tokjob clean` this output",
     )
     lists = list((bench.output / "_tokenization" / "ledger" / "0" / "quarantine").iterdir())
-    assert sum(len(path.read_bytes().splitlines()) for path in lists) == 6
-    assert bench.tokjob("status", "out").out.startswith("Interrupted")
+    assert sum(len(zstd.decompress(path.read_bytes()).splitlines()) for path in lists) == 6
+    assert bench.tokjob("status", "out").out.startswith("Failed ")
     done = ledger_of(bench.output)
 
     again = bench.tokjob("run", "job.yaml", "--maxQuarantined", "5%")
@@ -501,7 +533,7 @@ def test_no_documents_are_an_error(content: bytes, words: str, bench: Bench) -> 
     result = bench.tokjob("run", "job.yaml", "--maxQuarantined", "100%")
     assert_told(result, 4, "NoDocuments: no document was written:", words, "check source.uris and source.textField")
     assert not (bench.output / "index.json").exists()
-    assert ("of 0 bytes hold no documents, the first: " in result.out) is (not content)
+    assert ("of 0 bytes, without a document, the first: " in result.out) is (not content)
 
 
 # --- the same job again
@@ -563,17 +595,6 @@ def test_new_token_on_the_same_output_proves_it_and_mends_what_is_damaged(bench:
         assert bench.run(more=f'  rerunToken: "{token}"\n').already
 
 
-def move_dataset(output: Path, target: Path) -> Path:
-    """Copy what docs/layout.md calls the dataset: no plan, no epochs, no ledger."""
-    own = [f"_tokenization/{name}" for name in ("documents/*/*", "files.jsonl.zst", "quarantine.jsonl.zst")]
-    for pattern in ("train/*.npy", "index.json", "shards.jsonl.zst", *own):
-        for path in output.glob(pattern):
-            copy = target / path.relative_to(output)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
-    return target
-
-
 @pytest.mark.parametrize(
     "damaged",
     ["", "train/train_000001.npy", "_tokenization/documents/train/00000002"],
@@ -597,9 +618,9 @@ def test_moved_dataset_is_not_mended_with_an_engine_that_was_voided_when_it_was_
     changes = ("{name: bytes}", "{name: gpt2}"), ("{tokens: 12000}", "{tokens: 3000}")
     bench.run(*changes)
     moved = move_dataset(bench.output, bench.folder / "moved")
-    index = json.loads((moved / "index.json").read_bytes())
+    index = read_index(moved)
     index["run"]["epochs"] = [{"epoch": 1, "engine": "reference", "voids": {"epoch": 0, "engine": "fastokens"}}]
-    (moved / "index.json").write_text(json.dumps(index))
+    write_index(moved, index)
     (moved / "train" / "train_000001.npy").unlink()
     job = make_job(bench.source, moved, tokenizer={"name": "gpt2"}, output={"shards": {"tokens": 3000}})
     assert run_job(job, options=Options(engine="fastokens"), executor=inline()).rebuilt == 1
@@ -665,6 +686,7 @@ def test_new_token_does_not_prove_a_dataset_whose_mended_shard_came_out_otherwis
     assert "NotDeterministic:" in result.err
     assert "shard 0 of split train was written again and differs from shards.jsonl.zst" in result.err
     assert result.code == 1
+    assert not (moved / "train/train_000000.npy").exists()
     assert rerun_files(moved) == set()
 
 

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import re
 import shutil
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from corpus import CorpusWriter, take_documents
+from corpus import CorpusWriter, take_documents, zstd
+from forks import exit_code_of_fork
 from gcs_emulator import gcs_bucket, gcs_host, gcs_uri  # noqa: F401  fixtures
 from plant import Document, Planter
-from runs import TOKJOB, files_below, make_job, run_command
+from runs import TOKJOB, files_below, make_job, read_index, run_command, write_index
 
+from tokenization_worker import token_stream
 from tokenization_worker.commit import create_bytes
 from tokenization_worker.dataset import open_dataset
 from tokenization_worker.documents import ShardDocuments
-from tokenization_worker.errors import DataError, SpecError
+from tokenization_worker.errors import ChangedError, DataError, SpecError
+from tokenization_worker.outlook import clean_output, look_at_output
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.show import show_documents
 from tokenization_worker.storage.open import open_store
+from tokenization_worker.token_stream import Shard
+from tokenization_worker.unusable import read_unusable
 from tokenization_worker.verification.source import SeekableStream
 from tokenization_worker.verification.verify import dataset_digest, verify
 from tokenization_worker.work import Stopped
@@ -123,10 +132,233 @@ def test_tokens_are_a_new_array_and_shards_a_read_only_map(first_output: Path) -
         shard[0] = 0
 
 
+SLICES = [
+    slice(None),
+    slice(5, 10),
+    slice(SHARD_TOKENS - 3, SHARD_TOKENS + 3),
+    slice(-20, None),
+    slice(None, -20),
+    slice(10, 5),
+    slice(0, 10**12),
+    slice(3, 2 * SHARD_TOKENS, 250),
+    slice(None, None, -1),
+    slice(2 * SHARD_TOKENS, 3, -250),
+]
+
+
+@pytest.mark.parametrize("wanted", SLICES, ids=repr)
+def test_a_split_is_sliced_as_an_array_is(output: Path, wanted: slice) -> None:
+    for split in open_dataset(output).values():
+        whole = split.tokens(0, len(split))
+        assert split[wanted].tolist() == whole[wanted].tolist()
+        assert split[wanted].dtype == whole.dtype
+
+
+def test_a_split_is_indexed_as_a_sequence_is(first_output: Path) -> None:
+    split = open_dataset(first_output)["train"]
+    whole = split.tokens(0, len(split)).tolist()
+    assert [split[0], split[-1], split[SHARD_TOKENS]] == [whole[0], whole[-1], whole[SHARD_TOKENS]]
+    assert list(split) == whole
+    for outside in (len(split), -len(split) - 1):
+        with pytest.raises(IndexError, match="train"):
+            split[outside]
+    with pytest.raises(TypeError, match=r"1\.5"):
+        split[1.5]  # type: ignore[call-overload]
+
+
+def test_a_split_is_an_array_where_numpy_asks_for_one(output: Path) -> None:
+    for split in open_dataset(output).values():
+        whole = split.tokens(0, len(split))
+        assert np.array_equal(np.asarray(split), whole)
+        assert np.asarray(split).dtype == whole.dtype
+        assert np.array_equal(np.asarray(split, dtype=np.int64), whole.astype(np.int64))
+        changed = np.array(split)
+        changed[:] = 0
+        assert np.array_equal(np.asarray(split), whole)
+
+
+def test_a_split_of_one_shard_becomes_an_array_without_a_copy(tmp_path: Path) -> None:
+    corpus = _jsonl(tmp_path / "source").finish()
+    run_job(make_job(corpus.folder, tmp_path / "out", tokenizer={"name": "bytes"}), options=Options(processes=1))
+    split = open_dataset(tmp_path / "out")["train"]
+    assert isinstance(np.asarray(split).base, np.memmap)
+    assert np.asarray(split).base is not None
+    assert not np.shares_memory(np.array(split), np.asarray(split))
+    with pytest.raises(ValueError, match="copy"):
+        split.__array__(np.dtype(np.int64), copy=False)
+
+
+def test_documents_are_read_whole_across_shards_and_each_in_one_split(output: Path) -> None:
+    dataset, planter = open_dataset(output), Planter(output)
+    for stream in {split.stream.number for split in dataset.values()}:
+        expected = [list(document.tokens) for document in planter.in_stream(stream) if document.tokens]
+        splits = [split for split in dataset.values() if split.stream.number == stream]
+        read = [document.tolist() for split in splits for document in split.read_documents(with_delimiter=True)]
+        assert read == expected
+    for split in dataset.values():
+        assert len(list(split.read_documents())) == split.documents
+
+
+def test_documents_are_read_without_their_delimiter(output: Path) -> None:
+    dataset = open_dataset(output)
+    delimiter = dataset.index["data"]["tokenizer"]["delimiter"]
+    cut = {"Before": slice(1, None), "After": slice(None, -1), "None": slice(None)}[delimiter["position"]]
+    for split in dataset.values():
+        whole = [document.tolist()[cut] for document in split.read_documents(with_delimiter=True)]
+        bare = list(split.read_documents())
+        assert [document.tolist() for document in bare] == whole
+        assert all(dataset.delimiter_id not in document for document in bare)
+
+
+def test_a_document_that_was_read_holds_no_other_in_memory(first_output: Path) -> None:
+    for document in open_dataset(first_output)["train"].read_documents():
+        assert document.flags.owndata
+        assert document.flags.writeable
+
+
+def test_tokens_are_decoded_with_the_tokenizer_of_the_dataset(first_output: Path) -> None:
+    dataset = open_dataset(first_output)
+    shown = show_documents(str(first_output), "train", 0, count=4)[1:]  # the first began in another split
+    documents = dataset["train"].read_documents()
+    assert [dataset.decode(next(documents)) for _ in shown] == [item.text for item in shown]
+    assert dataset.decode([dataset.delimiter_id or 0]) == "<|endoftext|>"
+    assert dataset.decode(dataset["train"][0]) == dataset.decode([int(dataset["train"][0])])
+    assert pickle.loads(pickle.dumps(dataset)).decode(dataset["train"][:9]) == dataset.decode(dataset["train"][:9])
+
+
+def test_tokens_are_not_decoded_with_another_tokenizer(first_output: Path) -> None:
+    dataset = open_dataset(first_output)
+    dataset.index["tokenizer"]["fingerprint"] = "0" * 64
+    with pytest.raises(ChangedError, match=r"TokenizerChanged: gpt2 .*0000.*\n  next: "):
+        dataset.decode([1])
+
+
+def test_a_split_that_is_not_there_is_answered_with_those_that_are(first_output: Path) -> None:
+    dataset = open_dataset(first_output)
+    with pytest.raises(SpecError, match=r"SplitUnknown: .* has no split 'valid'\n  next: .*val, train") as caught:
+        dataset["valid"]
+    assert isinstance(caught.value, KeyError)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again)) == (type(caught.value), str(caught.value))
+    assert "valid" not in dataset
+    assert dataset.get("valid") is None
+
+
+def test_windows_open_each_shard_once_and_few_at_a_time(first_output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_stream, "most_maps", lambda: 3)
+    opened: list[str] = []
+    open_shard = Shard.open
+    monkeypatch.setattr(Shard, "open", lambda shard: (opened.append(shard.path), open_shard(shard))[1])
+    before = maps_below(first_output)
+    split = open_dataset(first_output)["train"]
+    assert len(split.shards) > 5
+    for _ in range(3):
+        for number in (0, 1, 0, 2):
+            split.tokens(number * SHARD_TOKENS, number * SHARD_TOKENS + 5)
+    assert opened == [split.shards[number].path for number in (0, 1, 2)]
+    split.tokens(0, len(split))
+    assert maps_below(first_output) - before <= 3
+    split.tokens(len(split) - 1, len(split))
+    opened.clear()
+    split.tokens(len(split) - 1, len(split))
+    assert not opened, "the shard used last is the last to be closed"
+    del split
+    gc.collect()
+    assert maps_below(first_output) <= before
+
+
+def maps_below(folder: Path) -> int:
+    """Files below `folder` that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    return len({line.split()[-1] for line in lines if line.split()[-1].startswith(f"{folder}/")})
+
+
+def test_a_split_can_be_sent_alone_and_reads_its_own_shards(datasets: dict[str, Path]) -> None:
+    """Streams of one process are told apart by number; those that come from another one must not take its numbers."""
+    splits = [open_dataset(output)["train"] for output in datasets.values()]
+    wanted = [split.tokens(0, 5).tolist() for split in splits]
+    again = [pickle.loads(pickle.dumps(split)) for split in reversed(splits)]
+    assert [split.tokens(0, 5).tolist() for split in reversed(again)] == wanted
+    assert [split.tokens(0, 5).tolist() for split in splits] == wanted
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    """Threads take turns a thousand times as often as they do, so that they meet in the middle of each other's work."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(before / 1000)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_threads_and_forks_read_the_same_tokens(first_output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_stream, "most_maps", lambda: 2)
+    split = open_dataset(first_output)["train"]
+    whole = np.concatenate([np.load(first_output / shard.path) for shard in split.shards])
+
+    def is_right(start: int) -> bool:
+        return np.array_equal(split.tokens(start, start + 900), whole[start : start + 900])
+
+    starts = np.random.default_rng(0).integers(len(split) - 900, size=400).tolist()
+    with ThreadPoolExecutor(4) as pool:
+        answers = pool.map(is_right, starts)
+        assert exit_code_of_fork(lambda: all(map(is_right, starts))) == 0, "forked while threads read"
+        assert all(answers)
+    assert exit_code_of_fork(lambda: all(map(is_right, starts))) == 0
+
+
+def test_a_shard_with_tokens_of_another_width_is_damaged(datasets: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(datasets["text-gpt2"], tmp_path / "out")
+    split = open_dataset(tmp_path / "out")["train"]
+    np.save(tmp_path / "out" / split.shards[0].path, np.zeros(SHARD_TOKENS, np.uint32))
+    with pytest.raises(DataError, match=f"{split.shards[0].path} has another header .* of 700 tokens of uint16: .*<u4"):
+        split.tokens(0, 5)
+
+
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (0, 10**9)])
 def test_tokens_outside_of_a_split_are_refused(first_output: Path, start: int, end: int) -> None:
-    with pytest.raises(IndexError, match="train"):
-        open_dataset(first_output)["train"].tokens(start, end)
+    split = open_dataset(first_output)["train"]
+    expected = f"[{start:,}, {end:,}): expected 0 <= start <= end <= {len(split):,}, the length of split 'train'"
+    with pytest.raises(IndexError, match=re.escape(expected)):
+        split.tokens(start, end)
+
+
+def test_a_token_outside_of_a_split_is_refused(first_output: Path) -> None:
+    dataset = open_dataset(first_output)
+    size = f"{len(dataset['train']):,}"
+    with pytest.raises(IndexError, match=f"token 2,000,000: expected -{size} <= token < {size}, the length of split"):
+        dataset["train"][2_000_000]
+    with pytest.raises(IndexError, match=f"token -1: expected 0 <= token < {size}, the length of split 'train'"):
+        dataset.locate("train", -1)
+
+
+NO_TOKENS: dict[str, tuple[Any, str]] = {
+    "too large": ([5, 70_000], "decode: token 70,000: expected 0 to 50,256"),
+    "negative": (-1, "decode: token -1: expected 0 to 50,256"),
+    "two rows": ([[1, 2], [3, 4], [5, 6]], "decode: expected one token or a row of tokens, found an array of 3 x 2"),
+    "text": ("words", "decode: expected tokens, which are whole numbers, found 'words'"),
+    "fractions": ([0.5], r"decode: expected tokens, which are whole numbers, found \[0.5\]"),
+}
+
+
+@pytest.mark.parametrize(("tokens", "words"), NO_TOKENS.values(), ids=NO_TOKENS.keys())
+def test_what_is_no_token_is_not_decoded(first_output: Path, tokens: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        open_dataset(first_output).decode(tokens)
+
+
+def test_no_tokens_are_no_text(first_output: Path) -> None:
+    assert open_dataset(first_output).decode([]) == ""
+
+
+def test_an_output_may_be_a_path_object(first_output: Path) -> None:
+    assert verify(first_output, mode="checksums").is_clean
+    assert dataset_digest(first_output) == open_dataset(first_output).index["digest"]
+    assert look_at_output(first_output).phase == "Complete"
+    assert list(read_unusable(first_output)) == list(read_unusable(str(first_output)))
+    with pytest.raises(ChangedError, match="DatasetCommitted"):
+        clean_output(first_output, dry_run=True)
 
 
 def test_a_dataset_can_be_sent_to_loader_processes(first_output: Path) -> None:
@@ -249,11 +481,11 @@ def test_a_place_that_is_not_there_is_refused(first_output: Path, split: str, to
 def test_a_prefix_without_index_is_no_dataset(tmp_path: Path) -> None:
     corpus = _jsonl(tmp_path / "source").finish()
     job = make_job(corpus.folder, tmp_path / "out", tokenizer={"name": "bytes"})
-    with pytest.raises(SpecError, match=r"NotADataset: .*there is nothing"):
+    with pytest.raises(SpecError, match=r"NotADataset: .*found nothing"):
         open_dataset(tmp_path / "out")
     with pytest.raises(Stopped):
         run_job(job, options=Options(processes=1), should_stop=lambda: True)
-    with pytest.raises(SpecError, match=r"NotADataset: .*there is an unfinished run"):
+    with pytest.raises(SpecError, match=r"NotADataset: .*found an unfinished run"):
         open_dataset(tmp_path / "out")
     with pytest.raises(SpecError, match=r"NotADataset: .*none of ours"):
         open_dataset(corpus.folder)
@@ -324,3 +556,89 @@ def test_a_dataset_in_a_bucket_is_read_shown_and_proved(tmp_path: Path, gcs_uri:
     report = verify(gcs_uri, mode="full", processes=1)
     assert not report.findings
     assert report.digest == dataset_digest(str(tmp_path / "out"), processes=1)
+
+
+# --- damage
+
+
+def rewrite(output: Path, table: str, old: bytes, new: bytes) -> None:
+    """Change a table as zstd does not notice."""
+    rows = zstd.decompress((output / table).read_bytes())
+    assert old in rows
+    (output / table).write_bytes(zstd.compress(rows.replace(old, new, 1)))
+
+
+@pytest.fixture
+def copied(datasets: dict[str, Path], tmp_path: Path) -> Path:
+    shutil.copytree(datasets["leading-splits-jsonl-gpt2"], tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"tokens":700', b'"tokens":701'),
+        (b'"index":0', b'"index":9'),
+        (b'"documents":', b'"docunents":'),
+        (b'"split":"val"', b'"split":"vel"'),
+        (b'"split":"val"', b'"split":[]'),
+        (b"{", b"["),
+    ],
+)
+def test_a_shards_table_that_is_not_the_index_s_is_refused(copied: Path, old: bytes, new: bytes) -> None:
+    rewrite(copied, "shards.jsonl.zst", old, new)
+    with pytest.raises(
+        DataError, match=rf"TableCorrupt: {copied}/shards.jsonl.zst is damaged: .*\n  next: put it back"
+    ):
+        open_dataset(copied)
+
+
+FILES_TABLE = "_tokenization/files.jsonl.zst"
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"tokens":[', b'"tokens":[1,'), (b'"tokens":', b'"takens":'), (b'"uri":"', b'"uri":7,"x":"')]
+)
+def test_a_files_table_that_is_not_the_index_s_is_refused_when_it_is_needed(
+    copied: Path, old: bytes, new: bytes, is_older: bool
+) -> None:
+    if is_older:  # written before the index knew what the files table holds
+        index = read_index(copied)
+        del index["run"]["filesDigest"]
+        write_index(copied, index)
+    rewrite(copied, FILES_TABLE, old, new)
+    dataset = open_dataset(copied)
+    assert len(dataset["train"].tokens(0, 10)) == 10
+    for ask in (lambda: dataset.locate("train", 0), lambda: dataset.source_file("a")):
+        with pytest.raises(DataError, match=rf"TableCorrupt: {copied}/{FILES_TABLE} is damaged: .*\n  next: put it"):
+            ask()
+
+
+def test_no_shard_and_no_sidecar_is_read_to_open_a_dataset(copied: Path) -> None:
+    for path in [*copied.rglob("*.npy"), *(copied / "_tokenization/documents").rglob("0*"), copied / FILES_TABLE]:
+        path.unlink()
+    assert len(open_dataset(copied)["train"]) > 0
+
+
+@pytest.mark.parametrize("at", [0, 6, 8, 20, 60, 127])
+def test_a_shard_with_another_header_is_refused(copied: Path, at: int) -> None:
+    split = open_dataset(copied)["val"]
+    path = copied / split.shards[1].path
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    assert len(split.tokens(0, SHARD_TOKENS)) == SHARD_TOKENS
+    for ask in (split.shards[1].open, lambda: split.tokens(SHARD_TOKENS - 1, SHARD_TOKENS + 1)):
+        with pytest.raises(DataError, match=rf"ShardDamaged: {path} has another header than that of 700 tokens"):
+            ask()
+
+
+@pytest.mark.parametrize("change", [lambda data: data + b"xx", lambda data: data[:-2]])
+def test_a_shard_of_another_size_is_refused(copied: Path, change: Callable[[bytes], bytes]) -> None:
+    split = open_dataset(copied)["val"]
+    path = copied / split.shards[0].path
+    path.write_bytes(change(path.read_bytes()))
+    for ask in (split.shards[0].open, lambda: split.tokens(0, 1)):
+        with pytest.raises(DataError, match=rf"ShardDamaged: {path} has 1,5[0-9]+ bytes, expected 1,528"):
+            ask()

@@ -56,7 +56,8 @@ def calls(source: Path, names: set[str]) -> Iterator[ast.Call]:
 @cache
 def raised_reasons() -> dict[str, str]:
     """Every reason that the worker writes out -> a module that does."""
-    import_module("tokenization_worker.commit")  # defines an error class of its own
+    for module in ("commit", "dataset"):  # they define error classes of their own
+        import_module(f"tokenization_worker.{module}")
     names = set(error_classes())
     found: dict[str, str] = {}
     for source in SOURCES:

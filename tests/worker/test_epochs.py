@@ -169,6 +169,27 @@ def test_the_next_start_ends_with_the_references_bytes(trap: Trap, tmp_path: Pat
     assert [entry["voids"] for entry in history] == [{"epoch": 0, "engine": "fastokens"}]
 
 
+def test_a_foreign_file_beside_shards_of_a_voided_engine_stays_and_is_refused(
+    context: RunContext, stuttering_trap: Trap, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    assert stuttering_trap.start_flipping(output, tmp_path / "wrong", sample_one_in=NEVER).wait() == 0
+    (output / "index.json").unlink()
+    (output / EPOCH_1).unlink()
+    void(LocalStore(output), context)
+    theirs = output / "train" / "train_000900.npy"
+    theirs.write_bytes(b"named like a shard")
+    refused = stuttering_trap.start_ordinary(output, tmp_path / "refused")
+    assert refused.wait() == 3
+    assert "OutputConflict" in refused.errors
+    assert str(theirs) in refused.errors
+    assert theirs.read_bytes() == b"named like a shard"
+    theirs.unlink()
+    again = stuttering_trap.start_ordinary(output, tmp_path / "again")
+    assert again.wait() == 0, again.errors
+    require_reference(stuttering_trap, output)
+
+
 def test_shards_that_only_the_voided_engine_had_are_removed(
     context: RunContext, stuttering_trap: Trap, tmp_path: Path
 ) -> None:

@@ -102,8 +102,8 @@ def test_nanogpt_layout_equals_the_serial_script(tmp_path: Path) -> None:
 
 
 def test_text_with_separator_puts_the_delimiter_after_each_piece(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "stories.txt").write_text("One.\n<|endoftext|>\nTwo.\n\nThree.\n<|endoftext|>\n")
+    (tmp_path / "stories").mkdir()
+    (tmp_path / "stories" / "a.txt").write_text("One.\n<|endoftext|>\nTwo.\n\nThree.\n<|endoftext|>\n")
     tokjob(tmp_path, "run", str(EXAMPLES / "text-with-separator.yaml"))
     expected = delimited("gpt2", ["One.\n", "Two.\n\nThree.\n"], "After")
     assert np.load(tmp_path / "out/stories/train/train_000000.npy").tolist() == expected
@@ -127,9 +127,9 @@ def test_quarantine_lists_what_it_leaves_out(tmp_path: Path) -> None:
     records: list[dict[str, Any]] = [{"doc": {"text": text, "url": f"u{i}"}} for i, text in enumerate(TEXTS[:100])]
     records[3] = {"doc": {"url": "u3"}}
     records[7] = {"doc": {"text": "x" * (1 << 20) + "y", "url": "u7"}}
-    whole = write_jsonl(tmp_path / "data" / "crawl" / "a.jsonl.gz", records)
+    whole = write_jsonl(tmp_path / "crawl" / "a.jsonl.gz", records)
     (whole.parent / "b.jsonl.gz").write_bytes(whole.read_bytes()[:-100])
-    tokjob(tmp_path, "run", str(EXAMPLES / "quarantine.yaml"))
+    tokjob(tmp_path, "run", str(EXAMPLES / "quarantine.yaml"), "--maxQuarantined", "5")  # one holds 97 % of the bytes
     conservation = read_index(tmp_path / "out" / "crawl")["conservation"]
     assert conservation == {
         "read": 100,
@@ -212,16 +212,21 @@ def test_windows_follow_each_other_and_survive_a_trip_to_a_loader_process(local_
         next(train_loop.random_windows(dataset["test"], window=len(dataset["test"])))
 
 
-@pytest.mark.parametrize("name", ["quarantine", "text-with-separator", "tokenizer-file"])
-def test_what_a_manifest_says_to_try_it_works(name: str, tmp_path: Path) -> None:
+def test_what_manifests_say_to_try_them_works_one_after_the_other(tmp_path: Path) -> None:
     for file in ("examples", "README.md"):
         (tmp_path / file).symlink_to(CHECKOUT / file)
+    for name in ("quarantine", "text-with-separator", "tokenizer-file"):
+        try_it(name, tmp_path)
+
+
+def try_it(name: str, folder: Path) -> None:
+    """Do in `folder` what the comment of a manifest says, then run it."""
     comment = (EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8").partition("apiVersion:")[0]
     lines = comment.partition("To try it")[2].splitlines()[1:]
     commands = "\n".join(line.removeprefix("#   ") for line in lines if line.startswith("#   "))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True, env=os.environ | {"PATH": path})
-    assert "done " in tokjob(tmp_path, "run", f"examples/{name}.yaml")
+    subprocess.run(["bash", "-ec", commands], cwd=folder, check=True, env=os.environ | {"PATH": path})
+    assert "done " in tokjob(folder, "run", f"examples/{name}.yaml")
 
 
 @pytest.mark.parametrize(

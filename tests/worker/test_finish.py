@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Event, Progress, Watcher
 from tokenization_worker.executors.base import Task
 from tokenization_worker.finish import commit
+from tokenization_worker.index import dump_index
 from tokenization_worker.ledger import Ledger, read_ledger
 from tokenization_worker.planning import prepare
 from tokenization_worker.run import run_job
@@ -78,7 +78,7 @@ def runs(tmp_path: Path) -> Runs:
 
 @pytest.mark.parametrize("field", ["digest", "dataKey"])
 def test_an_index_of_other_data_that_was_committed_meanwhile_stays(field: str, runs: Runs) -> None:
-    other = json.dumps(read_index(runs.expected) | {field: "of something else"}).encode()
+    other = dump_index(read_index(runs.expected) | {field: "of something else"})
 
     def put_index() -> None:
         (runs.output / "index.json").write_bytes(other)

@@ -17,10 +17,13 @@ from tokenization_worker import layout
 from tokenization_worker.carried import digest_metadata, digest_of, record_metadata, record_of
 from tokenization_worker.commit import create_bytes, create_receipt, create_record
 from tokenization_worker.errors import DataError
+from tokenization_worker.events import Event, Warned, ignore
+from tokenization_worker.healing import discard_damaged_records
 from tokenization_worker.ledger import Ledger, read_ledger, remove_scratch
 from tokenization_worker.plan import Cut, Plan
 from tokenization_worker.proof import find_changed_shards
 from tokenization_worker.quarantine import read_range_lists
+from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.receipts import Piece, RangeReceipt, ShardReceipt, SliceResult
 from tokenization_worker.storage.base import Entry, Store
 from tokenization_worker.storage.gcs_store import GcsStore
@@ -148,7 +151,71 @@ def test_a_record_that_was_written_over_is_judged_by_its_bytes(fake: FakeGcs, st
     torn = was.data.replace(b'"pid":1', b'"pid":2')
     assert len(torn) == len(was.data) and torn != was.data
     fake.objects[path] = Stored(torn, was.generation + 1, was.metadata, google_crc32c.value(torn))
-    with pytest.raises(DataError, match="is damaged"):
+    ledger = read_ledger(store, make_plan(), 0)
+    assert 4 not in ledger.ranges
+    assert len(ledger.ranges) == RANGES - 1
+    [damaged] = ledger.damaged
+    assert damaged.path == layout.range_receipt_path(0, 4)
+    assert "checksum" in damaged.detail
+
+    warnings: list[Event] = []
+    discard_damaged_records(store, ledger, warnings.append)
+    assert path not in fake.objects
+    [warning] = warnings
+    assert isinstance(warning, Warned)
+    assert f"{store.uri}/{layout.range_receipt_path(0, 4)} is damaged" in warning.message
+
+
+def test_many_damaged_records_are_not_all_named_and_all_deleted(fake: FakeGcs, store: GcsStore) -> None:
+    write_ledger(store, {})
+    for number in range(RANGES):
+        fake.put(f"out/{layout.range_receipt_path(0, number)}", b"torn")
+    warnings: list[Event] = []
+    discard_damaged_records(store, read_ledger(store, make_plan(), 0), warnings.append)
+    assert len(warnings) == 21
+    assert warnings[-1] == Warned(
+        f"this run deletes 10 more damaged records below {store.uri}/_tokenization/ and makes the same again"
+    )
+    assert not any("/ranges/" in path for path in fake.objects)
+
+
+def test_a_damaged_record_that_was_made_again_meanwhile_stays(fake: FakeGcs, store: GcsStore) -> None:
+    write_ledger(store, {})
+    path = f"out/{layout.range_receipt_path(0, 4)}"
+    was = fake.objects[path]
+    torn = was.data.replace(b'"pid":1', b'"pid":2')
+    fake.objects[path] = Stored(torn, was.generation + 1, was.metadata, google_crc32c.value(torn))
+    ledger = read_ledger(store, make_plan(), 0)
+    fake.objects[path] = Stored(was.data, was.generation + 2, was.metadata, google_crc32c.value(was.data))
+    discard_damaged_records(store, ledger, ignore)
+    assert fake.objects[path].data == was.data
+
+
+def test_a_record_that_is_deleted_while_it_is_read_is_none(
+    fake: FakeGcs, store: GcsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A concurrent run may find it damaged, too."""
+    write_ledger(store, {})
+    for stored in fake.objects.values():
+        stored.metadata.clear()
+    gone = layout.range_receipt_path(0, 4)
+    read = GcsStore.read
+
+    def read_too_late(self: GcsStore, path: str) -> bytes:
+        if path == gone:
+            self.delete(path)
+        return read(self, path)
+
+    monkeypatch.setattr(GcsStore, "read", read_too_late)
+    ledger = read_ledger(store, make_plan(), 0)
+    assert len(ledger.ranges) == RANGES - 1
+    assert ledger.damaged == []
+
+
+def test_a_record_of_another_version_is_refused_and_not_deleted(store: GcsStore) -> None:
+    """Its checksum is right: nothing has damaged it, this program does not know it."""
+    create_record(store, layout.range_receipt_path(0, 4), {"plan_id": "plan", "of": "a later version"})
+    with pytest.raises(DataError, match=r"RecordCorrupt: .*00000004.json is damaged: no field"):
         read_ledger(store, make_plan(), 0)
 
 
@@ -223,7 +290,7 @@ def test_lists_come_in_the_order_of_ranges_with_two_calls_each(fake: FakeGcs, st
     for range_id in range(20):
         data = b'{"n":%d}\n{"n":-1}\n' % range_id
         named.append((range_id, sha256(data).hexdigest()[:32]))
-        create_bytes(store, layout.quarantine_path(0, *named[-1]), data)
+        create_bytes(store, layout.quarantine_path(0, *named[-1]), zstd.compress(data))
     fake.requests.clear()
     rows = list(read_range_lists(store, 0, named))
     assert rows == [(range_id, {"n": n}) for range_id in range(20) for n in (range_id, -1)]

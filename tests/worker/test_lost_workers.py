@@ -150,7 +150,7 @@ def interrupt_at(number: int) -> Callable[[FrameType, str, Any], Any]:
 def test_ctrl_c_anywhere_leaves_no_process_that_is_not_ended(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before every third line, from the `first` on."""
     monkeypatch.setattr(local, "start_method", lambda *, may_fork: multiprocessing.get_context("fork"))
-    monkeypatch.setattr(local, "run_task", lambda task, node: task)
+    monkeypatch.setattr(local, "run_task", lambda task, node, tell: task)
     is_interrupted = True
     for number in itertools.count(first, 3):
         executor = None

@@ -8,6 +8,7 @@ start or were raised after a failure.
 from __future__ import annotations
 
 import io
+import os
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
@@ -19,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_line import DELIMITER, byte_shards, dataset_of, ledger_of, read_table, sample_texts, shards_of
-from corpus import gzip_members, json_lines, zstd_frames
+from corpus import gzip_members, json_lines, zstd, zstd_frames
 from hostile import Hostile, flip, hostile_files
 from inline import inline
 from runs import leftovers, make_job
 
 from tokenization_worker import range_work
 from tokenization_worker.context import BuildTask
-from tokenization_worker.errors import DataError, TemporaryError
+from tokenization_worker.errors import ChangedError, DataError, SpecError, TemporaryError
 from tokenization_worker.events import Finished
 from tokenization_worker.executors.base import Task
 from tokenization_worker.run import Options, run_job
@@ -211,7 +212,7 @@ def test_file_damaged_in_its_last_range_is_dropped_whole_and_a_raised_limit_resu
     how: dict[str, Any] = {"options": Options(processes=processes)} if processes else {"executor": inline(note)}
     output = tmp_path / "out"
 
-    with pytest.raises(DataError, match=r"b\.parquet.*1 damaged of 3 files; maxCorruptFiles allows 0") as caught:
+    with pytest.raises(DataError, match=r"b\.parquet.*1 of 3 files damaged; maxCorruptFiles allows 0") as caught:
         run_job(late_job(late_damage, output, allowed=0), **how)
 
     assert caught.value.reason == "CorruptFile"
@@ -249,7 +250,8 @@ def test_damage_far_inside_a_packed_file_takes_back_all_that_was_written_of_it(t
 
     assert np.array_equal(tokens_of(output), np.concatenate([good_tokens()] * 2))
     lists = (output / "_tokenization" / "ledger" / "0" / "quarantine").iterdir()
-    assert [b"a.jsonl" in path.read_bytes() and b"b.jsonl" not in path.read_bytes() for path in lists] == [True]
+    rows = [zstd.decompress(path.read_bytes()) for path in lists]
+    assert [b"a.jsonl" in found and b"b.jsonl" not in found for found in rows] == [True]
 
 
 @pytest.mark.parametrize("range_bytes", ["64Ki", "300Ki", "16Mi"])
@@ -287,9 +289,24 @@ def test_a_file_that_looks_damaged_once_is_not_judged(tmp_path: Path, monkeypatc
     data = gzip_members(json_lines(GOOD))
     (source / "good.jsonl.gz").write_bytes(data)
     readings = iter([flip(data, len(data) // 2)])
-    monkeypatch.setattr(range_work, "open_unchanged", lambda *file: io.BytesIO(next(readings, data)))
+    monkeypatch.setattr(range_work, "open_as_listed", lambda *file: io.BytesIO(next(readings, data)))
     with pytest.raises(TemporaryError, match=r"StorageFailed.*good\.jsonl\.gz: looked damaged .*was not"):
         run(source, output, GENEROUS)
     assert not (output / "_tokenization" / "files").exists()
     assert run(source, output, GENEROUS).files_dropped == 0
     assert np.array_equal(tokens_of(output), good_tokens())
+
+
+def test_a_job_that_refuses_its_unchanged_source_at_a_later_start_does_not_say_that_it_changed(tmp_path: Path) -> None:
+    """The first start let a file pass that has no text, by another limit."""
+    source, output = tmp_path / "src", tmp_path / "out"
+    source.mkdir()
+    (source / "a.jsonl").write_text('{"no": "text"}\n' * 20)
+    (source / "b.jsonl").write_bytes(json_lines(GOOD))
+    with pytest.raises(DataError, match="QuarantineExceeded"):
+        run(source, output, {"maxQuarantined": 0, "maxCorruptFiles": 1})
+    with pytest.raises(SpecError, match=r"SourceInvalid: .*a\.jsonl: none of its first 20 records has a text"):
+        run(source, output, {"maxQuarantined": 50})
+    os.utime(source / "b.jsonl", ns=(1, 1))
+    with pytest.raises(ChangedError, match=r"SourceChanged: .*b\.jsonl changed since the plan was made"):
+        run(source, output, {"maxQuarantined": 50})

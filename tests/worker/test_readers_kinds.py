@@ -56,11 +56,11 @@ def test_kind_is_found(
 
 
 DAMAGED = {
-    "empty gz": (b"", "a.jsonl.gz", AUTO, FileOutcome.EMPTY_FILE, "failed upload"),
+    "empty gz": (b"", "a.jsonl.gz", AUTO, FileOutcome.EMPTY_FILE, "upload may have failed"),
     "empty Parquet by suffix": (b"", "a.parquet", JSONL, FileOutcome.EMPTY_FILE, ".parquet"),
     "empty Parquet by format": (b"", "a", PARQUET, FileOutcome.EMPTY_FILE, "Parquet"),
     "Parquet suffix only": (b"xxxx", "a.parquet", AUTO, FileOutcome.CORRUPT_FILE, "PAR1"),
-    "gzip for Parquet": (gzip.compress(LINE), "a", PARQUET, FileOutcome.CORRUPT_FILE, "a gzip file"),
+    "gzip for Parquet": (gzip.compress(b"words"), "a", PARQUET, FileOutcome.CORRUPT_FILE, "a gzip file"),
     "UTF-16": (b"\xff\xfe{\x00", "a b.jsonl", AUTO, FileOutcome.WRONG_ENCODING, "cat 'a b.jsonl' | iconv -f UTF-16"),
     "UTF-32": (b"\xff\xfe\0\0", "a.txt", TEXT, FileOutcome.WRONG_ENCODING, "cat a.txt | iconv -f UTF-32"),
     "UTF-16 packed": (
@@ -100,6 +100,29 @@ def test_a_format_that_cannot_be_told_or_read_is_an_error_of_the_job(head: bytes
     assert raised.value.reason == "SourceInvalid"
     assert uri in raised.value.message
     assert next_step in raised.value.next_step
+
+
+OTHER_FORMATS = {
+    "JSON lines as Parquet": (LINE, "a.jsonl", PARQUET, "a.jsonl begins with '{': it is not Parquet"),
+    "packed JSON lines as Parquet": (gzip.compress(LINE), "a.gz", PARQUET, "a.gz begins with '{': it is not Parquet"),
+    "Parquet as JSON lines": (b"PAR1\x15\x04", "a", JSONL, "a is Parquet, and source.format is Jsonl"),
+    "Parquet as text": (b"PAR1\x15\x04", "a", TEXT, "a is Parquet, and source.format is Text"),
+    "a table as JSON lines": (b"text,n\n", "a.csv", JSONL, "a.csv is a table (.csv)"),
+}
+
+
+@pytest.mark.parametrize(("head", "uri", "asked", "words"), OTHER_FORMATS.values(), ids=OTHER_FORMATS.keys())
+def test_a_file_of_another_format_than_the_one_asked_for_is_refused(
+    head: bytes, uri: str, asked: SourceFormat, words: str
+) -> None:
+    with pytest.raises(SpecError, match="SourceInvalid") as raised:
+        detect_kind(head, uri, asked)
+    assert words in raised.value.message
+
+
+def test_a_text_may_begin_with_the_magic_letters_of_parquet() -> None:
+    assert detect_kind(b"PAR1 is a word", "a", TEXT) == FileKind(TEXT, NONE)
+    assert detect_kind(LINE, "a.csv", JSONL) == FileKind(JSONL, NONE)
 
 
 def test_the_plan_looks_at_the_head_of_a_file_only() -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hostile import TEXTS, parquet
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
+from tokenization_worker.extras import install_command
 from tokenization_worker.readers import parquet as reader
+from tokenization_worker.readers import parquet_pages
 from tokenization_worker.readers.documents import (
     Compression,
     DamagedFile,
@@ -98,18 +100,19 @@ def test_row_groups_tell_rows_and_stored_bytes() -> None:
 
 
 def test_batches_follow_the_size_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_BATCH_TEXT_BYTES", 1000)
-    asked = []
-    original = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(parquet_pages, "PAGE_TEXT_BYTES", 1000)
+    monkeypatch.setattr(parquet_pages, "REPEATED_BYTES", 1000)
+    decoded = []
+    original = reader._decode
 
-    def watched(self: pq.ParquetFile, batch_size: int, **options: object) -> object:
-        asked.append(batch_size)
-        return original(self, batch_size, **options)
+    def watched(column: pa.Array, *limits: int) -> Iterator[object]:
+        decoded.append(len(column))
+        return original(column, *limits)
 
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
+    monkeypatch.setattr(reader, "_decode", watched)
     content = parquet(pa.array(["x" * 400 + str(n) for n in range(20)]), use_dictionary=False, compression="none")
     assert len(read(content)[0]) == 20
-    assert asked == [2]
+    assert decoded == [1, *[2] * 9, 1]
 
 
 MISMATCHES = {
@@ -148,4 +151,4 @@ def test_without_pyarrow_the_message_says_what_to_install(monkeypatch: pytest.Mo
     reader._pyarrow.cache_clear()
     with pytest.raises(SpecError) as raised:
         read(content)
-    assert raised.value.next_step == "in a checkout of this project: pip install '.[parquet]'"
+    assert raised.value.next_step == install_command("parquet")

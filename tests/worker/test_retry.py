@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import pytest
 
-from tokenization_worker.storage.retry import Retry
+from tokenization_worker.storage.retry import Retry, asked_wait
 
 
 @dataclass
@@ -64,6 +65,27 @@ def test_a_wait_that_the_service_asks_for_is_kept_even_beyond_the_usual_end() ->
     service = Service(failures=1, asked_s=300)
     assert service.ask() == "done"
     assert service.waits == [301]
+
+
+NOW = datetime(2026, 11, 23, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("150", 150.0),
+        (" 0 ", 0.0),
+        ("Mon, 23 Nov 2026 12:02:30 GMT", 150.0),
+        ("Mon, 23 Nov 2026 11:00:00 GMT", 0.0),
+        ("soon", 0.0),
+        ("-5", 0.0),
+        ("\u0663", 0.0),
+        ("", 0.0),
+        (None, 0.0),
+    ],
+)
+def test_a_wait_is_asked_for_in_seconds_or_by_a_date(header: str | None, seconds: float) -> None:
+    assert asked_wait(header, lambda: NOW) == seconds
 
 
 def test_a_longer_wait_than_any_window_is_not_worth_it() -> None:

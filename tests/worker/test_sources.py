@@ -282,6 +282,17 @@ def test_what_is_matched_and_is_no_file_is_refused_by_name(tmp_path: Path, kind:
     assert names(tmp_path, "corpus/a*") == ["corpus/a.jsonl"]
 
 
+def test_a_file_that_became_a_pipe_since_it_was_listed_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    os.mkfifo(path)
+    other_end = os.open(path, os.O_RDWR)
+    try:
+        with pytest.raises(SpecError, match=f"{re.escape(str(path))} is a pipe"):
+            open_source(str(path))
+    finally:
+        os.close(other_end)
+
+
 def test_a_link_to_a_folder_that_is_gone_is_refused_where_it_would_be_entered(tmp_path: Path) -> None:
     put_local(tmp_path)("corpus/2024/a.jsonl", b"abc")
     (tmp_path / "corpus" / "2025").symlink_to(tmp_path / "not-mounted")

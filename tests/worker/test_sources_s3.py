@@ -11,13 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from flaky_proxy import Fault, Proxy, serve_flaky_proxy
-from patience import quick_retry
+from patience import Clock, quick_retry
 from s3_server import PUBLIC, put_s3, s3_bucket, s3_host, s3_writer, use_s3
 
 from tokenization_worker.errors import ChangedError, SpecError, TemporaryError
+from tokenization_worker.extras import install_command
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, FIRST_BYTES
+from tokenization_worker.storage.retry import Retry
 from tokenization_worker.storage.s3_source import S3Source
 from tokenization_worker.storage.sources import list_source, open_source, open_unchanged, read_uri
 
@@ -142,6 +144,16 @@ def test_what_passes_is_tried_again(s3_host: str, s3_bucket: str, proxy: Proxy, 
     assert not proxy.faults
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_rate_limit_is_waited_for_as_long_as_it_says(s3_host: str, s3_bucket: str, proxy: Proxy, status: int) -> None:
+    clock = Clock()
+    source = S3Source(retry=Retry(clock=lambda: clock.now, sleep=clock.sleep))
+    _, stream = source.open(put(s3_host, s3_bucket, "a", b"0123456789"))
+    proxy.faults += [Fault("GET", "/a", status, SLOW_DOWN, headers={"retry-after": "150"})] * 2
+    assert stream.read(10) == b"0123456789"
+    assert 300 <= clock.now < 310
+
+
 @pytest.mark.parametrize(
     ("code", "step"),
     [("InvalidObjectState", "restore it"), ("RequestTimeTooSkewed", "clock")],
@@ -207,7 +219,7 @@ def test_a_service_that_is_not_there_is_temporary(monkeypatch: pytest.MonkeyPatc
     ("who", "words"),
     [
         ("outsider", ["this principal lacks s3:", "aws sts get-caller-identity"]),
-        (None, ["no credentials were found, so the request was not signed", "set AWS_PROFILE"]),
+        (None, ["an anonymous request (no credentials were found) lacks s3:", "set AWS_PROFILE"]),
         ("stranger", ["AWS_ACCESS_KEY_ID"]),
     ],
     ids=["not-allowed", "nobody", "unknown"],
@@ -245,7 +257,7 @@ def test_what_is_no_bucket_is_refused(uri: str) -> None:
 
 def test_settings_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     use_s3("localhost:9000", monkeypatch, "writer")
-    with pytest.raises(SpecError, match="AWS_ENDPOINT_URL as http"):
+    with pytest.raises(SpecError, match=r"AWS_ENDPOINT_URL is .*: expected http://host:port"):
         list_source(("s3://bucket/a",))
     use_s3("http://127.0.0.1:9", monkeypatch, None)
     monkeypatch.setenv("AWS_PROFILE", "nobody")
@@ -287,4 +299,4 @@ def test_a_missing_client_says_what_to_install(uri: str, library: str, extra: st
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
     assert said.startswith("SpecError SourceNotReadable")
-    assert said.endswith(f"next: in a checkout of this project: pip install '.[{extra}]'\n")
+    assert said.endswith(f"next: {install_command(extra)}\n")

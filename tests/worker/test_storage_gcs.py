@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
 
 import google_crc32c
 import pytest
+from forks import exit_code_of_fork
 from gcs_emulator import gcs_bucket, gcs_host, gcs_uri  # noqa: F401  fixtures
 from gcs_fake import FakeGcs, Fault
 from storage_contract import StoreContract, paths, put, race
@@ -398,15 +398,7 @@ def test_each_process_has_one_client_of_its_own(fake: FakeGcs, store: GcsStore) 
     put(store, "a", b"x")
     assert gcs_client() is gcs_client()
     before = gcs_client()
-    ready, tell = os.pipe()
-    if os.fork() == 0:
-        ok = gcs_client() is not before and store.read("a") == b"x"
-        os.write(tell, b"y" if ok else b"n")
-        os._exit(0)
-    os.wait()
-    assert os.read(ready, 1) == b"y"
-    os.close(ready)
-    os.close(tell)
+    assert exit_code_of_fork(lambda: gcs_client() is not before and store.read("a") == b"x") == 0
 
 
 def test_local_work_does_not_load_the_google_client() -> None:

@@ -24,7 +24,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.context import TokenizeTask
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Progress
-from tokenization_worker.executors.base import Done, Task, run_task, take_idle
+from tokenization_worker.executors.base import Done, Task, UnderWay, run_task, take_idle
 from tokenization_worker.lanes import Worker
 from tokenization_worker.plan import Plan
 from tokenization_worker.ranges import MOST_PACKED_PIECES
@@ -34,6 +34,7 @@ from tokenization_worker.run import Options, run_job
 from tokenization_worker.storage import sources
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.open import open_store
+from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.verification.verify import verify
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -178,7 +179,7 @@ def test_damage_found_late_voids_the_earlier_ranges_and_a_raised_limit_resumes(
     output = tmp_path / "out"
     how: dict[str, Any] = {"options": Options(processes=processes)} if processes else {"executor": inline()}
 
-    with pytest.raises(DataError, match=r"b\.jsonl\.\w+: .*1 damaged of 3 files; maxCorruptFiles allows 0") as caught:
+    with pytest.raises(DataError, match=r"b\.jsonl\.\w+: .*1 of 3 files damaged; maxCorruptFiles allows 0") as caught:
         run_job(straggler.job(output), **how)
 
     assert caught.value.reason == "CorruptFile"
@@ -250,9 +251,9 @@ def test_one_process_takes_in_the_file_once(
 ) -> None:
     taken = 0
 
-    def open_counted(uri: str, size: int, version: str, pin: str) -> ByteReader:
-        stream = sources.open_unchanged(uri, size, version, pin)
-        if Path(uri) == one_straggler.large_file:
+    def open_counted(file: SourceFile, listed: str) -> ByteReader:
+        stream = sources.open_as_listed(file, listed)
+        if Path(file.uri) == one_straggler.large_file:
             read = stream.read
 
             def counted(size: int = -1, /) -> bytes:
@@ -264,7 +265,7 @@ def test_one_process_takes_in_the_file_once(
             stream = SimpleNamespace(read=counted, seek=stream.seek, tell=stream.tell, close=stream.close)
         return stream
 
-    monkeypatch.setattr(range_work, "open_unchanged", open_counted)
+    monkeypatch.setattr(range_work, "open_as_listed", open_counted)
     run_job(one_straggler.job(tmp_path / "out"), executor=inline())
     assert pieces_of_large(plan_of(tmp_path / "out")) == MOST_PACKED_PIECES
     assert taken == one_straggler.large_file.stat().st_size
@@ -282,6 +283,9 @@ class TwoWorkers:
 
     def complaint(self) -> str:
         return ""
+
+    def under_way(self) -> UnderWay:
+        return UnderWay(2, 2)
 
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         self._running.append((take_idle(self._idle, worker), task))

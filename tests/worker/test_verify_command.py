@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import Bench, sample_texts
 from corpus import json_lines
+from runs import read_index, write_index
 
 from tokenization_worker import layout
 from tokenization_worker.cli.main import main
@@ -64,6 +65,20 @@ def test_digest_can_be_json(bench: Bench, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out) == {"digest": digest}
 
 
+def test_digest_of_a_damaged_dataset_is_not_printed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.run()
+    shard = bench.output / "train" / "train_000000.npy"
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    assert main(["verify", "out", "--digest", "--processes", "1"]) == 4
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "DatasetDamaged: " in told.err
+    assert "ShardChecksum: train/train_000000.npy" in told.err
+    assert "next: run the job again with a new rerunToken" in told.err
+
+
 # --- advice
 
 
@@ -95,8 +110,7 @@ def test_damaged_table_is_mended_as_the_report_says(
 
 def test_damaged_index_or_plan_is_mended_as_the_report_says(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.run()
-    index = json.loads((bench.output / "index.json").read_bytes())
-    (bench.output / "index.json").write_text(json.dumps({**index, "tokens": 1}))
+    write_index(bench.output, read_index(bench.output) | {"tokens": 1})
     assert main(["verify", "out", "--processes", "1"]) == 4
     assert "next: restore index and tables from a copy, or delete index.json" in capsys.readouterr().out
     (bench.output / "index.json").unlink()

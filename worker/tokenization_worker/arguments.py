@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
+from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 
 MAX_PROCESSES = 1024
 """More than any machine has use for; ten times that many can leave one without process ids."""
+
+
+def require_job(function: str, value: object) -> None:
+    """Raise `SpecError` unless `value`, which `function` was called with, is a job."""
+    if not isinstance(value, TokenizationJob):
+        kind = type(value).__name__
+        maker = "from_object" if isinstance(value, dict) else "from_yaml" if isinstance(value, _NAMES_A_FILE) else "of"
+        found = f"{function} takes a TokenizationJob, found {kind}"
+        raise SpecError("SpecInvalid", found, next_step=f"make a job with TokenizationJob.{maker}(...)")
+
+
+_NAMES_A_FILE = (str, os.PathLike)
 
 
 def require_count(name: str, value: int | None) -> None:

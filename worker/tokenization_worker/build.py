@@ -3,7 +3,7 @@
 A shard is fed by runs of tokens, wherever they come from. Order of writing: sidecar, shard, receipt, so a
 receipt says that both are there. Final names are create-only; only a later epoch than the first, or the
 repair of a damaged shard, may replace what it finds. A voided epoch may not even create: its names may be
-none of the dataset's.
+none of the dataset's. Nor may the repair of a complete dataset whose shard came out otherwise than its table says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker import layout
 from tokenization_worker.carried import digest_metadata
-from tokenization_worker.commit import create_receipt, place
+from tokenization_worker.commit import Disagreement, create_receipt, place
 from tokenization_worker.context import BuildTask
 from tokenization_worker.documents import DocumentsBuilder, ShardDocuments
 from tokenization_worker.epochs import require_current
@@ -28,6 +28,7 @@ from tokenization_worker.receipts import ShardReceipt
 from tokenization_worker.segments import SegmentReader, crc32c_of
 from tokenization_worker.storage.base import Entry, Store, Upload
 from tokenization_worker.storage.open import open_store
+from tokenization_worker.tables import ShardSums
 
 _CHUNK_BYTES = 1 << 20
 """Checksums and the write see each chunk while it is in the processor's cache."""
@@ -111,12 +112,24 @@ class _ShardWork:
             self._write_chunk(upload, chunk)
         self.documents = builder.finish()
         sidecar = self.documents.to_bytes()
+        self._require_expected(ShardSums(self.sha256.hexdigest(), sha256(sidecar).hexdigest()))
         self._place(
             self._documents_path,
             lambda upload: upload.write(sidecar),
             lambda found: found.size == len(sidecar) and self._store.read(found.path) == sidecar,
             digest_metadata(sidecar),
         )
+
+    def _require_expected(self, found: ShardSums) -> None:
+        """Raise `Disagreement` before anything has its name, if this is not the shard that the dataset has."""
+        if self._task.expected not in (None, found):
+            name = self._task.shard.name
+            raise Disagreement(
+                "NotDeterministic",
+                f"{self._store.uri}: shard {name.index} of split {name.split} was written again and differs from "
+                f"{layout.SHARDS_TABLE}; it did not get its name",
+                next_step="start the same command again; if it stays so, please report it with the index",
+            )
 
     def _write_chunk(self, upload: Upload, chunk: NDArray[np.generic]) -> None:
         self.crc32c = crc32c_of(chunk, start=self.crc32c)

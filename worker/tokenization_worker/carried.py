@@ -1,4 +1,4 @@
-"""Small facts that ride in the metadata of their objects, so that a listing gives what else costs a call an object.
+"""Stores small records in object metadata, so that one listing replaces a read per object.
 
 What counts is always the object. Metadata is believed where the store's own checksum says that it was written with
 the very bytes that are there now; for everything else (a large record, a store without metadata, an object that

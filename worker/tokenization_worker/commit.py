@@ -167,7 +167,7 @@ def place(
 def _refused_for_nothing(store: Store, path: str) -> TemporaryError:
     return TemporaryError(
         "StorageFailed",
-        f"{store.uri}/{path}: the store refused {_TRIES} times to create it because something is there, and nothing is",
+        f'{store.uri}/{path}: create failed {_TRIES} times with "already exists", but the object does not exist',
         next_step="start the same command again; what is done is kept",
     )
 

@@ -13,6 +13,7 @@ from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType
 from tokenization_worker.assembly import ShardPlan
 from tokenization_worker.readers.documents import FileSlice, Poison
 from tokenization_worker.splits import Streams
+from tokenization_worker.tables import ShardSums
 
 NUMPY_DTYPES: dict[DType, np.dtype[np.unsignedinteger]] = {
     DType.UINT16: np.dtype("<u2"),
@@ -23,7 +24,7 @@ NUMPY_DTYPES: dict[DType, np.dtype[np.unsignedinteger]] = {
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """A run's fixed facts. `dtype` is resolved, `engine` is the engine of `epoch`, `fingerprint` the
-    tokenizer's.
+    tokenizer's; `versions`: of the libraries that gave the plan's samples ("" where it has none).
 
     Every task carries it: it is packed once in the driver, and unpacked once in a worker.
     """
@@ -35,6 +36,7 @@ class RunContext:
     dtype: DType
     sample_one_in: int
     fingerprint: str
+    versions: str = ""
 
     @property
     def streams(self) -> Streams:
@@ -68,7 +70,8 @@ class TokenizeTask:
     read; documents in `poison`, each with its file, have one and are left out. `again`: its receipt is there, and
     something that belongs to it is lost. `spent`: ranges whose segment no shard needs any more; they are deleted first.
 
-    `isolated`: the range has lost a worker, so that its documents are encoded in a process of their own.
+    `isolated`: the range has lost a worker, so that its documents are encoded in a process of their own. `room`: with
+    more unusable documents than that the range ends early (`TooManyUnusable`); None: it goes on.
     """
 
     context: RunContext
@@ -80,6 +83,7 @@ class TokenizeTask:
     again: bool = False
     isolated: bool = False
     spent: tuple[int, ...] = ()
+    room: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ class BuildTask:
 
     `segment_digests` and `slice_files` have one entry per piece of the shard: the digest of the segment in
     its range's receipt, and the file of each of the range's slices. `repair`: the shard that is there is
-    damaged and may be replaced. `spent`: as for `TokenizeTask`.
+    damaged and may be replaced. `expected`: what the shard must be, where a complete dataset says so. `spent`: as for
+    `TokenizeTask`.
     """
 
     context: RunContext
@@ -97,3 +102,4 @@ class BuildTask:
     slice_files: tuple[tuple[int, ...], ...]
     repair: bool = False
     spent: tuple[int, ...] = ()
+    expected: ShardSums | None = None

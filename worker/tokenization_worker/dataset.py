@@ -3,12 +3,18 @@
     dataset = open_dataset("out")
     train = dataset["train"]
     len(train)                       # tokens
-    train.tokens(0, 2049)            # numpy array, across shards
-    train.shards[0].open()           # memory-mapped where local
+    train.tokens(0, 2049)            # numpy array, across shards; also train[:2049]
+    np.asarray(train)                # all of them
+    train.read_documents()           # the tokens of one document after the other
+    dataset.decode(train[:100])      # text
     dataset.locate("train", 1_000)   # the document that this token belongs to
 
 Everything comes from the index, the shards table and the documents sidecars; the source is not needed. A
-dataset can be pickled and sent to loader processes: it holds no file and no mapping open.
+dataset can be pickled and sent to loader processes. `dataset_split` and `token_stream` read its tokens.
+
+What it answers with is checked before: the index by its checksum, tables by the digests in the index, a sidecar by its
+SHA-256, a shard by its size and its header. The tokens in a shard are not: that would read every shard whole. `tokjob
+verify` does.
 """
 
 from __future__ import annotations
@@ -17,28 +23,31 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from io import BytesIO
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tokenization_worker import layout
-from tokenization_worker.errors import DataError
+from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.dataset_split import Split as Split
+from tokenization_worker.errors import SpecError
 from tokenization_worker.index import Index, require_index
-from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
+from tokenization_worker.tables import read_files_table, read_shards_table
+from tokenization_worker.token_stream import Shard as Shard
+from tokenization_worker.token_stream import Stream as Stream
+from tokenization_worker.token_stream import TokenArray as TokenArray
+from tokenization_worker.tokenizers.recorded import load_recorded
 
 _DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"UInt16": np.dtype("<u2"), "UInt32": np.dtype("<u4")}
-_HEADER_BYTES = 128
-
-TokenArray = NDArray[np.unsignedinteger]
 
 
 def open_dataset(uri: str | os.PathLike[str]) -> Dataset:
     """The dataset at `uri`: a local folder or gs://bucket/prefix, the output.uri of a finished job.
 
-    Raises `SpecError("NotADataset")`, saying what is there, if no run has finished there.
+    Raises `SpecError("NotADataset")`, saying what is there, if no run has finished there, and `DataError` if index or
+    shards table are damaged. Reads these two and no shard.
     """
     store = open_store(os.fspath(uri).rstrip("/") or "/")
     return Dataset(store, require_index(store))
@@ -70,112 +79,8 @@ class DocumentPlace:
     documents_after: int
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One shard file. `tokens` and `documents` (that begin in it) are counts; `start`: its first token's number
-    in the stream that its split is cut from; `documents_sha256`: of its documents sidecar."""
-
-    _store: Store
-    path: str
-    split: str
-    index: int
-    tokens: int
-    documents: int
-    start: int
-    documents_sha256: str
-
-    @property
-    def end(self) -> int:
-        return self.start + self.tokens
-
-    @property
-    def uri(self) -> str:
-        return f"{self._store.uri}/{self.path}"
-
-    def open(self) -> TokenArray:
-        """All tokens, u16 or u32[tokens]: a read-only memory map of a local file, else read into memory."""
-        path = self._store.local_path(self.path)
-        try:
-            tokens: TokenArray = np.load(path or BytesIO(self._store.read(self.path)), mmap_mode="r" if path else None)
-        except (FileNotFoundError, NotFound) as error:
-            raise _damaged(self, "is missing") from error
-        except ValueError as error:
-            raise _damaged(self, str(error)) from error
-        if tokens.shape != (self.tokens,):
-            raise _damaged(self, f"has shape {tokens.shape}, expected {self.tokens:,} tokens")
-        return tokens
-
-    def read(self, start: int, end: int, dtype: np.dtype[np.unsignedinteger]) -> TokenArray:
-        """Tokens [start, end) of the shard, read-only."""
-        first = _HEADER_BYTES + start * dtype.itemsize
-        try:
-            data = self._store.read_range(self.path, first, first + (end - start) * dtype.itemsize)
-        except NotFound as error:
-            raise _damaged(self, "is missing") from error
-        if len(data) != (end - start) * dtype.itemsize:
-            raise _damaged(self, f"ends at byte {first + len(data):,}")
-        return np.frombuffer(data, dtype=dtype)
-
-
-def _damaged(shard: Shard, what: str) -> DataError:
-    return DataError("ShardDamaged", f"{shard.uri} {what}", next_step="see what else is wrong with: tokjob verify")
-
-
-class Stream:
-    """A run of tokens that documents were written into, cut into shards: one split, or several leading ones."""
-
-    def __init__(self, number: int, shards: tuple[Shard, ...], dtype: np.dtype[np.unsignedinteger]) -> None:
-        self.number = number
-        self.shards = shards
-        self.dtype = dtype
-        self._ends = np.array([shard.end for shard in shards], dtype=np.int64)
-
-    def __len__(self) -> int:
-        return self.shards[-1].end if self.shards else 0
-
-    def shard_number(self, token: int) -> int:
-        """Which shard holds a token."""
-        return int(np.searchsorted(self._ends, token, side="right"))
-
-    def tokens(self, start: int, end: int) -> TokenArray:
-        """Tokens [start, end), a new array."""
-        tokens = np.empty(end - start, dtype=self.dtype)
-        at = start
-        for shard in self.shards[self.shard_number(start) :]:
-            if at >= end:
-                break
-            stop = min(end, shard.end)
-            tokens[at - start : stop - start] = shard.read(at - shard.start, stop - shard.start, self.dtype)
-            at = stop
-        return tokens
-
-
-class Split:
-    """One split's tokens, numbered from 0."""
-
-    def __init__(self, name: str, documents: int, stream: Stream, shards: tuple[Shard, ...]) -> None:
-        self.name = name
-        self.shards = shards
-        self.documents = documents
-        self.stream = stream
-        self.start = shards[0].start if shards else 0
-
-    def __len__(self) -> int:
-        """The number of tokens."""
-        return self.shards[-1].end - self.start if self.shards else 0
-
-    def __repr__(self) -> str:
-        return f"Split({self.name!r}, tokens={len(self)}, documents={self.documents}, shards={len(self.shards)})"
-
-    @property
-    def dtype(self) -> np.dtype[np.unsignedinteger]:
-        return self.stream.dtype
-
-    def tokens(self, start: int, end: int) -> TokenArray:
-        """Tokens [start, end) as a new array, across shards; raises `IndexError` outside of the split."""
-        if not 0 <= start <= end <= len(self):
-            raise IndexError(f"tokens [{start}, {end}) of split {self.name!r}, which has {len(self):,}")
-        return self.stream.tokens(self.start + start, self.start + end)
+class SplitUnknown(SpecError, KeyError):
+    """A dataset has no split of that name: also a `KeyError`, as of any mapping."""
 
 
 class Dataset(Mapping[str, Split]):
@@ -198,8 +103,15 @@ class Dataset(Mapping[str, Split]):
         return Dataset, (self._store, self.index)
 
     def __getitem__(self, name: str) -> Split:
-        """The split `name`; raises `KeyError`."""
-        return self._splits[name]
+        """The split `name`; raises `SplitUnknown`, a `KeyError`, which names those that there are."""
+        try:
+            return self._splits[name]
+        except KeyError:
+            raise SplitUnknown(
+                "SplitUnknown",
+                f"{self.uri} has no split {name!r}",
+                next_step=f"one of: {', '.join(self._splits)}",
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._splits)
@@ -207,15 +119,38 @@ class Dataset(Mapping[str, Split]):
     def __len__(self) -> int:
         return len(self._splits)
 
+    def decode(self, tokens: ArrayLike) -> str:
+        """The text of one token or of many, with the tokenizer that the dataset was made with.
+
+        Where a window cuts a character in two, its bytes become U+FFFD. Raises `ChangedError` where that tokenizer is
+        another one now, `SpecError` where it cannot be loaded, and `ValueError` for what is no token of it.
+        """
+        return load_recorded(self.index).decode(self._require_tokens(tokens))
+
+    def _require_tokens(self, tokens: ArrayLike) -> list[int]:
+        """`tokens` as a list; `ValueError` unless it is one token or a row of them."""
+        found = np.asarray(tokens)
+        if found.ndim > 1:
+            shape = " x ".join(f"{size:,}" for size in found.shape)
+            raise ValueError(f"decode: expected one token or a row of tokens, found an array of {shape}")
+        if not found.size:
+            return []
+        if found.dtype.kind not in "iu":
+            raise ValueError(f"decode: expected tokens, which are whole numbers, found {tokens!r:.80}")
+        for token in (int(found.min()), int(found.max())):
+            if not 0 <= token < self.vocab_size:
+                raise ValueError(f"decode: token {token:,}: expected 0 to {self.vocab_size - 1:,}")
+        return found.reshape(-1).tolist()
+
     def locate(self, split: str, token: int) -> DocumentPlace:
         """The document that token number `token` of a split belongs to. Reads one or two small files."""
         view = self[split]
         if not 0 <= token < len(view):
-            raise IndexError(f"token {token} of split {split!r}, which has {len(view):,}")
+            raise IndexError(f"token {token:,}: expected 0 <= token < {len(view):,}, the length of split {split!r}")
         stream = view.stream
         number = stream.shard_number(view.start + token)
         shard = stream.shards[number]
-        sidecar = self._sidecar(shard)
+        sidecar = shard.read_sidecar()
         ends = shard.start + np.cumsum(sidecar.lengths, dtype=np.int64)
         entry = int(np.searchsorted(ends, view.start + token, side="right"))
         start = int(ends[entry]) - int(sidecar.lengths[entry]) - (sidecar.skipped if entry == 0 else 0)
@@ -247,7 +182,7 @@ class Dataset(Mapping[str, Split]):
         raise KeyError(uri)
 
     def _read_splits(self) -> dict[str, Split]:
-        rows = _read_table(self._store, layout.SHARDS_TABLE)
+        rows = read_shards_table(self._store, self.index)
         entries = self.index["splits"]
         by_hash = self.index["data"]["output"]["splits"][0]["share"] is not None
         shards: dict[str, tuple[Shard, ...]] = {}
@@ -259,7 +194,7 @@ class Dataset(Mapping[str, Split]):
             for row in sorted((row for row in rows if row["split"] == entry["name"]), key=lambda row: row["index"]):
                 sizes = (row["tokens"], row["documents"], start)
                 place = (row["path"], row["split"], row["index"])
-                mine.append(Shard(self._store, *place, *sizes, row["documentsSha256"]))
+                mine.append(Shard(self._store, *place, *sizes, row["documentsSha256"], row["bytes"]))
                 start += row["tokens"]
             shards[entry["name"]] = tuple(mine)
         if by_hash:
@@ -267,14 +202,16 @@ class Dataset(Mapping[str, Split]):
         else:
             whole = Stream(0, tuple(shard for mine in shards.values() for shard in mine), self.dtype)
             streams = [whole] * len(shards)
+        delimiter = DelimiterPosition(self.index["data"]["tokenizer"]["delimiter"]["position"])
         return {
-            entry["name"]: Split(entry["name"], entry["documents"], stream, shards[entry["name"]])
+            entry["name"]: Split(entry["name"], entry["documents"], stream, shards[entry["name"]], delimiter)
             for entry, stream in zip(entries, streams, strict=True)
         }
 
     @cached_property
     def _files(self) -> list[dict[str, Any]]:
-        return _read_table(self._store, layout.FILES_TABLE)
+        n_streams = 1 + max(split.stream.number for split in self._splits.values())
+        return read_files_table(self._store, self.index, n_streams)
 
     @cached_property
     def _file_starts(self) -> list[NDArray[np.int64]]:
@@ -287,27 +224,11 @@ class Dataset(Mapping[str, Split]):
         """The file that a document which begins at `token` comes from: files of no tokens hold none."""
         return int(np.searchsorted(self._file_starts[stream], token, side="right")) - 1
 
-    def _sidecar(self, shard: Shard) -> Any:
-        from tokenization_worker.documents import ShardDocuments
-
-        path = layout.documents_path(shard.split, shard.index)
-        try:
-            data = self._store.read(path)
-        except NotFound as error:
-            raise _damaged(shard, f"has no documents sidecar at {path}") from error
-        return ShardDocuments.from_bytes(data, shard.documents_sha256, f"{self.uri}/{path}")
-
     def _end_of_straddling(self, stream: Stream, number: int) -> int:
         """Where a document ends that goes on at the start of the `number`-th shard."""
         while True:
             shard = stream.shards[number]
-            sidecar = self._sidecar(shard)
+            sidecar = shard.read_sidecar()
             if len(sidecar.lengths) > 1 or not sidecar.continues:
                 return shard.start + int(sidecar.lengths[0])
             number += 1
-
-
-def _read_table(store: Store, path: str) -> list[dict[str, Any]]:
-    from tokenization_worker.proof import read_table
-
-    return read_table(store, path)

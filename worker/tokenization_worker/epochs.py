@@ -19,8 +19,11 @@ from tokenization_worker.encode import EngineMismatch
 from tokenization_worker.readers.documents import EXCERPT_CHARACTERS
 from tokenization_worker.records import load_record, parsing
 from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.tokenizers.probe import Verdict
 
 REFERENCE = "reference"
+PROBE_ON = "the probe on "
+"""Where a document's URI stands, if the text that voids an engine is one that a node's probe made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,15 @@ class Epoch:
     sealed: bool
     history: tuple[dict[str, Any], ...]
 
+    @property
+    def versions(self) -> str:
+        """Of the libraries that gave the plan's samples; "" where an older version of this program began the run."""
+        return str(self.history[0].get("versions", ""))
 
-def start_epoch(store: Store, engine: str) -> Epoch:
+
+def start_epoch(store: Store, engine: str, versions: str = "") -> Epoch:
     """The current epoch, after writing epoch 0 with `engine` where there is none."""
-    create_record(store, layout.epoch_path(0), {"epoch": 0, "engine": engine})
+    create_record(store, layout.epoch_path(0), {"epoch": 0, "engine": engine, "versions": versions})
     return current_epoch(store)
 
 
@@ -88,6 +96,18 @@ def void_engine(
     store: Store, context: RunContext, mismatch: EngineMismatch, *, uri: str, position: int, text: str
 ) -> Voided:
     """Write the next epoch with the evidence; returns the error that stops this run."""
+    return _void(store, context, mismatch, {"uri": uri, "position": position, "excerpt": text[:EXCERPT_CHARACTERS]})
+
+
+def void_unchecked(store: Store, context: RunContext, verdict: Verdict, node: str) -> Voided:
+    """`void_engine` for an engine that this node's probe has found to differ, on a text that it made."""
+    mismatch = EngineMismatch(0, list(verdict.found), list(verdict.expected))
+    place = f"{PROBE_ON}{node}"
+    excerpt = (verdict.text or verdict.difference)[:EXCERPT_CHARACTERS]
+    return _void(store, context, mismatch, {"uri": place, "position": 0, "excerpt": excerpt})
+
+
+def _void(store: Store, context: RunContext, mismatch: EngineMismatch, document: dict[str, Any]) -> Voided:
     first = next(
         (i for i, (a, b) in enumerate(zip(mismatch.found, mismatch.expected, strict=False)) if a != b),
         min(len(mismatch.found), len(mismatch.expected)),
@@ -96,7 +116,7 @@ def void_engine(
         "epoch": context.epoch + 1,
         "engine": REFERENCE,
         "voids": {"epoch": context.epoch, "engine": context.engine},
-        "document": {"uri": uri, "position": position, "excerpt": text[:EXCERPT_CHARACTERS]},
+        "document": document,
         "firstDifference": first,
         "found": mismatch.found,
         "expected": mismatch.expected,
@@ -114,9 +134,12 @@ def _voided(store: Store, epoch: int, entry: dict[str, Any]) -> Voided:
             next_step="run `tokjob verify --mode full` on the output and report the document",
         )
     document = entry["document"]
+    place = f"the document at {document['uri']}, position {document['position']}"
+    if document["uri"].startswith(PROBE_ON):
+        place = f"the text {document['excerpt']!r} of {document['uri']}"
     return Voided(
         "EngineVoided",
         f"engine {entry['voids']['engine']} differs from the reference at token {entry['firstDifference']} of "
-        f"the document at {document['uri']}, position {document['position']}; evidence: {evidence}",
+        f"{place}; evidence: {evidence}",
         next_step="start the same command again: it tokenizes everything with the reference engine",
     )

@@ -8,13 +8,15 @@
 
 The number is the exit code of the command line. `reason` is a CamelCase word that machines compare
 (it becomes a condition's reason on Kubernetes); the message is for a tired person: what, where, expected
-and found. `next_step` says what to do now.
+and found. `next_step` says what to do now. Neither shows a secret that stands in an address (`redact`).
 """
 
 from __future__ import annotations
 
 import pickle
 from typing import ClassVar
+
+from tokenization_worker.redact import redact
 
 
 class TokenizationError(Exception):
@@ -23,10 +25,10 @@ class TokenizationError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, reason: str, message: str, *, next_step: str = "") -> None:
-        super().__init__(reason, message, next_step)
         self.reason = reason
-        self.message = message
-        self.next_step = next_step
+        self.message = redact(message)
+        self.next_step = redact(next_step)
+        super().__init__(reason, self.message, self.next_step)
 
     def __str__(self) -> str:
         text = f"{self.reason}: {self.message}"
@@ -73,7 +75,7 @@ def portable(error: BaseException) -> BaseException:
         arrives = False
     if arrives:
         return error
-    told = RuntimeError(f"{type(error).__name__}: {error}")
+    told = RuntimeError(redact(f"{type(error).__name__}: {error}"))
     for note in getattr(error, "__notes__", ()):
-        told.add_note(note)
+        told.add_note(redact(note))
     return told

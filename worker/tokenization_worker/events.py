@@ -6,22 +6,68 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.redact import redact
+
+
+@dataclass(frozen=True, slots=True)
+class CheckingEngine:
+    """The accelerated engine is compared with the reference now: about `seconds`, once for each host."""
+
+    engine: str
+    reference: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingReference:
+    """What the reference does is written down for later starts: about `seconds`, once for each host and version."""
+
+    reference: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """The tokenizer is loaded, the source listed, and the heads of some files read. Shows no secret in an address."""
+
+    tokenizer: str
+    patterns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokenizer", redact(self.tokenizer))
+        object.__setattr__(self, "patterns", tuple(map(redact, self.patterns)))
+
+
+@dataclass(frozen=True, slots=True)
+class StartingRay:
+    """A Ray cluster is joined. `address` None or auto: the one that this machine is part of, or else a new one here;
+    local: a new one here."""
+
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingForWorkers:
+    """No worker has started yet; `wanted`: so many are asked for."""
+
+    wanted: int
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """The plan is fixed. `core_seconds`: expected work of one core; `adopted`: an earlier or concurrent start had
-    written it."""
+    written it. Estimates are None where the sample of the source holds no text."""
 
     files: int
     stored_bytes: int
     ranges: int
-    estimated_tokens: int
-    core_seconds: float
+    estimated_tokens: int | None
+    core_seconds: float | None
     tokenizer: str
     engine: str
     is_accelerated: bool
     adopted: bool
+    is_checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +82,12 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something that asks for a look, not for a stop."""
+    """Something that asks for a look, not for a stop. Shows no secret that stands in an address."""
 
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", redact(self.message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +111,44 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Advanced:
+    """About once a second while tasks run, whether or not one has ended: as `Progress`, and with what workers say of
+    the ranges that they have not finished. `workers`: those that have started.
+
+    Parts of ranges are withdrawn when their worker is lost; `bytes_done` is never above `bytes_total`.
+    """
+
+    bytes_done: int
+    bytes_total: int
+    tokens: int
+    source_bytes: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committing:
+    """All tasks have ended: the sums are checked, and the index is written."""
+
+    shards: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checking:
+    """Shards that earlier starts have written are read again before the index is written; now and then while that goes
+    on."""
+
+    shards_done: int
+    shards: int
+    bytes_done: int
+    bytes_total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
-    """The dataset is committed. `already`: it was before this start. `rebuilt`: shards written again."""
+    """The dataset is committed. `already`: it was before this start. `rebuilt`: shards written again.
+
+    `read_bytes`, `quarantined_bytes`: of documents; None where an older version made the dataset, or began it.
+    """
 
     uri: str
     already: bool
@@ -76,9 +161,25 @@ class Finished:
     text_bytes: int
     shards: int
     quarantine_limit: int | None
+    read_bytes: int | None = None
+    quarantined_bytes: int | None = None
 
 
-Event = Planned | Resumed | Warned | Progress | Finished
+Event = (
+    Preparing
+    | CheckingEngine
+    | RecordingReference
+    | StartingRay
+    | Planned
+    | Resumed
+    | WaitingForWorkers
+    | Warned
+    | Progress
+    | Advanced
+    | Checking
+    | Committing
+    | Finished
+)
 Watcher = Callable[[Event], None]
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import orjson
 
 from tokenization_worker import layout
@@ -20,20 +21,26 @@ from tokenization_worker.api.keys import KEY_VERSION
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.commit import Disagreement, create_or_read, place_bytes
 from tokenization_worker.context import RunContext
+from tokenization_worker.counts import counted
 from tokenization_worker.epochs import current_epoch, require_current, seal_epoch
-from tokenization_worker.errors import TemporaryError
+from tokenization_worker.errors import ChangedError, TemporaryError
+from tokenization_worker.events import Warned, Watcher, ignore
 from tokenization_worker.formats import npy
-from tokenization_worker.index import FORMAT_VERSION, Index, read_index
+from tokenization_worker.index import FORMAT_VERSION, UNKNOWN_VERSIONS, Index, dump_index, read_index
 from tokenization_worker.ledger import Ledger
-from tokenization_worker.plan import Plan
-from tokenization_worker.proof import Digest, begin_digest, find_changed_shards
+from tokenization_worker.limits import cannot_judge_bytes
+from tokenization_worker.own_files import sort_own, sort_shards
+from tokenization_worker.plan import Naming, Plan
+from tokenization_worker.proof import find_changed_shards
 from tokenization_worker.quarantine import read_range_lists
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import FileOutcome, Reason
 from tokenization_worker.receipts import ShardReceipt
-from tokenization_worker.records import dump_json
-from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.storage.base import Entry, NotFound, Store
 from tokenization_worker.storage.listing import delete_all
+from tokenization_worker.storage.source_file import SourceFile, describe_touch, source_changed
+from tokenization_worker.storage.sources import find_touched_files
+from tokenization_worker.tables import Digest, begin_digest
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.totals import (
     FileTotals,
@@ -44,21 +51,34 @@ from tokenization_worker.totals import (
     check_limits,
 )
 
+_BYTES_UNKNOWN = (
+    "the bytes of unusable documents are not known, because an older version of this program wrote receipts of this "
+    "run: maxQuarantined is judged by documents alone"
+)
+
 
 def commit(
-    store: Store, plan: Plan, context: RunContext, ledger: Ledger, tokenizer: Tokenizer, limits: RunLimits
+    store: Store,
+    plan: Plan,
+    context: RunContext,
+    ledger: Ledger,
+    tokenizer: Tokenizer,
+    limits: RunLimits,
+    watch: Watcher = ignore,
 ) -> Index:
-    """Check everything and write the index; returns the one that is there. Needs a complete ledger."""
+    """Check everything and write the index; returns the one that is there. Needs a complete ledger, and a plan with
+    its files as this start has listed them."""
     files = add_up_files(plan, ledger, context.streams.count)
     totals = add_up(files)
     unusable = _quarantine_rows(store, plan, context, ledger, files)
+    if cannot_judge_bytes(totals.documents, limits.max_quarantined):
+        watch(Warned(_BYTES_UNKNOWN))
     check_limits(store, totals, limits.max_quarantined, context.epoch, unusable)
     shards = _ordered_shards(context, ledger)
     context.streams.require_all_filled(_shards_per_stream(context, shards))
     check_conservation(totals, shards, delimited=context.delimiter_position is not DelimiterPosition.NONE)
     _check_shards(store, shards)
-    if context.epoch:
-        _remove_voided_shards(store, context, shards)
+    _require_no_other_shards(store, context, shards)
     content = _describe(plan, context, tokenizer, totals, shards)
     digest = begin_digest(content)
     files_digest = sha256()
@@ -72,10 +92,13 @@ def commit(
     index = content | {
         "digest": digest.hexdigest(),
         "dataKey": plan.data_key,
-        "run": _describe_run(store, plan, context, ledger, tokenizer) | {"filesDigest": files_digest.hexdigest()},
+        "run": _describe_run(store, plan, context, ledger, tokenizer, totals)
+        | {"filesDigest": files_digest.hexdigest()},
     }
+    _require_sources_unchanged(plan, watch)
     seal_epoch(store, context.epoch)
-    if create_or_read(store, layout.INDEX, dump_json(index)) is not None:
+    data = dump_index(index)
+    if create_or_read(store, layout.INDEX, data) is not None:
         found = read_index(store)
         if found is None or found["dataKey"] != plan.data_key or found["digest"] != index["digest"]:
             raise Disagreement(
@@ -84,7 +107,7 @@ def commit(
                 next_step="please report this with both manifests",
             )
         return found
-    return index
+    return Index(orjson.loads(data))
 
 
 def _ordered_shards(context: RunContext, ledger: Ledger) -> list[ShardReceipt]:
@@ -110,14 +133,62 @@ def _check_shards(store: Store, shards: list[ShardReceipt]) -> None:
         )
 
 
-def _remove_voided_shards(store: Store, context: RunContext, shards: list[ShardReceipt]) -> None:
-    """Delete what a voided engine left at names that the dataset does not have: it may have made more shards."""
+def _require_sources_unchanged(plan: Plan, watch: Watcher) -> None:
+    """Raise `ChangedError` where a local file is not the one that was listed.
+
+    Every receipt is of a file that was untouched until its last byte was read. So what was only touched since, and is
+    still the same file of the same size and modification time, says nothing of the dataset; `watch` is told.
+    """
+    touched: list[tuple[SourceFile, SourceFile]] = []
+    for was, now in find_touched_files(plan.files):
+        if now is None or was.was_replaced(now):
+            raise source_changed(was, now, "before the dataset was complete")
+        touched.append((was, now))
+    if touched:
+        was, now = touched[0]
+        watch(
+            Warned(
+                f"source files that were touched after they were read: {len(touched):,}, the first: {was.uri}: "
+                f"{describe_touch(was, now)}. The dataset holds what they were before; `tokjob verify --mode full` "
+                "compares it with what they are now"
+            )
+        )
+
+
+def _require_no_other_shards(store: Store, context: RunContext, shards: list[ShardReceipt]) -> None:
+    """Raise `OutputConflict` for a file that has a shard's name and is none of the dataset's: training would read it.
+
+    What a voided engine left is deleted: it may have made more shards.
+    """
     template = context.data.output.path
-    ours = {shard.path for shard in shards} | {layout.documents_path(shard.split, shard.index) for shard in shards}
-    matcher = layout.shard_matcher(template, npy.SUFFIX, [split.name for split in context.data.output.splits])
-    for prefix, is_shard in ((layout.static_prefix(template), True), (layout.DOCUMENTS, False)):
-        entries = (entry for entry in store.list(prefix) if entry.path not in ours)
-        delete_all(store, [entry for entry in entries if not is_shard or matcher.fullmatch(entry.path)])
+    known = {shard.path for shard in shards}
+    matcher = layout.shard_matcher(template, npy.SUFFIX)
+    listed = store.list(layout.static_prefix(template))
+    others = [entry for entry in listed if entry.path not in known and matcher.fullmatch(entry.path)]
+    if context.epoch:
+        others = _remove_voided(store, context, shards, others)
+    if others:
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri}/{others[0].path} has a name that output.path gives to shards, and is none of this run's "
+            f"({counted(len(others), 'such file')})",
+            next_step="move it away or remove it, and start the same command again: all that is done is kept",
+        )
+
+
+def _remove_voided(store: Store, context: RunContext, shards: list[ShardReceipt], others: list[Entry]) -> list[Entry]:
+    """Delete the shards among `others` that earlier epochs wrote, and their sidecars; returns the files that stay."""
+    output = context.data.output
+    naming = Naming(output.path, tuple(split.name for split in output.splits), context.dtype, output.shard_tokens)
+    matcher = layout.shard_matcher(naming.template, npy.SUFFIX, naming.splits)
+    named = [entry for entry in others if matcher.fullmatch(entry.path)]
+    receipts = list(store.list(layout.LEDGER)) if named else []
+    ours = sort_shards(store, naming, named, receipts).ours
+    sidecars = {layout.documents_path(shard.split, shard.index) for shard in shards}
+    listed = (entry for entry in store.list(layout.DOCUMENTS) if entry.path not in sidecars)
+    delete_all(store, [*ours, *sort_own(store, listed).ours])
+    gone = {entry.path for entry in ours}
+    return [entry for entry in others if entry.path not in gone]
 
 
 def _shard_row(shard: ShardReceipt) -> dict[str, Any]:
@@ -141,7 +212,7 @@ def _file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
         row["pin"] = source.pin
     if number in totals.dropped:
         outcome, detail = totals.dropped[number]
-        nothing = {"read": None, "documents": None, "tokens": None, "quarantined": None}
+        nothing = dict.fromkeys(("read", "documents", "tokens", "quarantined", "readBytes", "quarantinedBytes"))
         return row | {"outcome": outcome, "detail": detail} | nothing
     quarantined = totals.quarantined[number].total() if number in totals.quarantined else 0
     documents = totals.documents[number].tolist()
@@ -152,7 +223,13 @@ def _file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
         "documents": documents,
         "tokens": totals.tokens[number].tolist(),
         "quarantined": quarantined,
+        "readBytes": _known(totals.read_bytes[number]),
+        "quarantinedBytes": _known(totals.quarantined_bytes[number]),
     }
+
+
+def _known(size: np.int64) -> int | None:
+    return None if size < 0 else int(size)
 
 
 def _quarantine_rows(
@@ -173,8 +250,8 @@ def _json_line(row: dict[str, Any]) -> bytes:
 
 
 def _pack(rows: Iterable[dict[str, Any]], *digests: Digest) -> bytes:
-    """JSON lines under zstd, a row at a time; `digests` see the lines."""
-    compressor = zstd.ZstdCompressor()
+    """JSON lines under zstd with a checksum, a row at a time; `digests` see the lines."""
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})
     parts = []
     for row in rows:
         line = _json_line(row)
@@ -215,9 +292,9 @@ def _describe(
 
 
 def _describe_run(
-    store: Store, plan: Plan, context: RunContext, ledger: Ledger, tokenizer: Tokenizer
+    store: Store, plan: Plan, context: RunContext, ledger: Ledger, tokenizer: Tokenizer, totals: Totals
 ) -> dict[str, Any]:
-    """What the index says of the run: it may differ from run to run."""
+    """What the index says of the run: it may differ from run to run. Bytes of documents are null where not known."""
     receipts = ledger.ranges.values()
     return {
         "runKey": plan.run_key,
@@ -226,8 +303,12 @@ def _describe_run(
         "engine": context.engine,
         "documentsCompared": sum(receipt.samples for receipt in receipts),
         "textBytes": sum(receipt.text_bytes for receipt in receipts),
+        "readBytes": totals.read_bytes,
+        "quarantinedBytes": totals.quarantined_bytes,
         "libraries": tokenizer.libraries,
+        "rangesByVersions": sorted_counts(Counter(receipt.versions or UNKNOWN_VERSIONS for receipt in receipts)),
         "tokenizer": _tokenizer_source(context.data.tokenizer),
+        "asked": plan.asked,
         "epochs": _voided_epochs(store),
         "poison": list(_poison_entries(plan, ledger)),
     }
@@ -263,6 +344,7 @@ def _tokenizer_source(spec: TokenizerSpec) -> dict[str, Any]:
         "pattern": spec.pattern,
         "specialTokens": dict(spec.special_tokens),
         "delimiterToken": spec.delimiter_token,
+        **({"revision": spec.revision} if spec.revision else {}),
     }
 
 

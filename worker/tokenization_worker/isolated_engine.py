@@ -29,11 +29,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What to load, and how many bytes of memory to take beyond that."""
+    """What to load, and how many bytes of memory to take beyond that. `limit_s`: as that of a tokenizer's
+    `limited_reference`; None for the reference as it is."""
 
     tokenizer: TokenizerSpec
     engine: str
     memory_bytes: int
+    limit_s: float | None = None
 
 
 def main(fd: int) -> None:
@@ -58,7 +60,9 @@ def _serve(pipe: Connection) -> None:
     start: Start = pipe.recv()
     try:
         tokenizer = load_tokenizer(start.tokenizer)
-        engines = {Role.ENGINE: engine_by_name(tokenizer, start.engine), Role.REFERENCE: tokenizer.reference}
+        limit_s = start.limit_s
+        reference = tokenizer.reference if limit_s is None else tokenizer.limited_reference(limit_s)
+        engines = {Role.ENGINE: engine_by_name(tokenizer, start.engine), Role.REFERENCE: reference}
     except Exception as error:  # noqa: BLE001  the worker's to raise
         pipe.send(portable(error))
         return

@@ -27,7 +27,8 @@ from tokenization_worker.processes import STOPS, WORKER_BYTES, exit_words, free_
 from tokenization_worker.tokenizers.base import Encoded, IdArray, KillsEngine, join_encoded
 
 _PLAIN_DOCUMENT_BYTES = 64 << 20
-"""What `WORKER_BYTES` was measured with; larger documents may take more in proportion."""
+"""The default of `documents.maxBytes`; with a larger one the limit grows in proportion. Ordinary text of this size fits
+into `WORKER_BYTES`; one piece of it takes 3.8 GB (docs/sizing.md), and is out of memory where less is free."""
 
 _COMMAND = (
     "import sys; fd, *sys.path = sys.argv[1:]; from tokenization_worker.isolated_engine import main; main(int(fd))"
@@ -37,10 +38,12 @@ _COMMAND = (
 class Isolation:
     """The engines of a run in a process that is started when it is needed, and again when it has died.
 
-    Leave it as a context manager: the process ends with it.
+    `limit_s`: as that of a tokenizer's `limited_reference`, in each process. Leave it as a context manager: the process
+    ends with it.
     """
 
-    def __init__(self, data: DataSpec, engine: str) -> None:
+    def __init__(self, data: DataSpec, engine: str, limit_s: float | None = None) -> None:
+        self._limit_s = limit_s
         self._data = data
         self._engine = engine
         self._process: _EngineProcess | None = None
@@ -75,7 +78,8 @@ class Isolation:
     def _started(self) -> _EngineProcess:
         if self._process is None:
             try:
-                self._process = _EngineProcess(Start(self._data.tokenizer, self._engine, memory_limit(self._data)))
+                start = Start(self._data.tokenizer, self._engine, memory_limit(self._data), self._limit_s)
+                self._process = _EngineProcess(start)
             except _Died as death:
                 raise _worker_died(f"a process that was to encode ended before it could: {death.detail}") from death
         return self._process
@@ -140,7 +144,10 @@ class _EngineProcess:
         """Append the ids of each text to `done`, as far as it goes."""
         self._call(lambda pipe: pipe.send((role, list(texts))))
         for _ in texts:
-            done.append(self._receive())
+            try:
+                done.append(self._receive())
+            except KillsEngine as kill:  # it lives, and no library can encode the text
+                raise KillsEngine(len(done), kill.detail) from kill
             self.is_fresh = False
 
     def _receive(self) -> IdArray:

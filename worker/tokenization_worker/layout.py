@@ -11,7 +11,10 @@ INDEX = "index.json"
 SHARDS_TABLE = "shards.jsonl.zst"
 OWN = "_tokenization/"
 PLAN = OWN + "plan"
+SAMPLES = OWN + "samples"
 PROBE = OWN + "probe"
+FAILURE = OWN + "failure.json"
+ALIVE = OWN + "alive/"
 EPOCHS = OWN + "epochs/"
 LEDGER = OWN + "ledger/"
 VERDICTS = OWN + "files/"
@@ -43,7 +46,17 @@ def quarantine_prefix(epoch: int) -> str:
 
 
 def quarantine_path(epoch: int, range_id: int, digest: str) -> str:
+    return f"{plain_quarantine_path(epoch, range_id, digest)}.zst"
+
+
+def plain_quarantine_path(epoch: int, range_id: int, digest: str) -> str:
+    """Where older versions put what is at `quarantine_path` now, uncompressed."""
     return f"{quarantine_prefix(epoch)}{range_id:08d}-{digest[:16]}.jsonl"
+
+
+def quarantine_paths(epoch: int, range_id: int, digest: str) -> tuple[str, str]:
+    """Where a list may be: the place of this version first."""
+    return quarantine_path(epoch, range_id, digest), plain_quarantine_path(epoch, range_id, digest)
 
 
 def shard_receipt_path(epoch: int, split: str, index: int) -> str:
@@ -97,6 +110,43 @@ def shard_matcher(template: str, suffix: str, splits: Iterable[str] | None = Non
     pattern = re.escape(template).replace(r"\{split\}", f"(?P<split>{names})", 1).replace(r"\{split\}", "(?P=split)")
     pattern = re.sub(r"\\{(?:index|shard)(?::0\d+d)?\\}", lambda _: digits, pattern)
     return re.compile(pattern + re.escape(suffix))
+
+
+def is_own_name(path: str) -> bool:
+    """Whether a path below `_tokenization/` is one that this program writes."""
+    return _OWN_NAMES.fullmatch(path) is not None
+
+
+_NUMBER = "[0-9]{8,}"
+_SPLIT = "[a-z0-9][a-z0-9_-]*"
+_IN_LEDGER = (
+    rf"ranges/{_NUMBER}\.json",
+    rf"segments/{_NUMBER}",
+    rf"quarantine/{_NUMBER}-[0-9a-f]{{16}}\.jsonl(\.zst)?",
+    rf"shards/{_SPLIT}/{_NUMBER}\.json",
+)
+_OWN_NAMES = re.compile(
+    "|".join(
+        (
+            *map(re.escape, (PLAN, SAMPLES, PROBE, FAILURE, QUARANTINE_TABLE, FILES_TABLE)),
+            rf"{ALIVE}[^/]+-[0-9]+-[0-9a-f]+",
+            rf"{EPOCHS}[0-9]{{4,}}\.json",
+            *(rf"{LEDGER}[0-9]+/{names}" for names in _IN_LEDGER),
+            rf"{VERDICTS}{_NUMBER}\.json",
+            rf"{POISON}{_NUMBER}-[0-9]{{16,}}\.json",
+            rf"{DOCUMENTS}{_SPLIT}/{_NUMBER}",
+            rf"{RERUNS}[0-9a-f]+\.json",
+        )
+    )
+)
+
+
+def is_shard_receipt(path: str) -> bool:
+    """Whether `path` is that of a shard's receipt, of any epoch."""
+    return _SHARD_RECEIPTS.fullmatch(path) is not None
+
+
+_SHARD_RECEIPTS = re.compile(rf"{LEDGER}[0-9]+/{_IN_LEDGER[-1]}")
 
 
 def static_prefix(template: str) -> str:

@@ -14,7 +14,8 @@ from operator import add
 from typing import Any, TypeVar
 
 from tokenization_worker import layout
-from tokenization_worker.listed import NUMBER, RECORD, list_ours, read_ours
+from tokenization_worker.listed import NUMBER, RECORD, DamagedRecord, list_ours, read_ours
+from tokenization_worker.parallel import map_at_once
 from tokenization_worker.plan import Plan
 from tokenization_worker.poison import read_poison
 from tokenization_worker.readers.documents import Poison
@@ -30,7 +31,8 @@ class Ledger:
 
     `segments`: ranges whose segment is there. `lost_lists`: ranges whose quarantine list is not there, although
     their receipt names one. `verdicts`: of damaged files, file -> (outcome, detail). `poison`: documents that kill
-    their worker, file -> they.
+    their worker, file -> they. `damaged`: receipts, and verdicts on files, that are not as they were
+    written: they count as absent.
     """
 
     ranges: dict[int, RangeReceipt] = field(default_factory=dict)
@@ -39,6 +41,7 @@ class Ledger:
     lost_lists: set[int] = field(default_factory=set)
     verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
     poison: dict[int, tuple[Poison, ...]] = field(default_factory=dict)
+    damaged: list[DamagedRecord] = field(default_factory=list)
 
 
 @contextmanager
@@ -58,19 +61,20 @@ def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
     """Everything recorded for `plan` in `epoch`."""
     ledger = Ledger()
     ranges = [f"{range_id:08d}" for range_id in range(plan.n_ranges)]
-    for receipt in _read(store, plan, f"{layout.LEDGER}{epoch}/ranges/", RECORD, ranges, RangeReceipt):
+    folder, damaged = f"{layout.LEDGER}{epoch}/", ledger.damaged
+    for receipt in _read(store, plan, f"{folder}ranges/", RECORD, ranges, RangeReceipt, damaged):
         ledger.ranges[receipt.range_id] = receipt
     lists = set(list_ours(store, layout.quarantine_prefix(epoch), ".*", ranges))  # after the receipts: they come later
     for range_id, receipt in ledger.ranges.items():
         digest = receipt.quarantine_digest
-        if digest and layout.quarantine_path(epoch, range_id, digest) not in lists:
+        if digest and lists.isdisjoint(layout.quarantine_paths(epoch, range_id, digest)):
             ledger.lost_lists.add(range_id)
     shards = list(_possible_shards(plan, ledger))
-    for shard in _read(store, plan, f"{layout.LEDGER}{epoch}/shards/", f"[^/]+/{RECORD}", shards, ShardReceipt):
+    for shard in _read(store, plan, f"{folder}shards/", f"[^/]+/{RECORD}", shards, ShardReceipt, damaged):
         ledger.shards[shard.split, shard.index] = shard
     for path in list_ours(store, layout.segments_prefix(epoch), NUMBER, ranges):
         ledger.segments.add(int(path.rpartition("/")[2]))
-    for file, outcome, detail in read_ours(store, layout.VERDICTS, RECORD, ("",), _verdict):
+    for file, outcome, detail in read_ours(store, layout.VERDICTS, RECORD, ("",), _verdict, damaged):
         ledger.verdicts[file] = (outcome, detail)
     ledger.poison = read_poison(store)
     return ledger
@@ -79,14 +83,22 @@ def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
 R = TypeVar("R", RangeReceipt, ShardReceipt)
 
 
-def _read(store: Store, plan: Plan, folder: str, pattern: str, names: list[str], kind: type[R]) -> Iterator[R]:
+def _read(
+    store: Store,
+    plan: Plan,
+    folder: str,
+    pattern: str,
+    names: list[str],
+    kind: type[R],
+    damaged: list[DamagedRecord],
+) -> Iterator[R]:
     """The receipts below `folder`, all of `plan`."""
 
     def make(path: str, record: dict[str, Any]) -> R:
         require_plan(store.uri, path, record["plan_id"], plan.plan_id)
         return kind.from_dict(record)
 
-    return read_ours(store, folder, pattern, names, make)
+    return read_ours(store, folder, pattern, names, make, damaged)
 
 
 def _verdict(path: str, record: dict[str, Any]) -> tuple[int, str, str]:
@@ -112,5 +124,8 @@ def remove_scratch(store: Store) -> None:
     n_epochs = sum(1 for _ in store.list(layout.EPOCHS))
     for epoch in range(n_epochs):
         delete_all(store, list(store.list(layout.segments_prefix(epoch))))
-    store.delete(layout.PROBE)  # of a start that was killed, or was not let, between its creation and its end
+    # A probe is of a start that was killed, or was not let, between its creation and its end.
+    for _ in map_at_once(store.delete, (layout.PROBE, layout.FAILURE), store.connections):
+        pass
+    delete_all(store, list(store.list(layout.ALIVE)))  # of runs that were killed
     store.close_scratch()

@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tokenization_worker.carried import record_of
 from tokenization_worker.parallel import map_at_once
 from tokenization_worker.records import load_record, parsing
-from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.base import Entry, NotFound, Store
 from tokenization_worker.storage.listing import PAGE_OBJECTS, list_at_once, split_prefixes
 
 NUMBER = r"[0-9]{8,}"
 RECORD = rf"{NUMBER}\.json"
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRecord:
+    """A record that is not as it was written. `version`: which object it is; `detail`: how that shows."""
+
+    path: str
+    version: str
+    detail: str
 
 
 def list_ours(store: Store, folder: str, pattern: str, names: Iterable[str] = ("",)) -> Iterator[str]:
@@ -34,28 +44,51 @@ def list_ours(store: Store, folder: str, pattern: str, names: Iterable[str] = ("
 
 
 def read_ours(
-    store: Store, folder: str, pattern: str, names: Iterable[str], make: Callable[[str, dict[str, Any]], R]
+    store: Store,
+    folder: str,
+    pattern: str,
+    names: Iterable[str],
+    make: Callable[[str, dict[str, Any]], R],
+    damaged: list[DamagedRecord] | None = None,
 ) -> Iterator[R]:
     """`make(path, fields)` of every record that `list_ours` would find, in no particular order.
 
-    Raises `DataError("RecordCorrupt")` for one that is not as it was written, or of which `make` cannot be made.
+    One that is not as it was written is added to `damaged`. Without that list it raises `DataError("RecordCorrupt")`,
+    as does one that is, and of which `make` cannot be made: another version of this program may have written it.
     """
     ours = re.compile(re.escape(folder) + pattern)
 
-    def load(path: str, data: bytes, *, is_proven: bool = False) -> R:
-        with parsing(store.uri, path):
-            return make(path, load_record(data, is_proven=is_proven))
+    def load(entry: Entry, data: bytes, *, is_proven: bool = False) -> Iterator[R]:
+        with parsing(store.uri, entry.path):
+            try:
+                fields = load_record(data, is_proven=is_proven)
+            except (ValueError, TypeError) as error:
+                if damaged is None:
+                    raise
+                damaged.append(DamagedRecord(entry.path, entry.version, str(error)))
+                return
+            made = make(entry.path, fields)
+        yield made
 
-    to_read: list[str] = []
+    to_read: list[Entry] = []
     for entry in list_at_once(store, _prefixes(store, folder, names)):
         if ours.fullmatch(entry.path):
             data = record_of(entry)
             if data is None:
-                to_read.append(entry.path)
+                to_read.append(entry)
             else:  # in this thread: many that compute get in each other's way
-                yield load(entry.path, data, is_proven=True)
-    for path, data in map_at_once(lambda path: (path, store.read(path)), to_read, store.connections):
-        yield load(path, data)
+                yield from load(entry, data, is_proven=True)
+    for entry, data in map_at_once(lambda entry: (entry, _read(store, entry.path)), to_read, store.connections):
+        if data is not None:
+            yield from load(entry, data)
+
+
+def _read(store: Store, path: str) -> bytes | None:
+    """The object's bytes; None where a concurrent run has deleted it since it was listed, because it is damaged."""
+    try:
+        return store.read(path)
+    except NotFound:
+        return None
 
 
 def _prefixes(store: Store, folder: str, names: Iterable[str]) -> list[str]:

@@ -4,14 +4,15 @@ Held as arrays, because a corpus may have a million files and ranges. A **slice*
 **range** is a run of consecutive slices. Slices follow the order of files, so ranges do too.
 
 Bytes: magic, u64 header length, header (JSON), then the sections that the header lists: `files` (zstd JSONL
-of uri, size, version, kind, and the commit where the file is in a repository), and the little-endian arrays of `Cut`;
-at the end the CRC32C of all that, u32.
+of uri, size, version, kind, and the commit where the file is in a repository), the little-endian arrays of `Cut`, and,
+where files are local, `file_inode` and `file_ctime` (zstd, u64 and i64[n_files], 0 for a file in a store); at the end
+the CRC32C of all that, u32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -21,7 +22,7 @@ import orjson
 from numpy.typing import NDArray
 
 from tokenization_worker import layout
-from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.api.data import DType, SourceFormat
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import Compression, FileKind, FileSlice
@@ -36,6 +37,10 @@ _ARRAYS = {
     "range_slice": "<i8",
     "range_bytes": "<i8",
 }
+
+
+_STATES = {"file_inode": "<u8", "file_ctime": "<i8"}
+"""How local files were when they were listed; plans of before they were recorded have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,11 @@ class Cut:
 
 @dataclass(frozen=True)
 class Plan:
-    """One per output. `data` is the canonical form that `data_key` digests (without the files)."""
+    """One per output. `data` is the canonical form that `data_key` digests (without the files).
+
+    `asked`: the data fields as they were written, by dotted path, for messages alone; empty where an earlier version
+    made the plan.
+    """
 
     plan_id: str
     data_key: str
@@ -72,6 +81,7 @@ class Plan:
     files: tuple[SourceFile, ...]
     kinds: tuple[FileKind | None, ...]
     cut: Cut
+    asked: dict[str, Any] = field(default_factory=dict)
 
     @property
     def n_ranges(self) -> int:
@@ -86,18 +96,39 @@ class Plan:
         file = int(self.cut.slice_file[i])
         source = self.files[file]
         start, end = int(self.cut.slice_start[i]), int(self.cut.slice_end[i])
-        return FileSlice(file, source.uri, source.size, source.version, start, end, self.kinds[file], source.pin)
+        return FileSlice(
+            file,
+            source.uri,
+            source.size,
+            source.version,
+            start,
+            end,
+            self.kinds[file],
+            source.pin,
+            source.inode,
+            source.ctime_ns,
+        )
+
+    def as_listed(self, files: Iterable[SourceFile]) -> Plan:
+        """The plan with its local files as they are in a listing of now, which has the same sizes and versions."""
+        now = {file.uri: file for file in files if file.ctime_ns}
+        return replace(self, files=tuple(now.get(file.uri, file) for file in self.files)) if now else self
 
     def to_bytes(self) -> bytes:
         sections = {"files": zstd.compress(b"".join(self._file_lines()))}
         for name, dtype in _ARRAYS.items():
             sections[name] = getattr(self.cut, name).astype(dtype).tobytes()
+        if any(file.ctime_ns for file in self.files):
+            states = ([file.inode for file in self.files], [file.ctime_ns for file in self.files])
+            for (name, dtype), values in zip(_STATES.items(), states, strict=True):
+                sections[name] = zstd.compress(np.array(values, dtype=dtype).tobytes())
         header = orjson.dumps(
             {
                 "planId": self.plan_id,
                 "dataKey": self.data_key,
                 "runKey": self.run_key,
                 "data": self.data,
+                "asked": self.asked,
                 "sections": {name: len(data) for name, data in sections.items()},
             }
         )
@@ -118,7 +149,7 @@ class Plan:
             raise ChangedError(
                 "OutputConflict",
                 f"{uri}/{layout.PLAN} is not a plan that this version can read",
-                next_step="write to another output.uri, or move what is there away",
+                next_step="write to another output.uri, or move that file away",
             )
         with parsing(uri, layout.PLAN):
             return cls._parse(data)
@@ -137,14 +168,19 @@ class Plan:
             raise ValueError(f"expected {position:,} bytes, found {len(data):,}")
         rows = [orjson.loads(line) for line in _unpack(sections["files"]).splitlines()]
         arrays = {name: np.frombuffer(sections[name], dtype=dtype) for name, dtype in _ARRAYS.items()}
+        states = [_states(sections.get(name), dtype, len(rows)) for name, dtype in _STATES.items()]
         return cls(
             plan_id=header["planId"],
             data_key=header["dataKey"],
             run_key=header["runKey"],
             data=header["data"],
-            files=tuple(SourceFile(uri, size, version, *pin) for uri, size, version, _, *pin in rows),
+            files=tuple(
+                SourceFile(uri, size, version, pin[0] if pin else "", inode, ctime_ns)
+                for (uri, size, version, _, *pin), inode, ctime_ns in zip(rows, *states, strict=True)
+            ),
             kinds=tuple(None if names is None else _kind(*names) for _, _, _, names, *_ in rows),
             cut=Cut(**arrays),
+            asked=header.get("asked", {}),
         )
 
 
@@ -162,11 +198,22 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     return dict(orjson.loads(data[16:end])), end
 
 
-def read_naming(data: bytes) -> tuple[str, list[str]] | None:
-    """`output.path` and the splits' names of a plan, also of one whose end is lost; None where it cannot be told."""
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Which names a plan's shards get, and what they hold: at most `shard_tokens` tokens of `dtype`."""
+
+    template: str
+    splits: tuple[str, ...]
+    dtype: DType
+    shard_tokens: int
+
+
+def read_naming(data: bytes) -> Naming | None:
+    """The naming of a plan, also of one whose end is lost; None where it cannot be told."""
     try:
         output = _read_header(data)[0]["data"]["output"]
-        return str(output["path"]), [str(split["name"]) for split in output["splits"]]
+        splits = tuple(str(split["name"]) for split in output["splits"])
+        return Naming(str(output["path"]), splits, DType(output["dtype"]), int(output["shards"]["tokens"]))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -176,6 +223,14 @@ def _unpack(section: bytes) -> bytes:
         return zstd.decompress(section)
     except zstd.ZstdError as error:
         raise ValueError(str(error)) from error
+
+
+def _states(section: bytes | None, dtype: str, n_files: int) -> list[int]:
+    """A number for each file; zeros where the plan has none."""
+    if section is None:
+        return [0] * n_files
+    values: list[int] = np.frombuffer(_unpack(section), dtype=dtype).tolist()
+    return values
 
 
 def _kind(source_format: str, compression: str) -> FileKind:

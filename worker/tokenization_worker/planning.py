@@ -10,47 +10,68 @@ import posixpath
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from tokenization_worker.api.changes import asked_fields
 from tokenization_worker.api.data import DataSpec, DType, SourceFormat
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import canonical_data, data_key, plan_id, run_key
 from tokenization_worker.api.resolve import RunLimits, resolve_data, resolve_limits
-from tokenization_worker.errors import DataError, SpecError, TemporaryError
-from tokenization_worker.estimate import SAMPLE_BYTES, Estimate, choose_samples, estimate
-from tokenization_worker.events import Warned, Watcher, ignore
+from tokenization_worker.counts import counted
+from tokenization_worker.errors import DataError, SpecError, TemporaryError, TokenizationError
+from tokenization_worker.estimate import (
+    SAMPLED_BYTES,
+    EncodedSample,
+    Estimate,
+    choose_samples,
+    encode_samples,
+    estimate,
+)
+from tokenization_worker.events import Preparing, Warned, Watcher, ignore
 from tokenization_worker.formats import npy
+from tokenization_worker.kept_text import require_text_kept
 from tokenization_worker.layout import INDEX, SHARDS_TABLE, require_number_fits, shard_path
 from tokenization_worker.parallel import LookAhead, map_at_once
 from tokenization_worker.plan import Plan
 from tokenization_worker.ranges import Inside, choose_range_bytes, cut_files
-from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome, ReadOptions
+from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome, ReadOptions, Reason
 from tokenization_worker.readers.head import HeadSample, read_head
-from tokenization_worker.readers.kinds import kind_of_source, may_be_empty
+from tokenization_worker.readers.kinds import is_named_parquet, kind_of_source, may_be_empty, may_be_parquet
 from tokenization_worker.readers.open import record_separator
 from tokenization_worker.readers.parquet import parquet_row_groups
 from tokenization_worker.readers.records import can_cut
 from tokenization_worker.readers.sizes import estimate_content_bytes
+from tokenization_worker.samples import SampledText, choose_texts
+from tokenization_worker.sampling import encoding_hint, foresee, read_on
+from tokenization_worker.source_check import find_strange
 from tokenization_worker.splits import Streams
 from tokenization_worker.storage.base import ByteReader, Store
-from tokenization_worker.storage.source_file import SourceFile
-from tokenization_worker.storage.sources import connections_to, list_source, open_file, selects
+from tokenization_worker.storage.source_file import SourceFile, source_changed
+from tokenization_worker.storage.sources import (
+    connections_to,
+    find_touched_files,
+    is_same_file,
+    list_source,
+    open_as_listed,
+    open_file,
+    selects,
+)
 from tokenization_worker.tokenizers.base import Tokenizer
-from tokenization_worker.tokenizers.load import load_tokenizer
+from tokenization_worker.tokenizers.load import load_tokenizer, pin_tokenizer
 
 _WRONG_FIELD = {"MissingText", "WrongTextType", "NotAnObject"}
-_WRONG_FORMAT = _WRONG_FIELD | {"InvalidJson"}
+_WRONG_FORMAT = _WRONG_FIELD | {"InvalidJson", "InvalidUtf8"}
 
 _FEW_RECORDS = 3
 """Fewer unusable records than that say nothing about the rest of a source."""
 
-_DOUBT_BYTES = 1 << 20
-"""Of each sampled file, read before a source is refused: bad lines may come first, and good ones after them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the plan phase found out."""
+    """What the plan phase found out. `foreseen`: the error that a new run of it would certainly end with. `strange`:
+    why a new run of it is refused, by the names of its files."""
 
     job: TokenizationJob
     data: DataSpec
@@ -62,24 +83,54 @@ class Prepared:
     data_key: str
     run_key: str
     estimate: Estimate
+    sampled_texts: tuple[SampledText, ...]
+    foreseen: TokenizationError | None
+    strange: SpecError | None = None
+
+    @property
+    def has_parquet(self) -> bool:
+        """Whether a file is named as Parquet is."""
+        return any(is_named_parquet(file.uri, self.data.source.format) for file in self.files)
+
+    @property
+    def may_have_parquet(self) -> bool:
+        """Whether a file may be Parquet, if not all are named as text is."""
+        return any(may_be_parquet(file.uri, self.data.source.format) for file in self.files)
 
     @property
     def stored_bytes(self) -> int:
         return sum(file.size for file in self.files)
 
 
-def prepare(job: TokenizationJob, watch: Watcher = ignore, pins: Mapping[str, str] | None = None) -> Prepared:
-    """Look at source and tokenizer; `pins`: the commits of a plan that is there.
+def prepare(
+    job: TokenizationJob, watch: Watcher = ignore, pins: Mapping[str, str] | None = None, revision: str = ""
+) -> Prepared:
+    """Look at source and tokenizer; `pins`, `revision`: the commits of sources and tokenizer in a plan that is there.
 
     Raises `SpecError` for anything a retry cannot mend.
     """
     data, limits = resolve_data(job), resolve_limits(job)
+    watch(Preparing(data.tokenizer.uri or data.tokenizer.name or "", tuple(data.source.uris)))
+    data = replace(data, tokenizer=pin_tokenizer(data.tokenizer, revision))
     tokenizer = load_tokenizer(data.tokenizer)
     dtype = resolve_dtype(data.output.dtype, tokenizer.vocab_size)
     files = tuple(list_source(data.source.uris, pins))
     _refuse_output_in_source(data, files)
     _warn_of_empty(files, data.source.format, watch)
-    samples = _sample(data, limits, files, watch)
+    _warn_of_links(files, watch)
+    strange = find_strange(data.source.uris, data.source.format, files)
+    try:
+        samples = _sample(data, limits, files, watch)
+    except (SpecError, DataError) as error:
+        if strange is not None:  # says more about the whole source
+            raise strange from error
+        raise
+    encoded = encode_samples(data, tokenizer, samples)
+    sampled_texts = _choose_texts(samples, encoded)
+    require_text_kept(data.tokenizer, tokenizer, sampled_texts, watch)
+    foresight = foresee(samples, len(files), limits, lambda file: _is_damaged(data, file))
+    for warning in foresight.warnings:
+        watch(Warned(warning))
     canonical = canonical_data(
         data, tokenizer_fingerprint=tokenizer.fingerprint, delimiter_id=tokenizer.delimiter_id, dtype=dtype
     )
@@ -93,7 +144,26 @@ def prepare(job: TokenizationJob, watch: Watcher = ignore, pins: Mapping[str, st
         canonical=canonical,
         data_key=data_key(canonical, ((file.uri, file.size, file.version) for file in files)),
         run_key=run_key(job),
-        estimate=estimate(data, tokenizer, dtype, files, samples),
+        estimate=estimate(data, tokenizer, dtype, files, samples, encoded),
+        sampled_texts=sampled_texts,
+        foreseen=foresight.error,
+        strange=strange,
+    )
+
+
+def _choose_texts(
+    samples: list[tuple[SourceFile, HeadSample]], encoded: list[EncodedSample]
+) -> tuple[SampledText, ...]:
+    """Some of the texts that were encoded, with their tokens: they are kept with the plan."""
+    return choose_texts(
+        [
+            [
+                SampledText(file.uri, text, ids)
+                for text, ids in zip(sample.texts, np.split(sample.ids, sample.ends[:-1]), strict=True)
+            ]
+            for (file, _), sample in zip(samples, encoded, strict=True)
+            if sample.texts
+        ]
     )
 
 
@@ -136,7 +206,31 @@ def _warn_of_empty(files: tuple[SourceFile, ...], format: SourceFormat, watch: W
     """Tell of files of 0 bytes that count as read; those that cannot be valid are found damaged by their reader."""
     empty = [file.uri for file in files if not file.size and may_be_empty(file.uri, format)]
     if empty:
-        watch(Warned(f"{len(empty):,} files of 0 bytes hold no documents, the first: {empty[0]}"))
+        watch(Warned(f"{counted(len(empty), 'file')} of 0 bytes, without a document, the first: {empty[0]}"))
+
+
+def _warn_of_links(files: tuple[SourceFile, ...], watch: Watcher) -> None:
+    """Tell of files that the source has under several names: each name is a file, with all its documents."""
+    inodes = np.array([file.inode for file in files], dtype=np.uint64)
+    values, counts = np.unique(inodes[inodes > 0], return_counts=True)
+    if not (counts > 1).any():
+        return
+    shared = set(values[counts > 1].tolist())
+    first: dict[tuple[int, int, str], str] = {}
+    links: list[tuple[str, str]] = []
+    for file in files:
+        if file.inode in shared:
+            uri = first.setdefault((file.inode, file.ctime_ns, file.version), file.uri)
+            if uri != file.uri and is_same_file(uri, file.uri):
+                links.append((file.uri, uri))
+    if links:
+        watch(
+            Warned(
+                f"source files that are links to other source files: {len(links):,}, the first: {links[0][0]} is also "
+                f"{links[0][1]}. Both names are read, so that the dataset has their documents twice; narrow "
+                "source.uris to one of them if that is not wanted"
+            )
+        )
 
 
 def _sample(
@@ -145,13 +239,15 @@ def _sample(
     """The heads of a few files, spread over the source; the first file's fields must be right."""
     options = ReadOptions.of(data)
     sampled = choose_samples(files)
+    sample_bytes = SAMPLED_BYTES // max(1, len(sampled))
     heads = map_at_once(
-        lambda file: read_head(file.uri, file.size, options, SAMPLE_BYTES, _opener(file)),
+        lambda file: read_head(file.uri, file.size, options, sample_bytes, _opener(file)),
         sampled,
         connections_to(data.source.uris),
     )
     samples = []
-    for number, (file, head) in enumerate(zip(sampled, heads, strict=True)):
+    found = read_on(list(zip(sampled, heads, strict=True)), options, _opener, sample_bytes)
+    for number, (file, head) in enumerate(found):
         problem = _problem(data, file, head)
         if problem is not None:
             if number == 0 and not limits.max_corrupt_files.allowed(len(files)):
@@ -172,19 +268,29 @@ def _refuse_unusable(
     unknown = any(head.texts or head.damage or not (head.source_bytes or head.is_array) for _, head in heads)
     if unknown or not set(rejected) <= _WRONG_FORMAT or (rejected.total() < _FEW_RECORDS and not is_array):
         return
-    options = ReadOptions.of(data)
-    if any(read_head(file.uri, file.size, options, _DOUBT_BYTES, _opener(file)).texts for file, _ in heads):
-        return
     file, head = next((file, head) for file, head in heads if head.rejected or head.is_array)
     found = f" ({', '.join(sorted(rejected))})" if rejected else ""
+    hint = encoding_hint(heads)
+    what = (
+        "expected documents that are UTF-8 text, found none"
+        if set(rejected) == {Reason.INVALID_UTF8}
+        else f"expected lines that are JSON objects with a text at {data.source.text_field!r}, found none"
+    )
+    if head.is_array:
+        next_step = _array_advice(file)
+    elif hint:
+        next_step = f"{hint}; to go on all the same, raise maxQuarantined"
+    elif head.field_advice:
+        next_step = head.field_advice
+    else:
+        next_step = (
+            "write one JSON object a line, or set source.format to what the files are; to go on all the same, raise "
+            "maxQuarantined"
+        )
     problem = SpecError(
         "SourceInvalid",
-        f"{file.uri}: no line is a JSON object with a text at {data.source.text_field!r}, in none of the "
-        f"{len(heads):,} files that were looked at{found}",
-        next_step=_array_advice(file)
-        if head.is_array
-        else "write one JSON object a line, or set source.format to what the files are; to go on all the same, raise "
-        "maxQuarantined",
+        f"{file.uri}: {what} in {counted(len(heads), 'sampled file')}{found}",
+        next_step=next_step,
     )
     if limits.max_quarantined.allowed(rejected.total()) < max(1, rejected.total()):
         raise problem
@@ -211,12 +317,18 @@ def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | 
     reasons = head.rejected.keys()
     if head.texts or not reasons or not reasons <= _WRONG_FIELD:
         return None
+    if head.is_array:
+        return SpecError(
+            "SourceInvalid",
+            f"{file.uri}: expected one JSON object a line, found a JSON array",
+            next_step=_array_advice(file),
+        )
     found = ", ".join(head.fields[:20]) or "no fields"
     return SpecError(
         "SourceInvalid",
-        f"{file.uri}: none of its first {head.rejected.total()} records has a text at "
+        f"{file.uri}: none of its first {counted(head.rejected.total(), 'record')} has a text at "
         f"{data.source.text_field!r} ({', '.join(sorted(reasons))}); fields found: {found}",
-        next_step=_array_advice(file) if head.is_array else "set source.textField to the field that holds the text",
+        next_step=head.field_advice or "set source.textField to the field that holds the text",
     )
 
 
@@ -235,6 +347,7 @@ def make_plan_of(prepared: Prepared, slots: int | None) -> Plan:
         files=prepared.files,
         kinds=kinds,
         cut=cut,
+        asked=asked_fields(prepared.job),
     )
 
 
@@ -242,7 +355,13 @@ def _looker(data: DataSpec) -> Callable[[SourceFile], Inside]:
     options = ReadOptions.of(data)
 
     def look_inside(file: SourceFile) -> Inside:
-        kind = kind_of_source(file.uri, file.size, options.format, _opener(file))
+        found = look(file)
+        for was, now in find_touched_files([file]):  # a plan is for ever
+            raise source_changed(was, now, _LISTED)
+        return found
+
+    def look(file: SourceFile) -> Inside:
+        kind = kind_of_source(file.uri, file.size, options.format, _strict_opener(file))
         if kind is None:  # damaged: the reader will say how
             return Inside(None)
         if kind.format is SourceFormat.PARQUET:
@@ -252,10 +371,24 @@ def _looker(data: DataSpec) -> Callable[[SourceFile], Inside]:
             return Inside(kind)
         if kind.compression is Compression.NONE:
             return Inside(kind, cuttable=True)
-        size = estimate_content_bytes(file.uri, file.size, kind.compression, _opener(file))
+        size = estimate_content_bytes(file.uri, file.size, kind.compression, _strict_opener(file))
         return Inside(kind, content_bytes=size)
 
     return look_inside
+
+
+def _is_damaged(data: DataSpec, file: SourceFile) -> bool:
+    """Whether the file's head is damaged when it is read again, too, and as far as it may have been read."""
+    options = ReadOptions.of(data)
+    head = read_head(file.uri, file.size, options, SAMPLED_BYTES, _opener(file), most_bytes=options.max_document_bytes)
+    return head.damage is not None
+
+
+_LISTED = "since it was listed"
+
+
+def _strict_opener(file: SourceFile) -> Callable[[str], ByteReader]:
+    return lambda _: open_as_listed(file, _LISTED)
 
 
 def _opener(file: SourceFile) -> Callable[[str], ByteReader]:
@@ -264,7 +397,7 @@ def _opener(file: SourceFile) -> Callable[[str], ByteReader]:
 
 def _row_group_bytes(file: SourceFile) -> tuple[int, ...]:
     """Stored bytes of each row group; none for a damaged footer, which the reader will describe."""
-    stream = open_file(file)
+    stream = open_as_listed(file, _LISTED)
     try:
         return tuple(group.stored_bytes for group in parquet_row_groups(stream))
     except DamagedFile:
@@ -280,22 +413,45 @@ def require_room(store: Store, estimate: Estimate, watch: Watcher) -> None:
     segment for each byte of shard, when one slow file holds all shards back. `watch` is told where that may not fit.
     """
     free = store.free_bytes()
-    needed = 2 * estimate.shard_bytes
-    if free is None or needed <= free:
+    if free is not None and estimate.shard_bytes is None:
+        _warn_of_unknown_room(store, estimate, free, watch)
+    if free is None or estimate.shard_bytes is None or (needed := 2 * estimate.shard_bytes) <= free:
         return
-    unit, size = ("GB", 1e9) if needed >= 1e9 else ("MB", 1e6)
-    shards = f"shards {estimate.shard_bytes / size:.1f} {unit} and as much for a while"
-    words = (
-        f"{store.uri}: this run needs about {needed / size:.1f} {unit} ({shards}); {free / size:.1f} {unit} are free"
-    )
+    shards = f"shards {_in_words(estimate.shard_bytes)} and as much for a while"
+    words = f"{store.uri}: this run needs about {_in_words(needed)} ({shards}); {_in_words(free)} are free"
     if estimate.shard_bytes > 2 * free:
         raise TemporaryError("OutputFull", words, next_step="free space there, or write to another output.uri")
     watch(Warned(f"{words}: it may stop when the disk is full, and goes on when there is more room"))
 
 
+def _in_words(size: int) -> str:
+    """`1.3 GB`, `25.0 kB`, `0 B`; powers of ten."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} B"
+
+
+def _warn_of_unknown_room(store: Store, estimate: Estimate, free: int, watch: Watcher) -> None:
+    """Tell of a source that is larger than the free room: whether its tokens fit is not known."""
+    if estimate.source_bytes > free:
+        watch(
+            Warned(
+                f"{store.uri}: the room that this run needs is not known, because no whole document was found at the "
+                f"beginnings of the files; the source has about {_in_words(estimate.source_bytes)} and "
+                f"{_in_words(free)} are free: it may stop when the disk is full, and goes on when there is more "
+                "room"
+            )
+        )
+
+
 def require_shards(prepared: Prepared) -> None:
-    """Raise where the estimate leaves no doubt: a split that would stay empty, a shard number too long."""
+    """Raise where names or the estimate leave no doubt: strange files, an empty split, a shard number too long."""
+    if prepared.strange is not None:
+        raise prepared.strange
     output, tokens = prepared.data.output, prepared.estimate.tokens
+    if tokens is None:
+        return
     require_number_fits(output.path, tokens // 2 // output.shard_tokens)
     streams = Streams(output.splits)
     leading = sum(split.shards or 0 for split in output.splits[:-1])

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from tokenization_worker.api.workers import WORKER_BYTES as WORKER_BYTES  # others take it from here
 from tokenization_worker.errors import TemporaryError, portable
+from tokenization_worker.main_guard import WorkerContext, require_importable_main
 
 T = TypeVar("T")
 
@@ -87,9 +88,12 @@ def _read_limits(path: Path, count: int) -> list[int | None]:
 
 
 def start_method(*, may_fork: bool) -> BaseContext:
-    """Fork where the caller allows it and it is safe, else spawn."""
+    """Fork where the caller allows it and it is safe, else spawn; raises `SpecError` where nothing can be spawned."""
     fork = may_fork and sys.platform == "linux" and threading.active_count() == 1
-    return multiprocessing.get_context("fork" if fork else "spawn")
+    if fork:
+        return multiprocessing.get_context("fork")
+    require_importable_main()
+    return WorkerContext()
 
 
 @contextmanager
@@ -170,11 +174,13 @@ def begin_worker() -> None:
     threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
-def end_pool(pool: ProcessPoolExecutor, *, kill: bool) -> None:
-    """Wait for the pool's processes to end; `kill` does not let running tasks finish."""
-    for process in list((pool._processes or {}).values()) if kill else ():
+def end_pool(pool: ProcessPoolExecutor, *, kill: bool) -> set[int | None]:
+    """Wait for the pool's processes to end; `kill` does not let running tasks finish. Returns their exit codes."""
+    processes = list((pool._processes or {}).values())
+    for process in processes if kill else ():
         process.kill()
     pool.shutdown(wait=True, cancel_futures=True)
+    return {process.exitcode for process in processes}
 
 
 def worker_died() -> TemporaryError:

@@ -9,7 +9,7 @@ from datetime import datetime
 from tokenization_worker.api.checkpoint import CheckpointProgress
 from tokenization_worker.api.status import RangeRun
 from tokenization_worker.api.times import time_text
-from tokenization_worker.events import Event, Progress, Resumed
+from tokenization_worker.events import Advanced, Event, Progress, Resumed
 from tokenization_worker.lanes import stretches
 from tokenization_worker.receipts import RangeReceipt
 
@@ -45,10 +45,15 @@ class ProgressReport:
                     self._last_range_at = self._now()
                 self._last = event
                 self._sample(event)
+            case Advanced():  # what is under way makes the rates smooth; only what is done is counted
+                self._sample(event)
 
-    def _sample(self, event: Progress) -> None:
+    def _sample(self, event: Progress | Advanced) -> None:
         now = self._clock()
-        self._samples.append((now, event.bytes_done, event.tokens))
+        done, tokens = event.bytes_done, event.tokens
+        if isinstance(event, Progress) and self._samples:  # of what is under way it says nothing
+            done, tokens = max(done, self._samples[-1][1]), max(tokens, self._samples[-1][2])
+        self._samples.append((now, done, tokens))
         while len(self._samples) > 2 and self._samples[1][0] < now - _RATE_WINDOW_S:
             self._samples.popleft()
 
@@ -85,9 +90,9 @@ class ProgressReport:
 
     def _rates(self, last: Progress) -> tuple[int | None, int | None]:
         """Tokens per second of the last minute, and seconds left; None before there is something to count."""
-        began, bytes_before, tokens_before = self._samples[0]
-        seconds, n_bytes = self._clock() - began, last.bytes_done - bytes_before
+        (began, bytes_before, tokens_before), (_, bytes_now, tokens_now) = self._samples[0], self._samples[-1]
+        seconds, n_bytes = self._clock() - began, bytes_now - bytes_before
         if seconds <= 0 or n_bytes <= 0:
             return None, None
-        left = int((last.bytes_total - last.bytes_done) * seconds / n_bytes)
-        return int((last.tokens - tokens_before) / seconds), left
+        left = int((last.bytes_total - bytes_now) * seconds / n_bytes)
+        return max(0, int((tokens_now - tokens_before) / seconds)), left

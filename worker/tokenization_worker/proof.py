@@ -2,90 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from io import BytesIO
-from typing import Any, Protocol
 
 import google_crc32c
-import orjson
 
 from tokenization_worker import layout
 from tokenization_worker.carried import digest_of
-from tokenization_worker.errors import DataError
-from tokenization_worker.index import Index
 from tokenization_worker.parallel import map_at_once
-from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.receipts import ShardReceipt
-from tokenization_worker.records import dump_json
 from tokenization_worker.storage.base import Entry, NotFound, Store
 from tokenization_worker.storage.listing import list_known
+from tokenization_worker.tables import table_rows
 
 _CHUNK_BYTES = 1 << 20
-_MEND_TABLE = "put it back from a copy, or delete index.json and run the job again: both are written again"
-
-
-class Digest(Protocol):
-    """What hashlib gives."""
-
-    def update(self, data: bytes, /) -> None: ...
-    def hexdigest(self) -> str: ...
-
-
-def read_table(store: Store, path: str) -> list[dict[str, Any]]:
-    """The rows of a `.jsonl.zst` table of ours; raises `DataError` if it is missing or damaged."""
-    return [row for _, row in _table_rows(store, path)]
-
-
-def begin_digest(content: Index) -> Digest:
-    """The dataset's digest before its tables: a tokenizer's name is only a way to find it, and does not count."""
-    anonymous = {key: value for key, value in content["tokenizer"].items() if key != "name"}
-    return sha256(dump_json(content | {"tokenizer": anonymous}))
-
-
-def require_tables(store: Store, index: Index) -> None:
-    """Raise `DataError` unless all tables are there, and are those that the index was written with."""
-    digest = begin_digest({key: value for key, value in index.items() if key not in ("digest", "dataKey", "run")})
-    splits = {split["name"]: sha256() for split in index["splits"]}
-    for line, row in _table_rows(store, layout.SHARDS_TABLE):
-        digest.update(line)
-        split = splits.get(row.get("split"))
-        if split is not None:
-            split.update(line)
-    for entry in index["splits"]:
-        if splits[entry["name"]].hexdigest() != entry["digest"]:
-            raise _table_corrupt(store, layout.SHARDS_TABLE, f"not the rows of split {entry['name']} in the index")
-    for line, _ in _table_rows(store, layout.QUARANTINE_TABLE):
-        digest.update(line)
-    if digest.hexdigest() != index["digest"]:
-        raise _table_corrupt(store, layout.QUARANTINE_TABLE, "its rows and the index do not make the index's digest")
-    files_digest = sha256()
-    for line, _ in _table_rows(store, layout.FILES_TABLE):
-        files_digest.update(line)
-    if files_digest.hexdigest() != index["run"].get("filesDigest"):
-        raise _table_corrupt(store, layout.FILES_TABLE, "not the rows that the index was written with")
-
-
-def _table_rows(store: Store, path: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """A table's lines, each with the row that it holds."""
-    try:
-        packed = store.read(path)
-    except NotFound as error:
-        raise DataError("TableMissing", f"{store.uri}/{path} is missing", next_step=_MEND_TABLE) from error
-    try:
-        with zstd.open(BytesIO(packed)) as lines:
-            for line in lines:
-                row = orjson.loads(line)
-                if not isinstance(row, dict):
-                    raise _table_corrupt(store, path, f"found {line[:50]!r}, expected a JSON object")
-                yield line, row
-    except (zstd.ZstdError, EOFError, orjson.JSONDecodeError) as error:
-        raise _table_corrupt(store, path, str(error)) from error
-
-
-def _table_corrupt(store: Store, path: str, detail: str) -> DataError:
-    return DataError("TableCorrupt", f"{store.uri}/{path}: {detail}", next_step=_MEND_TABLE)
+_READS_AT_ONCE = 4
+"""Shards of a local disk that are read at once: what fills a disk; their checksums are computed one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +44,30 @@ def find_damaged_shards(store: Store, among: Container[tuple[str, int]] | None =
             _Written(
                 row["split"], row["index"], row["path"], row["bytes"], int(row["crc32c"], 16), row["documentsSha256"]
             )
-            for _, row in _table_rows(store, layout.SHARDS_TABLE)
+            for _, row in table_rows(store, layout.SHARDS_TABLE)
             if among is None or (row["split"], row["index"]) in among
         ],
     )
+
+
+def find_missing(store: Store) -> list[str]:
+    """Paths of shards that are missing or have another size than the shards table says, and of sidecars that are
+    missing, by listings alone. Raises `DataError` if the table cannot be read.
+    """
+    shards = [
+        (row["split"], row["index"], row["path"], row["bytes"]) for _, row in table_rows(store, layout.SHARDS_TABLE)
+    ]
+    missing: list[str] = []
+    for split in dict.fromkeys(shard[0] for shard in shards):
+        sizes = {path: size for name, _, path, size in shards if name == split}
+        for entry in list_known(store, list(sizes)):
+            if sizes.get(entry.path) == entry.size:
+                del sizes[entry.path]
+        sidecars = dict.fromkeys(layout.documents_path(split, index) for name, index, _, _ in shards if name == split)
+        for entry in list_known(store, list(sidecars)):
+            sidecars.pop(entry.path, None)
+        missing += [*sizes, *sidecars]
+    return missing
 
 
 def find_changed_shards(store: Store, receipts: Iterable[ShardReceipt]) -> list[ShardReceipt]:
@@ -129,6 +82,36 @@ def find_changed_shards(store: Store, receipts: Iterable[ShardReceipt]) -> list[
         [_Written(r.split, r.index, r.path, r.bytes, r.crc32c, r.documents_sha256, r.version) for r in shards],
     )
     return [shard for shard in shards if (shard.split, shard.index) in changed]
+
+
+def find_rotten_shards(
+    store: Store, receipts: Iterable[ShardReceipt], tell: Callable[[int, int], None]
+) -> frozenset[tuple[str, int]]:
+    """(split, index) of the shards whose bytes are no longer those of their receipts, whatever their names, sizes and
+    times say: each is read. `tell` is called with the shards and bytes read so far, after each and before the first.
+
+    Nothing is read where the store compares what it keeps with a checksum of its own.
+    """
+    shards = list(receipts)
+    if not shards or store.local_path("") is None:
+        return frozenset()
+    tell(0, 0)
+    rotten: set[tuple[str, int]] = set()
+    bytes_read = 0
+    is_whole = map_at_once(lambda shard: _is_whole(store, shard), shards, max(store.connections, _READS_AT_ONCE))
+    for number, (shard, whole) in enumerate(zip(shards, is_whole, strict=True), 1):
+        if not whole:
+            rotten.add((shard.split, shard.index))
+        bytes_read += shard.bytes
+        tell(number, bytes_read)
+    return frozenset(rotten)
+
+
+def _is_whole(store: Store, shard: ShardReceipt) -> bool:
+    try:
+        return _sums_up(store, shard.path, shard.bytes, shard.crc32c)
+    except NotFound:
+        return False
 
 
 def _find_changed(store: Store, shards: list[_Written]) -> frozenset[tuple[str, int]]:
@@ -178,9 +161,12 @@ def _holds(store: Store, entry: Entry, size: int, crc32c: int) -> bool:
     """Whether the object has this size and CRC32C, by the store's word or by reading it."""
     if entry.size != size:
         return False
-    if entry.crc32c is not None:
-        return entry.crc32c == crc32c
+    return entry.crc32c == crc32c if entry.crc32c is not None else _sums_up(store, entry.path, size, crc32c)
+
+
+def _sums_up(store: Store, path: str, size: int, crc32c: int) -> bool:
+    """Whether the first `size` bytes of an object have this CRC32C."""
     crc = 0
     for start in range(0, size, _CHUNK_BYTES):
-        crc = google_crc32c.extend(crc, store.read_range(entry.path, start, start + _CHUNK_BYTES))
+        crc = google_crc32c.extend(crc, store.read_range(path, start, min(size, start + _CHUNK_BYTES)))
     return bool(crc == crc32c)

@@ -1,19 +1,21 @@
 """The list of unusable documents: a range's own, and all of them at the end.
 
-A range's list is JSON lines in source order, named by its digest so that two writers of one range cannot
-overwrite each other's. Its receipt says which list counts. The final table adds line numbers, which are
-known only when every range before has counted its lines. A list may be longer than memory: it is written
-and read in chunks.
+A range's list is JSON lines in source order under zstd, named by the digest of the lines so that two writers of one
+range cannot overwrite each other's; older versions did not compress it. Its receipt says which list counts. The final
+table adds line numbers, which are known only when every range before has counted its lines. A list may be longer than
+memory: it is written and read in chunks.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
+from io import BytesIO
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Protocol, Self, cast
 
 import google_crc32c
 import orjson
@@ -22,23 +24,50 @@ from tokenization_worker import layout
 from tokenization_worker.commit import create_chunks
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.parallel import map_at_once
+from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.documents import FileSlice, Rejected
-from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.storage.base import Entry, NotFound, Store
 from tokenization_worker.temporary import map_temporary_errors
 
 _IN_MEMORY_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
 _SHORT_BYTES = 256 << 10
+_SHORT_ROWS_BYTES = 4 << 20
+"""What a short list may have when it is decompressed: each connection holds one."""
+
+_ZSTD_OPTIONS: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
+
+
+class TooManyUnusable(Exception):
+    """A range has ended early: with what it has found, `maxQuarantined` is exceeded for certain.
+
+    It has written nothing but its list so far, of this digest. `read` documents of it, usable or not, were seen.
+    """
+
+    def __init__(self, range_id: int, list_digest: str, read: int, reasons: Counter[str]) -> None:
+        super().__init__(range_id, list_digest, read, reasons)
+        self.range_id = range_id
+        self.list_digest = list_digest
+        self.read = read
+        self.reasons = reasons
+
+
+class Hash(Protocol):
+    """What hashlib gives."""
+
+    def hexdigest(self) -> str: ...
 
 
 class QuarantineList:
     """One range's list while it grows: in memory at first, in the temporary folder when it is long.
 
-    Raises `TemporaryError` where that is full.
+    Compressed as it comes, a frame for the rows of each slice: a row is ten times as long as the line of `x` that it
+    tells of, and nearly the same as the row before. Raises `TemporaryError` where that folder is full.
     """
 
     def __init__(self) -> None:
         self._file: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
+        self._frame: zstd.ZstdCompressor | None = None  # the one that has not ended
 
     def __enter__(self) -> Self:
         return self
@@ -50,40 +79,64 @@ class QuarantineList:
             self._file.close()
 
     @map_temporary_errors()
-    def add(self, number: int, source: FileSlice, item: Rejected) -> None:
-        """Append one document of the range's `number`-th slice."""
-        row = {
-            "slice": number,
-            "file": source.file,
-            "uri": source.uri,
-            "position": item.position,
-            "record": item.record,
-            "reason": item.reason,
-            "detail": item.detail,
-            "excerpt": item.excerpt,
-        }
-        self._file.write(orjson.dumps(row) + b"\n")
+    def add(self, number: int, source: FileSlice, *items: Rejected) -> None:
+        """Append documents of the range's `number`-th slice."""
+        place = {"slice": number, "file": source.file, "uri": source.uri}
+        rows = [
+            orjson.dumps(
+                place
+                | {
+                    "position": item.position,
+                    "record": item.record,
+                    "reason": item.reason,
+                    "detail": item.detail,
+                    "excerpt": item.excerpt,
+                },
+                option=orjson.OPT_APPEND_NEWLINE,
+            )
+            for item in items
+        ]
+        if self._frame is None:
+            self._frame = zstd.ZstdCompressor(options=_ZSTD_OPTIONS)
+        if packed := self._frame.compress(b"".join(rows)):
+            self._file.write(packed)
 
     @map_temporary_errors()
     def mark(self) -> int:
+        """A place in the list that `drop_from` goes back to."""
+        self._end_frame()
         return self._file.tell()
 
     @map_temporary_errors()
     def drop_from(self, mark: int) -> None:
         """Forget what was added since `mark`: its file is dropped whole."""
+        self._frame = None
         self._file.seek(mark)
         self._file.truncate()
 
+    @map_temporary_errors()
+    def _end_frame(self) -> None:
+        if self._frame is not None:
+            self._file.write(self._frame.flush())
+            self._frame = None
+
     def store(self, store: Store, epoch: int, range_id: int) -> str:
-        """Write the list; returns the digest that names it, "" for an empty one."""
-        if not self._file.tell():
+        """Write the list; returns the digest of its rows, which names it, "" for an empty one."""
+        if not self.mark():
             return ""
         digest = sha256()
-        for chunk in self._chunks():
+        for chunk in self._rows():
             digest.update(chunk)
         name = digest.hexdigest()[:32]
         create_chunks(store, layout.quarantine_path(epoch, range_id, name), self._chunks())
         return name
+
+    def _rows(self) -> Iterator[bytes]:
+        with map_temporary_errors():
+            self._file.seek(0)
+            with zstd.open(self._file) as rows:
+                while chunk := rows.read(_CHUNK_BYTES):
+                    yield chunk
 
     def _chunks(self) -> Iterator[bytes]:
         with map_temporary_errors():
@@ -110,12 +163,51 @@ def read_range_lists(
 
 
 def _read_short_list(store: Store, epoch: int, range_id: int, digest: str) -> bytes | None:
-    """The list whole and as it was written; None where it is long, or anything is wrong with it."""
+    """The rows of the list, as they were written; None where they are many, or anything is wrong with them."""
     try:
         data = store.read_range(layout.quarantine_path(epoch, range_id, digest), 0, _SHORT_BYTES + 1)
-    except NotFound:
+        if len(data) > _SHORT_BYTES:
+            return None
+        with zstd.open(BytesIO(data)) as packed:
+            rows = packed.read(_SHORT_ROWS_BYTES + 1)
+    except (NotFound, zstd.ZstdError, EOFError):
         return None
-    return data if len(data) <= _SHORT_BYTES and sha256(data).hexdigest()[:32] == digest else None
+    return rows if len(rows) <= _SHORT_ROWS_BYTES and _has_digest(sha256(rows), digest) else None
+
+
+def _has_digest(rows: Hash, digest: str) -> bool:
+    """Whether `rows` have the digest that a receipt (32 digits) or a path (16) names."""
+    return rows.hexdigest()[:32].startswith(digest)
+
+
+def find_damaged_lists(store: Store, epoch: int, digests: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Entry]]:
+    """(range, the list) of each of these lists, named by (range, digest), that is not as it was written.
+
+    One that is gone is not among them.
+    """
+
+    def look(named: tuple[int, str]) -> tuple[int, Entry | None]:
+        range_id, digest = named
+        entry = _find_list(store, epoch, range_id, digest)
+        try:
+            for _ in read_range_list(store, epoch, range_id, digest):
+                break  # no row is given out before all are known to be right
+        except DataError:
+            return range_id, entry
+        except TemporaryError as error:
+            if error.reason != "QuarantineLost":
+                raise
+        return range_id, None
+
+    for range_id, entry in map_at_once(look, digests, store.connections):
+        if entry is not None:
+            yield range_id, entry
+
+
+def _find_list(store: Store, epoch: int, range_id: int, digest: str) -> Entry | None:
+    """The list, where this version or an older one has put it."""
+    found = map(store.stat, layout.quarantine_paths(epoch, range_id, digest))
+    return next((entry for entry in found if entry is not None), None)
 
 
 def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Iterator[dict[str, Any]]:
@@ -125,11 +217,14 @@ def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Ite
     """
     if not digest:
         return
-    path = layout.quarantine_path(epoch, range_id, digest)
+    entry = _find_list(store, epoch, range_id, digest)
+    path = layout.quarantine_path(epoch, range_id, digest) if entry is None else entry.path
     try:
-        for _ in _stored_chunks(store, path, digest):
+        if entry is None:
+            raise NotFound(path)
+        for _ in _stored_rows(store, entry, digest):
             pass
-        for line in _lines(_stored_chunks(store, path, digest)):
+        for line in _lines(_stored_rows(store, entry, digest)):
             yield orjson.loads(line)
     except NotFound as error:
         raise TemporaryError(
@@ -141,35 +236,63 @@ def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Ite
         raise _changed(store, path) from error
 
 
-def _stored_chunks(store: Store, path: str, digest: str) -> Iterator[bytes]:
-    """The list as it is stored; raises at its end if it has another digest: `TemporaryError` where the store says that
-    it holds other bytes than came, else `DataError`.
+def _stored_rows(store: Store, entry: Entry, digest: str) -> Iterator[bytes]:
+    """The bytes of the rows; raises at their end if they have another digest: `TemporaryError` where the store says
+    that it holds other bytes than came, else `DataError`.
     """
-    entry = store.stat(path)
-    if entry is None:
-        raise NotFound(path)
-    found, crc32c = sha256(), 0
-    for start in range(0, entry.size, _CHUNK_BYTES):
-        chunk = store.read_range(path, start, min(entry.size, start + _CHUNK_BYTES))
-        found.update(chunk)
-        crc32c = google_crc32c.extend(crc32c, chunk)
-        yield chunk
-    if found.hexdigest()[:32] == digest:
+    found = sha256()
+    stored = _StoredBytes(store, entry)
+    rows = stored if entry.path.endswith(".jsonl") else zstd.open(cast(BinaryIO, stored))
+    is_whole = True
+    try:
+        while chunk := rows.read(_CHUNK_BYTES):
+            found.update(chunk)
+            yield chunk
+    except (zstd.ZstdError, EOFError):
+        is_whole = False
+        while stored.read(_CHUNK_BYTES):  # for the checksum of all of it
+            pass
+    if is_whole and _has_digest(found, digest):
         return
-    if entry.crc32c not in (None, crc32c):
+    if entry.crc32c not in (None, stored.crc32c):
         raise TemporaryError(
             "StorageFailed",
-            f"{store.uri}/{path}: came with CRC32C {crc32c:08x}, the store has {entry.crc32c:08x}",
+            f"{store.uri}/{entry.path}: came with CRC32C {stored.crc32c:08x}, the store has {entry.crc32c:08x}",
             next_step="start the same command again",
         )
-    raise _changed(store, path)
+    raise _changed(store, entry.path)
+
+
+class _StoredBytes:
+    """An object's bytes as they come, `_CHUNK_BYTES` a call, and their CRC32C so far."""
+
+    def __init__(self, store: Store, entry: Entry) -> None:
+        self._store = store
+        self._entry = entry
+        self._position = 0
+        self._chunk = b""
+        self.crc32c = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        if not self._chunk and self._position < self._entry.size:
+            end = min(self._entry.size, self._position + _CHUNK_BYTES)
+            self._chunk = self._store.read_range(self._entry.path, self._position, end)
+            self._position = end
+            self.crc32c = google_crc32c.extend(self.crc32c, self._chunk)
+        size = len(self._chunk) if size < 0 else size
+        part, self._chunk = self._chunk[:size], self._chunk[size:]
+        return part
+
+    def close(self) -> None:
+        self._chunk = b""
 
 
 def _changed(store: Store, path: str) -> DataError:
     return DataError(
         "QuarantineCorrupt",
         f"{store.uri}/{path}, a list of unusable documents, is not what its range's receipt says",
-        next_step="remove that file and start the same command again: it is written again",
+        next_step="start the same command again: it deletes this file, and tokenizes the range again; if it stays so, "
+        "check the disk",
     )
 
 

@@ -17,15 +17,17 @@ import orjson
 from numpy.typing import NDArray
 
 from tokenization_worker import layout
+from tokenization_worker.advance import Tell, untold
 from tokenization_worker.commit import create_record
 from tokenization_worker.context import RunContext, TokenizeTask
-from tokenization_worker.encode import EncodedDocuments, Encoder, EngineMismatch
+from tokenization_worker.encode import EncodedDocuments, Encoder, EngineMismatch, LosesText, count_bytes
 from tokenization_worker.epochs import void_engine
 from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.isolated_engine import Role
 from tokenization_worker.isolation import Isolation
+from tokenization_worker.kept_text import loses_text
 from tokenization_worker.poison import record_poison
-from tokenization_worker.quarantine import QuarantineList
+from tokenization_worker.quarantine import QuarantineList, TooManyUnusable
 from tokenization_worker.readers.content import SetAside
 from tokenization_worker.readers.documents import (
     DamagedFile,
@@ -41,12 +43,14 @@ from tokenization_worker.readers.open import read_documents
 from tokenization_worker.receipts import SliceResult
 from tokenization_worker.segments import SegmentWriter, crc32c_of
 from tokenization_worker.splits import stream_of
-from tokenization_worker.storage.base import ByteReader, NotFound, Store
-from tokenization_worker.storage.source_file import Changed, SourceFile, source_changed
-from tokenization_worker.storage.sources import open_unchanged
+from tokenization_worker.storage.base import ByteReader, Store
+from tokenization_worker.storage.source_file import SourceFile
+from tokenization_worker.storage.sources import open_as_listed
+from tokenization_worker.tokenizer_check import require_same_tokenizer
 from tokenization_worker.tokenizers.base import Engine, KillsEngine, Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.tokenizers.probe import engine_by_name
+from tokenization_worker.versions import describe_versions
 
 BLOCK_BYTES = 1 << 20
 """Small files are encoded together until this much has come together: an engine call costs about 50 us."""
@@ -76,6 +80,8 @@ class _Slice:
         self.lengths_crc = [0] * n_streams
         self.records = 0
         self.quarantined: Counter[str] = Counter()
+        self.read_bytes = 0
+        self.quarantined_bytes = 0
         self.poison: list[Poison] = []
 
     def count(self, stream: int, tokens: int, lengths: NDArray[np.uint32], tokens_crc: int) -> None:
@@ -98,6 +104,8 @@ class _Slice:
             quarantined=dict(self.quarantined),
             digest=sha256(orjson.dumps(counts)).hexdigest()[:32],
             poison=tuple(self.poison),
+            read_bytes=self.read_bytes,
+            quarantined_bytes=self.quarantined_bytes,
         )
 
 
@@ -116,6 +124,7 @@ class RangeWork:
         segment: SegmentWriter,
         quarantine: QuarantineList,
         isolation: Isolation | None,
+        tell: Tell = untold,
     ) -> None:
         context = task.context
         self.poison_found: list[tuple[int, Poison]] = []
@@ -123,15 +132,23 @@ class RangeWork:
         self.text_bytes = 0
         self.source_bytes = 0
         self.samples = 0
+        self.tokens = 0
+        self._tell = tell
         self._context: RunContext = context
         self._store = store
         self._dropped = {file: (outcome, detail) for file, outcome, detail in task.dropped}
         self._poison = task.poison
         self._quarantine = quarantine
+        self._range_id = task.range_id
+        self._room = task.room
+        self._read = 0
+        self._unusable = Counter[str]()  # of the slices that were read to their end
         self._options = ReadOptions.of(context.data)
         self._thresholds = context.streams.thresholds()
         self._pending: list[tuple[_Slice, DocumentBatch]] = []
-        tokenizer = _load_tokenizer(context)
+        tokenizer = self._tokenizer = _load_tokenizer(context)
+        self.versions = describe_versions(tokenizer.libraries)
+        require_same_tokenizer(store, context, tokenizer)
         engine, reference = _engines(tokenizer, context.engine, isolation)
         self._encoder = Encoder(
             engine=engine,
@@ -141,6 +158,8 @@ class RangeWork:
             position=context.delimiter_position,
             dtype=context.numpy_dtype,
             sample_one_in=context.sample_one_in,
+            restore=tokenizer.restore,
+            byte_lengths=tokenizer.byte_lengths,
         )
 
     def tokenize(self, number: int, source: FileSlice) -> _Slice:
@@ -158,11 +177,16 @@ class RangeWork:
             for batch in read_without(source, self._options, lambda _: _open(source), poison, _ASIDE):
                 part.records += batch.records
                 self.source_bytes += batch.source_bytes
-                for item in batch.rejected:
-                    part.quarantined[str(item.reason)] += 1
-                    self._quarantine.add(number, source, item)
-                    if item.reason == Reason.KILLS_WORKER:
-                        part.poison.append(poison[item.position])
+                self._read += len(batch.texts) + len(batch.rejected)
+                part.read_bytes += batch.source_bytes - batch.other_bytes
+                self._tell(self.source_bytes, self.tokens)
+                if batch.rejected:
+                    self._quarantine.add(number, source, *batch.rejected)
+                    part.quarantined.update(str(item.reason) for item in batch.rejected)
+                    part.quarantined_bytes += sum(item.bytes for item in batch.rejected)
+                    killing = (item for item in batch.rejected if item.reason == Reason.KILLS_WORKER)
+                    part.poison.extend(poison[item.position] for item in killing)
+                    self._require_room(part)
                 if batch.texts:
                     batches.append(replace(batch, rejected=[]))  # they are on the list: not to be held
                     size += batch.source_bytes
@@ -177,10 +201,19 @@ class RangeWork:
             self._quarantine.drop_from(quarantine_mark)
             self._require_damaged_again(source, damage)
             return _Slice(number, source, n_streams, *self._record_verdict(source, damage))
+        if part.quarantined:
+            self._unusable += part.quarantined
         self._pending.extend((part, batch) for batch in batches)
         if sum(batch.source_bytes for _, batch in self._pending) >= BLOCK_BYTES or self.segment.mark() > mark:
             self.write_pending()
         return part
+
+    def _require_room(self, part: _Slice) -> None:
+        """Raise `TooManyUnusable` where the run cannot end well with what was found; the list of it is written."""
+        if self._room is None or self._unusable.total() + part.quarantined.total() <= self._room:
+            return
+        digest = self._quarantine.store(self._store, self._context.epoch, self._range_id)
+        raise TooManyUnusable(self._range_id, digest, self._read, self._unusable + part.quarantined)
 
     def _require_damaged_again(self, source: FileSlice, damage: DamagedFile) -> None:
         """Raise `TemporaryError` unless the file is damaged when it is read again, too.
@@ -231,8 +264,7 @@ class RangeWork:
                     self._write_block(
                         stream, [texts[i] for i in chosen], positions[chosen], [owners[i] for i in chosen]
                     )
-        # After the engine has asked for the UTF-8 form, CPython keeps it, and encode() is a plain copy.
-        self.text_bytes += sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
+        self.text_bytes += count_bytes(texts)
 
     def _write_block(self, stream: int, texts: list[str], positions: NDArray[np.int64], owners: list[_Slice]) -> None:
         encoded = self._encode(texts, positions, owners)
@@ -240,6 +272,7 @@ class RangeWork:
             return
         tokens, lengths, samples = encoded
         self.samples += samples
+        self.tokens += len(tokens)
         slices = np.array([part.number for part in owners], dtype=np.uint32)
         if owners[0] is owners[-1]:  # owners come in order: the whole block is of one slice
             start = owners[0].tokens_crc[stream]
@@ -256,7 +289,10 @@ class RangeWork:
             owners[first].count(stream, len(part), lengths[first:end], crc)
 
     def _encode(self, texts: list[str], positions: NDArray[np.int64], owners: list[_Slice]) -> EncodedDocuments | None:
-        """The documents' tokens; None where some of them kill what encodes them, which have their verdicts then."""
+        """The documents' tokens; None where some of them kill what encodes them, which have their verdicts then.
+
+        Behind a document that kills, those that follow it are tried: the range is done once more anyway.
+        """
         files = np.array([part.source.file for part in owners], dtype=np.int64)
         is_whole = True
         while texts:
@@ -265,10 +301,11 @@ class RangeWork:
             except KillsEngine as kill:
                 number = kill.document
                 source, position = owners[number].source, int(positions[number])
+                _open(source).close()  # a verdict is for ever: not one on a text that was never planned
                 poison = record_poison(self._store, source, position, texts[number], kill.detail)
                 self.poison_found.append((source.file, poison))
-                texts, owners = [*texts[:number], *texts[number + 1 :]], [*owners[:number], *owners[number + 1 :]]
-                positions, files = np.delete(positions, number), np.delete(files, number)
+                texts, owners = texts[number + 1 :], owners[number + 1 :]
+                positions, files = positions[number + 1 :], files[number + 1 :]
                 is_whole = False
             except EngineMismatch as mismatch:
                 number = mismatch.document
@@ -276,6 +313,11 @@ class RangeWork:
                 raise void_engine(
                     self._store, self._context, mismatch, uri=uri, position=position, text=texts[number]
                 ) from mismatch
+            except LosesText as loss:
+                number = loss.document
+                where = f"the document of {owners[number].source.uri} at {int(positions[number]):,}"
+                spec = self._context.data.tokenizer
+                raise loses_text(spec, self._tokenizer, where, texts[number], loss.kept) from loss
             else:
                 return encoded if is_whole else None
         return None
@@ -305,10 +347,9 @@ def _load_tokenizer(context: RunContext) -> Tokenizer:
 
 
 def _open(source: FileSlice) -> ByteReader:
-    """The file's bytes, provided that it is still the file that was planned."""
-    try:
-        return open_unchanged(source.uri, source.size, source.version, source.pin)
-    except NotFound as error:
-        raise source_changed(SourceFile(source.uri, source.size, source.version), None) from error
-    except Changed as error:
-        raise source_changed(error.was, error.now) from error
+    """The file's bytes, provided that it is still the file that was planned, untouched since this start has listed it.
+
+    So every receipt of a start tells of the file as it was listed: it may be believed whatever becomes of the file.
+    """
+    planned = SourceFile(source.uri, source.size, source.version, source.pin, source.inode, source.ctime_ns)
+    return open_as_listed(planned, "since this run listed it")

@@ -39,7 +39,8 @@ class SliceResult(NamedTuple):
 
     `digest` covers the counts and the checksums of tokens and document lengths. `records` counts lines (rows,
     pieces), blank ones too. `poison`: documents that were left out because they kill their worker, in order; they
-    are among `quarantined`, too.
+    are among `quarantined`, too. `read_bytes`, `quarantined_bytes`: bytes of documents (docs/policy.md), which `digest`
+    does not cover; None in receipts of versions that did not count them.
     """
 
     file: int
@@ -51,6 +52,8 @@ class SliceResult(NamedTuple):
     quarantined: dict[str, int]
     digest: str
     poison: tuple[Poison, ...] = ()
+    read_bytes: int | None = None
+    quarantined_bytes: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SliceResult.of, (tuple(self),)
@@ -69,7 +72,8 @@ class SliceResult(NamedTuple):
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
         poison = value.get("poison")
-        values = [*_SLICE(value), tuple(Poison(**item) for item in poison) if poison else ()]
+        found = tuple(Poison(**item) for item in poison) if poison else ()
+        values = [*_SLICE(value), found, value.get("read_bytes"), value.get("quarantined_bytes")]
         values[_TOKENS], values[_DOCS] = tuple(value["tokens"]), tuple(value["docs"])
         return cls.of(values)
 
@@ -77,7 +81,7 @@ class SliceResult(NamedTuple):
         return self._asdict() | {"poison": [asdict(item) for item in self.poison]}
 
 
-_SLICE = itemgetter(*SliceResult._fields[:-1])
+_SLICE = itemgetter(*SliceResult._fields[:-3])
 _OUTCOME, _TOKENS, _DOCS = _places(SliceResult, "outcome", "tokens", "docs")
 
 
@@ -93,7 +97,8 @@ class RangeReceipt(NamedTuple):
     Slices that were read follow each other in the segment without gaps, so prefix sums over their counts
     say where each one's tokens are. `segment_digest` ties the receipt to the segment that it describes;
     `quarantine_digest` names the list of this range's unusable documents ("" for none). `samples` is the
-    number of documents compared with the reference engine.
+    number of documents compared with the reference engine. `versions`: of the libraries that decided ("" in receipts
+    of older versions of this program).
     """
 
     plan_id: str
@@ -111,6 +116,7 @@ class RangeReceipt(NamedTuple):
     node: str
     pid: int
     seconds: float
+    versions: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RangeReceipt.of, (tuple(self),)
@@ -140,13 +146,13 @@ class RangeReceipt(NamedTuple):
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
-        values = list(_RANGE(value))
+        values = [*_RANGE(value), value.get("versions", "")]
         values[_SLICES] = tuple([SliceResult.from_dict(item) for item in value["slices"]])
         return cls.of(values)
 
 
-_RANGE = itemgetter(*RangeReceipt._fields)
-_RANGE_TEXTS = _places(RangeReceipt, "plan_id", "engine", "node")
+_RANGE = itemgetter(*RangeReceipt._fields[:-1])
+_RANGE_TEXTS = _places(RangeReceipt, "plan_id", "engine", "node", "versions")
 (_SLICES,) = _places(RangeReceipt, "slices")
 
 

@@ -14,9 +14,10 @@ import google_crc32c
 import orjson
 
 from tokenization_worker import layout
+from tokenization_worker.commands import tokjob
 from tokenization_worker.errors import ChangedError, DataError
 
-_CHECKSUM = "checksum"
+CHECKSUM = "checksum"
 
 
 def dump_json(value: dict[str, Any]) -> bytes:
@@ -26,7 +27,7 @@ def dump_json(value: dict[str, Any]) -> bytes:
 
 def dump_record(fields: dict[str, Any]) -> bytes:
     """A record of these fields."""
-    return dump_json(fields | {_CHECKSUM: _checksum(fields)})
+    return dump_json(fields | {CHECKSUM: record_checksum(fields)})
 
 
 def load_record(data: bytes, *, is_proven: bool = False) -> dict[str, Any]:
@@ -37,13 +38,14 @@ def load_record(data: bytes, *, is_proven: bool = False) -> dict[str, Any]:
     fields = orjson.loads(data)
     if not isinstance(fields, dict):
         raise TypeError(f"found {type(fields).__name__}, expected an object")
-    expected = fields.pop(_CHECKSUM, None)
-    if not is_proven and expected != _checksum(fields):
-        raise ValueError(f"its checksum is {expected}, of its fields {_checksum(fields)}")
+    expected = fields.pop(CHECKSUM, None)
+    if not is_proven and expected != record_checksum(fields):
+        raise ValueError(f"its checksum is {expected}, of its fields {record_checksum(fields)}")
     return fields
 
 
-def _checksum(fields: dict[str, Any]) -> str:
+def record_checksum(fields: dict[str, Any]) -> str:
+    """CRC32C of the fields as canonical JSON, as 8 hexadecimal digits."""
     return f"{google_crc32c.value(dump_json(fields)):08x}"
 
 
@@ -59,15 +61,25 @@ def parsing(uri: str, path: str) -> Iterator[None]:
 
 def _next_step(uri: str, path: str) -> str:
     if path == layout.INDEX:
-        return "delete this file and run the job again: it is written again from the ledger"
-    if path.startswith(layout.VERDICTS):
-        return "delete this file and start again: the source file is judged again"
+        return (
+            "put it back from a copy, or delete this file and run the job again: "
+            "it is written again from the ledger, and so are the tables"
+        )
     if path.startswith(layout.POISON):
         return "delete this file and start again: the document is judged again"
-    if path.startswith(layout.LEDGER):
-        what = "range" if "/ranges/" in path else "shard"
-        return f"delete this file and start again: the {what} is done again"
-    return f"remove the unfinished run (tokjob clean {uri}) and start again"
+    if path.startswith((layout.VERDICTS, layout.LEDGER)):
+        return f"start the same command again: it deletes this file, and {made_again(path)}"
+    return (
+        f"remove the unfinished run ({tokjob('clean', uri)}) and start again; beside an index.json delete instead "
+        f"{layout.PLAN}, {layout.EPOCHS} and {layout.LEDGER}: a complete dataset does not need them"
+    )
+
+
+def made_again(path: str) -> str:
+    """What is done again where the record at `path` is gone, in words."""
+    if path.startswith(layout.VERDICTS):
+        return "judges the source file again"
+    return "tokenizes the range again" if "/ranges/" in path else "writes the shard again"
 
 
 def require_plan(uri: str, path: str, plan_id: str, expected: str) -> None:
@@ -76,6 +88,6 @@ def require_plan(uri: str, path: str, plan_id: str, expected: str) -> None:
         raise ChangedError(
             "OutputConflict",
             f"{uri}/{path} belongs to plan {plan_id}, expected {expected}",
-            next_step="a run of another plan still writes there, or somebody moved its files there: end it, and write "
-            "to another output.uri",
+            next_step="a run of another plan still writes there, or another process moved its files there: end it, and "
+            "write to another output.uri",
         )

@@ -21,8 +21,9 @@ from tokenization_worker.api.checkpoint import (
 )
 from tokenization_worker.api.times import time_text
 from tokenization_worker.errors import TokenizationError
-from tokenization_worker.events import Event
+from tokenization_worker.events import Advanced, Event
 from tokenization_worker.progress_report import ProgressReport
+from tokenization_worker.redact import redact
 
 HEARTBEAT_S = MOST_REPORT_INTERVAL_S
 
@@ -49,7 +50,8 @@ class Reporter:
     def __call__(self, event: Event) -> None:
         with self._lock:
             self._report.take(event)
-        self._changed.set()
+        if not isinstance(event, Advanced):  # comes each second, and is no change by itself
+            self._changed.set()
 
     def fail(self, error: BaseException) -> None:
         """The last report of an attempt that has failed."""
@@ -122,5 +124,9 @@ def failure_report(error: BaseException, attempt: int) -> FailureReport:
             time=now,
         )
     return FailureReport(
-        attempt=attempt, exit_code=1, reason="Bug", message=f"{type(error).__name__}: {error}"[:4096], time=now
+        attempt=attempt,
+        exit_code=1,
+        reason="Bug",
+        message=redact(f"{type(error).__name__}: {error}")[:4096],
+        time=now,
     )

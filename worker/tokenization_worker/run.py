@@ -7,15 +7,18 @@ missing, commit. There is no resume mode. Token bytes never pass through here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from tokenization_worker import layout
 from tokenization_worker.adoption import (
-    planned_pins,
+    prepare_at,
     probe_output,
     read_plan,
     refuse_foreign_files,
+    refuse_links,
+    refuse_nested_output,
     require_own_index,
     require_own_plan,
     write_plan,
@@ -23,33 +26,43 @@ from tokenization_worker.adoption import (
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.arguments import require_count, require_one_of, require_processes
+from tokenization_worker.arguments import require_count, require_job, require_one_of, require_processes
+from tokenization_worker.checking import telling_of_check, telling_of_record
 from tokenization_worker.commit import Disagreement, create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, start_epoch
-from tokenization_worker.errors import ChangedError, SpecError
-from tokenization_worker.events import Finished, Planned, Resumed, Warned, Watcher, ignore
+from tokenization_worker.errors import DataError
+from tokenization_worker.estimate import SAMPLED_BYTES
+from tokenization_worker.events import Committing, Finished, Planned, Resumed, Warned, Watcher, ignore
 from tokenization_worker.executors.base import Executor
 from tokenization_worker.executors.local import LocalExecutor
+from tokenization_worker.failure import forget_failure, recording_failure
 from tokenization_worker.finish import commit
+from tokenization_worker.healing import discard_damaged_lists, discard_damaged_records, redoes_receipts
 from tokenization_worker.index import Index, is_proven, read_index
 from tokenization_worker.lanes import stretches
 from tokenization_worker.ledger import Ledger, read_ledger, remove_scratch
+from tokenization_worker.main_guard import require_main_guard
 from tokenization_worker.plan import Plan
 from tokenization_worker.planning import (
     Prepared,
     make_plan_of,
-    prepare,
     require_room,
     require_shards,
 )
 from tokenization_worker.processes import default_processes
-from tokenization_worker.proof import find_changed_shards, find_damaged_shards, require_tables
+from tokenization_worker.proof import find_changed_shards, find_damaged_shards
 from tokenization_worker.readers.documents import FileOutcome
+from tokenization_worker.repair import discard_other_receipts, explain_disagreement, plan_repair
+from tokenization_worker.rot import find_rot
+from tokenization_worker.samples import keep_samples, require_same_versions
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store, scheme_of
+from tokenization_worker.tables import require_tables
+from tokenization_worker.tokenizer_check import require_same_tokenizer
 from tokenization_worker.tokenizers.probe import EngineWanted, choose_engine, engine_by_name
 from tokenization_worker.tokenizers.sample import SAMPLE_ONE_IN
+from tokenization_worker.versions import describe_versions, find_changes, without_pyarrow
 from tokenization_worker.work import Work, do_missing_work
 
 
@@ -87,6 +100,8 @@ def run_job(
     Raises the classes of `errors`, and `work.Stopped` after `should_stop` returned true. Whatever happens, what
     is done stays done: call again with the same job.
     """
+    require_job("run_job", job)
+    require_main_guard("run_job")
     options = options or Options()
     store = open_store(resolve_data(job).output.uri)
     index = read_index(store)
@@ -94,15 +109,55 @@ def run_job(
         remove_scratch(store)
         return _finished(store, index, already=True)
 
-    prepared = _prepare(job, store, on_progress)
-    if index is not None:
+    with recording_failure(store, lambda: _is_planned(store, job)):
+        prepared = prepare_at(store, job, on_progress)
+        return _run(store, index, prepared, options, executor, on_progress, should_stop)
+
+
+def _is_planned(store: Store, job: TokenizationJob) -> bool:
+    """Whether the unfinished run that is there is one of this job."""
+    plan = read_plan(store)
+    return plan is not None and plan.run_key == run_key(job)
+
+
+def _run(
+    store: Store,
+    index: Index | None,
+    prepared: Prepared,
+    options: Options,
+    executor: ExecutorFactory | None,
+    on_progress: Watcher,
+    should_stop: Callable[[], bool],
+) -> Finished:
+    """Everything after the plan phase's look at the source."""
+    if (foreseen := prepared.foreseen) and index is None and prepared.stored_bytes > SAMPLED_BYTES:
+        # The run is let: its end lists all that is unusable. A smaller one gets there in a moment.
+        on_progress(Warned(f"this run will end with {foreseen.reason}: {foreseen.message}"))
+    repair = None
+    if index is None:
+        refuse_links(store, prepared)
+    else:
         require_own_index(store, index, prepared)
         require_tables(store, index)
+        repair = plan_repair(store, index, prepared.tokenizer, on_progress, has_parquet=prepared.may_have_parquet)
     plan, is_new = _fix_plan(store, index, prepared, options, on_progress)
+    if index is None and not is_new:
+        forget_failure(store)
     epoch = _fix_epoch(store, index, prepared, options, on_progress)
-    context = _context(prepared, plan, epoch, options)
+    context = _context(prepared, plan, epoch, options, epoch.versions if repair is None else repair.versions)
     ledger = read_ledger(store, plan, epoch.number)
-    damaged = find_damaged_shards(store) if index is not None else _find_damaged(store, ledger)
+    discard_damaged_records(store, ledger, on_progress)
+    damaged = _find_damaged(store, ledger) if repair is None else frozenset(repair.expected)
+    if index is None:
+        encodes = bool(damaged) or len(ledger.ranges) < plan.n_ranges
+    else:
+        encodes = bool(damaged) or redoes_receipts(ledger, plan.n_ranges)
+    if encodes:
+        require_same_tokenizer(store, context, prepared.tokenizer, on_progress)
+    if repair is not None and damaged:
+        discard_other_receipts(store, epoch.number, ledger, repair)
+    if index is None and ledger.ranges and not context.versions:
+        on_progress(Warned(_unknown_versions(prepared)))
     on_progress(
         Planned(
             files=len(plan.files),
@@ -114,39 +169,45 @@ def run_job(
             engine=epoch.engine,
             is_accelerated=epoch.engine not in (REFERENCE, prepared.tokenizer.reference.name),
             adopted=not is_new,
+            is_checked=epoch.engine != REFERENCE and prepared.tokenizer.is_engine_checked,
         )
     )
     if ledger.ranges:
         done = tuple(stretches(sorted(ledger.ranges)))
         on_progress(Resumed(len(ledger.ranges), done, plan.n_ranges, len(ledger.shards)))
 
-    if index is None or damaged:
-        work = Work(store, plan, context, ledger, prepared.limits, damaged)
-        start = executor or _local(options)
-        do_missing_work(work, lambda: start(prepared, context), on_progress, should_stop)
-    if index is None:
-        index = commit(store, plan, context, ledger, prepared.tokenizer, prepared.limits)
-    else:
-        _require_mended(store, damaged)
+    expected = {} if repair is None else repair.expected
+    work = Work(store, plan, context, ledger, prepared.limits, damaged, _expansion(prepared), expected)
+    start = executor or _local(options)
+
+    def do_work(what: Work) -> None:
+        try:
+            do_missing_work(what, lambda: start(prepared, context), on_progress, should_stop)
+        except Disagreement as error:
+            now, ranges = describe_versions(prepared.tokenizer.libraries), ledger.ranges.values()
+            changed = explain_disagreement(store.uri, repair, context.versions, now, ranges, error)
+            if changed is None:
+                raise
+            raise changed from error
+
+    has_work = index is None or encodes
+    earlier = [receipt for name, receipt in ledger.shards.items() if name not in damaged]
+    with store.showing_life() if has_work else nullcontext():
+        if has_work:
+            do_work(work)
+        if index is None:
+            rotten = find_rot(store, earlier, on_progress, should_stop)
+            if rotten:
+                do_work(replace(work, damaged=rotten))
+                damaged |= rotten
+            on_progress(Committing(len(ledger.shards)))
+            index = _commit(work, prepared, do_work, on_progress)
+        else:
+            _require_mended(store, damaged)
     if index["run"]["runKey"] != prepared.run_key:
         create_record(store, layout.rerun_path(prepared.run_key), {"runKey": prepared.run_key})
     remove_scratch(store)
     return _finished(store, index, already=False, rebuilt=len(damaged), prepared=prepared)
-
-
-def _prepare(job: TokenizationJob, store: Store, watch: Watcher) -> Prepared:
-    """The plan phase; a source that cannot be listed any more is a change if a plan of this job exists."""
-    try:
-        return prepare(job, watch, planned_pins(store, job))
-    except SpecError as error:
-        plan = read_plan(store) if error.reason == "SourceInvalid" else None
-        if plan is None or plan.run_key != run_key(job):
-            raise
-        raise ChangedError(
-            "SourceChanged",
-            f"changed since the plan was made: {error.message}",
-            next_step="put the planned files back, or start a new run at another output.uri",
-        ) from error
 
 
 def _fix_plan(
@@ -159,6 +220,7 @@ def _fix_plan(
     plan = read_plan(store)
     if plan is None:
         if index is None:
+            refuse_nested_output(store)
             refuse_foreign_files(store, prepared)
             require_room(store, prepared.estimate, watch)
             require_shards(prepared)
@@ -167,9 +229,18 @@ def _fix_plan(
         plan = write_plan(store, mine)
         if plan is mine:
             return plan, True
+    _require_same_fingerprint(store, plan, prepared)
     require_own_plan(store, plan, prepared, watch)
     _probe(store)
-    return plan, False
+    return plan.as_listed(prepared.files), False
+
+
+def _require_same_fingerprint(store: Store, plan: Plan, prepared: Prepared) -> None:
+    """Name the libraries, where the same job has another fingerprint because of them."""
+    if plan.run_key != prepared.run_key or plan.data["tokenizer"] == prepared.canonical["tokenizer"]:
+        return
+    with suppress(NotFound):
+        require_same_versions(store.uri, current_epoch(store).versions, prepared.tokenizer)
 
 
 def _probe(store: Store) -> None:
@@ -186,19 +257,52 @@ def _fix_epoch(store: Store, index: Index | None, prepared: Prepared, options: O
     try:
         epoch = current_epoch(store)
     except NotFound:
-        was_voided = index is not None and index["run"]["epochs"]
+        was_voided = index is not None and index["run"].get("epochs")
         engine: EngineWanted = "reference" if was_voided else options.engine
-        choice = choose_engine(prepared.tokenizer, engine, prepared.estimate.source_bytes)
-        return start_epoch(store, choice.name)
+        tokenizer = prepared.tokenizer
+        choice = choose_engine(tokenizer, engine, prepared.estimate.source_bytes, telling_of_check(watch))
+        samples = keep_samples(
+            store,
+            tokenizer,
+            prepared.sampled_texts,
+            prepared.data.tokenizer.revision,
+            telling_of_record(tokenizer, watch),
+            has_parquet=prepared.has_parquet,
+        )
+        return start_epoch(store, choice.name, samples.versions)
     wanted = prepared.tokenizer.reference.name if options.engine == REFERENCE else options.engine
     if wanted not in ("auto", epoch.engine):
         watch(Warned(f"engine {options.engine} is not used: this run began with {epoch.engine}, and a run has one"))
     return epoch
 
 
+def _unknown_versions(prepared: Prepared) -> str:
+    return (
+        "an older version of this program began this run and did not record the versions of its libraries, so they "
+        f"cannot be compared with those here: {describe_versions(prepared.tokenizer.libraries)}; if they may differ, "
+        "start a new run at another output.uri"
+    )
+
+
 def _find_damaged(store: Store, ledger: Ledger) -> frozenset[tuple[str, int]]:
     """Shards of an unfinished run that somebody deleted or changed since they were written."""
     return frozenset((shard.split, shard.index) for shard in find_changed_shards(store, ledger.shards.values()))
+
+
+def _commit(work: Work, prepared: Prepared, do_work: Callable[[Work], None], watch: Watcher) -> Index:
+    """Write the index; ranges whose list of unusable documents turns out damaged are done again before that."""
+
+    def write() -> Index:
+        return commit(work.store, work.plan, work.context, work.ledger, prepared.tokenizer, prepared.limits, watch)
+
+    try:
+        return write()
+    except DataError as error:
+        if error.reason != "QuarantineCorrupt":
+            raise
+        work.ledger.lost_lists = discard_damaged_lists(work.store, work.context.epoch, work.ledger, watch)
+        do_work(replace(work, damaged=frozenset()))  # those are mended by now
+        return write()
 
 
 def _require_mended(store: Store, damaged: frozenset[tuple[str, int]]) -> None:
@@ -214,7 +318,12 @@ def _require_mended(store: Store, damaged: frozenset[tuple[str, int]]) -> None:
         )
 
 
-def _context(prepared: Prepared, plan: Plan, epoch: Epoch, options: Options) -> RunContext:
+def _expansion(prepared: Prepared) -> float:
+    """Source bytes that a stored byte is expected to be; 0 where the sample did not tell."""
+    return (prepared.estimate.source_bytes or 0) / max(1, prepared.stored_bytes)
+
+
+def _context(prepared: Prepared, plan: Plan, epoch: Epoch, options: Options, versions: str) -> RunContext:
     return RunContext(
         data=prepared.data,
         plan_id=plan.plan_id,
@@ -223,7 +332,15 @@ def _context(prepared: Prepared, plan: Plan, epoch: Epoch, options: Options) -> 
         dtype=prepared.dtype,
         sample_one_in=options.sample_one_in,
         fingerprint=prepared.tokenizer.fingerprint,
+        versions=_versions_that_decide(prepared, versions),
     )
+
+
+def _versions_that_decide(prepared: Prepared, versions: str) -> str:
+    """`versions` to compare this process's with: without pyarrow's, if they differ and the source has no Parquet."""
+    if not find_changes(versions, describe_versions(prepared.tokenizer.libraries)) or prepared.may_have_parquet:
+        return versions
+    return without_pyarrow(versions)
 
 
 def _local(options: Options) -> ExecutorFactory:
@@ -253,6 +370,8 @@ def _finished(
         documents_read=conservation["read"],
         documents_written=conservation["written"],
         documents_quarantined=quarantined,
+        read_bytes=index["run"].get("readBytes"),
+        quarantined_bytes=index["run"].get("quarantinedBytes"),
         files_dropped=sum(files.values()) - files[FileOutcome.READ],
         tokens=index["tokens"],
         text_bytes=index["run"]["textBytes"],

@@ -9,6 +9,7 @@ if its segment is gone and a shard still needs it.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from tokenization_worker.lanes import Lanes, Worker
 from tokenization_worker.ledger import Ledger
 from tokenization_worker.plan import Plan
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.tables import ShardSums
 
 OVERSIZE = 2
 """A range this many times the median goes first."""
@@ -29,7 +31,7 @@ SPENT_A_TASK = 16
 _MAX_LOSSES = 3
 
 _NODES_FOR_DOUBT = 3
-"""So many nodes lost by one range, and its documents are doubted, too: one may take its whole container's memory."""
+"""After losing this many nodes, a range is retried in isolation: one document may take its container's memory."""
 
 _MAX_CRASHES = 3
 _MAX_NODES_LOST = 20
@@ -40,11 +42,19 @@ says nothing of the task, but a task may also take its node's memory."""
 class Schedule:
     """The state of a run's work: what is done, what is under way, what can start now."""
 
-    def __init__(self, plan: Plan, context: RunContext, ledger: Ledger, damaged: frozenset[tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        context: RunContext,
+        ledger: Ledger,
+        damaged: frozenset[tuple[str, int]],
+        expected: Mapping[tuple[str, int], ShardSums] | None = None,
+    ) -> None:
         self._plan = plan
         self._context = context
         self._ledger = ledger
         self._damaged = damaged
+        self._expected = expected or {}
         self.assembly = Assembly(plan.cut, len(plan.files), context.streams, context.data.output.shard_tokens)
         self._lanes = Lanes(plan, ledger.ranges)
         self._to_tokenize: deque[int] = deque()
@@ -245,6 +255,7 @@ class Schedule:
             slice_files=tuple(tuple(part.file for part in receipt.slices) for receipt in receipts),
             repair=(shard.name.split, shard.name.index) in self._damaged,
             spent=self.take_spent(SPENT_A_TASK),
+            expected=self._expected.get((shard.name.split, shard.name.index)),
         )
 
 

@@ -8,6 +8,7 @@ holds another text there, they are left out and `note` says why.
 from __future__ import annotations
 
 import io
+import os
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,12 +19,13 @@ import orjson
 
 from tokenization_worker import layout
 from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.commands import tokjob
 from tokenization_worker.dataset import Dataset, DocumentPlace, TokenArray, open_dataset
 from tokenization_worker.errors import DataError, SpecError, TokenizationError
 from tokenization_worker.readers.identity import read_id
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.storage.source_file import Changed
+from tokenization_worker.storage.source_file import Changed, describe_file
 from tokenization_worker.storage.sources import open_source, open_unchanged
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
@@ -49,7 +51,7 @@ class ShownDocument:
     note: str
 
 
-def show_documents(uri: str, split: str, token: int, count: int = 1) -> list[ShownDocument]:
+def show_documents(uri: str | os.PathLike[str], split: str, token: int, count: int = 1) -> list[ShownDocument]:
     """The document that a token of a split belongs to, and the ones after it: `count`, fewer at the split's end.
 
     Raises `SpecError` where there is no such dataset, split or token, or its tokenizer cannot be loaded.
@@ -77,13 +79,10 @@ def _facts(dataset: Dataset) -> Facts:
     try:
         return read_facts(store, dataset.index, read_table(store, layout.SHARDS_TABLE))
     except Unreadable as error:
-        raise DataError("TableCorrupt", str(error.finding), next_step="tokjob verify") from error
+        raise DataError("TableCorrupt", str(error.finding), next_step=tokjob("verify", dataset.uri)) from error
 
 
 def _places(dataset: Dataset, split: str, token: int, count: int) -> list[DocumentPlace]:
-    if split not in dataset:
-        known = ", ".join(dataset)
-        raise SpecError("SplitUnknown", f"{dataset.uri} has no split {split!r}", next_step=f"one of: {known}")
     end = len(dataset[split])
     if not 0 <= token < end:
         message = f"split {split!r} of {dataset.uri} has no token {token:,}"
@@ -120,12 +119,16 @@ def _find_records(
     except NotFound:
         return [], "the source file is gone"
     except Changed as error:
-        return [], f"the source file has changed: was {error.was.version}, is {error.now.version}"
+        return [], f"the source file has changed: was {describe_file(error.was)}; is {describe_file(error.now)}"
     except Damaged as damage:
         return [], f"the source file is damaged: {damage.detail}"
     except TokenizationError as error:
         return [], f"the source cannot be read: {error.message}"
-    return records, "the source file ends before this document; check the dataset with: tokjob verify --mode full"
+    return records, f"the source file ends before this document; {_check(dataset)}"
+
+
+def _check(dataset: Dataset) -> str:
+    return f"check the dataset with: {tokjob('verify', '--mode', 'full', dataset.uri)}"
 
 
 def _show(
@@ -144,7 +147,7 @@ def _show(
     if record is None or record.text is None:
         return ShownDocument(place, tokens, decoded, None, None, None, note)
     if not np.array_equal(tokenizer.reference.encode([record.text]).ids, text):
-        note = "the source has another text here; check the dataset with: tokjob verify --mode full"
+        note = f"the source has another text here; {_check(dataset)}"
         return ShownDocument(place, tokens, decoded, None, record.position, record.number, note)
     id_field = dataset.index["data"]["source"]["idField"]
     source = dataset.source_file(place.uri)

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from itertools import accumulate
 
 from tokenization_worker.api.data import SplitSpec
+from tokenization_worker.counts import counted
 from tokenization_worker.errors import SpecError
 
 
@@ -65,7 +66,7 @@ class Streams:
         else:
             wanted = sum(split.shards or 0 for split in self.splits[:-1])
             empty = [] if shard_counts[0] > wanted else [self.splits[-1].name]
-            why = f"the corpus fills {shard_counts[0]} shards and the leading splits take {wanted}"
+            why = f"the corpus fills {counted(shard_counts[0], 'shard')} and the leading splits take {wanted}"
             ways_out = (
                 "ask for fewer leading shards, smaller shards.tokens, or more source files; "
                 "if the run had begun, write elsewhere or `tokjob clean` this output"

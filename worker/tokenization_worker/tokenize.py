@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from tokenization_worker import layout
+from tokenization_worker.advance import Tell, untold
 from tokenization_worker.commit import create_receipt, find_receipt
 from tokenization_worker.context import TokenizeTask
 from tokenization_worker.isolation import Isolation
@@ -28,8 +29,11 @@ from tokenization_worker.storage.base import PreconditionFailed
 from tokenization_worker.storage.open import open_store
 
 
-def tokenize_range(task: TokenizeTask, node: str) -> RangeReceipt:
-    """Tokenize one range; returns the receipt that counts, which may be another writer's."""
+def tokenize_range(task: TokenizeTask, node: str, tell: Tell = untold) -> RangeReceipt:
+    """Tokenize one range; returns the receipt that counts, which may be another writer's.
+
+    `tell` hears how far it is.
+    """
     started = time.monotonic()
     context = task.context
     path = layout.range_receipt_path(context.epoch, task.range_id)
@@ -44,7 +48,7 @@ def tokenize_range(task: TokenizeTask, node: str) -> RangeReceipt:
             task = replace(task, poison=_known_poison(task))
         while True:
             try:
-                return _tokenize(task, node, started, isolation)
+                return _tokenize(task, node, started, isolation, tell)
             except _PoisonFound as more:
                 task = replace(task, poison=(*task.poison, *more.poison))
 
@@ -64,13 +68,13 @@ def _known_poison(task: TokenizeTask) -> tuple[tuple[int, Poison], ...]:
     return tuple((file, item) for file in files for item in known[file])
 
 
-def _tokenize(task: TokenizeTask, node: str, started: float, isolation: Isolation | None) -> RangeReceipt:
+def _tokenize(task: TokenizeTask, node: str, started: float, isolation: Isolation | None, tell: Tell) -> RangeReceipt:
     """Tokenize one range once; raises `_PoisonFound` after all of it, in isolation, and has written nothing then."""
     context = task.context
     store = open_store(context.data.output.uri)
     segment_path = layout.segment_path(context.epoch, task.range_id)
     with store.upload(segment_path, durable=False) as upload, QuarantineList() as quarantine:
-        work = RangeWork(task, store, SegmentWriter(upload, context.streams.count), quarantine, isolation)
+        work = RangeWork(task, store, SegmentWriter(upload, context.streams.count), quarantine, isolation, tell)
         parts = [work.tokenize(number, source) for number, source in enumerate(task.slices)]
         work.write_pending()
         if work.poison_found:
@@ -97,5 +101,6 @@ def _tokenize(task: TokenizeTask, node: str, started: float, isolation: Isolatio
         node=node,
         pid=os.getpid(),
         seconds=round(time.monotonic() - started, 3),
+        versions=work.versions,
     )
     return create_receipt(store, layout.range_receipt_path(context.epoch, task.range_id), receipt)

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from tokenization_worker import layout
 from tokenization_worker.api.quantities import Limit
+from tokenization_worker.commands import tokjob
 from tokenization_worker.commit import Disagreement
+from tokenization_worker.counts import counted
 from tokenization_worker.errors import DataError
 from tokenization_worker.ledger import Ledger
+from tokenization_worker.limits import DocumentCounts, excess
 from tokenization_worker.plan import Plan
 from tokenization_worker.readers.documents import Reason
 from tokenization_worker.receipts import ShardReceipt
@@ -27,6 +30,7 @@ class FileTotals:
 
     `documents`, `tokens` i64[n_files, n_streams]; `quarantined`: of files that have some; `dropped`: file -> (outcome,
     detail) of those that were not read. `records_before` i64[n_slices]: records of its file before each slice.
+    `read_bytes`, `quarantined_bytes` i64[n_files]: bytes of documents, -1 where a receipt does not know them.
     """
 
     documents: NDArray[np.int64]
@@ -34,20 +38,32 @@ class FileTotals:
     quarantined: dict[int, Counter[str]]
     dropped: dict[int, tuple[str, str]]
     records_before: NDArray[np.int64]
+    read_bytes: NDArray[np.int64]
+    quarantined_bytes: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The whole run's sums; dropped files count in `dropped` only."""
+    """The whole run's sums; dropped files count in `dropped` only.
+
+    Bytes are None where a receipt does not know them.
+    """
 
     written: int
     quarantined: Counter[str]
     tokens: int
     dropped: Counter[str]
+    read_bytes: int | None
+    quarantined_bytes: int | None
 
     @property
     def read(self) -> int:
         return self.written + self.quarantined.total()
+
+    @property
+    def documents(self) -> DocumentCounts:
+        """What `maxQuarantined` is about."""
+        return DocumentCounts(self.read, self.quarantined, self.read_bytes, self.quarantined_bytes)
 
 
 def add_up_files(plan: Plan, ledger: Ledger, n_streams: int) -> FileTotals:
@@ -58,6 +74,8 @@ def add_up_files(plan: Plan, ledger: Ledger, n_streams: int) -> FileTotals:
     quarantined: dict[int, Counter[str]] = {}
     dropped: dict[int, tuple[str, str]] = {}
     records_before = np.zeros(len(plan.cut.slice_file), np.int64)
+    sizes = np.zeros((2, n_files), np.int64)
+    unknown: set[int] = set()
     last_file = -1
     records = 0
     slices = (result for range_id in range(plan.n_ranges) for result in ledger.ranges[range_id].slices)
@@ -68,12 +86,17 @@ def add_up_files(plan: Plan, ledger: Ledger, n_streams: int) -> FileTotals:
         records += result.records
         documents[result.file] += result.docs
         tokens[result.file] += result.tokens
+        if result.read_bytes is None or result.quarantined_bytes is None:
+            unknown.add(result.file)
+        else:
+            sizes[:, result.file] += result.read_bytes, result.quarantined_bytes
         if not result.is_read:
             known = dropped.get(result.file, ("", ""))[1]
             dropped[result.file] = (result.outcome, result.detail or known)
         if result.quarantined:
             quarantined.setdefault(result.file, Counter()).update(result.quarantined)
-    return FileTotals(documents, tokens, quarantined, dropped, records_before)
+    sizes[:, list(unknown)] = -1
+    return FileTotals(documents, tokens, quarantined, dropped, records_before, *sizes)
 
 
 def add_up(files: FileTotals) -> Totals:
@@ -84,8 +107,18 @@ def add_up(files: FileTotals) -> Totals:
     for file, counts in files.quarantined.items():
         if is_read[file]:
             quarantined.update(counts)
-    dropped = Counter(outcome for outcome, _ in files.dropped.values())
-    return Totals(int(files.documents[is_read].sum()), quarantined, int(files.tokens[is_read].sum()), dropped)
+    return Totals(
+        written=int(files.documents[is_read].sum()),
+        quarantined=quarantined,
+        tokens=int(files.tokens[is_read].sum()),
+        dropped=Counter(outcome for outcome, _ in files.dropped.values()),
+        read_bytes=_sum_of_known(files.read_bytes[is_read]),
+        quarantined_bytes=_sum_of_known(files.quarantined_bytes[is_read]),
+    )
+
+
+def _sum_of_known(sizes: NDArray[np.int64]) -> int | None:
+    return None if (sizes < 0).any() else int(sizes.sum())
 
 
 _LOOK = "check source.uris and source.textField"
@@ -100,20 +133,16 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusabl
     count = totals.quarantined.total()
     where = f"{store.uri}/{layout.quarantine_prefix(epoch)}"
     reasons = ", ".join(f"{reason} {n:,}" for reason, n in totals.quarantined.most_common(3))
-    if count > limit.allowed(totals.read):
-        raise DataError(
-            "QuarantineExceeded",
-            f"{count:,} of {totals.read:,} documents are unusable ({reasons}); maxQuarantined allows "
-            f"{limit.allowed(totals.read):,}; the first: {_described(next(unusable))}; they are listed in {where}",
-            next_step="look at the list; raise maxQuarantined and start again (nothing is redone), or mend the source "
-            "and start a new run: write elsewhere or `tokjob clean` this output",
-        )
+    words = excess(totals.documents, limit)
+    if words is not None:
+        found = f"{words}; the first: {_described(next(unusable))}"
+        raise quarantine_exceeded(store, found, "nothing is redone")
     if not totals.written:
         raise DataError(
             "NoDocuments",
             f"no document was written: {totals.read:,} read, {count:,} unusable"
             + (f" ({reasons}; listed in {where})" if count else "")
-            + f", {totals.dropped.total():,} files dropped",
+            + f", {counted(totals.dropped.total(), 'file')} dropped",
             next_step=_TOO_LARGE if set(totals.quarantined) == {Reason.DOCUMENT_TOO_LARGE} else _LOOK,
         )
     if not totals.tokens:
@@ -122,6 +151,16 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusabl
             "no token was written: every document is an empty text, and there is no delimiter",
             next_step=f"{_LOOK}; or set tokenizer.delimiter.position: Before",
         )
+
+
+def quarantine_exceeded(store: Store, found: str, kept: str) -> DataError:
+    """The error of a run with too many unusable documents; `kept`: what becomes of the work that is done."""
+    return DataError(
+        "QuarantineExceeded",
+        found,
+        next_step=f"look at the list: {tokjob('show', '--quarantined', store.uri)}; raise maxQuarantined and start "
+        f"again ({kept}), or correct the source and start a new run: write elsewhere or `tokjob clean` this output",
+    )
 
 
 def _described(row: dict[str, Any]) -> str:

@@ -1,34 +1,43 @@
 """The work of a run: hand out tasks, take receipts, until every shard is built.
 
 `schedule` decides, the executor runs, this loop carries values between them. It stops for a signal, for an
-error of a task, and as soon as more files turn out damaged than the job allows.
+error of a task, and as soon as more files turn out damaged, or far more documents unusable, than the job allows.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 
 from tokenization_worker import layout
+from tokenization_worker.advance import stored_bytes_done
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.commit import find_receipt
 from tokenization_worker.context import BuildTask, RunContext, TokenizeTask
-from tokenization_worker.errors import DataError, TemporaryError
-from tokenization_worker.events import Progress, Warned, Watcher
+from tokenization_worker.errors import TemporaryError
+from tokenization_worker.events import Advanced, Progress, WaitingForWorkers, Warned, Watcher
 from tokenization_worker.executors.base import Done, Executor, WorkerLost
 from tokenization_worker.lanes import Worker
 from tokenization_worker.ledger import Ledger
+from tokenization_worker.limits import too_many_corrupt
 from tokenization_worker.plan import Plan
 from tokenization_worker.proof import find_changed_shards
+from tokenization_worker.quarantine import TooManyUnusable
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.records import load_record, parsing
 from tokenization_worker.schedule import Schedule
 from tokenization_worker.segments import SegmentLost, discard_segments
 from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.tables import ShardSums
+from tokenization_worker.unusable_limit import UnusableLimit
 
 POLL_S = 0.2
+INTERVAL_S = 1.0
+"""From one event that tells how far the run is to the next."""
+
 STOP_GRACE_S = 10.0
 """How long running tasks may take to write their receipts after a stop; Kubernetes kills after 30 s."""
 
@@ -39,7 +48,9 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a start found: the plan, what is done of it, and which finished shards are damaged."""
+    """What a start found: the plan, what is done of it, and which finished shards are damaged. `expansion`: source
+    bytes that a stored byte is expected to be, 0 where that is not known. `expected`: of the damaged shards of a
+    complete dataset, what they must be."""
 
     store: Store
     plan: Plan
@@ -47,22 +58,27 @@ class Work:
     ledger: Ledger
     limits: RunLimits
     damaged: frozenset[tuple[str, int]]
+    expansion: float = 0.0
+    expected: Mapping[tuple[str, int], ShardSums] = field(default_factory=dict)
 
 
 def do_missing_work(
     work: Work, start_executor: Callable[[], Executor], watch: Watcher, should_stop: Callable[[], bool]
 ) -> None:
     """Tokenize and build everything that is missing; the ledger is complete afterwards."""
-    schedule = Schedule(work.plan, work.context, work.ledger, work.damaged)
+    schedule = Schedule(work.plan, work.context, work.ledger, work.damaged, work.expected)
     _require_few_damaged(work, schedule)
     if schedule.is_finished:
         return
-    report = _Reporter(work.plan, schedule, work.ledger, watch)
+    unusable = UnusableLimit(work.store, work.context.epoch, work.ledger, work.limits, len(work.plan.files))
+    unusable.require_room()
+    report = _Reporter(work.plan, schedule, work.ledger, watch, work.expansion)
     work.store.close_scratch()  # what killed starts left unfinished must not pile up over many of them
     executor = start_executor()
     try:
         report.send(None)
-        _hand_out(work, schedule, executor, report, watch, should_stop)
+        report.tick(executor)
+        _hand_out(work, schedule, unusable, executor, report, watch, should_stop)
     except Stopped:
         executor.close(grace_s=STOP_GRACE_S)
         raise
@@ -78,6 +94,7 @@ def do_missing_work(
 def _hand_out(
     work: Work,
     schedule: Schedule,
+    unusable: UnusableLimit,
     executor: Executor,
     report: _Reporter,
     watch: Watcher,
@@ -93,7 +110,7 @@ def _hand_out(
             task = schedule.next_task(worker=worker, busy=in_flight, slots=slots)
             if task is None:
                 break
-            executor.submit(task, worker)
+            executor.submit(unusable.give_room(task), worker)
             in_flight += 1
         if not in_flight:
             assert schedule.is_finished, "nothing to do and nothing under way, but not everything is done"
@@ -107,11 +124,15 @@ def _hand_out(
             in_flight -= 1
             if isinstance(done.result, WorkerLost) and should_stop():  # the signal went to the whole process group
                 raise Stopped
+            if isinstance(done.result, TooManyUnusable):
+                raise unusable.exceeded(done.result)
             receipt = _take(work, schedule, done, watch)
             if done.worker is not None and not isinstance(done.result, WorkerLost):
                 idle.append(done.worker)
             report.send(receipt)
+        report.tick(executor)
         _require_few_damaged(work, schedule)
+        unusable.require_room()
     raise Stopped
 
 
@@ -146,7 +167,12 @@ def _tell_poison(plan: Plan, receipt: RangeReceipt, watch: Watcher) -> None:
     for result in receipt.slices:
         for poison in result.poison:
             place = f"{plan.files[result.file].uri} @ {poison.position:,}"
-            watch(Warned(f"{place}: this document kills its worker, also alone, and is left out: {poison.detail}"))
+            watch(
+                Warned(
+                    f"{place}: this document crashes the tokenizer even when encoded alone; it was quarantined: "
+                    f"{poison.detail}"
+                )
+            )
 
 
 def _take_loss(work: Work, schedule: Schedule, task: BuildTask, loss: SegmentLost) -> ShardReceipt | None:
@@ -177,18 +203,12 @@ def _require_few_damaged(work: Work, schedule: Schedule) -> None:
     """Raise the first damaged file's error if there are more than the job allows."""
     dropped = schedule.dropped_files()
     n_files = len(work.plan.files)
-    allowed = work.limits.max_corrupt_files.allowed(n_files)
-    if len(dropped) <= allowed:
+    if len(dropped) <= work.limits.max_corrupt_files.allowed(n_files):
         return
     file = min(dropped)
     outcome, detail = dropped[file]
-    raise DataError(
-        outcome,
-        f"{work.plan.files[file].uri}: {detail}{_near(work.store, file)} ({len(dropped)} damaged of {n_files} files; "
-        f"maxCorruptFiles allows {allowed})",
-        next_step="replace the file and start a new run, or raise maxCorruptFiles: damaged files are then "
-        "dropped whole, and the run goes on where it stopped",
-    )
+    what = f"{work.plan.files[file].uri}: {detail}{_near(work.store, file)}"
+    raise too_many_corrupt(outcome, what, len(dropped), n_files, work.limits.max_corrupt_files)
 
 
 def _near(store: Store, file: int) -> str:
@@ -206,7 +226,15 @@ def _near(store: Store, file: int) -> str:
 class _Reporter:
     """Folds receipts into the numbers that a watcher sees."""
 
-    def __init__(self, plan: Plan, schedule: Schedule, ledger: Ledger, watch: Watcher) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        schedule: Schedule,
+        ledger: Ledger,
+        watch: Watcher,
+        expansion: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._plan = plan
         self._schedule = schedule
         self._ledger = ledger
@@ -214,6 +242,10 @@ class _Reporter:
         self._counted = 0
         self._sums = Counter[str]()
         self._total = int(plan.cut.range_bytes.sum())
+        self._expansion = expansion
+        self._clock = clock
+        self._ticked_at = -INTERVAL_S
+        self._awaited = 0
 
     def send(self, receipt: RangeReceipt | ShardReceipt | None) -> None:
         ranges = self._ledger.ranges  # only ever added to: those not counted yet, also a concurrent run's, are the last
@@ -234,6 +266,34 @@ class _Reporter:
                 shards_done=self._schedule.shards_done,
                 shards=sum(assembly.shard_counts) if assembly.is_complete else None,
                 receipt=receipt,
+            )
+        )
+
+    def tick(self, executor: Executor) -> None:
+        """Once a second: how far the run is, with the parts of ranges that are under way."""
+        now = self._clock()
+        if now < self._ticked_at + INTERVAL_S:
+            return
+        self._ticked_at = now
+        state = executor.under_way()
+        if not state.workers and state.wanted != self._awaited:
+            self._awaited = state.wanted
+            self._watch(WaitingForWorkers(state.wanted))
+        # A range that is done again is counted already.
+        parts = [
+            (task, advance)
+            for task, advance in state.advances
+            if isinstance(task, TokenizeTask) and task.range_id not in self._ledger.ranges
+        ]
+        expansion = self._sums["source"] / self._sums["stored"] if self._sums["source"] else self._expansion
+        done = sum(stored_bytes_done(advance, task.stored_bytes, expansion) for task, advance in parts)
+        self._watch(
+            Advanced(
+                bytes_done=self._sums["stored"] + done,
+                bytes_total=self._total,
+                tokens=self._sums["tokens"] + sum(advance.tokens for _, advance in parts),
+                source_bytes=self._sums["source"] + sum(advance.source_bytes for _, advance in parts),
+                workers=state.workers,
             )
         )
 

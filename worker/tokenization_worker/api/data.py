@@ -56,6 +56,7 @@ class TokenizerSpec:
     special_tokens: tuple[tuple[str, int], ...]  # sorted by text
     delimiter_token: str | None  # None: the tokenizer's own end-of-text token
     delimiter_position: DelimiterPosition
+    revision: str = ""  # of a name on the Hub: the commit at which it is read, once that is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ cluster. `resolve.py` turns the first into the frozen values that the worker use
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
@@ -16,7 +17,8 @@ import yaml
 from pydantic import ConfigDict, Field, StringConstraints
 
 from tokenization_worker.api.fields import Count, Flag, LimitValue, PositiveCount, Quantity, ShortText
-from tokenization_worker.api.load import load_manifest, validate_manifest
+from tokenization_worker.api.keywords import Text, manifest_of
+from tokenization_worker.api.load import KEYWORDS, load_manifest, validate_manifest
 from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.output import RERUN_PLACEHOLDER, Output
 from tokenization_worker.api.pods import EnvFromSource, EnvVar, ImagePullSecret
@@ -125,8 +127,8 @@ class JobSpec(SpecBlock):
     max_quarantined: LimitValue = Field(
         default="0.1%",
         description=(
-            "How many documents may be unusable: a count, or a percentage of the documents read (rounded "
-            "down, judged at the end). Raising it resumes a run that failed with QuarantineExceeded."
+            "How many documents may be unusable: a count, or a percentage of the documents read and of their bytes "
+            "(both rounded down, judged at the end). Raising it resumes a run that failed with QuarantineExceeded."
         ),
         examples=[100],
     )
@@ -295,6 +297,25 @@ class TokenizationJob(SpecBlock):
         messages.
         """
         return validate_manifest(cls, manifest, origin=origin)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        source: Text | Sequence[Text] | Mapping[str, Any] | None = None,
+        tokenizer: Text | Mapping[str, Any] | None = None,
+        output: Text | Mapping[str, Any] | None = None,
+        name: str = "laptop",
+        **fields: Any,
+    ) -> TokenizationJob:
+        """A job from keywords: the fields of `spec` by their names in a manifest, as values, blocks, or dotted paths.
+
+        `source` may be a pattern or a list of them, `tokenizer` a name or a file, `output` a URI; each may be its
+        block. Raises as `from_yaml` does.
+        """
+        given = {"source": source, "tokenizer": tokenizer, "output": output}
+        fields |= {path: value for path, value in given.items() if value is not None}
+        return validate_manifest(cls, manifest_of(name, fields, origin=KEYWORDS), origin=KEYWORDS)
 
     def to_yaml(self) -> str:
         """Return the manifest as it was written, without what is only a default."""

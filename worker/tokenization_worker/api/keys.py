@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType
 from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
@@ -76,7 +75,7 @@ def attempt_digest(job: TokenizationJob) -> str:
     spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(_NOT_FOR_ATTEMPTS))
     flat: dict[str, object] = {}
     for name, value in spec.items():
-        _flatten(name, value, flat)
+        flatten(name, value, flat)
     asked = {path: value for path, value in flat.items() if FROZEN_ATTEMPT_DEFAULTS.get(path) != value}
     return _digest("attempt", _canonical_json(asked))
 
@@ -88,7 +87,7 @@ def normalise_data(job: TokenizationJob) -> dict[str, object]:
     dumped = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(DATA_FIELDS))
     flat: dict[str, object] = {}
     for name in DATA_FIELDS:
-        _flatten(name, dumped[name], flat)
+        flatten(name, dumped[name], flat)
     flat["documents.maxBytes"] = parse_quantity(job.spec.documents.max_bytes)
     flat["source.uris"] = [resolve_uri(uri) for uri in job.spec.source.uris]
     flat["output.uri"] = resolve_output_uri(job.spec.output.uri, job.spec.rerun_token)
@@ -160,28 +159,13 @@ def plan_id(data_key: str, cut_digest: bytes) -> str:
     return _digest("plan", _canonical_json([data_key, cut_digest.hex()]))
 
 
-def differences(was: Any, now: Any, path: str = "") -> list[str]:
-    """Return the fields in which two canonical values differ, each as `path: was X, is Y`."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        keys = [*was, *(key for key in now if key not in was)]
-        pairs = [(f"{path}.{key}" if path else key, was.get(key), now.get(key)) for key in keys]
-    elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
-        pairs = [(f"{path}[{place}]", *values) for place, values in enumerate(zip(was, now, strict=True))]
-    else:
-        return [] if was == now else [f"{path}: was {_shown(was)}, is {_shown(now)}"]
-    return [found for place, old, new in pairs for found in differences(old, new, place)]
-
-
-def _flatten(path: str, value: object, into: dict[str, object]) -> None:
+def flatten(path: str, value: object, into: dict[str, object]) -> None:
+    """Put every value below a field into `into`, by its dotted path; a list is one value."""
     if isinstance(value, dict) and path not in _WHOLE_VALUES:
         for name, item in value.items():
-            _flatten(f"{path}.{name}", item, into)
+            flatten(f"{path}.{name}", item, into)
     else:
         into[path] = value
-
-
-def _shown(value: object) -> str:
-    return "absent" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _canonical_json(value: object) -> bytes:

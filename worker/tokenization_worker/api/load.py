@@ -3,12 +3,16 @@
 Each line of the error says where (the field's path), what was found, what is expected and what to write
 instead. Scalars mean what they mean to the API server: a date stays text, `12:30` stays text, and a key
 that stands twice is refused, not overwritten. Which values are valid is decided by the models.
+
+Time and memory are bounded: what is larger than any manifest, also because of its aliases, is refused before values
+are made of it.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -18,14 +22,35 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from tokenization_worker.api.manifest_file import MOST_BYTES, read_manifest_file
 from tokenization_worker.api.model import RULE_ERROR, Block
-from tokenization_worker.api.walk import choices_of, field_at, known_names
+from tokenization_worker.api.quantities import nearest_number
+from tokenization_worker.api.walk import choices_of, field_at, iter_fields, known_names
+from tokenization_worker.counts import counted
 from tokenization_worker.errors import SpecError
+from tokenization_worker.redact import is_secret_field
 
 B = TypeVar("B", bound=Block)
 
+_NODE_BYTES = 10
+"""What a value counts besides its text, so that very many short ones are bounded, too."""
+
+_MOST_DEPTH = 100
+"""Blocks within blocks; the C parser makes values of them by recursion, and has no other end than the stack's."""
+_NEXT_FLAG = "correct the flag (every field: tokjob run --help-all)"
+_NEXT_ARGUMENT = "correct the arguments of TokenizationJob.of (every field: tokjob run --help-all)"
+COMMAND_LINE = "the command line"
+"""The origin of a job without a manifest."""
+KEYWORDS = "TokenizationJob.of"
+"""The origin of a job from a program's keywords."""
+
+_ENV_EXAMPLE = (
+    "write a list: `env: [{name: HF_TOKEN, valueFrom: {secretKeyRef: {name: huggingface, key: token}}}]`, where "
+    "huggingface is a Secret of the job's namespace"
+)
 _SHOWN_CHARACTERS = 80
-_NEXT_STEP = "correct this, then check it with: tokjob validate FILE (every field: docs/job-reference.md)"
+_MOST_PLACES = 2
+_NEXT_STEP = "correct this, then check it with: tokjob validate FILE (every field: tokjob run --help-all)"
 
 
 def load_manifest(model: type[B], path_or_text: str | Path) -> B:
@@ -33,21 +58,16 @@ def load_manifest(model: type[B], path_or_text: str | Path) -> B:
 
     Raises SpecError: SpecNotFound for a file that cannot be read, SpecInvalid with every mistake otherwise.
     """
+    if not isinstance(path_or_text, str | os.PathLike):
+        raise SpecError(
+            "SpecInvalid",
+            f"from_yaml takes the path of a manifest or its text, found {type(path_or_text).__name__}",
+            next_step="give a path or a text; of a dictionary TokenizationJob.from_object makes a job",
+        )
     if isinstance(path_or_text, str) and is_text(path_or_text):
         return validate_manifest(model, parse_yaml(path_or_text, origin="the manifest"), origin="the manifest")
     path = Path(path_or_text)
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise SpecError(
-            "SpecNotFound",
-            f"{path}: {error.strerror or error}",
-            next_step="give the path of a manifest (YAML)",
-        ) from error
-    except UnicodeDecodeError as error:
-        raise SpecError(
-            "SpecInvalid", f"{path}: not UTF-8 at byte {error.start}", next_step="save the manifest as UTF-8"
-        ) from error
+    text = read_manifest_file(path)
     return validate_manifest(model, parse_yaml(text, origin=str(path)), origin=str(path))
 
 
@@ -86,14 +106,79 @@ def parse_value(text: str, *, origin: str) -> Any:
 
 def _load(text: str, origin: str, next_step: str) -> list[Any]:
     try:
+        if len(text) > MOST_BYTES or _measure(text) > MOST_BYTES:
+            raise _too_large(origin, next_step)
         return list(yaml.load_all(text, _Loader))  # a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        words = ", ".join(part for part in (error.context, error.problem) if part)
-        raise SpecError("SpecInvalid", f"{origin}: {place}not YAML: {words}", next_step=next_step) from error
-    except (yaml.YAMLError, RecursionError) as error:
+        words = ", ".join(part for part in (error.context, error.problem) if part) + _hint(text, error, mark)
+        raise SpecError(
+            "SpecInvalid",
+            f"{origin}: {place}{'' if isinstance(error, _OurRule) else 'not YAML: '}{words}",
+            next_step=next_step,
+        ) from error
+    except (yaml.YAMLError, RecursionError, UnicodeEncodeError) as error:
         raise SpecError("SpecInvalid", f"{origin}: not YAML: {error}", next_step=next_step) from error
+
+
+def _hint(text: str, error: yaml.MarkedYAMLError, mark: Any) -> str:
+    """What to write instead, behind the parser's words for the mistakes that they do not explain."""
+    problem = str(error.problem)
+    if "cannot start any token" in problem and mark is not None:
+        line = [*text.splitlines(), ""][mark.line]
+        is_tab = "\t" in line[: mark.column + 1]
+        return "; indent with spaces, not with a tab" if is_tab else "; put a text with this character in quotes"
+    if "mapping values are not allowed" in problem:
+        return "; put a text with a colon and a space in quotes, and each field on a line of its own"
+    if "could not determine a constructor" in problem:
+        return "; a manifest has plain values only: leave the tag (!...) out"
+    return ""
+
+
+def _too_large(origin: str, next_step: str) -> SpecError:
+    return SpecError(
+        "SpecInvalid",
+        f"{origin}: more than {MOST_BYTES >> 20} MiB, counting what aliases (*name) stand for; a manifest has a few KB",
+        next_step=f"is this the manifest, and not the data? Name files by folders and globs. {next_step}",
+    )
+
+
+def _measure(text: str) -> int:
+    """About how many bytes `text` has with its aliases written out; stops counting beyond what is allowed.
+
+    Raises `yaml.YAMLError` for what is no YAML, is nested too deeply, or holds itself.
+    """
+    sizes: dict[str | None, int] = {}  # of what anchors name
+    open_blocks: list[tuple[str | None, int]] = []  # the anchor of each, and the size before it
+    size = 0
+    for event in yaml.parse(text, _Base):
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_blocks):
+                raise _refused(f"*{event.anchor} holds itself", event.start_mark)
+            size += sizes.get(event.anchor, 0) + _NODE_BYTES
+        elif isinstance(event, yaml.ScalarEvent):
+            own = _NODE_BYTES + len(event.value)
+            size += own
+            if event.anchor is not None:
+                sizes[event.anchor] = own
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_blocks.append((event.anchor, size))
+            size += _NODE_BYTES
+            if len(open_blocks) > _MOST_DEPTH:
+                raise _refused(f"more than {_MOST_DEPTH} blocks within each other", event.start_mark)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_blocks.pop()
+            if anchor is not None:
+                sizes[anchor] = size - before
+        if size > MOST_BYTES:
+            break
+    return size
+
+
+def _refused(problem: str, mark: Any) -> yaml.MarkedYAMLError:
+    """`mark`: one of two classes that have lines and columns."""
+    return yaml.composer.ComposerError(None, None, problem, mark)
 
 
 def validate_manifest(model: type[B], manifest: dict[str, Any], *, origin: str) -> B:
@@ -103,35 +188,82 @@ def validate_manifest(model: type[B], manifest: dict[str, Any], *, origin: str) 
     try:
         return model.model_validate(manifest, by_alias=True, by_name=False)
     except ValidationError as error:
-        lines = [describe_error(model, detail) for detail in error.errors(include_url=False)]
+        details = error.errors(include_url=False)
+        lines = list(dict.fromkeys(describe_error(model, detail) for detail in details))
         mistakes = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
         message = f"{origin}: {mistakes}" + "".join(f"\n  {line}" for line in lines)
-        raise SpecError("SpecInvalid", message, next_step=_NEXT_STEP) from error
+        step = {COMMAND_LINE: _NEXT_FLAG, KEYWORDS: _NEXT_ARGUMENT}.get(origin, _NEXT_STEP)
+        raise SpecError("SpecInvalid", message, next_step=step) from error
 
 
 def describe_error(model: type[Block], error: ErrorDetails) -> str:
     """Return one mistake in words: `path: found X; what is expected, what to write`."""
     loc = tuple(part for part in error["loc"] if part != "[key]")
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".") or "manifest"
+    path = _path_of(loc)
+    if loc[:1] == ("status",):
+        return "status: it is written by the operator: remove it from the manifest"
     found, context, kind = error["input"], error.get("ctx", {}), error["type"]
     if kind == "extra_forbidden":
         owner, _ = field_at(model, loc[:-1])
+        elsewhere = _paths_of(model, str(loc[-1]))
+        if elsewhere and not any(each.rpartition(".")[0] == path.rpartition(".")[0] for each in elsewhere):
+            return f"{path}: unknown field here; did you mean {' or '.join(elsewhere)}?"
         return f"{path}: unknown field; {_nearest(str(loc[-1]), known_names(owner or model), quote=True)}"
     _, field = field_at(model, loc)
     example = f", for example {_show(field.examples[0])}" if field is not None and field.examples else ""
     if kind == "missing":
         return f"{path}: missing; add it{example}"
     if kind == RULE_ERROR:
-        shown = "" if found is None or not loc or isinstance(found, dict) else f"found {_show(found)}; "
+        shown = "" if found is None or not loc or isinstance(found, dict) else f"found {_show_at(loc, found)}; "
         return f"{path}: {shown}{error['msg']}"
+    if kind in ("list_type", "model_type") and loc[:2] == ("spec", "env") and len(loc) <= 3:
+        return f"{path}: found {_show_at(loc, found)}; {_ENV_EXAMPLE}"
     if kind in ("enum", "literal_error"):
         choices = choices_of(field.annotation) if field is not None else []
-        return f"{path}: found {_show(found)}; {_nearest(str(found), choices, quote=False)}"
+        return f"{path}: found {_show_at(loc, found)}; {_nearest(str(found), choices, quote=False)}"
     if kind == "string_type" and isinstance(found, bool | int | float):
-        return f'{path}: found {_show(found)} without quotes; expected text: write "{_show(found)}"'
+        write = "write it in quotes" if _is_hidden(loc) else f'write "{_show(found)}"'
+        return f"{path}: found {_show_at(loc, found)} without quotes; expected text: {write}"
     words = _EXPECTED.get(kind)
     expected = words(context) if words is not None else error["msg"]
-    return f"{path}: found {_show(found)}; expected {expected}{example}"
+    if kind in ("int_type", "int_from_float", "int_parsing") and (meant := nearest_number(found)) is not None:
+        return f"{path}: found {_show_at(loc, found)}; expected {expected}: write {meant}"
+    return f"{path}: found {_show_at(loc, found)}; expected {expected}{example}"
+
+
+def _path_of(loc: tuple[int | str, ...]) -> str:
+    """A field's path as users write it. Of `NAME=value`, written as a field below env, only the name."""
+    if _is_hidden(loc):
+        loc = tuple(part if isinstance(part, int) else part.partition("=")[0] for part in loc)
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".") or "manifest"
+
+
+def _is_hidden(loc: tuple[int | str, ...]) -> bool:
+    """Whether a value at `loc` is one below env, or may hold one."""
+    return loc in ((), ("spec",)) or (loc[0] == "spec" and is_secret_field(str(loc[1])))
+
+
+def _show_at(loc: tuple[int | str, ...], value: object) -> str:
+    """What was found at `loc`; of what may hold a secret, only what kind of value it is."""
+    return f"{kind_of(value)} (values are not shown)" if _is_hidden(loc) else _show(value)
+
+
+def kind_of(value: object) -> str:
+    """What a value of YAML is, in words."""
+    if isinstance(value, dict):
+        return "a mapping of names to values"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return "true or false"
+    return "a number" if isinstance(value, int | float) else "text" if isinstance(value, str) else "no value"
+
+
+def _paths_of(model: type[Block], name: str) -> list[str]:
+    """Where a person writes a field of that name, whatever the case; nothing for a name that several blocks have."""
+    found = [field.path for field in iter_fields(model) if field.path.rpartition(".")[2].lower() == name.lower()]
+    written = [path for path in found if path.partition(".")[0] != "status"]
+    return written if len(found) <= _MOST_PLACES else []
 
 
 _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -143,12 +275,12 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "list_type": lambda c: "a list",
     "dict_type": lambda c: "fields (name: value)",
     "model_type": lambda c: "fields (name: value)",
-    "greater_than_equal": lambda c: f"at least {c['ge']}",
-    "less_than_equal": lambda c: f"at most {c['le']}",
-    "string_too_short": lambda c: f"at least {c['min_length']} character(s)",
-    "string_too_long": lambda c: f"at most {c['max_length']} characters",
-    "too_short": lambda c: f"at least {c['min_length']} entry",
-    "too_long": lambda c: f"at most {c['max_length']} entries",
+    "greater_than_equal": lambda c: f"at least {c['ge']:,}",
+    "less_than_equal": lambda c: f"at most {c['le']:,}",
+    "string_too_short": lambda c: f"at least {counted(c['min_length'], 'character')}",
+    "string_too_long": lambda c: f"at most {counted(c['max_length'], 'character')}",
+    "too_short": lambda c: f"at least {counted(c['min_length'], 'entry', 'entries')}",
+    "too_long": lambda c: f"at most {counted(c['max_length'], 'entry', 'entries')}",
 }
 
 
@@ -170,8 +302,28 @@ def _show(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-class _Loader(yaml.SafeLoader):
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _OurRule(yaml.constructor.ConstructorError):
+    """What is YAML, and refused here."""
+
+
+_OTHER_BASE = re.compile(r"[-+]?(0[0-7]+|0x[0-9a-fA-F]+|0b[01]+)")
+
+
+class _Loader(_Base):  # type: ignore[misc]  # one of two classes
     """YAML as the API server reads it."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Whole numbers; one that YAML does not read in base 10 is refused with both readings."""
+        number: int = super().construct_yaml_int(node)
+        if _OTHER_BASE.fullmatch(node.value) and number:
+            digits = re.sub(r"^([-+]?)(0[xb]|0+)", r"\1", node.value)
+            decimal = f"{digits}, or " if digits.lstrip("-+").isdecimal() else ""
+            problem = f"the number {node.value} would mean {number}: write {decimal}{number}"
+            raise _OurRule(None, None, problem, node.start_mark)
+        return number
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -179,12 +331,11 @@ class _Loader(yaml.SafeLoader):
             if key.tag == "tag:yaml.org,2002:merge":
                 continue
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f'the field "{key.value}" stands twice', key.start_mark
-                )
+                raise _OurRule(None, None, f'the field "{key.value}" stands twice', key.start_mark)
             if isinstance(key.value, str):
                 seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 _WHOLE_NUMBER = re.compile(r"^[-+]?(0|[1-9][0-9_]*|0[0-7]+|0x[0-9a-fA-F]+|0b[01]+)$")
@@ -194,3 +345,4 @@ _Loader.yaml_implicit_resolvers = {
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _WHOLE_NUMBER, list("-+0123456789"))
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)

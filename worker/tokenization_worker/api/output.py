@@ -10,14 +10,15 @@ and at run time.
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from tokenization_worker.api.data import DType, OutputFormat
-from tokenization_worker.api.fields import PositiveBigCount, PositiveCount
-from tokenization_worker.api.model import Rule, SpecBlock
-from tokenization_worker.api.quantities import parse_percentage
+from tokenization_worker.api.fields import PositiveBigCount
+from tokenization_worker.api.model import RULE_ERROR, Rule, SpecBlock
+from tokenization_worker.api.quantities import nearest_percentage, parse_percentage
 from tokenization_worker.api.source import MEANT_AS_URI
 
 RERUN_PLACEHOLDER = "{rerunToken}"
@@ -82,8 +83,18 @@ SplitName = Annotated[
     ),
 ]
 
+
+def _with_sign(value: Any) -> Any:
+    """Refuse a share without its sign, with what to write."""
+    meant = None if isinstance(value, str) and value.endswith("%") and value[0] != "." else nearest_percentage(value)
+    if meant is not None:
+        raise PydanticCustomError(RULE_ERROR, f"a share is a percentage: write {meant}")
+    return value
+
+
 Share = Annotated[
     str,
+    BeforeValidator(_with_sign),
     StringConstraints(min_length=1, max_length=16),
     Rule(
         "write a percentage above 0% and below 100%, such as 0.5%",
@@ -115,7 +126,7 @@ class Split(SpecBlock):
     )
 
     name: SplitName = Field(description="The name, used in output.path and by readers.", examples=["test"])
-    shards: PositiveCount | None = Field(
+    shards: PositiveBigCount | None = Field(
         default=None,
         description=(
             "The split is this many leading shards. The document that straddles the border is in both splits."

@@ -70,10 +70,18 @@ def resolve_limits(job: TokenizationJob) -> RunLimits:
 
 
 def resolve_uri(uri: str) -> str:
-    """Return `uri` unchanged if it names a store, else as an absolute plain path (`file://` is dropped)."""
+    """Return `uri` in the one form in which it stands in keys and plans, so that no file has two names.
+
+    A local path is absolute and plain: no `file://`, no doubled slashes, `.` or `..`. In a repository on the Hub empty
+    components and `.` are dropped: Git has none. A key in a bucket is any text and stays: `a//b` is not `a/b`.
+    """
+    if uri.startswith("hf://"):
+        components = uri.removeprefix("hf://").split("/")
+        return "hf://" + "/".join(name for name in components[:-1] if name not in ("", ".")) + f"/{components[-1]}"
     if "://" in uri and not uri.startswith("file://"):
         return uri
-    return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))  # noqa: PTH100, PTH111  "/a/*/../b" stays lexical
+    path = os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))  # noqa: PTH100, PTH111  "/a/*/../b" stays lexical
+    return "/" + path.lstrip("/")  # POSIX lets two slashes at the start be, and no system here makes use of that
 
 
 def resolve_output_uri(uri: str, rerun_token: str | None) -> str:

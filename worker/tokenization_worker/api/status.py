@@ -68,8 +68,12 @@ class PlanStatus(StatusBlock):
     files: BigCount | None = Field(default=None, description="Source files.")
     bytes: BigCount | None = Field(default=None, description="Their stored bytes.")
     ranges: BigCount | None = Field(default=None, description="Ranges of work.")
-    estimated_tokens: BigCount | None = Field(default=None, description="Tokens, estimated from a sample.")
-    estimated_seconds: BigCount | None = Field(default=None, description="Duration with all workers, in seconds.")
+    estimated_tokens: BigCount | None = Field(
+        default=None, description="Tokens, estimated from a sample; absent where that holds no text."
+    )
+    estimated_seconds: BigCount | None = Field(
+        default=None, description="Duration with all workers, in seconds; absent likewise."
+    )
     chip_hours: Word | None = Field(default=None, description="TPU chip hours, a decimal number.")
     estimated_cost: Word | None = Field(default=None, description="Cost, with its currency, at the chart's price.")
 

@@ -19,7 +19,9 @@ from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.pods import PodPlacement
 
 WORKER_BYTES = 700 << 20
-"""Memory set aside for one task at a time: the measured peak of a process is below 600 MB."""
+"""Memory set aside for one task at a time: the measured peak of a process is below 600 MB on ordinary text.
+
+A document of one piece takes tiktoken 50 bytes for each of its bytes on top of that (2026-11-24; docs/sizing.md)."""
 
 
 class Accelerator(StrEnum):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tokenization_worker.cli.numbers import short_bytes
+from tokenization_worker.cli.escapes import printable, say
+from tokenization_worker.cli.numbers import counted, short_bytes
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.outlook import clean_output
 
@@ -11,18 +12,27 @@ def main(arguments: list[str]) -> int:
     """Remove what an unfinished run wrote; a committed or live output is refused."""
     parser = CommandParser(
         prog="tokjob clean",
-        description="Remove an unfinished run's plan, ledger and shards. Refuses a committed dataset and an output "
+        description="Remove an unfinished run's plan, ledger and shards. Files that the run did not write "
+        "stay, and are named. Refuses a committed dataset and an output "
         "that a process is writing to.",
     )
     parser.add_argument("output", help="output.uri of a job")
-    parser.add_argument("--dry-run", action="store_true", help="list what would be removed")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be removed, and what would stay")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also where a run wrote its heartbeat in the last minutes (gs://): only if you know that it was killed",
+    )
     options = parser.parse_args(arguments)
-    cleaned = clean_output(options.output, dry_run=options.dry_run)
+    cleaned = clean_output(options.output, dry_run=options.dry_run, force=options.force)
     removed = cleaned.removed
     for entry in removed if options.dry_run else []:
-        print(entry.path)
+        say(printable(entry.path))
     word = "would remove" if options.dry_run else "removed"
-    print(f"{word} {len(removed):,} objects, {short_bytes(sum(entry.size for entry in removed))}, at {options.output}")
+    size = short_bytes(sum(entry.size for entry in removed))
+    say(f"{word} {counted(len(removed), 'object')}, {size}, at {printable(options.output)}")
+    for path, reason in cleaned.stays:
+        say(printable(f"not removed: {path}: {reason}"))
     if cleaned.shards_stay:
-        print("the plan is damaged, so that nobody knows which files are shards: they stay; remove them yourself")
+        say("the plan is damaged and no longer says which files are shards: they stay; remove them yourself")
     return 0

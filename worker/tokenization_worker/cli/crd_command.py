@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tokenization_worker.api.crd import generate_crds
+from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.errors import SpecError
 
@@ -29,5 +30,5 @@ def main(arguments: list[str]) -> int:
             next_step="give --write a folder that can be written",
         ) from error
     for name in crds:
-        print(options.write / name)
+        say(printable(str(options.write / name)))
     return 0

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
             reporter(event)
 
         try:
-            with ray_cluster(options.ray_address, None) as cluster:
+            with ray_cluster(options.ray_address, None, watch) as cluster:
                 how = Options(count_processes=cluster.count_slots)
                 finished = run_job(job, options=how, executor=cluster.start, on_progress=watch, should_stop=stop)
         except (Stopped, KeyboardInterrupt):

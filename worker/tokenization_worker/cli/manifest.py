@@ -9,44 +9,136 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
-from tokenization_worker.api.job import JobSpec, TokenizationJob
-from tokenization_worker.api.load import parse_value, parse_yaml, validate_manifest
+from tokenization_worker.api.job import OPERATOR_FIELDS, JobSpec, TokenizationJob
+from tokenization_worker.api.keywords import SHORT, job_manifest, require_once, set_field, tokenizer_field
+from tokenization_worker.api.load import COMMAND_LINE, parse_value, parse_yaml, validate_manifest
+from tokenization_worker.api.manifest_file import MOST_BYTES, read_manifest_file
 from tokenization_worker.api.walk import is_list_type, iter_fields, strip_annotation
 from tokenization_worker.cli.parser import CommandParser
+from tokenization_worker.cli.typed_text import read_text
 from tokenization_worker.errors import SpecError
+from tokenization_worker.redact import is_secret_field
 
-SHORT = {"--source": "source.uris", "--tokenizer": "tokenizer.name", "--output": "output.uri"}
 _FIELD_PREFIX = "field:"
+_HEAD_BYTES = 4096
+
+
+_WRITE_ELSEWHERE = "write to another --output, or remove an unfinished run with tokjob clean"
+_RESUMES = "every start continues where the last one stopped; leave it out"
+_PROCESSES = (
+    "--processes N says how many processes run on this machine (--workers.replicas: how many machines of a cluster)"
+)
+_ADVICE = {
+    **dict.fromkeys(("--force", "--overwrite", "--overwrite-output"), _WRITE_ELSEWHERE),
+    **dict.fromkeys(
+        ("--workers", "--num-workers", "--num_workers", "--threads", "--jobs", "-j", "--num-proc"), _PROCESSES
+    ),
+    "--seed": "nothing is drawn at random: the same source gives the same dataset",
+    **dict.fromkeys(("--resume", "--continue"), _RESUMES),
+}
 
 
 class JobParser(CommandParser):
-    """A parser for commands that take a job. Usage is one line."""
+    """A parser for commands that take a job. Usage is one line; `--help` leaves out what only a cluster needs."""
+
+    help_flag = "--help-all"
+    advice = _ADVICE
 
     def __init__(self, prog: str, description: str) -> None:
         usage = f"{prog} [MANIFEST] [--FIELD VALUE ...] [OPTIONS]"
-        super().__init__(prog, usage, description, allow_abbrev=False)
+        epilog = f"flags for clusters (machines, Pods, retries, deadlines): {prog} {self.help_flag}"
+        super().__init__(prog, usage, description, epilog, allow_abbrev=False)
+        self.hidden: list[tuple[argparse.Action, str]] = []
+        self.add_argument(self.help_flag, action=_HelpAll, help="show every flag, also those for clusters, and stop")
         add_job_arguments(self)
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse does; then of the words after `--source` the one that is a manifest becomes that."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and not unknown[0].startswith("-"):
+            self.error(
+                f"found {unknown[0]!r} after the manifest {found.manifest!r}, expected one manifest at most; files to "
+                "tokenize follow --source"
+            )
+        groups = found.source or []
+        manifests = [word for group in groups for word in group[1:] if _is_manifest(word)]
+        if len(manifests) + (found.manifest is not None) > 1:
+            named = " and ".join(([found.manifest] if found.manifest else []) + manifests)
+            self.error(
+                f"--source: {named} could each be the manifest; put the glob in quotes (--source '*.yaml'), or write "
+                "--source before each file"
+            )
+        if manifests:
+            found.manifest = manifests[0]
+            groups = [[word for word in group if word != manifests[0]] for group in groups]
+        found.source = [word for group in groups for word in group] or None
+        return found, unknown
 
-def add_job_arguments(parser: argparse.ArgumentParser) -> None:
+
+class _HelpAll(argparse.Action):
+    """Shows help with the flags that `--help` leaves out."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **more: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **more)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        assert isinstance(parser, JobParser)
+        for action, text in parser.hidden:
+            action.help = text
+        parser.epilog = None
+        parser.print_help()
+        parser.exit()
+
+
+def add_job_arguments(parser: JobParser) -> None:
     """The manifest and one flag for every field of it."""
     parser.add_argument("manifest", nargs="?", help="a TokenizationJob in YAML; - reads standard input")
     short = parser.add_argument_group("without a manifest (or to change one)")
-    short.add_argument("--source", action="append", metavar="URI", help="files, folders or globs; may be repeated")
-    short.add_argument("--tokenizer", metavar="NAME|FILE", help="an encoding, a model name, or a tokenizer file")
+    short.add_argument(
+        "--source", action="append", nargs="+", metavar="URI", help="files, folders or globs; may be repeated"
+    )
+    short.add_argument(
+        "--tokenizer",
+        metavar="NAME|FILE",
+        help="an encoding, a model name, hf:org/name on the Hugging Face Hub, or a tokenizer file",
+    )
     short.add_argument("--output", metavar="URI", help="where the dataset goes")
     short.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set any field of spec")
     short.add_argument("--print-manifest", action="store_true", help="print the manifest this stands for, and stop")
     fields = parser.add_argument_group("fields of the manifest (lists and numbers as in YAML)")
+    cluster = parser.add_argument_group("fields for clusters: a laptop ignores them")
+    of_operator = {JobSpec.model_fields[name].alias for name in OPERATOR_FIELDS}
     for path, summary in _flags():
-        fields.add_argument(f"--{path}", dest=_FIELD_PREFIX + path, metavar="VALUE", help=summary.replace("%", "%%"))
+        is_hidden = path.partition(".")[0] in of_operator
+        text = summary.replace("%", "%%")
+        shown = argparse.SUPPRESS if is_hidden else text
+        group = cluster if is_hidden else fields
+        action = group.add_argument(f"--{path}", dest=_FIELD_PREFIX + path, metavar="VALUE", help=shown)
+        if is_hidden:
+            parser.hidden.append((action, text))
+
+
+def _is_manifest(word: str) -> bool:
+    """Whether a word after the first source is a manifest rather than one more source: by its name, or its content."""
+    path = Path(word)
+    if word == "-" or path.suffix in (".yaml", ".yml"):
+        return True
+    if "://" in word or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return b"apiVersion" in file.read(_HEAD_BYTES)
+    except OSError:
+        return False
 
 
 def _flags() -> Iterator[tuple[str, str]]:
@@ -65,49 +157,79 @@ def job_from_arguments(arguments: argparse.Namespace) -> TokenizationJob:
             "no job given",
             next_step="name a manifest (tokjob run job.yaml), or give --source, --tokenizer and --output",
         )
+    if arguments.manifest is None:
+        _require_places(changes)
     if not changes and arguments.manifest != "-":
         return TokenizationJob.from_yaml(Path(arguments.manifest))
-    origin = arguments.manifest or "the command line"
+    origin = arguments.manifest or COMMAND_LINE
     return validate_manifest(TokenizationJob, _merged(arguments, changes), origin=origin)
+
+
+def _require_places(changes: dict[str, Any]) -> None:
+    """Raise unless source, tokenizer and output are given: there is no manifest to have them."""
+    given = {path.partition(".")[0] for path in changes}
+    missing = [f"--{flag}" for flag, path in SHORT.items() if path.partition(".")[0] not in given]
+    if missing:
+        raise SpecError(
+            "SpecInvalid",
+            f"{COMMAND_LINE}: {' and '.join(missing)} missing; found {', '.join(sorted(given))} and no manifest",
+            next_step=f"add {' ... '.join(missing)} ..., or name a manifest that has the field",
+        )
 
 
 def print_manifest(job: TokenizationJob) -> str:
     """The job as YAML, without what is left to defaults."""
     manifest = job.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-    return yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True)
+    return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes characters that YAML takes for line breaks as escapes: parsers differ on them within quotes."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    has_breaks = any(character in text for character in "\x85\u2028\u2029")
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if has_breaks else None)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     changes: dict[str, Any] = {}
+    given: list[tuple[str, str]] = []
     for flag, path in SHORT.items():
-        value = getattr(arguments, flag.removeprefix("--"))
+        value = getattr(arguments, flag)
         if value is not None:
-            changes[path] = value
-    tokenizer = changes.get("tokenizer.name")
-    if tokenizer is not None and ("/" in tokenizer or Path(tokenizer).is_file()):
-        changes["tokenizer.uri"] = changes.pop("tokenizer.name")
+            field = tokenizer_field(value) if flag == "tokenizer" else path
+            changes[field] = value
+            given.append((f"--{flag}", field))
     for name, value in vars(arguments).items():
         if name.startswith(_FIELD_PREFIX) and value is not None:
             path = name.removeprefix(_FIELD_PREFIX)
-            changes[path] = _value(path, value, f"--{path} {value}")
+            changes[path] = _value(path, value, f"--{path} ")
+            given.append((f"--{path}", path))
     for assignment in arguments.set:
         path, equals, value = assignment.partition("=")
         if not equals:
+            shown = "env" if is_secret_field(path.removeprefix("spec.")) else assignment
             raise SpecError(
                 "SpecInvalid",
-                f"--set {assignment}: expected FIELD=VALUE, such as rangeBytes=64Mi",
+                f"--set {shown}: expected FIELD=VALUE, such as rangeBytes=64Mi",
                 next_step="write = between the field's path and its value",
             )
         path = path.strip().removeprefix("spec.")
-        changes[path] = _value(path, value, f"--set {assignment}")
+        changes[path] = _value(path, value, f"--set {path}=")
+        given.append((f"--set {path}", path))
+    require_once(given, COMMAND_LINE)
     return changes
 
 
-def _value(path: str, text: str, origin: str) -> Any:
+def _value(path: str, typed: str, flag: str) -> Any:
     """A flag's value: text where the field holds text (`{split}` is no mapping there), else YAML; null is absent."""
-    if path in _text_fields() and text != "null":
-        return text
-    return parse_value(text, origin=origin)
+    if path in _text_fields():
+        return read_text(typed, flag=flag, is_expression=path == "tokenizer.pattern")
+    return parse_value(typed, origin=flag.rstrip(" =") if is_secret_field(path) else f"{flag}{typed}")
 
 
 @cache
@@ -116,38 +238,14 @@ def _text_fields() -> frozenset[str]:
 
 
 def _merged(arguments: argparse.Namespace, changes: dict[str, Any]) -> dict[str, Any]:
-    if arguments.manifest is None:
-        manifest: dict[str, Any] = {
-            "apiVersion": "tokenization.dev/v1alpha1",
-            "kind": "TokenizationJob",
-            "metadata": {"name": "laptop"},
-            "spec": {},
-        }
-    else:
-        manifest = _load(arguments.manifest)
+    manifest = job_manifest("laptop", {}) if arguments.manifest is None else _load(arguments.manifest)
     spec = manifest.setdefault("spec", {})
     for path, value in changes.items():
-        block = spec
-        *parents, last = path.split(".")
-        for parent in parents:
-            block = block.setdefault(parent, {})
-            if not isinstance(block, dict):
-                raise SpecError("SpecInvalid", f"spec.{path}: {parent} is not a block of fields")
-        if path == "tokenizer.uri":
-            block.pop("name", None)
-        if path == "tokenizer.name":
-            block.pop("uri", None)
-        block[last] = value
+        set_field(spec, path, value, origin=arguments.manifest or "the command line")
     return manifest
 
 
 def _load(manifest: str) -> dict[str, Any]:
     if manifest == "-":
-        return parse_yaml(sys.stdin.read(), origin="standard input")
-    try:
-        text = Path(manifest).read_text(encoding="utf-8")
-    except OSError as error:
-        raise SpecError(
-            "SpecNotFound", f"{manifest}: {error.strerror}", next_step="give the path of a manifest (YAML)"
-        ) from error
-    return parse_yaml(text, origin=manifest)
+        return parse_yaml(sys.stdin.read(MOST_BYTES + 1), origin="standard input")
+    return parse_yaml(read_manifest_file(Path(manifest)), origin=manifest)

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import argparse
 
+from tokenization_worker.api.quantities import nearest_number, parse_quantity
+from tokenization_worker.counts import counted as counted
+from tokenization_worker.limits import percent
+
 
 def read_count(text: str) -> int:
-    """A flag's whole number above 0."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number, at least 1")
-    return int(text)
+    """A flag's whole number above 0, in any form that a manifest takes: `1000`, `1_000`, `1k`."""
+    try:
+        return parse_quantity(text)
+    except ValueError:
+        meant = nearest_number(text)
+        hint = "" if meant is None else f": write {meant}"
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number, at least 1{hint}") from None
+
+
+def read_number(text: str) -> int:
+    """As `read_count`, and 0."""
+    if text.strip() == "0":
+        return 0
+    try:
+        return read_count(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(str(error).replace("at least 1", "at least 0")) from None
 
 
 def short_count(value: float) -> str:
@@ -39,6 +56,22 @@ def short_time(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 180_000 else f"{seconds / 86400:.1f} days"
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def share_of_bytes(quarantined: int, quarantined_bytes: int | None, read_bytes: int | None) -> str:
+    """` (61 % of the bytes)` behind a number of unusable documents; nothing for 0, or where bytes are not known."""
+    if not quarantined or not read_bytes or quarantined_bytes is None:
+        return ""
+    return f" ({percent(quarantined_bytes, read_bytes)} of the bytes)"
+
+
+def estimated(number: float | None, noun: str) -> str:
+    """`~79.1M tokens`, `unknown tokens`."""
+    return f"unknown {noun}s" if number is None else f"~{short_count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def clock_time(seconds: float) -> str:
+    """`0:07`, `1:02:03`, `4.2 days`: of something that goes on."""
+    whole = round(seconds)
+    if whole >= 360_000:
+        return f"{whole / 86400:.1f} days"
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

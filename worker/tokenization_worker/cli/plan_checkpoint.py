@@ -18,6 +18,7 @@ from tokenization_worker.context import RunContext
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.events import Event, Finished, Planned
 from tokenization_worker.executors.base import Executor
+from tokenization_worker.extras import install_command
 from tokenization_worker.planning import Prepared
 from tokenization_worker.reporter import failure_report
 from tokenization_worker.run import Options, run_job
@@ -87,9 +88,13 @@ def _found(
             "bytes": planned[0].stored_bytes,
             "ranges": planned[0].ranges,
             "estimated_tokens": planned[0].estimated_tokens,
-            "estimated_seconds": round(planned[0].core_seconds / (slots or 1)),
+            "estimated_seconds": _seconds(planned[0], slots or 1),
         }
     return changes
+
+
+def _seconds(planned: Planned, slots: int) -> int | None:
+    return None if planned.core_seconds is None else round(planned.core_seconds / slots)
 
 
 def _failure(error: Exception) -> FailureReport:
@@ -97,12 +102,17 @@ def _failure(error: Exception) -> FailureReport:
 
 
 def _refuse(prepared: Prepared, context: RunContext) -> Executor:
-    """Instead of an executor. Raises `SpecError` for an image that no driver could run in, before it gets machines."""
+    """Instead of an executor. Raises, before it gets machines, what the run would end with.
+
+    And `SpecError` for an image that no driver could run in.
+    """
+    if prepared.foreseen is not None:
+        raise prepared.foreseen
     if _ray_version() is None:
         raise SpecError(
             "ImageUnfit",
             f"the worker image has no Ray beside tokenization {metadata.version('tokenization')}",
-            next_step="build the image as this project's Dockerfile does: pip install '.[ray]'",
+            next_step=f"build an image that also has Ray: {install_command('ray')}",
         )
     raise _NeedsWorkers
 

@@ -13,14 +13,39 @@ from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
-from tokenization_worker.cli.numbers import counted, short_bytes, short_count, short_time
-from tokenization_worker.events import Event, Finished, Planned, Progress, Resumed, Warned
+from tokenization_worker.cli.escapes import printable, say
+from tokenization_worker.cli.numbers import counted, estimated, share_of_bytes, short_bytes, short_time
+from tokenization_worker.cli.run_progress import Column, RunProgress, fit
+from tokenization_worker.commands import tokjob
+from tokenization_worker.events import (
+    Advanced,
+    Checking,
+    CheckingEngine,
+    Committing,
+    Event,
+    Finished,
+    Planned,
+    Preparing,
+    Progress,
+    RecordingReference,
+    Resumed,
+    StartingRay,
+    WaitingForWorkers,
+    Warned,
+)
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
 PLAIN_INTERVAL_S = 10.0
 DRAW_INTERVAL_S = 0.1
+
+BAR_WIDTH = 23
+NARROW_BAR_WIDTH = 20
+ROOMY = 90
+"""Columns from which the wider bar leaves room for all that is said."""
+
+LABEL_WIDTH = 11
 
 
 class Display(Protocol):
@@ -69,23 +94,22 @@ class PlainDisplay:
     is_drawing = False
 
     def __init__(self) -> None:
-        self._started = self._working_since = time.monotonic()
-        self._last = self._started
-        self._first: Progress | None = None
+        self._started = self._last = time.monotonic()
+        self._progress = RunProgress()
 
     def __call__(self, event: Event) -> None:
-        match event:
-            case Progress():
-                if self._first is None:
-                    self._first, self._working_since = event, time.monotonic()
-                if time.monotonic() - self._last >= PLAIN_INTERVAL_S:
-                    self._last = time.monotonic()
-                    self._print(describe_progress(event, self._first, self._last - self._working_since))
-            case _:
-                self._print(describe(event, time.monotonic() - self._started))
+        now = time.monotonic()
+        if not isinstance(event, Progress | Advanced):
+            self._print(describe(event, now - self._started))
+            return
+        self._progress.take(event, now - self._started)
+        if now - self._last >= PLAIN_INTERVAL_S:
+            self._last = now
+            columns = self._progress.columns(now - self._started)
+            self._print(f"tokenize   {fit(columns, 200)}  build {self._progress.shards_text()}")
 
     def _print(self, text: str) -> None:
-        print(text, flush=True)
+        say(text, flush=True)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -98,15 +122,17 @@ class TerminalDisplay:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bars
+        from rich.table import Column as TableColumn
 
-        self._started = self._working_since = time.monotonic()
-        self._first: Progress | None = None
+        self._started = time.monotonic()
+        self._progress = RunProgress()
         self.is_drawing = False
         self._console = Console(highlight=False)
+        self._bar = BarColumn(bar_width=BAR_WIDTH, finished_style="bar.complete")
         self._bars = Bars(
-            TextColumn("{task.description:<10}"),
-            BarColumn(bar_width=23),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.description:<10}", table_column=TableColumn(no_wrap=True)),
+            self._bar,
+            TextColumn("{task.fields[text]}", table_column=TableColumn(no_wrap=True, overflow="crop")),
             console=self._console,
             transient=False,
             auto_refresh=False,  # rich's thread and a line printed meanwhile may move the cursor up twice
@@ -116,82 +142,103 @@ class TerminalDisplay:
         self._build: TaskID | None = None
 
     def __call__(self, event: Event) -> None:
-        if not isinstance(event, Progress):
+        now = time.monotonic()
+        if isinstance(event, Progress | Advanced):
+            self._progress.take(event, now - self._started)
+            self._draw(now, "")
+        elif isinstance(event, Committing) and self.is_drawing:
+            self._draw(now, "checking the sums")
+        elif not (isinstance(event, WaitingForWorkers) and self.is_drawing):  # the bars say so
             if isinstance(event, Finished):
                 self.close()
-            self._console.print(describe(event, time.monotonic() - self._started), markup=False, soft_wrap=True)
-            return
-        if self._first is None or self._tokenize is None or self._build is None:
-            self._first, self._working_since = event, time.monotonic()
+            told = printable(describe(event, now - self._started), "\n\t")
+            self._console.print(told, markup=False, soft_wrap=True)
+
+    def _draw(self, now: float, what: str) -> None:
+        if self._tokenize is None or self._build is None:
             self.is_drawing = True
             self._bars.start()
             self._tokenize = self._bars.add_task("tokenize", text="")
             self._build = self._bars.add_task("build", text="")
-        text = tokenize_text(event, self._first, time.monotonic() - self._working_since)
-        self._bars.update(self._tokenize, total=max(event.bytes_total, 1), completed=event.bytes_done, text=text)
-        shards = "?" if event.shards is None else f"{event.shards:,}"
+        progress = self._progress
+        self._bar.bar_width, room = share_line(self._console.width)
+        text = fit(progress.columns(now - self._started), room)
+        self._bars.update(self._tokenize, total=max(progress.total, 1), completed=progress.bytes_done, text=text)
         self._bars.update(
             self._build,
-            total=event.shards or max(event.shards_done * 2, 1),
-            completed=event.shards_done,
-            text=f"{event.shards_done:,}/{shards} shards",
+            total=progress.shards or max(progress.shards_done * 2, 1),
+            completed=progress.shards_done,
+            text=fit([Column(0, progress.shards_text()), *([Column(1, what)] if what else [])], room),
         )
-        if time.monotonic() - self._drawn >= DRAW_INTERVAL_S:
-            self._drawn = time.monotonic()
+        if now - self._drawn >= DRAW_INTERVAL_S or what:
+            self._drawn = now
             self._bars.refresh()
 
     def close(self) -> None:
         if self.is_drawing:
+            self._draw(time.monotonic(), "")
             self._bars.stop()
             self.is_drawing = False
 
 
-def tokenize_text(event: Progress, first: Progress, elapsed_s: float) -> str:
-    """`68%  53.9M tokens  74M/s  312 MB/s  2 quarantined  1.2 s left`; rates are of this start's work."""
-    elapsed_s = max(elapsed_s, 1e-3)
-    share = event.bytes_done / event.bytes_total if event.bytes_total else 1.0
-    done_now = event.bytes_done - first.bytes_done
-    parts = [
-        f"{share:4.0%}",
-        f"{short_count(event.tokens)} tokens",
-        f"{short_count((event.tokens - first.tokens) / elapsed_s)}/s",
-        f"{short_bytes((event.source_bytes - first.source_bytes) / elapsed_s)}/s",
-    ]
-    if event.quarantined:
-        parts.append(f"{event.quarantined:,} quarantined")
-    if done_now > 0 and event.bytes_done < event.bytes_total:
-        parts.append(f"{short_time((event.bytes_total - event.bytes_done) * elapsed_s / done_now)} left")
-    return "  ".join(parts)
+_RAY = {
+    "auto": "joining the cluster of this machine, or starting one",
+    "local": "starting a cluster on this machine",
+}
 
 
-def describe_progress(event: Progress, first: Progress, elapsed_s: float) -> str:
-    """One plain line."""
-    shards = "?" if event.shards is None else f"{event.shards:,}"
-    return f"tokenize   {tokenize_text(event, first, elapsed_s)}  build {event.shards_done:,}/{shards} shards"
+def share_line(width: int) -> tuple[int, int]:
+    """How wide a bar is on a terminal of so many columns, and how much room there is for the text behind it."""
+    bar = BAR_WIDTH if width >= ROOMY else min(NARROW_BAR_WIDTH, max(4, width // 4))
+    return bar, max(0, width - LABEL_WIDTH - bar - 1)
+
+
+def _about(seconds: float) -> str:
+    """About how long something takes; nothing where that is less than a second on an idle machine."""
+    return f", ~{seconds:.0f} s" if seconds >= 1 else ""
 
 
 def describe(event: Event, elapsed_s: float) -> str:
     """A fact in one line, or a few for the end."""
     match event:
         case Planned():
-            engine = event.engine + (" (checked against the reference)" if event.is_accelerated else "")
+            engine = event.engine + (" (checked against the reference)" if event.is_checked else "")
             return (
                 f"plan       {counted(event.files, 'file')}  {short_bytes(event.stored_bytes)} stored  "
-                f"~{short_count(event.estimated_tokens)} tokens  {counted(event.ranges, 'range')}  {event.tokenizer}  "
+                f"{estimated(event.estimated_tokens, 'token')}  {counted(event.ranges, 'range')}  "
+                f"{printable(event.tokenizer)}  "
                 f"engine {engine}"
             )
+        case CheckingEngine():
+            return f"engine     checking {event.engine} against {event.reference}{_about(event.seconds)}, once"
+        case RecordingReference():
+            return f"tokenizer  recording what {event.reference} does{_about(event.seconds)}, once"
         case Resumed():
             return (
                 f"resume     {event.ranges_done:,} of {counted(event.ranges, 'range')} and "
                 f"{counted(event.shards_done, 'shard')} "
                 "already done"
             )
+        case Checking():
+            return (
+                f"check      {event.shards_done:,} of {counted(event.shards, 'shard')} of earlier starts read again  "
+                f"{short_bytes(event.bytes_done)} of {short_bytes(event.bytes_total)}"
+            )
         case Warned():
-            return f"warning    {event.message}"
+            return f"warning    {printable(event.message)}"
+        case Preparing():
+            more = f" and {counted(len(event.patterns) - 1, 'more pattern')}" if len(event.patterns) > 1 else ""
+            return printable(f"prepare    loading {event.tokenizer}, listing {event.patterns[0]}{more}")
+        case StartingRay():
+            return f"ray        {_RAY.get(event.address or 'auto', f'joining the cluster at {event.address}')}"
+        case WaitingForWorkers():
+            return f"workers    waiting: 0 of {event.wanted:,} have started"
+        case Committing():
+            return f"commit     {counted(event.shards, 'shard')}: checking the sums, then writing the index"
         case Finished():
             return describe_end(event, elapsed_s)
-        case Progress():
-            return describe_progress(event, event, elapsed_s)
+        case Progress() | Advanced():
+            return f"tokenize   {short_bytes(event.bytes_done)} of {short_bytes(event.bytes_total)}"
 
 
 def describe_end(event: Finished, elapsed_s: float) -> str:
@@ -199,10 +246,12 @@ def describe_end(event: Finished, elapsed_s: float) -> str:
     ratio = f"  {event.text_bytes / event.tokens:.2f} bytes/token" if event.tokens else "  no tokens"
     if event.files_dropped:  # their text was read as well
         ratio = ""
-    word = "complete" if event.already else "done"
+    word, uri = "complete" if event.already else "done", printable(event.uri)
     lines = [
         f"{word:<10} {event.documents_read:,} read = {event.documents_written:,} written + "
-        f"{event.documents_quarantined:,} quarantined   {counted(event.tokens, 'token')} in "
+        f"{event.documents_quarantined:,} quarantined"
+        f"{share_of_bytes(event.documents_quarantined, event.quarantined_bytes, event.read_bytes)}   "
+        f"{counted(event.tokens, 'token')} in "
         f"{counted(event.shards, 'shard')}{ratio}  "
         f"{short_time(elapsed_s)}"
     ]
@@ -210,15 +259,16 @@ def describe_end(event: Finished, elapsed_s: float) -> str:
         lines[0] += "   (nothing to do: this run was finished before; its source and shards were not looked at)"
     if event.files_dropped:
         lines.append(
-            f"           {counted(event.files_dropped, 'damaged file')} dropped whole: {event.uri}/_tokenization/files"
+            f"           {counted(event.files_dropped, 'damaged file')} dropped whole: {uri}/_tokenization/files"
         )
     if event.rebuilt:
         lines.append(f"           {counted(event.rebuilt, 'damaged or missing shard')} written again")
-    lines.append(f"           {event.uri}/index.json   check it: tokjob verify {event.uri}")
+    lines.append(f"           {uri}/index.json   check it: {printable(tokjob('verify', event.uri))}")
     if event.documents_quarantined:
         limit = "" if event.quarantine_limit is None else f", limit {event.quarantine_limit:,}"
         lines.append(
-            f"           unusable documents: {event.uri}/_tokenization/quarantine.jsonl.zst "
-            f"({event.documents_quarantined:,}{limit})"
+            f"           unusable documents: {uri}/_tokenization/quarantine.jsonl.zst "
+            f"({event.documents_quarantined:,}{limit}); "
+            f"list them: {printable(tokjob('show', '--quarantined', event.uri))}"
         )
     return "\n".join(lines)

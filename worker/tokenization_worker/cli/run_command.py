@@ -15,7 +15,10 @@ from tokenization_worker.cli.manifest import JobParser, job_from_arguments, prin
 from tokenization_worker.cli.numbers import read_count
 from tokenization_worker.cli.progress import Display, make_display
 from tokenization_worker.errors import SpecError
-from tokenization_worker.events import Warned
+from tokenization_worker.events import Warned, Watcher
+from tokenization_worker.extras import install_command
+from tokenization_worker.open_files import files_needed, require_open_files
+from tokenization_worker.processes import default_processes
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.storage.waiting import give_up
 from tokenization_worker.work import Stopped
@@ -50,8 +53,6 @@ def main(arguments: list[str]) -> int:
         help="auto: the accelerated engine where it proved identical and pays off",
     )
     how.add_argument("--json", action="store_true", help="one JSON object a line instead of a display")
-    if "--continue" in arguments:
-        parser.error("there is no --continue: every start continues where the last one stopped; leave it out")
     options = parser.parse_args(arguments)
     job = job_from_arguments(options)
     if options.print_manifest:
@@ -63,6 +64,8 @@ def main(arguments: list[str]) -> int:
             "--executor local and --ray-address contradict each other",
             next_step="leave one of them out; --ray-address alone means --executor ray",
         )
+    if options.executor != "ray" and options.ray_address is None:  # now, and not when a plan is written already
+        require_open_files(files_needed(options.processes or default_processes(), has_store=False))
     display = make_display(as_json=options.json)
     stop = StopOnSignal(display)
     ignored = fields_for_operator(job.spec)
@@ -75,7 +78,7 @@ def main(arguments: list[str]) -> int:
             how_to_run = Options(processes=options.processes, engine=options.engine)
             executor = None
             if options.executor == "ray" or options.ray_address is not None:
-                cluster = stack.enter_context(ray_cluster(options.ray_address, options.processes))
+                cluster = stack.enter_context(ray_cluster(options.ray_address, options.processes, display))
                 how_to_run = replace(how_to_run, count_processes=cluster.count_slots)
                 executor = cluster.start
             finished = run_job(job, options=how_to_run, executor=executor, on_progress=display, should_stop=stop)
@@ -91,7 +94,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def ray_cluster(address: str | None, processes: int | None) -> RayCluster:
+def ray_cluster(address: str | None, processes: int | None, watch: Watcher) -> RayCluster:
     # Ray prints what it knows of lost workers to standard output, which is the display's; events tell it there.
     os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."
     try:
@@ -103,11 +106,11 @@ def ray_cluster(address: str | None, processes: int | None) -> RayCluster:
         raise SpecError(
             "SpecInvalid",
             "--executor ray: Ray is not installed here",
-            next_step="in a checkout of this project: pip install '.[ray]'",
+            next_step=install_command("ray"),
         ) from error
     if address is not None:
         require_reachable(address)  # now, and not when a plan is written already
-    return RayCluster(address, processes)
+    return RayCluster(address, processes, watch)
 
 
 class StopOnSignal:

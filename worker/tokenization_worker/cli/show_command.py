@@ -1,4 +1,4 @@
-"""`tokjob show`: documents at a place in a dataset."""
+"""`tokjob show`: documents at a place in a dataset, or the unusable ones of a run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import dataclasses
 
 import orjson
 
-from tokenization_worker.cli.numbers import read_count
+from tokenization_worker.cli.escapes import printable, say
+from tokenization_worker.cli.numbers import counted, read_count, read_number
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.dataset import open_dataset
 from tokenization_worker.outlook import absolute_uri
 from tokenization_worker.show import ShownDocument, show_documents
+from tokenization_worker.unusable import UnusableDocument, read_unusable
 
 SHOWN_CHARACTERS = 2000
 SHOWN_TOKENS = 16
@@ -18,10 +20,20 @@ SHOWN_TOKENS = 16
 
 def main(arguments: list[str]) -> int:
     """Show documents, decoded, and where they come from."""
-    parser = CommandParser(prog="tokjob show", description="The documents and tokens at a place in a dataset, decoded.")
-    parser.add_argument("output", help="output.uri of a finished job")
-    parser.add_argument("--split", help="the split (default: the last one)")
-    parser.add_argument("--token", type=int, default=0, help="a token's number within the split; 0 is the first")
+    parser = CommandParser(
+        prog="tokjob show",
+        description="The documents and tokens at a place in a dataset, decoded; or a run's unusable documents.",
+    )
+    parser.add_argument("output", help="output.uri of a finished job; with --quarantined of any job that was started")
+    parser.add_argument(
+        "--quarantined",
+        action="store_true",
+        help="list unusable documents: place, reason and the first 200 characters; also of a run that has failed",
+    )
+    parser.add_argument("--split", metavar="NAME", help="the split (default: the last one)")
+    parser.add_argument(
+        "--token", type=read_number, default=0, help="a token's number within the split; 0 is the first"
+    )
     parser.add_argument(
         "--count", type=read_count, default=1, help="how many documents, from the one that holds the token"
     )
@@ -29,13 +41,40 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args(arguments)
     uri = absolute_uri(options.output)
+    if options.quarantined:
+        if options.split or options.token or options.count != 1 or options.whole:
+            parser.error("--quarantined lists all unusable documents: --split, --token, --count, --whole do not apply")
+        return _list_unusable(uri, as_json=options.json)
     split = options.split or list(open_dataset(uri))[-1]
     for document in show_documents(uri, split, options.token, options.count):
         if options.json:
             print(orjson.dumps(dataclasses.asdict(document), option=orjson.OPT_SERIALIZE_NUMPY).decode())
         else:
-            print("\n".join(_lines(document, whole=options.whole)))
+            say("\n".join(_lines(document, whole=options.whole)))
     return 0
+
+
+def _list_unusable(uri: str, *, as_json: bool) -> int:
+    """Print every unusable document as it is read; the list may be longer than memory."""
+    count = 0
+    for document in read_unusable(uri):
+        count += 1
+        if as_json:
+            print(orjson.dumps(document).decode())
+        else:
+            say("\n".join(_unusable_lines(document)))
+    if not as_json:
+        say(counted(count, "unusable document"))
+    return 0
+
+
+def _unusable_lines(document: UnusableDocument) -> list[str]:
+    record = "" if document.record is None else f"  record {document.record:,}"
+    return [
+        f"── {document.reason}  {printable(document.uri)}{record}  position {document.position:,}",
+        f"   detail   {printable(document.detail)}",
+        f"   excerpt  {printable(document.excerpt)}",
+    ]
 
 
 def _lines(document: ShownDocument, *, whole: bool) -> list[str]:
@@ -44,13 +83,17 @@ def _lines(document: ShownDocument, *, whole: bool) -> list[str]:
     more = " ..." if len(document.tokens) > SHOWN_TOKENS else ""
     position = "" if document.position is None else f"  position {document.position:,}  record {document.record:,}"
     lines = [
-        f"── {place.split} token {place.start:,}  {len(document.tokens):,} tokens",
-        f"   source  {place.uri}{position}",
-        f"   id      {document.id if document.id is not None else 'unknown'}",
+        f"── {place.split} token {place.start:,}  {counted(len(document.tokens), 'token')}",
+        f"   source  {printable(place.uri)}{position}",
+        f"   id      {printable(document.id) if document.id is not None else 'unknown'}",
         f"   ids     {ids}{more}",
     ]
     if document.note:
-        lines.append(f"   note    {document.note}")
+        lines.append(f"   note    {printable(document.note)}")
     text = document.text if whole else document.text[:SHOWN_CHARACTERS]
     hidden = len(document.text) - len(text)
-    return [*lines, text, *([f"   ... {hidden:,} more characters (--whole shows them)"] if hidden else [])]
+    return [
+        *lines,
+        printable(text, "\n\t"),
+        *([f"   ... {hidden:,} more characters (--whole shows them)"] if hidden else []),
+    ]

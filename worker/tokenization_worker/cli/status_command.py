@@ -7,7 +7,8 @@ import dataclasses
 import orjson
 
 from tokenization_worker import layout
-from tokenization_worker.cli.numbers import counted, short_bytes, short_count
+from tokenization_worker.cli.escapes import printable, say
+from tokenization_worker.cli.numbers import counted, share_of_bytes, short_bytes, short_count
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.outlook import look_at_output
 
@@ -22,18 +23,22 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(orjson.dumps(dataclasses.asdict(state)).decode())
         return 0
-    print(f"{state.phase:<10} {state.uri}")
+    say(f"{state.phase:<10} {printable(state.uri)}")
+    if state.reason:
+        say(f"           {state.reason}: {printable(state.message)}")
     if state.ranges:
-        print(
+        say(
             f"           {state.ranges_done:,} of {counted(state.ranges, 'range')}, "
             f"{counted(state.shards_done, 'shard')}, {short_count(state.tokens)} tokens of "
-            f"{short_bytes(state.source_bytes)} read, {state.quarantined:,} quarantined, "
+            f"{short_bytes(state.source_bytes)} read, {state.quarantined:,} quarantined"
+            f"{share_of_bytes(state.quarantined, state.quarantined_bytes, state.read_bytes)}, "
             f"{counted(state.files_dropped, 'file')} dropped"
         )
         if state.poison:
-            print(
-                f"           {counted(state.poison, 'document')} found to kill the worker: {state.uri}/{layout.POISON}"
+            say(
+                f"           {counted(state.poison, 'document')} found to kill the worker: "
+                f"{printable(state.uri)}/{layout.POISON}"
             )
-        print(f"           engine {state.engine} (epoch {state.epoch})  plan {state.plan_id[:16]}")
-    print(f"           next: {state.next_step}")
+        say(f"           engine {state.engine} (epoch {state.epoch})  plan {state.plan_id[:16]}")
+    say(f"           next: {state.next_step}")
     return 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.errors import SpecError
 
@@ -20,8 +20,8 @@ def main(arguments: list[str]) -> int:
         try:
             job = TokenizationJob.from_yaml(Path(manifest))
         except SpecError as error:
-            print(f"tokjob: {error}", file=sys.stderr)
+            say(f"tokjob: {error}", error=True)
             worst = error.exit_code
         else:
-            print(f"{manifest}: {job.metadata.name} is valid")
+            say(f"{printable(manifest)}: {job.metadata.name} is valid")
     return worst

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import time
 
 import orjson
 
-from tokenization_worker.cli.numbers import counted, read_count, short_bytes, short_time
+from tokenization_worker.cli.escapes import printable, say
+from tokenization_worker.cli.numbers import clock_time, counted, read_count, short_bytes, short_time
+from tokenization_worker.cli.pace import Pace
 from tokenization_worker.cli.parser import CommandParser
+from tokenization_worker.cli.run_progress import Column, fit
 from tokenization_worker.outlook import absolute_uri
 from tokenization_worker.verification.report import VerifyMode, VerifyProgress, VerifyReport
 from tokenization_worker.verification.verify import SAMPLE_ONE_IN, dataset_digest, verify
@@ -32,7 +36,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--full", action="store_true", help="short for --mode full")
     parser.add_argument(
-        "--sample-one-in", type=read_count, default=SAMPLE_ONE_IN, help="documents per one encoded again"
+        "--sample-one-in", metavar="N", type=read_count, default=SAMPLE_ONE_IN, help="documents per one encoded again"
     )
     parser.add_argument("--processes", type=read_count, help="worker processes (default: one a core)")
     parser.add_argument("--digest", action="store_true", help="only print the dataset's digest, from its bytes")
@@ -45,7 +49,7 @@ def main(arguments: list[str]) -> int:
     uri = absolute_uri(options.output)
     if options.digest:
         digest = dataset_digest(uri, processes=options.processes)
-        print(orjson.dumps({"digest": digest}).decode() if options.json else digest)
+        say(orjson.dumps({"digest": digest}).decode() if options.json else digest)
         return 0
     started = time.monotonic()
     watch = _Watch(quiet=options.json)
@@ -60,7 +64,7 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(orjson.dumps(dataclasses.asdict(report)).decode())
     else:
-        print("\n".join(_lines(report, time.monotonic() - started)))
+        say("\n".join(_lines(report, time.monotonic() - started)))
     return 0 if report.is_clean else EXIT_DAMAGED
 
 
@@ -70,21 +74,56 @@ class _Watch:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._is_terminal = sys.stderr.isatty()
-        self._last = time.monotonic()
+        self._pace = Pace()
+        self._started = self._last = time.monotonic()
+        if self._is_terminal and not quiet:
+            self._write("verify     reading the index and the tables")
 
     def __call__(self, progress: VerifyProgress) -> None:
         now = time.monotonic()
+        self._pace.take(now - self._started, progress.done_bytes)
         if self._quiet or now - self._last < (0.1 if self._is_terminal else 10.0):
             return
         self._last = now
-        share = progress.done_bytes / progress.total_bytes if progress.total_bytes else 1.0
-        text = f"verify     {share:4.0%}  {progress.phase}  {counted(progress.findings, 'finding')}"
-        print(f"\r{text}" if self._is_terminal else text, end="" if self._is_terminal else "\n", file=sys.stderr)
+        self._write(verify_line(progress, self._pace, now - self._started, self._columns(), bar=self._is_terminal))
+
+    def _columns(self) -> int:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80 if self._is_terminal else 200
+
+    def _write(self, text: str) -> None:
+        if self._is_terminal:
+            print("\r\033[K", end="", file=sys.stderr)
+            say(text, error=True, end="", flush=True)
+        else:
+            say(text, error=True)
 
     def end(self) -> None:
         """Leave the terminal's line empty."""
         if self._is_terminal and not self._quiet:
             print("\r\033[K", end="", file=sys.stderr)
+
+
+def verify_line(progress: VerifyProgress, pace: Pace, elapsed_s: float, width: int, *, bar: bool) -> str:
+    """`verify     #######............. 41%  source  312 MB/s  0 findings  0:31 left  0:22`, no longer than `width`.
+
+    A line as long as the terminal would go on in the next one, so the last column stays free.
+    """
+    share = progress.done_bytes / progress.total_bytes if progress.total_bytes else 1.0
+    label = "verify     "
+    if bar:
+        bar_width = min(20, max(4, width // 4))
+        done = int(bar_width * share)
+        label += "#" * done + "." * (bar_width - done) + " "
+    columns = [
+        Column(0, f"{share:4.0%}"),
+        Column(5, progress.phase),
+        Column(3, f"{short_bytes(pace.per_second())}/s"),
+        Column(2, counted(progress.findings, "finding")),
+    ]
+    left = pace.left_s(progress.total_bytes)
+    if left is not None:
+        columns.append(Column(1, f"{clock_time(left)} left"))
+    return (label + fit([*columns, Column(4, clock_time(elapsed_s))], width - len(label) - 1))[: max(0, width - 1)]
 
 
 def _lines(report: VerifyReport, elapsed_s: float) -> list[str]:
@@ -105,7 +144,7 @@ def _lines(report: VerifyReport, elapsed_s: float) -> list[str]:
         lines.append(f"digest     {report.digest}")
     if report.is_clean:
         return [*lines, f"proven     {report.mode}: nothing is wrong  {short_time(elapsed_s)}"]
-    lines += [f"  {finding}" for finding in report.findings[:SHOWN_FINDINGS]]
+    lines += [f"  {printable(str(finding))}" for finding in report.findings[:SHOWN_FINDINGS]]
     if len(report.findings) > SHOWN_FINDINGS:
         lines.append(f"  and {len(report.findings) - SHOWN_FINDINGS:,} more (--json shows all)")
     lines.append(f"damaged    {report.mode}: {counted(len(report.findings), 'finding')}  {short_time(elapsed_s)}")

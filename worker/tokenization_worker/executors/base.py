@@ -1,7 +1,7 @@
 """What `run_job` asks of whatever runs its tasks.
 
-Tasks take frozen values and return receipts; they never call back. `local` has processes on this
-machine, `on_ray` a cluster; both implement the same three calls, and their workers call `run_task`.
+Tasks take frozen values and return receipts; what they tell meanwhile is for displays alone. `local` has processes on
+this machine, `on_ray` a cluster; both implement the same calls, and their workers call `run_task`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from tokenization_worker.advance import Advance, Tell, untold
 from tokenization_worker.build import build_shard
 from tokenization_worker.context import BuildTask, TokenizeTask
 from tokenization_worker.lanes import Worker
@@ -19,6 +20,15 @@ from tokenization_worker.tokenize import tokenize_range
 
 Task = TokenizeTask | BuildTask
 Receipt = RangeReceipt | ShardReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """What an executor knows now: workers that have started, workers that it wants, and how far tasks say they are."""
+
+    workers: int
+    wanted: int
+    advances: tuple[tuple[Task, Advance], ...] = ()
 
 
 class WorkerLost(Exception):
@@ -39,10 +49,11 @@ class Done:
     worker: Worker | None = None
 
 
-def run_task(task: Task, node: str) -> Receipt:
-    """Run one task in this process, a worker of `node`, after deleting the segments that are spent."""
+def run_task(task: Task, node: str, tell: Tell = untold) -> Receipt:
+    """Run one task in this process, a worker of `node`, after deleting the segments that are spent; `tell` hears how
+    far it is."""
     discard_segments(open_store(task.context.data.output.uri), task.context.epoch, task.spent)
-    return tokenize_range(task, node) if isinstance(task, TokenizeTask) else build_shard(task, node)
+    return tokenize_range(task, node, tell) if isinstance(task, TokenizeTask) else build_shard(task, node)
 
 
 W = TypeVar("W")
@@ -63,12 +74,16 @@ class Executor(Protocol):
         """What it has been waiting for, in words, where that is too long to be silent about; else nothing."""
         ...
 
+    def under_way(self) -> UnderWay:
+        """What is known now, without a call or a wait."""
+        ...
+
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         """Begin a task, where `worker` is idle there: what it has at hand from its last task may serve this one."""
         ...
 
     def wait(self, timeout_s: float) -> list[Done]:
-        """Tasks that ended, at least one unless `timeout_s` passes first."""
+        """Tasks that ended; none if `timeout_s` passes first, or if workers have only told how far they are."""
         ...
 
     def close(self, *, grace_s: float = 0.0) -> list[Done]:

@@ -7,18 +7,23 @@ the driver has none, so that a process can be forked safely at any time: also on
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 import traceback
 from contextlib import suppress
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 
+from tokenization_worker.advance import Advance, EverySecond, Tell
 from tokenization_worker.errors import portable
-from tokenization_worker.executors.base import Done, Receipt, Task, WorkerLost, run_task, take_idle
+from tokenization_worker.executors.base import Done, Receipt, Task, UnderWay, WorkerLost, run_task, take_idle
 from tokenization_worker.lanes import Worker
+from tokenization_worker.main_guard import EXIT_CODE, guard_missing
+from tokenization_worker.open_files import files_needed, require_open_files
 from tokenization_worker.processes import begin_worker, exit_words, start_method, starting_processes
 
 
@@ -29,12 +34,14 @@ class LocalExecutor:
     """
 
     def __init__(self, processes: int, *, fork: bool) -> None:
+        require_open_files(files_needed(processes, has_store=not fork))
         self.slots = processes
         self._may_fork = fork
         self._node = socket.gethostname()
         self._all: list[_Worker] = []
         self._idle: list[_Worker] = []
         self._busy: dict[_Worker, Task] = {}
+        self._advances: dict[_Worker, Advance] = {}  # of the task that a busy worker has now
         try:  # now: for a fork, before anybody starts a thread; for a new interpreter, so that all start at once
             self._idle = [self._start() for _ in range(processes)]
         except BaseException:
@@ -50,6 +57,10 @@ class LocalExecutor:
     def complaint(self) -> str:
         return ""  # its processes are there, or `submit` starts them
 
+    def under_way(self) -> UnderWay:
+        advances = tuple((self._busy[worker], advance) for worker, advance in self._advances.items())
+        return UnderWay(self.slots, self.slots, advances)
+
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         chosen = self._take_idle(worker)
         self._busy[chosen] = task
@@ -63,6 +74,7 @@ class LocalExecutor:
             if worker.is_alive:
                 return worker
             worker.join()
+            worker.require_main_guard()
             self._all.remove(worker)
         return self._start()
 
@@ -70,8 +82,12 @@ class LocalExecutor:
         ready = set(wait([worker.pipe for worker in self._busy], timeout_s))
         done: list[Done] = []
         for worker in [worker for worker in self._busy if worker.pipe in ready]:
-            done.append(Done(self._busy[worker], worker.take(), worker))
-            del self._busy[worker]
+            result = worker.take()
+            if isinstance(result, Advance):
+                self._advances[worker] = result
+                continue
+            done.append(Done(self._busy.pop(worker), result, worker))
+            self._advances.pop(worker, None)
             self._idle.append(worker)
         return done
 
@@ -87,7 +103,7 @@ class LocalExecutor:
                 worker.kill()
         for worker in self._all:
             worker.join()
-        self._all, self._idle, self._busy = [], [], {}
+        self._all, self._idle, self._busy, self._advances = [], [], {}, {}
         return done
 
 
@@ -109,14 +125,19 @@ class _Worker:
         with suppress(ConnectionError):  # it has just died: `take` will say so
             self.pipe.send(task)
 
-    def take(self) -> Receipt | BaseException:
-        """What became of its task."""
-        try:
-            result: Receipt | BaseException = self.pipe.recv()
-        except (EOFError, OSError):
-            self._process.join()
-            return WorkerLost(f"process {self._process.pid}: {exit_words(self._process.exitcode)}", with_node=False)
-        return result
+    def take(self) -> Advance | Receipt | BaseException:
+        """How far its task is, or what became of it."""
+        with suppress(EOFError, OSError):
+            result: Advance | Receipt | BaseException = self.pipe.recv()
+            return result
+        self._process.join()
+        self.require_main_guard()
+        return WorkerLost(f"process {self._process.pid}: {exit_words(self._process.exitcode)}", with_node=False)
+
+    def require_main_guard(self) -> None:
+        """Raise `SpecError` if it ended because it imported a script that calls `run_job`."""
+        if self._process.exitcode == EXIT_CODE:
+            raise guard_missing("run_job")
 
     def dismiss(self) -> None:
         """Let it end: there are no more tasks."""
@@ -137,13 +158,22 @@ def _serve(pipe: Connection, node: str) -> None:
     begin_worker()
     with suppress(EOFError, ConnectionError):  # the driver is gone
         while (task := pipe.recv()) is not None:
-            pipe.send_bytes(_run(task, node))
+            pipe.send_bytes(_run(task, node, EverySecond(partial(_send_advance, pipe))))
 
 
-def _run(task: Task, node: str) -> memoryview:
+def _send_advance(pipe: Connection, advance: Advance) -> None:
+    """Tell the driver how far the task is, unless it has not read the last hundreds of times: a worker never waits."""
+    poll = select.poll()
+    poll.register(pipe.fileno(), select.POLLOUT)
+    if poll.poll(0):
+        with suppress(ConnectionError):  # the driver is gone, which another thread answers
+            pipe.send(advance)
+
+
+def _run(task: Task, node: str, tell: Tell) -> memoryview:
     """What became of the task, pickled: its receipt, or what it raised."""
     try:
-        result: Receipt | BaseException = run_task(task, node)
+        result: Receipt | BaseException = run_task(task, node, tell)
     except BaseException as error:  # noqa: BLE001  the driver's to raise
         error.add_note(f"in process {os.getpid()}:\n{traceback.format_exc()}")
         result = portable(error)

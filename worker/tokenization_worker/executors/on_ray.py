@@ -17,7 +17,9 @@ import ray
 from ray import exceptions
 
 from tokenization_worker.context import RunContext
-from tokenization_worker.executors.base import Done, Task, WorkerLost, take_idle
+from tokenization_worker.events import StartingRay, Watcher, ignore
+from tokenization_worker.executors.base import Done, Task, UnderWay, WorkerLost, take_idle
+from tokenization_worker.executors.ray_advances import RayAdvances
 from tokenization_worker.executors.ray_connection import (
     connect,
     disconnect,
@@ -37,11 +39,12 @@ class RayCluster:
     `address`: of the cluster; None takes the one that this machine is part of (or that `RAY_ADDRESS` names), else
     starts one here. `processes`: the most tasks at once; a cluster of our own has so many CPUs. In a process that is
     connected already, that connection is used, and left as it is. Its workers start when it is connected to, and
-    serve one run after the other.
+    serve one run after the other. `on_progress` is told when that begins.
     """
 
-    def __init__(self, address: str | None = None, processes: int | None = None) -> None:
+    def __init__(self, address: str | None = None, processes: int | None = None, on_progress: Watcher = ignore) -> None:
         self._address = address
+        self._watch = on_progress
         self._processes = processes
         self._workers: RayWorkers | None = None
         self._is_ours = False
@@ -62,6 +65,7 @@ class RayCluster:
             return self._workers
         if not ray.is_initialized():
             self._is_ours = True
+            self._watch(StartingRay(self._address))
             connect(self._address, self._processes or default_processes())
         require_slots()
         self._workers = RayWorkers(self._processes)
@@ -90,6 +94,7 @@ class RayExecutor:
         self._workers = workers
         self._waiting: deque[tuple[Task, Worker | None]] = deque()
         self._running: dict[RayWorker, Task] = {}
+        self._advances = RayAdvances()
 
     @property
     def slots(self) -> int:
@@ -97,6 +102,9 @@ class RayExecutor:
 
     def complaint(self) -> str:
         return self._workers.complaint()
+
+    def under_way(self) -> UnderWay:
+        return UnderWay(*self._workers.counts(), tuple(self._advances.of(self._running)))
 
     def submit(self, task: Task, worker: Worker | None = None) -> None:
         self._waiting.append((task, worker))
@@ -111,6 +119,7 @@ class RayExecutor:
             self._workers.run(worker, task)
 
     def wait(self, timeout_s: float) -> list[Done]:
+        self._advances.ask(self._running)
         done: list[Done] = []
         try:
             event = self._workers.events.get(timeout=timeout_s)

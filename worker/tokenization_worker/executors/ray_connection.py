@@ -20,7 +20,9 @@ from ray._private.grpc_utils import init_grpc_channel
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.processes import WORKER_BYTES
+from tokenization_worker.redact import redact_address
 from tokenization_worker.storage.ahead import start_call
+from tokenization_worker.storage.waiting import leaving_when_stopped
 
 T = TypeVar("T")
 
@@ -37,6 +39,11 @@ ANSWER_TIMEOUT_S = 5.0
 
 _OUT_OF_REACH = (errno.EHOSTUNREACH, errno.EHOSTDOWN)
 
+_TELL_AFTER_S = 1.0
+"""A stop that takes longer needs a word."""
+
+_LOG = logging.getLogger(__name__)
+
 NODE_TIMEOUT_S = 2.0
 """So long a node may take to accept a connection, when one of its workers was lost."""
 
@@ -50,7 +57,7 @@ def connect(address: str | None, processes: int) -> None:
 
     Raises `SpecError` for what is no address, and `TemporaryError` where nothing answers.
     """
-    with _signals_kept():
+    with _signals_kept(), telling_of_stops(), leaving_when_stopped():
         _connect(address, processes)
 
 
@@ -154,6 +161,44 @@ def _signals_kept() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+@contextmanager
+def telling_of_stops() -> Iterator[None]:
+    """Say within a second what a stop waits for, and end at once at a second one.
+
+    Ray spends seconds of its start in calls that no handler of Python interrupts. A signal's number gets
+    into a pipe all the same, which a thread reads. What Ray has started by then, its reaper ends with this process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    is_over = threading.Event()
+    watcher = threading.Thread(target=_watch_stops, args=(reader, is_over), name="stops", daemon=True)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        watcher.join()
+        os.close(reader)
+
+
+def _watch_stops(reader: int, is_over: threading.Event) -> None:
+    stops = 0
+    while numbers := os.read(reader, 64):
+        for number in numbers:
+            if number in (signal.SIGINT, signal.SIGTERM) and not is_over.is_set():
+                stops += 1
+                if stops > 1:
+                    os._exit(128 + number)
+                if not is_over.wait(_TELL_AFTER_S):
+                    _LOG.warning("Ray is starting; the run stops when Ray answers. Press Ctrl-C again to stop now")
+
+
 def _connect(address: str | None, processes: int) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     address = address or os.environ.get("RAY_ADDRESS") or _HERE
@@ -239,13 +284,17 @@ def _current_cluster() -> str:
     return address
 
 
+def _origin_of(address: str) -> str:
+    return " (from RAY_ADDRESS)" if address == os.environ.get("RAY_ADDRESS") else ""
+
+
 def _require_listening(address: str) -> None:
     """Ray itself would wait for minutes, without a word, for an address where nothing is."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16 or "/" in host:
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16 or {"/", "@"} & set(host):
         raise SpecError(
             "SpecInvalid",
-            f"the Ray address {address!r} is not HOST:PORT",
+            f"the Ray address {redact_address(address)!r}{_origin_of(address)} is not HOST:PORT",
             next_step="write the address that `ray start --head` printed, such as 10.0.0.5:6379",
         )
     try:

@@ -11,14 +11,17 @@ import time
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from tokenization_worker.advance import Advance, EverySecond
 from tokenization_worker.errors import TemporaryError, portable
 from tokenization_worker.executors.base import Receipt, Task, run_task
+from tokenization_worker.executors.ray_advances import ADVANCES
 from tokenization_worker.executors.ray_connection import (
     answers,
     kill_actors,
@@ -59,14 +62,22 @@ class RangeWorker:
         """Answers once the process is there, with all that tasks need imported."""
         return True
 
+    def __init__(self) -> None:
+        self._advance: Advance | None = None
+
+    def advance(self) -> Advance | None:
+        """How far the task is that runs now; called while it does, in a thread of its own."""
+        return self._advance
+
     def run(self, task: Task) -> Receipt:
         """One task; afterwards the process may be idle until the cluster ends."""
         node = f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()}"
         try:
-            return run_task(task, node)
+            return run_task(task, node, EverySecond(partial(setattr, self, "_advance")))
         except Exception as error:  # noqa: BLE001  the driver's to raise
             raise portable(error)  # noqa: B904  the same one, as a rule
         finally:
+            self._advance = None
             open_store(task.context.data.output.uri).close_own_scratch()
 
 
@@ -88,7 +99,8 @@ class RayWorkers:
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
-        self._make = ray.remote(num_cpus=1, memory=WORKER_BYTES, max_restarts=0, max_task_retries=0)(RangeWorker)
+        options: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {ADVANCES: 1}}
+        self._make = ray.remote(num_cpus=1, memory=WORKER_BYTES, **options)(RangeWorker)
         self._all: set[RayWorker] = set()
         self._ready: set[RayWorker] = set()  # those of them that have started
         self._failed: Counter[str] = Counter()  # by node: workers that could not start since the last one that could
@@ -225,6 +237,10 @@ class RayWorkers:
         if self._ready:
             self._had_ready_at = time.monotonic()
         return len(self._ready)
+
+    def counts(self) -> tuple[int, int]:
+        """Workers that have started, and those that have or are asked for; without looking at the cluster."""
+        return len(self._ready), len(self._all)
 
     def complaint(self) -> str:
         """What is waited for, where there has been no worker for `PATIENCE_S`; else nothing."""

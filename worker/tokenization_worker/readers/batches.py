@@ -31,13 +31,25 @@ class BatchBuilder:
     rejected: list[Rejected] = field(default_factory=list)
     records: int = 0
     source_bytes: int = 0
+    other_bytes: int = 0
+    has_lines: bool = False
     _records_before: int = 0
 
     def reject(
-        self, position: int, record: int, reason: Reason, detail: str, raw: bytes | bytearray | memoryview
+        self,
+        position: int,
+        record: int,
+        reason: Reason,
+        detail: str,
+        raw: bytes | bytearray | memoryview,
+        size: int | None = None,
     ) -> None:
-        """Note an unusable record; `record` is its ordinal within this batch."""
-        self.rejected.append(Rejected(position, self._records_before + record, reason, detail, excerpt(raw)))
+        """Note an unusable record; `record` is its ordinal within this batch.
+
+        `size`: the document's bytes, where `raw` has another length.
+        """
+        size = len(raw) if size is None else size
+        self.rejected.append(Rejected(position, self._records_before + record, reason, detail, excerpt(raw), size))
 
     @property
     def is_full(self) -> bool:
@@ -59,10 +71,12 @@ class BatchBuilder:
             rejected=self.rejected,
             records=self.records,
             source_bytes=self.source_bytes,
+            other_bytes=self.other_bytes,
+            has_lines=self.has_lines,
         )
         self._records_before += self.records
         self.texts, self.positions, self.rejected = [], [], []
-        self.records = self.source_bytes = 0
+        self.records = self.source_bytes = self.other_bytes = 0
         return batch
 
 

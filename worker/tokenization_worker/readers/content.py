@@ -82,6 +82,9 @@ class Content:
         return block is not None
 
 
+_Identity = tuple[str, int, str, int]
+
+
 class SetAside(threading.local):
     """The content that the last slice has left, if any: of one file, for the thread that read it.
 
@@ -89,7 +92,7 @@ class SetAside(threading.local):
     """
 
     def __init__(self) -> None:
-        self._left: tuple[tuple[str, int, str], Content] | None = None
+        self._left: tuple[_Identity, Content] | None = None
 
     def take(self, source: FileSlice, start: int) -> Content | None:
         """The content of `source`'s file from `start` on; nothing is set aside afterwards, whatever there was."""
@@ -101,5 +104,5 @@ class SetAside(threading.local):
             self._left = (_identity(source), content)
 
 
-def _identity(source: FileSlice) -> tuple[str, int, str]:
-    return source.uri, source.size, source.version
+def _identity(source: FileSlice) -> _Identity:
+    return source.uri, source.size, source.version, source.ctime_ns

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ class FileOutcome(StrEnum):
     EMPTY_FILE = "EmptyFile"
     WRONG_ENCODING = "WrongEncoding"
     SCHEMA_MISMATCH = "SchemaMismatch"
+    UNSUPPORTED_FILE = "UnsupportedFile"
 
 
 class Reason(StrEnum):
@@ -90,6 +91,8 @@ class FileSlice:
     end: int = -1
     kind: FileKind | None = None
     pin: str = ""
+    inode: int = 0
+    ctime_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +121,12 @@ EXCERPT_CHARACTERS = 200
 """How much of a document is shown to who looks for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """One record that is not a usable document.
+class Rejected(NamedTuple):
+    """One record that is not a usable document: a named tuple, made in a fifth of the time of a frozen dataclass.
 
     `position` is as in `DocumentBatch`; `record` is its 0-based ordinal within the slice, blank lines
     counted; `excerpt` is the first `EXCERPT_CHARACTERS` of the raw record, or of a text that kills its worker.
+    `bytes` are the document's, as in `DocumentBatch`.
     """
 
     position: int
@@ -131,6 +134,7 @@ class Rejected:
     reason: str
     detail: str
     excerpt: str
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,10 @@ class DocumentBatch:
     `positions` is int64[len(texts)]: byte offset of the record in the decompressed file, or row number in
     a Parquet file. `records` counts what was passed (lines with blank ones, pieces, rows), so that ordinals
     and line numbers are sums. `source_bytes` are decompressed bytes (Parquet: bytes of text); over the
-    slices of a JSONL or text file they sum to its decompressed size.
+    slices of a JSONL or text file they sum to its decompressed size. `other_bytes` of them belong to no document:
+    blank lines, separators of text. The rest are the bytes of documents: a line with its LF, a text, a value of
+    Parquet. Both are right as sums over a slice: bytes of a batch that ends inside a run of records are counted with
+    a later one. `has_lines`: the records are lines of JSON, larger than their texts.
     """
 
     texts: list[str]
@@ -162,3 +169,5 @@ class DocumentBatch:
     rejected: list[Rejected]
     records: int
     source_bytes: int
+    other_bytes: int = 0
+    has_lines: bool = False

@@ -6,6 +6,7 @@ file is decided by reading all of it.
 
 from __future__ import annotations
 
+import codecs
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,14 @@ import orjson
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks
-from tokenization_worker.readers.documents import DamagedFile, DocumentBatch, ReadOptions
+from tokenization_worker.readers.documents import (
+    Compression,
+    DamagedFile,
+    DocumentBatch,
+    ReadOptions,
+    Reason,
+    Rejected,
+)
 from tokenization_worker.readers.jsonl import max_line_bytes, read_jsonl
 from tokenization_worker.readers.kinds import (
     HEAD_BYTES,
@@ -25,11 +33,18 @@ from tokenization_worker.readers.kinds import (
 )
 from tokenization_worker.readers.open import OpenSource, record_separator
 from tokenization_worker.readers.parquet import read_parquet_head
-from tokenization_worker.readers.records import split_runs
+from tokenization_worker.readers.records import excerpt, split_runs
 from tokenization_worker.readers.text import read_text
+from tokenization_worker.readers.text_fields import text_advice
 
 _PATIENCE = 32
 """A first document larger than the sample is read on for, up to this many times the sample's size."""
+
+_UNUSABLE = 3
+"""Unusable records of a head that are kept, as examples."""
+
+_AROUND = 2048
+"""Bytes before and behind the first one that is not UTF-8, for a guess at the encoding."""
 
 _READ_BYTES = 16 << 10
 """Small, so that the stored bytes of a sample are known closely."""
@@ -43,7 +58,13 @@ class HeadSample:
     stored bytes these stand for (Parquet: of all columns), so that a file of n stored bytes holds about
     n * source_bytes / stored_bytes. `fields` are the names in the sampled objects, or the columns, as dotted paths.
     `damage` is what was seen so far; a sample without it promises nothing. `is_array`: what should be lines of JSON
-    begins like one JSON array.
+    begins like one JSON array. `field_advice`: where no record has a text, what to do about it. `is_whole`: the file
+    was read to its end. `content_bytes` and `taken_bytes`: decompressed and stored bytes that were looked
+    at, also where there is no whole record among them.
+
+    `document_bytes`, `rejected_bytes`: bytes of the documents in the sample, and of the unusable ones, of which
+    `unusable` are the first. A text of which a part is known, and that is not UTF-8, is one of them. `not_utf8`: bytes
+    around the first one that is not UTF-8, where records are unusable.
     """
 
     texts: list[str]
@@ -53,13 +74,29 @@ class HeadSample:
     damage: DamagedFile | None
     fields: list[str]
     is_array: bool = False
+    field_advice: str = ""
+    is_whole: bool = False
+    content_bytes: int = 0
+    taken_bytes: int = 0
+    document_bytes: int = 0
+    rejected_bytes: int = 0
+    unusable: tuple[Rejected, ...] = ()
+    not_utf8: bytes = b""
+    compression: Compression = Compression.NONE
 
 
-def read_head(uri: str, size: int, options: ReadOptions, max_bytes: int, open_source: OpenSource) -> HeadSample:
+def read_head(
+    uri: str,
+    size: int,
+    options: ReadOptions,
+    max_bytes: int,
+    open_source: OpenSource,
+    most_bytes: int | None = None,
+) -> HeadSample:
     """The whole records in the first `max_bytes` decompressed bytes, and at least one if it is not huge.
 
-    A last record that is not there whole is left out. Raises `SpecError` where the format cannot be told or
-    read, and what the store raises.
+    For a first record it reads on up to `most_bytes` (default: `_PATIENCE` times `max_bytes`). A last record that is
+    not there whole is left out. Raises `SpecError` where the format cannot be told or read, and what the store raises.
     """
     stream = open_source(uri)
     try:
@@ -73,21 +110,44 @@ def read_head(uri: str, size: int, options: ReadOptions, max_bytes: int, open_so
         if format is SourceFormat.PARQUET:
             return _parquet_head(uri, size, options, max_bytes, open_source)
         separator = record_separator(format, options)
-        content, ended = _collect(content, blocks, separator, max_bytes)
+        is_array = format is SourceFormat.JSONL and content.removeprefix(UTF8_BOM).lstrip()[:1] == b"["
+        most_bytes = max_bytes if is_array else most_bytes or _PATIENCE * max_bytes
+        content, ended = _collect(content, blocks, separator, max_bytes, most_bytes)
+        if not ended and stored.taken >= size:  # all of it has come: is it whole?
+            more = next(blocks, b"")
+            content, ended = content + more, not more
         whole = len(content) if ended else _whole_records(content, separator)
         texts: list[str] = []
-        rejected: Counter[str] = Counter()
+        unusable: list[Rejected] = []
+        document_bytes = 0
         for batch in _read(content[:whole], format, options):
             texts += batch.texts
-            rejected.update(item.reason for item in batch.rejected)
+            unusable += batch.rejected
+            document_bytes += batch.source_bytes - batch.other_bytes
+        not_utf8 = _not_utf8(content[:whole], is_whole=True) if unusable else b""
+        if format is SourceFormat.TEXT and not whole and (not_utf8 := _not_utf8(content, is_whole=False)):
+            reason, detail = Reason.INVALID_UTF8, "bytes that are not UTF-8 in a document that was not read to its end"
+            unusable = [Rejected(0, 0, reason, detail, excerpt(content), len(content))]
+            document_bytes = len(content)
         return HeadSample(
             texts=texts,
-            rejected=rejected,
+            rejected=Counter(item.reason for item in unusable),
             source_bytes=whole,
             stored_bytes=stored.taken * whole // len(content) if content else 0,
             damage=None,
             fields=_fields(content[:whole]) if format is SourceFormat.JSONL else [],
-            is_array=format is SourceFormat.JSONL and content.removeprefix(UTF8_BOM).lstrip()[:1] == b"[",
+            field_advice=text_advice(content[:whole])
+            if format is SourceFormat.JSONL and unusable and not texts
+            else "",
+            is_array=is_array,
+            is_whole=ended,
+            content_bytes=len(content),
+            taken_bytes=stored.taken,
+            document_bytes=document_bytes,
+            rejected_bytes=sum(item.bytes for item in unusable),
+            unusable=tuple(unusable[:_UNUSABLE]),
+            not_utf8=not_utf8,
+            compression=compression,
         )
     except DamagedFile as damage:
         return HeadSample([], Counter(), 0, 0, damage, [])
@@ -101,22 +161,40 @@ def _parquet_head(uri: str, size: int, options: ReadOptions, max_bytes: int, ope
         found = read_parquet_head(stream, size, options.text_field, options.max_document_bytes, max_bytes)
     finally:
         stream.close()
+    unusable = found.batch.rejected if found.batch else []
+    source_bytes = found.batch.source_bytes if found.batch else 0
     return HeadSample(
         texts=found.batch.texts if found.batch else [],
-        rejected=Counter(item.reason for item in found.batch.rejected) if found.batch else Counter(),
-        source_bytes=found.batch.source_bytes if found.batch else 0,
+        rejected=Counter(item.reason for item in unusable),
+        source_bytes=source_bytes,
         stored_bytes=found.stored_bytes,
         damage=found.damage,
         fields=found.columns,
+        content_bytes=source_bytes,
+        taken_bytes=found.stored_bytes,
+        document_bytes=source_bytes,
+        rejected_bytes=sum(item.bytes for item in unusable),
+        unusable=tuple(unusable[:_UNUSABLE]),
     )
 
 
-def _collect(content: bytes, blocks: Iterator[bytes], separator: bytes | None, max_bytes: int) -> tuple[bytes, bool]:
+def _not_utf8(content: bytes, *, is_whole: bool) -> bytes:
+    """What is around the first byte that is not UTF-8; nothing where all is. The last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(content, final=is_whole)
+    except UnicodeDecodeError as error:
+        return content[max(0, error.start - _AROUND) : error.start + _AROUND]
+    return b""
+
+
+def _collect(
+    content: bytes, blocks: Iterator[bytes], separator: bytes | None, max_bytes: int, most_bytes: int
+) -> tuple[bytes, bool]:
     """Content up to `max_bytes`, or its first record; and whether that is all there is."""
     parts = [content]
     size = len(content)
     has_record = separator is not None and separator in content
-    while size < max_bytes or (not has_record and size < _PATIENCE * max_bytes):
+    while size < max_bytes or (not has_record and size < most_bytes):
         block = next(blocks, None)
         if block is None:
             return b"".join(parts), True

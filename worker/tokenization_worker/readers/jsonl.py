@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from tokenization_worker.readers.batches import BATCH_BYTES, BatchBuilder, too_large, wrong_byte
+from tokenization_worker.readers.blank_lines import skip_blank_lines
 from tokenization_worker.readers.documents import DocumentBatch, Reason
 from tokenization_worker.readers.giants import GIANT_LINE_BYTES, smallest_text_bytes
 from tokenization_worker.readers.records import Oversized, Run, rest_of
@@ -46,24 +47,35 @@ def max_line_bytes(max_document_bytes: int) -> int:
 def read_jsonl(runs: Iterator[Run | Oversized], text_field: str, max_document_bytes: int) -> Iterator[DocumentBatch]:
     """Documents of whole lines in batches; a dot in `text_field` descends into an object."""
     path = tuple(text_field.split("."))
-    batch = BatchBuilder()
+    batch = BatchBuilder(has_lines=True)
     for run in runs:
         if run.source_bytes > BATCH_BYTES and not batch.is_empty:
             yield batch.take()
         if isinstance(run, Oversized):
             detail = _line_too_large(run.size, max_document_bytes)
-            batch.reject(run.offset, batch.records, Reason.DOCUMENT_TOO_LARGE, detail, run.head)
+            batch.reject(run.offset, batch.records, Reason.DOCUMENT_TOO_LARGE, detail, run.head, run.source_bytes)
             batch.records += 1
-        elif not (_has_short_lines(run) and _parse_short(run, path, max_document_bytes, batch)):
-            rest = _parse(run, path, max_document_bytes, batch)
-            while rest is not None:
+        else:
+            rest = _skip_blank(run, max_document_bytes, batch)
+            if rest is not None and _has_short_lines(rest) and _parse_short(rest, path, max_document_bytes, batch):
+                rest = None
+            while rest is not None and (rest := _parse(rest, path, max_document_bytes, batch)) is not None:
                 yield batch.take()
-                rest = _parse(rest, path, max_document_bytes, batch)
         batch.source_bytes += run.source_bytes
         if batch.is_full:
             yield batch.take()
     if not batch.is_empty:
         yield batch.take()
+
+
+def _skip_blank(run: Run, max_document_bytes: int, batch: BatchBuilder) -> Run | None:
+    """Count the blank lines that a run begins with; returns what is behind them."""
+    begin, lines = skip_blank_lines(run.data, run.begin, run.end, max_line_bytes(max_document_bytes))
+    batch.records += lines
+    if begin > run.begin or begin == run.end:
+        mark_bytes = run.begin if run.offset == 0 else 0  # of a byte order mark, which belongs to the first line
+        batch.other_bytes += begin - run.begin + mark_bytes
+    return rest_of(run, begin, run.offset + begin - run.begin)
 
 
 def _has_short_lines(run: Run) -> bool:
@@ -78,9 +90,6 @@ def _parse_short(run: Run, path: tuple[str, ...], max_document_bytes: int, batch
     lines = run.data[run.begin : run.end].split(SEPARATOR)
     if not lines[-1]:
         lines.pop()
-    sizes = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
-    if sizes.max() > max_document_bytes:
-        return False
     loads = orjson.loads
     first = path[0]
     try:
@@ -90,6 +99,9 @@ def _parse_short(run: Run, path: tuple[str, ...], max_document_bytes: int, batch
     except _REFUSALS:
         return False
     if set(map(type, texts)) != {str}:
+        return False
+    sizes = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))  # of documents: blank lines end before this
+    if sizes.max() > max_document_bytes:
         return False
     batch.texts += texts
     sizes += len(SEPARATOR)
@@ -106,6 +118,7 @@ def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: Batc
     positions: list[int] = []
     add_text, add_position = batch.texts.append, positions.append
     parsed_bytes = max_line_bytes(max_document_bytes)
+    mark_bytes = run.begin if run.offset == 0 else 0  # of a byte order mark, which belongs to the first line
     records = batch.records
     begin = run.begin
     position = run.offset
@@ -117,13 +130,13 @@ def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: Batc
         text = too_large_by = None
         if GIANT_LINE_BYTES < size <= parsed_bytes:
             too_large_by = smallest_text_bytes(data, begin, stop, path, max_document_bytes)
-        if size <= parsed_bytes and too_large_by is None:
+        if 0 < size <= parsed_bytes and too_large_by is None:
             try:
                 text = loads(view[begin:stop])[first]
                 for name in rest:
                     text = text[name]
-            except _REFUSALS:
-                text = None
+            except _REFUSALS as error:
+                text = error.with_traceback(None)  # or it would hold this call and the run
         if type(text) is str and (size <= max_document_bytes or _fits(text, max_document_bytes)):
             add_text(text)
             add_position(position)
@@ -134,8 +147,14 @@ def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: Batc
             else:
                 detail = too_large(too_large_by, max_document_bytes, "at least ")
                 refusal = Refusal(Reason.DOCUMENT_TOO_LARGE, detail)
-            if refusal is not None:
-                batch.reject(position, records, refusal.reason, refusal.detail, line)
+            if refusal is None:  # a blank line, and more of them may follow
+                after, skipped = skip_blank_lines(data, min(stop + 1, end), end, parsed_bytes)
+                records += skipped
+                batch.other_bytes += after - begin + mark_bytes
+                stop = after - 1
+            else:
+                line_bytes = min(stop + 1, end) - begin + mark_bytes
+                batch.reject(position, records, refusal.reason, refusal.detail, line, line_bytes)
         records += 1
         begin = stop + 1
         position = run.offset + begin - run.begin
@@ -172,17 +191,16 @@ def _not_utf8(line: memoryview) -> str:
 
 
 def _judge(line: memoryview, text: object, path: tuple[str, ...], max_document_bytes: int) -> Refusal | None:
-    """Why a line is not a usable document; None for a blank line. `text` is what the fast path found."""
+    """Why a line is not a usable document; None for a blank line. `text` is what the fast path found, or its error."""
     if line.nbytes > max_line_bytes(max_document_bytes):
         return Refusal(Reason.DOCUMENT_TOO_LARGE, _line_too_large(line.nbytes, max_document_bytes))
     if isinstance(text, str):
         return Refusal(Reason.DOCUMENT_TOO_LARGE, too_large(_utf8_size(text), max_document_bytes))
     if _BLANK.fullmatch(line):
         return None
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        return Refusal(Reason.INVALID_JSON, _not_utf8(line) or f"{error.msg} at character {error.pos} of the line")
+    if isinstance(text, orjson.JSONDecodeError):
+        return Refusal(Reason.INVALID_JSON, _not_utf8(line) or f"{text.msg} at character {text.pos} of the line")
+    record = orjson.loads(line)
     if not isinstance(record, dict):
         return Refusal(Reason.NOT_AN_OBJECT, f"expected an object, found {_type_name(record)}")
     return _judge_field(record, path)

@@ -1,8 +1,9 @@
 """What a file is: compression by its magic bytes, format by magic, suffix or first character.
 
 Owns the order of these tests and the refusals that need only the first bytes: an empty upload, UTF-16, a
-format that cannot be told. Decisions are pure (bytes and a name); only `kind_of_source` opens a file. A suffix
-never overrules magic bytes, and `source.format` never overrules the compression.
+format that cannot be told; what is no corpus at all is known by `archives`. Decisions are pure (bytes and a
+name); only `kind_of_source` opens a file. A suffix never overrules magic bytes, and `source.format` never
+overrules the compression.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Callable
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
+from tokenization_worker.limits import WHAT_TO_DO
+from tokenization_worker.readers.archives import UNPACK, check_supported, refuse_table
 from tokenization_worker.readers.decompress import Readable, StoredBytes, read_blocks
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileKind, FileOutcome
 
@@ -26,6 +29,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_FRAME_MAGIC = b"\x2a\x4d\x18"  # after one byte of 0x50..0x5f
 _PARQUET_MAGIC = b"PAR1"
+_PAGE_HEADER = b"\x15"
+"""Behind the magic bytes the header of the first page: a control character, which no text has there."""
 _COMPRESSION_SUFFIXES = (".gz", ".zst", ".zstd")
 _FORMAT_OF_SUFFIX = {
     ".jsonl": SourceFormat.JSONL,
@@ -34,7 +39,7 @@ _FORMAT_OF_SUFFIX = {
     ".txt": SourceFormat.TEXT,
     ".md": SourceFormat.TEXT,
 }
-_UNPACK = {Compression.NONE: "cat", Compression.GZIP: "zcat", Compression.ZSTD: "zstdcat"}
+_TEXT_NAMES = tuple(suffix + packed for suffix in _FORMAT_OF_SUFFIX for packed in ("", *_COMPRESSION_SUFFIXES))
 _WIDE_BOMS = (  # the longer ones first: UTF-32 LE begins like UTF-16 LE
     (b"\xff\xfe\x00\x00", "UTF-32"),
     (b"\x00\x00\xfe\xff", "UTF-32"),
@@ -71,6 +76,18 @@ def kind_of_source(
         stream.close()
 
 
+def is_named_parquet(uri: str, format: SourceFormat) -> bool:
+    """Whether a file is to be Parquet, by `source.format` or its name."""
+    return format is SourceFormat.PARQUET or (format is SourceFormat.AUTO and _suffix(uri) == ".parquet")
+
+
+def may_be_parquet(uri: str, format: SourceFormat) -> bool:
+    """Whether a file may be Parquet: one without a known name, too; one that is named as text is taken for text."""
+    if format is not SourceFormat.AUTO:
+        return format is SourceFormat.PARQUET
+    return not uri.lower().endswith(_TEXT_NAMES)
+
+
 def detect_compression(head: bytes) -> Compression:
     """By magic bytes only; a zstd file may begin with a skippable frame."""
     if head.startswith(_GZIP_MAGIC):
@@ -88,10 +105,13 @@ def check_not_empty(head: bytes, uri: str, format: SourceFormat) -> None:
         return
     suffix = _suffix(uri)
     if suffix in (*_COMPRESSION_SUFFIXES, ".parquet"):
-        detail = f"0 bytes, but a {suffix} file is never empty: a failed upload?"
-        raise DamagedFile(FileOutcome.EMPTY_FILE, 0, detail)
-    if format is SourceFormat.PARQUET:
-        raise DamagedFile(FileOutcome.EMPTY_FILE, 0, "0 bytes, but a Parquet file is never empty: a failed upload?")
+        what = suffix
+    elif format is SourceFormat.PARQUET:
+        what = "Parquet"
+    else:
+        return
+    detail = f"0 bytes, but a {what} file is never empty; an upload may have failed"
+    raise DamagedFile(FileOutcome.EMPTY_FILE, 0, detail)
 
 
 def may_be_empty(uri: str, format: SourceFormat) -> bool:
@@ -105,7 +125,10 @@ def may_be_empty(uri: str, format: SourceFormat) -> bool:
 
 def detect_format(content: bytes, uri: str, format: SourceFormat, compression: Compression) -> SourceFormat:
     """The format of a file by its first decompressed bytes; raises as `detect_kind`."""
+    check_supported(content, uri, compression)
     found = _format_by_content_or_name(content, uri) if format is SourceFormat.AUTO else format
+    if format is not SourceFormat.AUTO:
+        _refuse_other_format(content, uri, format, compression)
     if found is SourceFormat.PARQUET:
         _check_parquet(content, uri, compression)
         return found
@@ -117,6 +140,7 @@ def detect_format(content: bytes, uri: str, format: SourceFormat, compression: C
         raise DamagedFile(FileOutcome.CORRUPT_FILE, 0, f"named .parquet but {begins}")
     if not content:
         return SourceFormat.JSONL  # it has no documents in any format
+    refuse_table(uri, _without_compression_suffix(uri), compression)
     raise SpecError(
         "SourceInvalid",
         f"cannot tell the format of {uri}: no known suffix, and it begins with {content[:20]!r}",
@@ -124,18 +148,46 @@ def detect_format(content: bytes, uri: str, format: SourceFormat, compression: C
     )
 
 
+def _refuse_other_format(content: bytes, uri: str, format: SourceFormat, compression: Compression) -> None:
+    """Raise `SpecError("SourceInvalid")` where the first bytes are those of another format than the one asked for."""
+    is_parquet = content.startswith(_PARQUET_MAGIC + _PAGE_HEADER)
+    is_object = content.removeprefix(UTF8_BOM).lstrip()[:1] == b"{"
+    if format is not SourceFormat.PARQUET and is_parquet:
+        raise _other_format(f"{uri} is Parquet, and source.format is {format.value}")
+    if format is SourceFormat.PARQUET and is_object:
+        raise _other_format(f"{uri} begins with '{{': it is not Parquet")
+    if format is SourceFormat.JSONL and content and not is_object:
+        refuse_table(uri, _without_compression_suffix(uri), compression)
+
+
+def _other_format(message: str) -> SpecError:
+    step = "leave source.format out: then the format of each file is told from its content and name"
+    return SpecError("SourceInvalid", message, next_step=step)
+
+
+def check_readable(content: bytes, uri: str, compression: Compression) -> None:
+    """Raise `DamagedFile` if what begins with `content` is text of a wide encoding, or of a kind that is not read."""
+    check_encoding(content, uri, compression)
+    check_supported(content, uri, compression)
+
+
 def check_encoding(content: bytes, uri: str, compression: Compression) -> None:
     """Raise `DamagedFile(WrongEncoding)` if text begins with a UTF-16 or UTF-32 byte order mark."""
     for mark, encoding in _WIDE_BOMS:
         if content.startswith(mark):
-            name = posixpath.basename(uri)
-            target = shlex.quote("utf8-" + _without_compression_suffix(name))
             raise DamagedFile(
                 FileOutcome.WRONG_ENCODING,
-                0,
-                f"the text is {encoding} (byte order mark {mark.hex(' ')}), expected UTF-8; convert it: "
-                f"{_UNPACK[compression]} {shlex.quote(name)} | iconv -f {encoding} -t UTF-8 > {target}",
+                None,
+                f"the text is {encoding} (byte order mark {mark.hex(' ')}), expected UTF-8{WHAT_TO_DO}"
+                f"{conversion_command(uri, encoding, compression)}",
             )
+
+
+def conversion_command(uri: str, encoding: str, compression: Compression) -> str:
+    """The command that makes UTF-8 of a file, in the folder where it lies."""
+    name = posixpath.basename(uri)
+    target = shlex.quote("utf8-" + _without_compression_suffix(name))
+    return f"{UNPACK[compression]} {shlex.quote(name)} | iconv -f {encoding} -t UTF-8 > {target}"
 
 
 def _check_parquet(content: bytes, uri: str, compression: Compression) -> None:

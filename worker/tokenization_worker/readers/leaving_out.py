@@ -32,17 +32,22 @@ def read_without(
 ) -> Iterator[DocumentBatch]:
     """`read_documents`, with the documents at the positions of `poison` refused as `KillsWorker`."""
 
-    def count_records(end: int) -> int:
-        """Records of the slice before the one at `end`; only lines of text have blank ones, so it is no row."""
-        part = replace(source, end=end)
-        return sum(batch.records for batch in read_documents(part, options, open_source))
+    def count_before(end: int) -> tuple[int, int]:
+        """Records, and bytes of documents, of the slice before the one at `end`, which is never a row."""
+        batches = list(map(_counts, read_documents(replace(source, end=end), options, open_source)))
+        return sum(records for records, _ in batches), sum(size for _, size in batches)
 
     positions = np.array(sorted(poison), dtype=np.int64)
     records = 0
     for batch in read_documents(source, options, open_source, aside):
         found = np.flatnonzero(np.isin(batch.positions, positions)).tolist()
-        yield _refuse(batch, found, records, poison, count_records) if found else batch
+        yield _refuse(batch, found, records, poison, count_before) if found else batch
         records += batch.records
+
+
+def _counts(batch: DocumentBatch) -> tuple[int, int]:
+    """Records, and bytes of documents; a batch is not to be held for them."""
+    return batch.records, batch.source_bytes - batch.other_bytes
 
 
 def _refuse(
@@ -50,19 +55,21 @@ def _refuse(
     found: list[int],
     records_before: int,
     poison: Mapping[int, Poison],
-    count_records: Callable[[int], int],
+    count_before: Callable[[int], tuple[int, int]],
 ) -> DocumentBatch:
     """The batch with its texts of numbers `found` among the refused; `records_before` are of the batches before."""
     rejected = list(batch.rejected)
-    has_blanks = batch.records > len(batch.texts) + len(rejected)
     for number in found:
         position = int(batch.positions[number])
-        if has_blanks:
-            record = count_records(position)
+        text = batch.texts[number]
+        if batch.has_lines:  # blank ones among them, and each with more bytes than its text
+            record, bytes_before = count_before(position)
+            size = count_before(position + 1)[1] - bytes_before
         else:
             record = records_before + number + sum(item.position < position for item in batch.rejected)
-        excerpt = batch.texts[number][:EXCERPT_CHARACTERS]
-        rejected.append(Rejected(position, record, Reason.KILLS_WORKER, poison[position].detail, excerpt))
+            size = len(text.encode())
+        excerpt = text[:EXCERPT_CHARACTERS]
+        rejected.append(Rejected(position, record, Reason.KILLS_WORKER, poison[position].detail, excerpt, size))
     left_out = set(found)
     return replace(
         batch,

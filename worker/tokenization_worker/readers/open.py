@@ -2,7 +2,8 @@
 
 Owns the open stream: it is closed when the iterator ends, fails or is dropped. Raises `DamagedFile` for a
 file to be dropped whole (what was yielded of it before does not count, nor do its other slices), `SpecError` for a
-format that cannot be told or read, and whatever the store raises. Nothing is retried here.
+format that cannot be told or read, and whatever the store raises. Nothing is retried here. A file that was changed
+while it was read is a `ChangedError` and nothing else, also where it looks damaged or of no known format.
 """
 
 from __future__ import annotations
@@ -11,14 +12,22 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 
 from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.content import Content, SetAside
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks
-from tokenization_worker.readers.documents import Compression, DocumentBatch, FileKind, FileSlice, ReadOptions
+from tokenization_worker.readers.documents import (
+    Compression,
+    DamagedFile,
+    DocumentBatch,
+    FileKind,
+    FileSlice,
+    ReadOptions,
+)
 from tokenization_worker.readers.jsonl import SEPARATOR, max_line_bytes, read_jsonl
 from tokenization_worker.readers.kinds import (
     HEAD_BYTES,
-    check_encoding,
     check_not_empty,
+    check_readable,
     detect_compression,
     detect_format,
 )
@@ -26,6 +35,7 @@ from tokenization_worker.readers.parquet import read_parquet
 from tokenization_worker.readers.records import first_byte, split_runs
 from tokenization_worker.readers.text import read_text
 from tokenization_worker.storage.base import ByteReader, expect_ranges
+from tokenization_worker.storage.unchanged import require_unchanged
 
 OpenSource = Callable[[str], ByteReader]
 
@@ -51,6 +61,10 @@ def read_documents(
             yield from _read_inside(stream, source, source.kind.format, options)
         else:
             yield from _read_from_start(stream, source, options)
+        require_unchanged(stream)
+    except (DamagedFile, SpecError):
+        require_unchanged(stream)
+        raise
     finally:
         stream.close()
 
@@ -87,7 +101,7 @@ def _read_packed(
         content.go_on(stream)
     else:
         content = Content(stream, kind.compression)
-        check_encoding(content.head(), source.uri, kind.compression)  # in every slice: the outcome is one
+        check_readable(content.head(), source.uri, kind.compression)  # in every slice: the outcome is one
     keep_from = first_byte(source.end, record_separator(kind.format, options)) if source.end >= 0 else None
     blocks = content.read(_first_byte(source, options), keep_from)
     yield from _read_blocks(blocks, source, kind.format, options)
@@ -112,7 +126,7 @@ def _read_from_start(stream: ByteReader, source: FileSlice, options: ReadOptions
     if kind is None:
         kind = FileKind(detect_format(first, source.uri, options.format, compression), compression)
     else:
-        check_encoding(first, source.uri, compression)
+        check_readable(first, source.uri, compression)
     if kind.format is SourceFormat.PARQUET:
         return _read_parquet(stream, source, options)
     return _read_blocks(chain((first,) if first else (), blocks), source, kind.format, options)

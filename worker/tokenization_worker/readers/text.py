@@ -25,8 +25,9 @@ def read_text(
             yield batch.take()
         if isinstance(run, Oversized):
             detail = too_large(run.size, max_document_bytes)
-            batch.reject(run.offset, batch.records, Reason.DOCUMENT_TOO_LARGE, detail, run.head)
+            batch.reject(run.offset, batch.records, Reason.DOCUMENT_TOO_LARGE, detail, run.head, run.size)
             batch.records += 1
+            batch.other_bytes += run.source_bytes - run.size
         else:
             rest = _decode(run, separator, max_document_bytes, batch)
             while rest is not None:
@@ -45,6 +46,7 @@ def _decode(run: Run, separator: bytes | None, max_document_bytes: int, batch: B
     view = memoryview(data)
     position = run.offset
     positions: list[int] = []
+    first_record = batch.records
     while begin < end and not batch.has_many_rejected:
         stop = data.find(separator, begin, end) if separator else -1
         if stop < 0:
@@ -63,4 +65,15 @@ def _decode(run: Run, separator: bytes | None, max_document_bytes: int, batch: B
         begin = stop + len(separator or b"")
         position = run.offset + begin - run.begin
     batch.positions.append(np.array(positions, dtype=np.int64))
+    batch.other_bytes += _separator_bytes(run, begin, batch.records - first_record, separator)
     return rest_of(run, begin, position)
+
+
+def _separator_bytes(run: Run, stop: int, pieces: int, separator: bytes | None) -> int:
+    """Bytes of `run` before `stop` that are no piece's: separators and a byte order mark.
+
+    The last piece of a file may have no separator: then `stop` is behind the run's end.
+    """
+    missing = max(0, stop - run.end)
+    mark = max(0, run.source_bytes - (run.end - run.begin))
+    return pieces * len(separator or b"") - missing + mark

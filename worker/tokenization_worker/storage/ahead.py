@@ -14,9 +14,11 @@ from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from tokenization_worker.errors import TemporaryError
+from tokenization_worker.storage.retry import MOST_ASKED_S
 
-PATIENCE_S = 300.0
-"""How long one call may take, its repetitions included: a body that comes byte by byte breaks no other limit."""
+PATIENCE_S = 300.0 + MOST_ASKED_S
+"""How long one call may take, its repetitions included, also those that the service asks to be later: a body that comes
+byte by byte breaks no other limit."""
 
 T = TypeVar("T")
 

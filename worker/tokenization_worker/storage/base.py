@@ -13,6 +13,7 @@ there to the classes of `errors` and to `PreconditionFailed` and `NotFound` belo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -142,6 +143,14 @@ class Store(Protocol):
 
     def free_bytes(self) -> int | None:
         """Room left, where the store has an end."""
+        ...
+
+    def showing_life(self) -> AbstractContextManager[object]:
+        """Within the block, `has_live_writers` of other processes says so."""
+        ...
+
+    def has_live_writers(self) -> bool:
+        """Whether a run writes here now; a store that is far away knows how it was some minutes ago."""
         ...
 
     def close_own_scratch(self) -> None:

@@ -1,8 +1,8 @@
 """The Google Cloud Storage client and what its errors mean: one client a process, one mapping for all callers.
 
 Importing this module costs 0.2 s (the client library): `open` and `sources` do so only for `gs://`. What is
-retried: reads, and writes that name the generation they expect; the library's back-off, each wait a random part of
-twice the last one's limit, 120 s in all. A stored object comes in one piece: between two pieces a thread would wait for
+retried: reads, and writes that name the generation they expect; by `retry`, 120 s in all, or as long as the service
+asks for. A stored object comes in one piece: between two pieces a thread would wait for
 whoever computes, 5 ms each time.
 """
 
@@ -11,8 +11,11 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
@@ -28,7 +31,11 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.storage.waiting import Waiting, calling, words_of
+from tokenization_worker.redact import causes_redacted, redact
+from tokenization_worker.storage.endpoints import endpoint_in, not_usable
+from tokenization_worker.storage.retry import Retry as Tries
+from tokenization_worker.storage.retry import asked_wait
+from tokenization_worker.storage.waiting import calling, words_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,29 +55,60 @@ CONNECTIONS = 32
 PAYER = "GOOGLE_CLOUD_QUOTA_PROJECT"
 """The variable that names the project which pays for requests, also for Google's other libraries."""
 
-http_error: Callable[[int, str], exceptions.GoogleAPICallError] = exceptions.from_http_status
+http_error: Callable[..., exceptions.GoogleAPICallError] = exceptions.from_http_status
 """The library's exception for a status code and the service's words."""
 
 EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
+
+_REFUSED_TLS = re.compile("WRONG_VERSION_NUMBER|CERTIFICATE_VERIFY_FAILED|HTTP_REQUEST|RECORD_LAYER_FAILURE")
+"""OpenSSL's words for an answer that is no TLS, and for a certificate that it does not trust."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _DENIED = re.compile(r"(?:([^\s\"':]+@[^\s\"']+) )?does not have ([\w.]+) access")
 
 
-class TellingRetry(Retry):
-    """The library's, which says so when a call has failed for a while."""
+class PatientRetry(Retry):
+    """The library's settings for our own tries: it says nothing while a call fails, and reads no Retry-After."""
+
+    clock: Callable[[], float] = staticmethod(time.monotonic)
+    sleep: Callable[[float], None] = staticmethod(time.sleep)
 
     def __call__(self, func: Callable[P, T], on_error: Callable[[Exception], Any] | None = None) -> Callable[P, T]:
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            with Waiting(self.timeout) as tell:
-                return repeat(func, on_error or tell)(*args, **kwargs)
+        tries = Tries(self.timeout or 0.0, self._initial, self._maximum, self.clock, self.sleep)
 
-        repeat = super().__call__
+        def wait_of(error: Exception) -> float | None:
+            if not self._predicate(error):
+                return None
+            if on_error is not None:
+                on_error(error)
+            return asked_wait(_headers(error).get("retry-after"))
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            return tries.call(lambda: func(*args, **kwargs), wait_of)
+
         return call
 
 
-RETRY = TellingRetry(predicate=DEFAULT_RETRY._predicate)
-"""For calls that may be repeated: 429, 5xx, broken connections and time-outs, for 120 s."""
+def _headers(error: Exception) -> Mapping[str, str]:
+    response = getattr(error, "response", None)
+    return response.headers if isinstance(response, requests.Response) else {}
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same request may succeed later. Who speaks another protocol, or has a certificate that is refused,
+    does so each time.
+    """
+    return bool(DEFAULT_RETRY._predicate(error)) and not _is_refused_tls(error)
+
+
+def _is_refused_tls(error: BaseException) -> bool:
+    return isinstance(error, requests.exceptions.SSLError) and bool(_REFUSED_TLS.search(str(error)))
+
+
+RETRY = PatientRetry(predicate=_may_pass)
+"""For calls that may be repeated: 429, 5xx, broken connections and time-outs, for 120 s; longer where the service asks
+for that.
+"""
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
@@ -105,14 +143,7 @@ LIST_SOURCE = Access("list", "storage.objects.list", "SourceNotReadable", "roles
 
 def gcs_client() -> Any:
     """This process's client; a forked child gets its own, since connections cannot be shared."""
-    host = os.environ.get(EMULATOR_VARIABLE)
-    if host and not re.fullmatch(r"https?://[^/\s]+/?", host):
-        raise SpecError(
-            "StorageNotUsable",
-            f"gs://: {EMULATOR_VARIABLE} is {host!r}",
-            next_step=f"write it as http://host:port, or unset {EMULATOR_VARIABLE}",
-        )
-    return _client_of(os.getpid(), host)
+    return _client_of(os.getpid(), endpoint_in(EMULATOR_VARIABLE))
 
 
 @cache
@@ -123,9 +154,35 @@ def _client_of(pid: int, emulator: str | None) -> Any:
     make_client: Callable[..., Any] = Client
     client = make_client(project=None)
     session = client._http
+    session.hooks["response"].append(_note_date)
     if not getattr(session, "is_mtls", False):  # whose adapter holds the certificate
         keep_connections(session)
     return client
+
+
+class _Told(NamedTuple):
+    """The Date header of an answer, and this machine's clock when it came."""
+
+    date: str = ""
+    came_s: float = 0.0
+
+
+_told = _Told()
+
+
+def _note_date(response: requests.Response, *_: object, **__: object) -> None:
+    global _told  # of the process: any answer of the service will do
+    if date := response.headers.get("date"):
+        _told = _Told(date, time.monotonic())
+
+
+def service_time() -> datetime:
+    """The time by the service's clock, to the second, from its last answer; this machine's where it gave none."""
+    try:
+        told = parsedate_to_datetime(_told.date)
+    except ValueError:
+        return datetime.now(UTC)
+    return told.replace(tzinfo=told.tzinfo or UTC) + timedelta(seconds=time.monotonic() - _told.came_s)
 
 
 def keep_connections(session: requests.Session) -> None:
@@ -145,7 +202,7 @@ def split_gcs_uri(uri: str) -> tuple[str, str]:
     if not _BUCKET.fullmatch(bucket):
         raise SpecError(
             "SpecInvalid",
-            f"{uri!r}: {bucket!r} is not the name of a bucket",
+            f"{uri!r}: {redact(uri).partition('://')[2].partition('/')[0]!r} is not the name of a bucket",
             next_step="write gs://bucket/path: a bucket's name is of small letters, digits, - _ and . and has at "
             "least 3 of them; wildcards may follow the bucket, not stand in it",
         )
@@ -216,9 +273,14 @@ def map_gcs_errors(access: Access, uri: str) -> Iterator[None]:
 
     A missing object is the caller's to catch (`exceptions.NotFound`); here a 404 means the bucket.
     """
+    with causes_redacted(), _mapped(access, uri), calling(f"{access.verb} {uri}"):
+        yield
+
+
+@contextmanager
+def _mapped(access: Access, uri: str) -> Iterator[None]:
     try:
-        with calling(f"{access.verb} {uri}"):
-            yield
+        yield
     except exceptions.RetryError as error:
         raise _failed(access, uri, error.cause or error) from error
     except (exceptions.Unauthorized, exceptions.Forbidden) as error:
@@ -231,6 +293,11 @@ def map_gcs_errors(access: Access, uri: str) -> Iterator[None]:
         if error.retryable:
             raise _failed(access, uri, error) from error
         raise _no_credentials(access, uri, error) from error
+    except requests.exceptions.SSLError as error:
+        if _is_refused_tls(error) and (host := os.environ.get(EMULATOR_VARIABLE)):
+            why = f"the service there does not speak https: {_words(error)}"
+            raise not_usable(EMULATOR_VARIABLE, host, why) from error
+        raise _failed(access, uri, error) from error
     except (
         exceptions.GoogleAPIError,
         auth_exceptions.GoogleAuthError,

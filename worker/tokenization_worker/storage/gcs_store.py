@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import starmap
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from google.api_core import exceptions
 from google.api_core.retry import Retry
 
+from tokenization_worker import layout
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.storage.ahead import Range, RangesAhead, join_ranges
 from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound
@@ -31,9 +33,11 @@ from tokenization_worker.storage.gcs_client import (
     gcs_client,
     is_missing_bucket,
     map_gcs_errors,
+    service_time,
     split_gcs_uri,
 )
 from tokenization_worker.storage.gcs_upload import GcsUpload, delete_generation, entry_of
+from tokenization_worker.storage.heartbeat import DEAD_AFTER_S, Heartbeat
 
 BLOCK_BYTES = 4 << 20
 """Neighbouring ranges are read together up to this size."""
@@ -152,6 +156,22 @@ class GcsStore:
 
     def free_bytes(self) -> int | None:
         return None
+
+    def showing_life(self) -> AbstractContextManager[object]:
+        return Heartbeat(GcsStore(self.uri, retry=self.retry.with_timeout(0.0)))
+
+    def has_live_writers(self) -> bool:
+        """Whether a run has shown its life in the last minutes, by the store's clock."""
+        with map_gcs_errors(LIST, f"{self.uri}/{layout.ALIVE}"):
+            found = gcs_client().list_blobs(
+                gcs_bucket(self._bucket),
+                prefix=self._prefix + layout.ALIVE,
+                fields="items(name,updated),nextPageToken",
+                retry=self.retry,
+            )
+            written = [blob.updated for blob in found if blob.updated is not None]
+        now = service_time()
+        return any((now - moment).total_seconds() < DEAD_AFTER_S for moment in written)
 
     def close_own_scratch(self) -> None:
         """Nothing to do: what was not committed is not there."""

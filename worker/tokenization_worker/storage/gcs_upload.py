@@ -196,7 +196,7 @@ class GcsUpload:
     def _look_again(self, answer: Entry) -> Entry:
         """The object, where only the answer was wrong; raises `TemporaryError` where it is not what was sent.
 
-        It is not taken away on the word of one answer: another run may have seen it, and trust it already.
+        One answer is not enough to take it away: another run may have seen it, and trust it already.
         """
         found = self._store.stat(self._path)
         if found is None or (found.size, found.crc32c) != (self._size, self._crc32c):
@@ -273,7 +273,7 @@ class _Session:
                 next_step="start the same command again; what is done is kept",
             )
         if response.status_code != HTTPStatus.PERMANENT_REDIRECT:
-            raise http_error(response.status_code, response.text[:500])
+            raise http_error(response.status_code, response.text[:500], response=response)
         kept = _PERSISTED.fullmatch(response.headers.get("range", ""))
         persisted = int(kept[1]) + 1 if kept else 0
         if not self._offset < persisted <= self._offset + len(data):

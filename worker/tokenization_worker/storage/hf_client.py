@@ -8,7 +8,6 @@ tries are counted, not timed, without chance: so requests are made here, one at 
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +31,10 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, httpx, parse_ratelimit_headers
 
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.storage.hf_uri import HfUri, split_hf_uri
+from tokenization_worker.redact import causes_redacted
+from tokenization_worker.storage.endpoints import endpoint_in
+from tokenization_worker.storage.hf_uri import ENDPOINT_VARIABLE, HfUri, split_hf_uri
+from tokenization_worker.storage.retry import asked_wait
 from tokenization_worker.storage.waiting import calling, words_of
 
 __all__ = ["RemoteEntryNotFoundError", "RevisionNotFoundError"]
@@ -50,15 +52,14 @@ class BadAnswer(Exception):
 
 
 def hf_endpoint() -> str:
-    """Where the Hub is; raises `SpecError` for what is no address."""
-    endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-    if not re.match(r"https?://[^/\s]", endpoint):
+    """Where the Hub is; raises `SpecError` for what is not an address, and for a token that no request can hold."""
+    if not os.environ.get("HF_TOKEN", "").isascii():
         raise SpecError(
-            "StorageNotUsable",
-            f"hf://: HF_ENDPOINT is {endpoint!r}",
-            next_step="write it as https://host, or unset HF_ENDPOINT",
+            "SourceNotReadable",
+            "HF_TOKEN holds a character that no token has",
+            next_step="set HF_TOKEN to the token as the Hub shows it, or unset it",
         )
-    return endpoint
+    return endpoint_in(ENDPOINT_VARIABLE) or constants.ENDPOINT.rstrip("/")
 
 
 def resolve_commit(place: HfUri) -> str:
@@ -95,7 +96,7 @@ def tree_url(place: HfUri, commit: str, folder: str, *, recursive: bool) -> str:
 
 def file_url(place: HfUri, revision: str) -> str:
     """The address of a file's bytes; it leads on to another host for all but small files."""
-    return hf_hub_url(place.repository, place.path, repo_type="dataset", revision=revision, endpoint=hf_endpoint())
+    return hf_hub_url(place.repository, place.path, repo_type=place.kind, revision=revision, endpoint=hf_endpoint())
 
 
 def look_at(url: str) -> HfFileMetadata:
@@ -187,40 +188,46 @@ def hf_wait(error: Exception) -> float | None:
         limit = parse_ratelimit_headers(error.response.headers)
         if error.response.status_code == 429 and limit is not None and limit.remaining == 0:
             return float(limit.reset_in_seconds)
-        after = error.response.headers.get("retry-after", "")
-        return float(after) if after.isdecimal() else 0.0
+        return asked_wait(error.response.headers.get("retry-after"))
     return 0.0 if isinstance(error, httpx.TransportError | BadAnswer) else None
 
 
 @contextmanager
-def map_hf_errors(uri: str) -> Iterator[None]:
-    """Turn the client's errors into the answer their reader can act on.
+def map_hf_errors(uri: str, place: HfUri | None = None) -> Iterator[None]:
+    """Turn the client's errors into the answer their reader can act on. `place`: what `uri` means, where it is no
+    `hf://` URI.
 
     A missing path is the caller's to catch (`RemoteEntryNotFoundError`).
     """
-    place = split_hf_uri(uri)
+    place = place or split_hf_uri(uri)
+    with causes_redacted(), _mapped(uri, place), calling(f"read {uri}"):
+        yield
+
+
+@contextmanager
+def _mapped(uri: str, place: HfUri) -> Iterator[None]:
+    page = f"{hf_endpoint()}/{'datasets/' if place.kind == 'dataset' else ''}{place.repository}"
     try:
-        with calling(f"read {uri}"):
-            yield
+        yield
     except GatedRepoError as error:
         raise SpecError(
             "SourceNotReadable",
-            f"cannot read {uri}: dataset {place.repository} is gated, and {_who()} has no access: {_words(error)}",
-            next_step=f"ask for access at {hf_endpoint()}/datasets/{place.repository} and set HF_TOKEN to a token of "
-            "that account which may read gated datasets",
+            f"cannot read {uri}: {place.kind} {place.repository} is gated, and {_who()} has no access: {_words(error)}",
+            next_step=f"ask for access at {page} and set HF_TOKEN to a token of that account which may read gated "
+            f"{place.kind}s",
         ) from error
     except RepositoryNotFoundError as error:
         raise SpecError(
             "SourceNotReadable",
-            f"cannot read {uri}: there is no dataset {place.repository} at {hf_endpoint()}, or it is private and "
+            f"cannot read {uri}: there is no {place.kind} {place.repository} at {hf_endpoint()}, or it is private and "
             f"{_who()} has no access: {_words(error)}",
-            next_step="correct the URI, or set HF_TOKEN to a token that may read the dataset",
+            next_step=f"correct the name, or set HF_TOKEN to a token that may read the {place.kind}",
         ) from error
     except RevisionNotFoundError as error:
         raise SpecError(
             "SourceInvalid",
-            f"cannot read {uri}: dataset {place.repository} has no revision {place.revision!r}",
-            next_step="name a branch, a tag or a commit of the dataset after @, or leave it out for main",
+            f"cannot read {uri}: {place.kind} {place.repository} has no revision {place.revision!r}",
+            next_step=f"name a branch, a tag or a commit of the {place.kind} after @, or leave it out for main",
         ) from error
     except OfflineModeIsEnabled as error:
         raise SpecError(
@@ -233,7 +240,7 @@ def map_hf_errors(uri: str) -> Iterator[None]:
             raise SpecError(
                 "SourceNotReadable",
                 f"cannot read {uri}: the Hub refuses {_who()}: {_words(error)}",
-                next_step="set HF_TOKEN to a valid token that may read the dataset",
+                next_step=f"set HF_TOKEN to a valid token that may read the {place.kind}",
             ) from error
         raise _failed(uri, _words(error)) from error
     except (httpx.HTTPError, httpx.InvalidURL, BadAnswer, OSError) as error:
@@ -252,7 +259,7 @@ def _failed(uri: str, words: str) -> TemporaryError:
 def _who() -> str:
     """Who asks, without the secret."""
     if get_token() is None:
-        return "nobody (there is no token)"
+        return "an anonymous request (no token was found)"
     return "the token in HF_TOKEN" if os.environ.get("HF_TOKEN") else "the token that `hf auth login` saved"
 
 

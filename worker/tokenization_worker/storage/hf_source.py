@@ -30,7 +30,7 @@ from tokenization_worker.storage.hf_client import (
 from tokenization_worker.storage.hf_uri import HfUri, split_hf_uri
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.ranged_reader import RangedReader
-from tokenization_worker.storage.retry import MOST_ASKED_S, Retry
+from tokenization_worker.storage.retry import Retry
 from tokenization_worker.storage.source_file import SourceFile
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class HfSource:
             with map_hf_errors(uri):
                 return self._call(lambda: getter.get(start, end))
 
-        return file, RangedReader(uri, file.size, fetch, patience_s=PATIENCE_S + MOST_ASKED_S)
+        return file, RangedReader(uri, file.size, fetch, patience_s=PATIENCE_S)
 
     def _first_page(self, uri: str, place: HfUri, *, recursive: bool) -> Page | None:
         """The beginning of a folder's listing; None where there is no such folder."""
@@ -125,6 +125,26 @@ class HfSource:
 
     def _call(self, request: Callable[[], T]) -> T:
         return self._retry.call(request, hf_wait)
+
+
+def look_at_model(place: HfUri) -> tuple[int, str]:
+    """The size of a model's file and the commit at which its revision stands now; raises `NotFound`."""
+    with map_hf_errors(place.root, place):
+        try:
+            found = Retry().call(lambda: look_at(file_url(place, place.revision)), hf_wait)
+        except RemoteEntryNotFoundError as error:
+            raise NotFound(place.root) from error
+        if not found.size or not found.commit_hash:
+            raise BadAnswer("no size or no commit for the file")
+        return found.size, found.commit_hash
+
+
+def read_model(place: HfUri) -> bytes:
+    """A model's file whole; raises `NotFound`."""
+    size, commit = look_at_model(place)
+    getter = range_getter(file_url(place, commit))
+    with map_hf_errors(place.root, place):
+        return Retry().call(lambda: getter.get(0, size), hf_wait)
 
 
 def _version(checksum: str) -> str:

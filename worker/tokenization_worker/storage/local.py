@@ -2,7 +2,8 @@
 
 Invariant: a path holds either nothing or a complete file. Bytes go to a temporary file, are synced, and
 appear by `link` (create-only: it fails where something is) or `rename` (replace). Where temporary files
-live, and who may remove them, is the business of `scratch`.
+live, and who may remove them, is the business of `scratch`; how a path is reached without another's links, that of
+`folders`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,32 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 from types import TracebackType
 from typing import Self
 
 from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.open_files import explain_open_files
 from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound, PreconditionFailed
-from tokenization_worker.storage.folders import locked_folder, make_folder, sync_folder
-from tokenization_worker.storage.scratch import SCRATCH, ScratchFolder, hand_back, remove_dead_scratch
+from tokenization_worker.storage.folders import (
+    entered,
+    is_own,
+    listable,
+    locked_folder,
+    opened_file,
+    refuse_kind,
+    refuse_link,
+    sync_folder,
+)
+from tokenization_worker.storage.scratch import (
+    SCRATCH,
+    ScratchFolder,
+    hand_back,
+    has_live_writers,
+    remove_dead_scratch,
+)
 
 _FLUSH_BYTES = 16 << 20
 """Bytes of a shard after which their way to the disk is begun (Linux does that on DONTNEED), so that the final
@@ -35,12 +52,35 @@ _LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR,
 _READING = ("list", "look at", "read")
 
 
+_NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ELOOP)
+
+
+def _what_is_no_folder(path: Path) -> str | None:
+    """What stands at `path`, or where a folder above it belongs, in words; None where only folders do."""
+    for each in (path, *path.parents):
+        try:
+            mode = each.stat().st_mode
+        except OSError as error:
+            if error.errno == errno.ELOOP and each.is_symlink():
+                return f"{each} is a link in a circle"
+            if each.is_symlink():  # to nothing, as the error itself says
+                return None
+            continue
+        if S_ISDIR(mode):
+            return None
+        return f"{each} is {'a file' if S_ISREG(mode) else 'a pipe, a socket or a device'}"
+    return None
+
+
 @contextmanager
 def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
     """Turn an operating-system error on `path` into the answer its reader can act on."""
     try:
         yield
     except OSError as error:
+        limited = explain_open_files(error)
+        if limited is not None:
+            raise limited from error
         detail = f"cannot {what} {path}: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise TemporaryError(
@@ -57,6 +97,10 @@ def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
                 f"{detail}: a folder of the output lies on another file system, and no file can be moved there whole",
                 next_step="keep the output on one file system: make output.uri a folder there, or a link to one",
             ) from error
+        if error.errno in _NO_FOLDER and (found := _what_is_no_folder(Path(path))) is not None:
+            raise SpecError(
+                "OutputNotWritable", f"{found}; the output needs a folder", next_step="give --output a new folder"
+            ) from error
         if error.errno in _LASTING:
             raise SpecError(
                 "OutputNotWritable", detail, next_step="check the path and its owner and permissions"
@@ -64,6 +108,13 @@ def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
         if error.errno == errno.ENAMETOOLONG:
             raise SpecError("SpecInvalid", detail, next_step="use a shorter output.path or output.uri") from error
         raise TemporaryError("StorageFailed", detail, next_step="start the same command again") from error
+
+
+@contextmanager
+def _unless_gone(what: str, path: Path) -> Iterator[None]:
+    """`map_os_errors`, where what is not there is no error."""
+    with map_os_errors(what, path), suppress(FileNotFoundError, NotADirectoryError):
+        yield
 
 
 def version_of(status: os.stat_result) -> str:
@@ -86,56 +137,73 @@ class LocalStore:
         return LocalStore, (self.root,)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        folder = self.root / prefix.rpartition("/")[0]
-        yield from self._walk(folder, prefix)
+        folder = prefix.rpartition("/")[0]
+        with _unless_gone("list", self.root / folder), entered(self.root, folder) as fd:
+            yield from self._walk(fd, ".", folder, prefix)
 
-    def _walk(self, folder: Path, prefix: str) -> Iterator[Entry]:
-        with map_os_errors("list", folder):
-            try:
-                found = list(os.scandir(folder))
-            except (FileNotFoundError, NotADirectoryError):
-                return
-        for item in found:
-            path = os.path.relpath(item.path, self.root).replace(os.sep, "/")
-            if item.is_dir(follow_symlinks=False):
-                if path == SCRATCH:
-                    continue
-                if path.startswith(prefix) or prefix.startswith(path + "/"):
-                    yield from self._walk(Path(item.path), prefix)
-            elif path.startswith(prefix) and (entry := self.stat(path)) is not None:
-                yield entry
+    def _walk(self, parent: int, name: str, folder: str, prefix: str) -> Iterator[Entry]:
+        """What is in `name` of `parent`, whose path is `folder`, and below it; not behind links to folders."""
+        with map_os_errors("list", self.root / folder), suppress(FileNotFoundError), listable(parent, name) as fd:
+            with os.scandir(fd) as items:
+                found = list(items)
+            for item in found:
+                path = f"{folder}/{item.name}" if folder else item.name
+                if item.is_dir(follow_symlinks=False):
+                    if path != SCRATCH and (path.startswith(prefix) or prefix.startswith(f"{path}/")):
+                        yield from self._walk(fd, item.name, path, prefix)
+                elif path.startswith(prefix):
+                    status = self._look_at(fd, item.name, path)
+                    if status is not None and S_ISREG(status.st_mode):
+                        yield Entry(path, status.st_size, version_of(status))
+                    elif status is not None and is_own(path):
+                        refuse_kind(status.st_mode, self.root / path)
+
+    def _look_at(self, folder: int, name: str, path: str) -> os.stat_result | None:
+        """What has this name, or what a link there leads to; raises `SpecError` for a link below `_tokenization`."""
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=not is_own(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if S_ISLNK(status.st_mode):
+            refuse_link(folder, name, self.root / path)
+        return status
 
     def stat(self, path: str) -> Entry | None:
-        with map_os_errors("look at", self.root / path):
-            try:
-                status = (self.root / path).stat()
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        return Entry(path, status.st_size, version_of(status)) if S_ISREG(status.st_mode) else None
+        folder, _, name = path.rpartition("/")
+        with _unless_gone("look at", self.root / path):
+            with entered(self.root, folder) as fd:
+                status = self._look_at(fd, name, path)
+            if status is not None and S_ISREG(status.st_mode):
+                return Entry(path, status.st_size, version_of(status))
+            if status is not None:
+                refuse_kind(status.st_mode, self.root / path)
+        return None
 
     def read(self, path: str) -> bytes:
         with map_os_errors("read", self.root / path):
             try:
-                return (self.root / path).read_bytes()
+                with opened_file(self.root, path) as fd, open(fd, "rb", buffering=0, closefd=False) as file:
+                    return file.read()
             except (FileNotFoundError, NotADirectoryError) as error:
                 raise NotFound(path) from error
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        with map_os_errors("read", self.root / path):
-            try:
-                with (self.root / path).open("rb", buffering=0) as file:
-                    return os.pread(file.fileno(), max(0, end - start), start)
-            except (FileNotFoundError, NotADirectoryError) as error:
-                raise NotFound(path) from error
+        return next(self.read_ranges(path, [(start, end)]))
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-        return (self.read_range(path, start, end) for start, end in ranges)
+        with map_os_errors("read", self.root / path):
+            try:
+                with opened_file(self.root, path) as fd:
+                    for start, end in ranges:
+                        yield os.pread(fd, max(0, end - start), start)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise NotFound(path) from error
 
     def upload(self, path: str, *, expect: str = MARK_ABSENT, durable: bool = True) -> LocalUpload:
         scratch = self._own_scratch()
         with map_os_errors("write", self.root / path):
-            temporary = scratch.new_file() if durable else scratch.spare_file()
-        return LocalUpload(self, temporary, path, expect, durable)
+            fd, name = scratch.new_file() if durable else scratch.spare_file()
+        return LocalUpload(self, scratch, name, fd, path, expect, durable)
 
     def _own_scratch(self) -> ScratchFolder:
         with self._making_scratch, map_os_errors("write below", self.root):
@@ -143,26 +211,29 @@ class LocalStore:
                 self._scratch.let_go()
                 self._scratch = None
             if self._scratch is None:
-                self._scratch = ScratchFolder(self.root / SCRATCH)
+                self._scratch = ScratchFolder(self.root)
             return self._scratch
 
     def delete(self, path: str, *, version: str | None = None) -> None:
-        target = self.root / path
-        with map_os_errors("delete", target), suppress(FileNotFoundError, NotADirectoryError):
+        folder, _, name = path.rpartition("/")
+        with _unless_gone("delete", self.root / path), entered(self.root, folder, to_write=True) as fd:
             try:
                 if version is None:
-                    target.unlink()
+                    os.unlink(name, dir_fd=fd)
                 else:
-                    _unlink_version(target, version)
+                    _unlink_version(fd, name, version)
             except OSError as error:  # a read-only file system says so before it looks
-                if error.errno != errno.EROFS or os.path.lexists(target):
+                if error.errno != errno.EROFS or _is_there(fd, name):
                     raise
 
     def discard(self, path: str) -> None:
-        with map_os_errors("discard", self.root / path):
-            hand_back(self.root / path, self.root / SCRATCH)
+        folder, _, name = path.rpartition("/")
+        with _unless_gone("discard", self.root / path), entered(self.root, folder, to_write=True) as fd:
+            hand_back(fd, name, self.root)
 
     def local_path(self, path: str) -> Path | None:
+        if path:
+            self.stat(path)  # raises for a pipe, which whoever opens the path would wait for
         return self.root / path
 
     def free_bytes(self) -> int | None:
@@ -172,6 +243,14 @@ class LocalStore:
                 folder = folder.parent
             usage = shutil.disk_usage(folder)
         return usage.free if usage.total else None  # /proc and the like have no size
+
+    def showing_life(self) -> AbstractContextManager[object]:
+        return nullcontext()  # the locks of `scratch` do, of every process that writes
+
+    def has_live_writers(self) -> bool:
+        """Whether a process of this machine does, at this moment."""
+        with map_os_errors("look at", self.root / SCRATCH):
+            return has_live_writers(self.root)
 
     def close_own_scratch(self) -> None:
         with map_os_errors("clean up", self.root / SCRATCH):
@@ -184,24 +263,28 @@ class LocalStore:
     def close_scratch(self) -> None:
         self.close_own_scratch()
         with map_os_errors("clean up", self.root / SCRATCH):
-            remove_dead_scratch(self.root / SCRATCH)
+            remove_dead_scratch(self.root)
 
 
 class LocalUpload:
     """A temporary file that becomes the object at `commit()`."""
 
-    def __init__(self, store: LocalStore, temporary: Path, path: str, expect: str, durable: bool) -> None:
+    def __init__(
+        self, store: LocalStore, scratch: ScratchFolder, name: str, fd: int, path: str, expect: str, durable: bool
+    ) -> None:
+        self._root = store.root
         self._target = store.root / path
+        self._folder, _, self._name = path.rpartition("/")
         self._path = path
-        self._temporary = temporary
+        self._scratch = scratch
+        self._temporary = name
+        self._fd = fd
         self._expect = expect
         self._durable = durable
         self._size = 0
         self._flushing = 0
         self._version = ""
         self.is_ours = False
-        with map_os_errors("write", self._target):
-            self._fd = os.open(temporary, os.O_WRONLY | (os.O_CREAT | os.O_EXCL if durable else 0), 0o666)
 
     def write(self, data: bytes | memoryview, /) -> None:
         view = memoryview(data).cast("B")
@@ -221,49 +304,49 @@ class LocalUpload:
                 os.fsync(self._fd)
             else:
                 os.ftruncate(self._fd, self._size)
-            make_folder(self._target.parent)
-            try:
-                self._take_name()
-            except PreconditionFailed:
-                self._sync_name()  # whoever has it may have been killed before they did
-                raise
-            self._sync_name()
+            with entered(self._root, self._folder, to_write=True, make=True) as folder:
+                try:
+                    self._take_name(folder)
+                except PreconditionFailed:
+                    self._sync_name(folder)  # whoever has it may have been killed before they did
+                    raise
+                self._sync_name(folder)
             status = os.fstat(self._fd)
         self._version = version_of(status)
         self.is_ours = True
         return Entry(self._path, status.st_size, self._version)
 
     def retract(self) -> None:
-        with map_os_errors("delete", self._target), suppress(FileNotFoundError, NotADirectoryError):
-            _unlink_version(self._target, self._version)
+        with _unless_gone("delete", self._target), entered(self._root, self._folder, to_write=True) as folder:
+            _unlink_version(folder, self._name, self._version)
 
-    def _take_name(self) -> None:
+    def _take_name(self, folder: int) -> None:
         if self._expect == MARK_ABSENT:
-            self._link()
+            self._link(folder)
         else:
-            self._replace()
+            self._replace(folder)
 
-    def _sync_name(self) -> None:
+    def _sync_name(self, folder: int) -> None:
         if self._durable:
-            sync_folder(self._target.parent)
+            sync_folder(folder)
 
-    def _replace(self) -> None:
+    def _replace(self, folder: int) -> None:
         """Give the file its name, if the version that was expected has it."""
-        with locked_folder(self._target.parent):
+        with locked_folder(folder):
             try:
-                found = version_of(self._target.stat())
+                found = version_of(os.stat(self._name, dir_fd=folder))
             except FileNotFoundError as error:
                 raise PreconditionFailed(self._path) from error
             if found != self._expect:
                 raise PreconditionFailed(self._path)
-            self._temporary.rename(self._target)
+            self._scratch.rename(self._temporary, folder, self._name)
 
-    def _link(self) -> None:
+    def _link(self, folder: int) -> None:
         """Give the file its name, unless something has it."""
         try:
-            os.link(self._temporary, self._target)
+            self._scratch.link(self._temporary, folder, self._name)
         except FileExistsError as error:
-            self._require_object()
+            self._require_object(folder)
             raise PreconditionFailed(self._path) from error
         except OSError as error:
             if error.errno in _NO_HARD_LINKS:
@@ -275,14 +358,20 @@ class LocalUpload:
                 ) from error
             raise
 
-    def _require_object(self) -> None:
+    def _require_object(self, folder: int) -> None:
         """Raise `SpecError` where the name is taken by what is no object: nobody could ever replace or read it."""
-        if self._target.is_symlink() and not self._target.exists():
-            what = f"is a link to {self._target.readlink()}, where nothing is"
-        elif self._target.is_dir():
-            what = "is a folder"
+        try:
+            mode = os.stat(self._name, dir_fd=folder).st_mode
+        except FileNotFoundError:
+            try:
+                what = f"is a link to {os.readlink(self._name, dir_fd=folder)}, where nothing is"
+            except OSError:  # it went meanwhile
+                return
         else:
-            return
+            refuse_kind(mode, self._target)
+            if not S_ISDIR(mode):
+                return
+            what = "is a folder"
         raise SpecError(
             "OutputNotWritable", f"cannot write {self._target}: it {what}", next_step="move it away, and start again"
         )
@@ -297,10 +386,18 @@ class LocalUpload:
             try:
                 os.close(self._fd)
             finally:
-                self._temporary.unlink(missing_ok=True)
+                self._scratch.remove_file(self._temporary)
 
 
-def _unlink_version(file: Path, version: str) -> None:
-    with locked_folder(file.parent):
-        if version_of(file.stat()) == version:
-            file.unlink()
+def _unlink_version(folder: int, name: str, version: str) -> None:
+    with locked_folder(folder):
+        if version_of(os.stat(name, dir_fd=folder)) == version:
+            os.unlink(name, dir_fd=folder)
+
+
+def _is_there(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True

@@ -9,11 +9,13 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import cast
 
-from tokenization_worker.errors import SpecError
+from tokenization_worker.errors import SpecError, TokenizationError
+from tokenization_worker.open_files import explain_open_files
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.open import plain_path
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.source_file import SourceFile
+from tokenization_worker.storage.unchanged import LocalReader, local_file
 
 
 class LocalSource:
@@ -59,11 +61,10 @@ class LocalSource:
             raise _not_readable(path, error) from error
         if S_ISDIR(status.st_mode):
             return None
-        if not S_ISREG(status.st_mode):
-            raise _refused(f"{path} is a pipe, socket or device, and not a file")
+        _require_file(path, status)
         if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
             raise _not_readable(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
-        return _file_of(path, status)
+        return local_file(str(path), status)
 
     def is_folder(self, uri: str) -> bool:
         path = plain_path(uri)
@@ -75,16 +76,36 @@ class LocalSource:
     def open(self, uri: str) -> tuple[SourceFile, ByteReader]:
         path = plain_path(uri)
         try:
-            stream = path.open("rb", buffering=0)
+            stream = LocalReader(str(path))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotFound(uri) from error
         except OSError as error:
             raise _not_readable(path, error) from error
-        return _file_of(path, os.fstat(stream.fileno())), cast(ByteReader, stream)
+        try:
+            _require_file(path, os.fstat(stream.fileno()))  # it was one when it was listed
+        except SpecError:
+            stream.close()
+            raise
+        return stream.opened, cast(ByteReader, stream)
 
 
-def _file_of(path: Path, status: os.stat_result) -> SourceFile:
-    return SourceFile(str(path), status.st_size, f"mtime:{status.st_mtime_ns}")
+def _require_file(path: Path, status: os.stat_result) -> None:
+    if not S_ISREG(status.st_mode):
+        raise _refused(f"{path} is a pipe, socket or device, and not a file")
+
+
+def look_again(uri: str) -> SourceFile | None:
+    """What is at the path of a listed file now; None where there is no file any more."""
+    try:
+        status = os.stat(uri)  # noqa: PTH116  500,000 of them
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise _not_readable(Path(uri), error) from error
+    return local_file(uri, status) if S_ISREG(status.st_mode) else None
+
+
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def _scan(folder: str) -> list[os.DirEntry[str]]:
@@ -122,8 +143,8 @@ def _refused(detail: str) -> SpecError:
     return SpecError("SourceInvalid", detail, next_step="remove it, or narrow source.uris so that they do not match it")
 
 
-def _not_readable(path: Path, error: OSError) -> SpecError:
-    return SpecError(
+def _not_readable(path: Path, error: OSError) -> TokenizationError:
+    return explain_open_files(error) or SpecError(
         "SourceNotReadable",
         f"cannot read {path} as user {os.geteuid()}: {error.strerror}",
         next_step="give this user read permission, or leave it out of source.uris",

@@ -26,7 +26,10 @@ def plain_path(uri: str) -> Path:
             f"{uri!r} is neither a URI nor a path",
             next_step="write gs://bucket/path, or a path as ./path",
         )
-    return Path(uri.removeprefix("file://")).expanduser().absolute()
+    path = uri.removeprefix("file://")
+    if path.startswith("//"):  # POSIX lets two slashes at the start be, and a file has one name
+        path = "/" + path.lstrip("/")
+    return Path(path).expanduser().absolute()
 
 
 def open_store(uri: str) -> Store:

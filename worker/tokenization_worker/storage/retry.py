@@ -10,6 +10,8 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from tokenization_worker.storage.waiting import Waiting
@@ -20,6 +22,18 @@ _CHANCE = random.Random()  # its own: the random numbers of the process are whoe
 
 MOST_ASKED_S = 330.0
 """What a service may ask for in all: rate limits count in windows of 300 s, and more is not worth holding a worker."""
+
+
+def asked_wait(retry_after: str | None, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> float:
+    """The seconds that a service asks for in a Retry-After header, a number or a date; 0 for none, or for nonsense."""
+    text = (retry_after or "").strip()
+    if text.isdecimal() and text.isascii():
+        return float(text)
+    try:
+        until = parsedate_to_datetime(text)
+    except ValueError:
+        return 0.0
+    return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - now()).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)

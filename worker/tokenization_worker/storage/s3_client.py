@@ -22,7 +22,10 @@ from botocore.config import Config
 from botocore.exceptions import ClientError as ClientError  # the source catches it
 
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.storage.waiting import calling
+from tokenization_worker.redact import causes_redacted, redact, redact_address
+from tokenization_worker.storage.endpoints import endpoint_in
+from tokenization_worker.storage.retry import asked_wait
+from tokenization_worker.storage.waiting import calling, words_of
 
 TIMEOUT_S = 30.0
 """Without an answer, or within a body without a byte, a request is given up and made again."""
@@ -56,7 +59,8 @@ _BROKEN = (
 )
 """What a connection raises that cannot be made, or that broke, before or within a body."""
 
-_SETTINGS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_CONFIG_FILE")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_SETTINGS = (*_ENDPOINTS, "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_CONFIG_FILE")
 
 
 class S3Access(NamedTuple):
@@ -72,6 +76,8 @@ READ = S3Access("read", "s3:GetObject")
 
 def s3_client() -> Any:
     """This process's client; a forked child gets its own, since connections cannot be shared."""
+    for variable in _ENDPOINTS:
+        endpoint_in(variable)
     return _client_of(os.getpid(), tuple(os.environ.get(name) for name in _SETTINGS))
 
 
@@ -91,8 +97,10 @@ def _client_of(pid: int, settings: tuple[str | None, ...]) -> Any:
         return session.client("s3", config=config)
     except ValueError as error:
         raise SpecError(
-            "SourceNotReadable", f"s3://: {error}", next_step="write AWS_ENDPOINT_URL as http://host:port"
-        ) from error
+            "StorageNotUsable",
+            f"s3://: the endpoint_url of the AWS configuration: {redact_address(str(error))}",
+            next_step="write it as http://host:port",
+        ) from None  # it shows the address
 
 
 def request_payer() -> dict[str, str]:
@@ -107,16 +115,19 @@ def split_s3_uri(uri: str) -> tuple[str, str]:
     if not _BUCKET.fullmatch(bucket):
         raise SpecError(
             "SpecInvalid",
-            f"{uri!r}: {bucket!r} is not the name of a bucket",
+            f"{uri!r}: {redact(uri).partition('://')[2].partition('/')[0]!r} is not the name of a bucket",
             next_step="write s3://bucket/path; wildcards may follow the bucket, not stand in it",
         )
     return bucket, key
 
 
 def s3_wait(error: Exception) -> float | None:
-    """For `Retry.call`: 0 where the same request may succeed later."""
+    """For `Retry.call`: where the same request may succeed later, the seconds that the service asks for, or 0."""
     if isinstance(error, ClientError):
-        return 0.0 if status_of(error) >= 500 or status_of(error) == 429 or _code(error) in _BUSY else None
+        if status_of(error) < 500 and status_of(error) != 429 and _code(error) not in _BUSY:
+            return None
+        headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        return asked_wait(headers.get("retry-after"))
     if isinstance(error, boto_exceptions.SSLError):
         return None
     return 0.0 if isinstance(error, _BROKEN) else None
@@ -128,9 +139,14 @@ def map_s3_errors(access: S3Access, uri: str) -> Iterator[None]:
 
     A missing object is the caller's to catch (`status_of`); here a 404 means the bucket.
     """
+    with causes_redacted(), _mapped(access, uri), calling(f"{access.verb} {uri}"):
+        yield
+
+
+@contextmanager
+def _mapped(access: S3Access, uri: str) -> Iterator[None]:
     try:
-        with calling(f"{access.verb} {uri}"):
-            yield
+        yield
     except ClientError as error:
         if _code(error) in _UNKNOWN_PRINCIPAL or status_of(error) == 401:
             raise _no_credentials(access, uri, _words(error)) from error
@@ -144,9 +160,9 @@ def map_s3_errors(access: S3Access, uri: str) -> Iterator[None]:
             raise _no_bucket(access, uri) from error
         raise _failed(access, uri, _words(error)) from error
     except _NO_CREDENTIALS as error:
-        raise _no_credentials(access, uri, str(error)) from error
+        raise _no_credentials(access, uri, words_of(error)) from error
     except (boto_exceptions.BotoCoreError, OSError) as error:
-        raise _failed(access, uri, str(error)) from error
+        raise _failed(access, uri, words_of(error)) from error
 
 
 def status_of(error: ClientError) -> int:
@@ -161,7 +177,7 @@ def _code(error: ClientError) -> str:
 def _words(error: ClientError) -> str:
     """The service's own words."""
     words = (str(status_of(error)), _code(error), str(error.response.get("Error", {}).get("Message", "")))
-    return " ".join(dict.fromkeys(word for word in words if word))[:500]
+    return redact(" ".join(dict.fromkeys(word for word in words if word)))[:500]
 
 
 def _failed(access: S3Access, uri: str, words: str) -> TemporaryError:
@@ -193,7 +209,7 @@ def _no_credentials(access: S3Access, uri: str, words: str) -> SpecError:
 
 def _not_permitted(access: S3Access, uri: str, error: ClientError) -> SpecError:
     if s3_client().meta.config.signature_version is UNSIGNED:
-        who = "nobody (no credentials were found, so the request was not signed)"
+        who = "an anonymous request (no credentials were found)"
         step = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     else:
         who = "this principal"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Protocol
 
+from tokenization_worker.counts import counted
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.patterns import Pattern
+
+MTIME = "mtime:"
+"""What the version of a local file begins with; nanoseconds follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +22,34 @@ class SourceFile:
     """One file as the plan saw it.
 
     `version` is the store's content checksum where it has one, else the modification time in nanoseconds. `pin` is the
-    commit to read it at, where `uri` is in a repository; it says where the file is, not which one it is.
+    commit to read it at, where `uri` is in a repository; it says where the file is, not which one it is. `inode` and
+    `ctime_ns` (the time of the last change of content or attributes, which no program can set) are known of local
+    files only, 0 elsewhere; they say whether a file was touched, and not which one it is: a copy has others.
     """
 
     uri: str
     size: int
     version: str
     pin: str = field(default="", compare=False)
+    inode: int = field(default=0, compare=False)
+    ctime_ns: int = field(default=0, compare=False)
+
+    def is_version(self, other: SourceFile) -> bool:
+        """Whether both are of one size and version, as plans and datasets record them."""
+        return (self.size, self.version) == (other.size, other.version)
+
+    def was_touched(self, now: SourceFile) -> bool:
+        """Whether the file at this URI was written, replaced or given other attributes between two looks at it.
+
+        An inode that differs alone is none: FAT, mounted buckets and some network shares number files anew, and a
+        file that replaces another one brings a change time of its own.
+        """
+        is_known = self.ctime_ns != 0 and now.ctime_ns != 0
+        return not self.is_version(now) or (is_known and self.ctime_ns != now.ctime_ns)
+
+    def was_replaced(self, now: SourceFile) -> bool:
+        """Whether this is another file by now, and not one that was only given other attributes or written in place."""
+        return not self.is_version(now) or (self.was_touched(now) and self.inode != now.inode)
 
 
 class Source(Protocol):
@@ -53,14 +80,52 @@ class Changed(Exception):
         self.uri, self.was, self.now = uri, was, now
 
 
-def source_changed(was: SourceFile, now: SourceFile | None) -> ChangedError:
+def source_changed(was: SourceFile, now: SourceFile | None, when: str = "since the plan was made") -> ChangedError:
     """The error for a file that is not what the plan recorded; `now` None: it is gone."""
-    is_now = "it is gone" if now is None else f"is {now.size} bytes, {now.version}"
-    return ChangedError(
-        "SourceChanged",
-        f"{was.uri} changed since the plan was made: was {was.size} bytes, {was.version}; {is_now}",
-        next_step="put the planned file back, or start a new run: another output.uri, "
-        "or a new rerunToken where output.uri holds {rerunToken}",
+    way_back = _way_back(was)
+    if now is None:
+        words = f"was {describe_file(was)}; it is gone"
+    elif not was.is_version(now):
+        words = f"was {describe_file(was)}; is {describe_file(now)}"
+    else:
+        words = f"{describe_touch(was, now)}; size and modification time are the same"
+        way_back = f"start the same command again if its text is still the planned one; if it is not, {way_back}"
+    next_step = f"{way_back}; or start a new run: another output.uri, or a new rerunToken where output.uri holds "
+    return ChangedError("SourceChanged", f"{was.uri} changed {when}: {words}", next_step=next_step + "{rerunToken}")
+
+
+def describe_file(file: SourceFile) -> str:
+    """Size and version, for people: a modification time as a date."""
+    if not file.version.startswith(MTIME):
+        return f"{file.size:,} bytes, {file.version}"
+    return f"{file.size:,} bytes, modified {iso_date(int(file.version.removeprefix(MTIME)))}"
+
+
+def describe_touch(was: SourceFile, now: SourceFile) -> str:
+    """What a file of equal size and modification time says of a change."""
+    times = f"its change time was {iso_date(was.ctime_ns)}, is {iso_date(now.ctime_ns)}"
+    if was.inode != now.inode:
+        return f"it was replaced by another file: its inode was {was.inode}, is {now.inode}, and {times}"
+    return f"it was written to, or its permissions, owner or links changed: {times}"
+
+
+def iso_date(time_ns: int) -> str:
+    """UTC, to the nanosecond, as `touch -d` takes it."""
+    seconds, rest = divmod(time_ns, 10**9)
+    try:
+        date = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):  # a file system may hold any number
+        return f"{seconds} s after 1970"
+    return f"{date:%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+
+
+def _way_back(was: SourceFile) -> str:
+    if not was.version.startswith(MTIME):
+        return "put the planned file back, and start the same command again: what is done is kept"
+    date = iso_date(int(was.version.removeprefix(MTIME)))
+    return (
+        "put the planned file back with its modification time (cp -p, rsync -t; where its bytes are the planned ones: "
+        f"touch -d {date} {shlex.quote(was.uri)}), and start the same command again: what is done is kept"
     )
 
 
@@ -71,7 +136,7 @@ def first_file_difference(was: Iterable[SourceFile], now: Iterable[SourceFile]) 
         if a.uri != b.uri:
             return f"the source lists {b.uri} where it listed {a.uri}"
         if a != b:
-            return f"{a.uri}: was {a.size} bytes, {a.version}; is {b.size} bytes, {b.version}"
+            return f"{a.uri}: was {describe_file(a)}; is {describe_file(b)}"
     if len(old) != len(new):
-        return f"the source has {len(new):,} files, it had {len(old):,}"
+        return f"the source has {counted(len(new), 'file')}, it had {len(old):,}"
     return None

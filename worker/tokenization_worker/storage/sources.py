@@ -6,23 +6,27 @@ twice counts once. What is skipped below folders and wildcards is the business o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 from tokenization_worker.errors import SpecError
-from tokenization_worker.storage.base import ByteReader
-from tokenization_worker.storage.hf_uri import split_hf_uri
-from tokenization_worker.storage.open import scheme_of
+from tokenization_worker.extras import install_command
+from tokenization_worker.storage.base import ByteReader, NotFound
+from tokenization_worker.storage.endpoints import endpoint_in
+from tokenization_worker.storage.hf_uri import ENDPOINT_VARIABLE, HfUri, hf_identity, split_hf_uri
+from tokenization_worker.storage.open import plain_path, scheme_of
 from tokenization_worker.storage.patterns import Pattern
-from tokenization_worker.storage.source_file import Changed, Source, SourceFile
+from tokenization_worker.storage.source_file import Changed, Source, SourceFile, source_changed
+from tokenization_worker.storage.unchanged import find_touched, hold
 
 
 def _source(uri: str, pins: dict[str, str]) -> Source:
     """What reads `uri`; at the commits in `pins`, where its files are in repositories."""
     scheme = scheme_of(uri)
     if scheme == "hf":
-        with _needing("hf", "huggingface_hub"):
+        with _importing_hub():
             from tokenization_worker.storage.hf_source import HfSource
 
         return HfSource(pins)
@@ -60,6 +64,13 @@ def _s3_source() -> Source:
     return S3Source()
 
 
+@contextmanager
+def _importing_hub() -> Iterator[None]:
+    endpoint_in(ENDPOINT_VARIABLE)  # its library would end with a traceback when it is imported
+    with _needing("hf", "huggingface_hub"):
+        yield
+
+
 _MAKERS: dict[str, Callable[[], Source]] = {"file": _local_source, "gs": _gcs_source, "s3": _s3_source}
 
 
@@ -77,7 +88,7 @@ def _needing(extra: str, library: str) -> Iterator[None]:
         raise SpecError(
             "SourceNotReadable",
             f"{extra}:// is read with {library}, which is missing: {error}",
-            next_step=f"in a checkout of this project: pip install '.[{extra}]'",
+            next_step=install_command(extra),
         ) from error
 
 
@@ -113,12 +124,26 @@ def read_uri(uri: str) -> bytes:
         stream.close()
 
 
+def find_model_commit(place: HfUri) -> str:
+    """The commit at which a model's revision on the Hub stands now; raises `NotFound` where it lacks the file."""
+    with _importing_hub():
+        from tokenization_worker.storage.hf_source import look_at_model
+    return look_at_model(place)[1]
+
+
+def read_model_file(place: HfUri) -> bytes:
+    """A small file of a model on the Hub, whole; raises `NotFound`."""
+    with _importing_hub():
+        from tokenization_worker.storage.hf_source import read_model
+    return read_model(place)
+
+
 def list_source(uris: tuple[str, ...], pins: Mapping[str, str] | None = None) -> list[SourceFile]:
     """All files of the patterns in the order that fixes the output. `pins`: the commits of an earlier listing.
 
     Raises `SpecError("SourceInvalid")` for a pattern that matches nothing.
     """
-    seen: set[str] = set()
+    seen: set[object] = set()
     files: list[SourceFile] = []
     commits = dict(pins or {})
     for pattern in uris:
@@ -126,14 +151,24 @@ def list_source(uris: tuple[str, ...], pins: Mapping[str, str] | None = None) ->
         if not matched:
             raise SpecError(
                 "SourceInvalid",
-                f"source.uris: {pattern!r} matches no file",
+                f"source.uris: {pattern!r} matches no file{_why_nothing(pattern)}",
                 next_step="check the path; names beginning with '.' or '_' are skipped in folders and wildcards",
             )
         for file in matched:
-            if file.uri not in seen:
-                seen.add(file.uri)
+            identity = hf_identity(file.uri, file.pin) if file.pin else file.uri
+            if identity not in seen:
+                seen.add(identity)
                 files.append(file)
     return files
+
+
+def _why_nothing(pattern: str) -> str:
+    if scheme_of(pattern) != "file":
+        return ""
+    path = plain_path(pattern)
+    if path.name == "-":
+        return ": standard input is not a source; write it to a file"
+    return ": the folder is empty" if path.is_dir() and not any(path.iterdir()) else ""
 
 
 def _match(pattern: str, pins: dict[str, str]) -> Iterator[SourceFile]:
@@ -162,12 +197,55 @@ def selects(pattern: str, uri: str) -> bool:
 
 
 def open_unchanged(uri: str, size: int, version: str, pin: str = "") -> ByteReader:
-    """The file's bytes, provided it is still the one that was planned; raises `NotFound` or `Changed`."""
-    found, stream = _open(uri, pin)
-    if (found.size, found.version) != (size, version):
+    """The file's bytes, provided it is still the one that was planned; raises `NotFound` or `Changed`.
+
+    A stream of a file that may change while it is read raises `ChangedError` where its end is not the planned one, and
+    `unchanged.require_unchanged` tells after the last byte whether it did.
+    """
+    return open_as_seen(SourceFile(uri, size, version, pin))
+
+
+def open_as_seen(file: SourceFile) -> ByteReader:
+    """`open_unchanged` of a file, which was not touched either where it is known how it was."""
+    found, stream = _open(file.uri, file.pin)
+    if file.was_touched(found):
         stream.close()
-        raise Changed(uri, SourceFile(uri, size, version), found)
-    return stream
+        raise Changed(file.uri, file, found)
+    return hold(stream, found)
+
+
+def open_as_listed(file: SourceFile, listed: str) -> ByteReader:
+    """`open_as_seen`; raises `ChangedError("SourceChanged")` where it is another file now, or none.
+
+    `listed`: since when it may have changed, as the message says it.
+    """
+    try:
+        return open_as_seen(file)
+    except NotFound as error:
+        raise source_changed(file, None, listed) from error
+    except Changed as error:
+        raise source_changed(error.was, error.now, listed) from error
+
+
+def find_touched_files(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, SourceFile | None]]:
+    """The local files that were written, replaced, removed or given other attributes since they were listed.
+
+    Each with what it is now. Files in stores are not asked for: their readers name the version that was listed.
+    """
+    local = [file for file in files if file.ctime_ns]
+    if not local:
+        return iter(())
+    from tokenization_worker.storage.local_source import look_again
+
+    return find_touched(local, look_again)
+
+
+def is_same_file(a: str, b: str) -> bool:
+    """Whether two local paths lead to one file."""
+    try:
+        return Path(a).samefile(b)
+    except OSError:  # one of them is gone by now: whoever reads it says so
+        return False
 
 
 def _open(uri: str, pin: str) -> tuple[SourceFile, ByteReader]:

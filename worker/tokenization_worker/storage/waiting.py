@@ -1,6 +1,8 @@
-"""Telling of calls that are tried again: whoever waits for minutes must know for what.
+"""Calls that are tried again, as the whole process sees them: what is waited for, and whether to go on waiting.
 
-A warning of `logging`, which Python prints to standard error unless the program says otherwise.
+Whoever waits for minutes is told for what, by a warning of `logging`, which Python prints to standard error unless the
+program says otherwise; whoever is asked to stop gives such calls up. How often and how long a call is tried is the
+business of `retry` and of the clients.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
+
+from tokenization_worker.redact import redact
 
 TELL_AFTER_S = 4.0
-"""What fails no longer than that is not worth a word: a busy store says so of many calls."""
+"""Do not warn about shorter failures; busy stores reject calls routinely."""
 
 TELL_AGAIN_S = 30.0
 """Between two warnings of a process: of a store that is away, all its calls would speak."""
@@ -62,6 +67,21 @@ def give_up() -> bool:
     return is_waiting()
 
 
+@contextmanager
+def leaving_when_stopped() -> Iterator[None]:
+    """For a wait of the main thread that may be left anywhere: `give_up` finds it, and whoever was asked to stop raises
+    `KeyboardInterrupt` in it. Raises it at once where that was before.
+    """
+    waiting = Waiting(None)
+    _repeated.add(waiting)
+    try:
+        if _gives_up:
+            raise KeyboardInterrupt
+        yield
+    finally:
+        _repeated.discard(waiting)
+
+
 class Waiting:
     """One call and its tries, as a context, for `limit_s` in all. It is told of every error that a try follows.
 
@@ -88,7 +108,7 @@ class Waiting:
             _repeated.add(self)
         if self._clock() - self._begin >= TELL_AFTER_S and _may_warn():
             limit = "" if self._limit_s is None else f", for {self._limit_s:.0f} s in all"
-            _LOG.warning("cannot %s yet: %s; trying again%s", _call.what, words_of(error), limit)
+            _LOG.warning("cannot %s yet: %s; trying again%s", redact(_call.what), words_of(error), limit)
 
 
 def _may_warn() -> bool:
@@ -101,8 +121,29 @@ def _may_warn() -> bool:
         return True
 
 
+_NO_CONNECTION = re.compile(
+    r"(?:<[^>]*>|\w+\(host='?(?P<host>[^',)]*)'?, port=(?P<port>\d+)\)): Failed to establish a new connection: "
+)
+"""How urllib3 begins, with a name of its own classes."""
+
+
 def words_of(error: BaseException) -> str:
-    """What is wrong, without addresses of requests, which may hold a secret; at most 500 characters."""
+    """What is wrong, with no more of a request's address than its host: the rest may hold a secret. At most 500
+    characters."""
     inner = getattr(error.args[0], "reason", None) if error.args else None  # of what gave up connecting: why
-    words = inner if isinstance(inner, Exception) else error
-    return re.sub(r"https?://\S+", "", str(words))[:500] or type(error).__name__
+    if isinstance(inner, Exception):
+        return words_of(inner)
+    parts = getattr(error, "kwargs", None)  # of botocore: what its sentence is made of, and it ends with an address
+    if isinstance(parts, dict) and "endpoint_url" in parts:
+        why = parts.get("error")
+        text = f"no connection to {parts['endpoint_url']}: {_NO_CONNECTION.sub('', str(why or type(error).__name__))}"
+    else:
+        text = _NO_CONNECTION.sub(lambda found: f"no connection to {found['host']}:{found['port']}: ", str(error))
+    return re.sub(r"https?://[^\s\"'<>]+", _host_of, redact(text))[:500] or type(error).__name__
+
+
+def _host_of(address: re.Match[str]) -> str:
+    """`https://host:443`, and what ends the sentence that it stands in."""
+    ends = address[0][len(address[0].rstrip(".,:;)")) :]
+    parts = urlsplit(address[0])
+    return f"{parts.scheme}://{parts.netloc.rstrip('.,:;)')}{ends}"

@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenization_worker.errors import SpecError
+from tokenization_worker.extras import install_command
 
 IdArray = npt.NDArray[np.uint32]
 EndArray = npt.NDArray[np.int64]
+LengthArray = npt.NDArray[np.unsignedinteger]
 
 
 class Encoded(NamedTuple):
@@ -27,8 +29,15 @@ class Encoded(NamedTuple):
     ends: EndArray  # int64[n_docs]: text k is ids[ends[k - 1] : ends[k]]; cumulative
 
 
+WRITE_PLAINLY = "write repetitions that match a text in one way only: (?:a|aa)+ as a+, or possessive, as in \\p{L}++"
+"""What to do about a pattern that backtracks."""
+
+
 class KillsEngine(Exception):
-    """A text kills the process that encodes it, and nothing else with it; only engines that outlive that raise it."""
+    """A text kills the process that encodes it, and nothing else with it; only engines that outlive that raise it.
+
+    Also for a text on which a pattern backtracks too far: no library encodes it in a time that can be waited for.
+    """
 
     def __init__(self, document: int, detail: str) -> None:
         super().__init__(document, detail)
@@ -50,6 +59,12 @@ class Engine(Protocol):
 class Tokenizer:
     """A loaded tokenizer: identity, delimiter, and the engines that encode with it.
 
+    `restore` gives the bytes that tokens stand for, where these are the text's own bytes; where they are not,
+    `normalises` says why, in words. `byte_lengths` u8/u16/u32[vocab_size] is the length of each token in bytes, of
+    tokenizers that restore and may leave text out: those with a pattern of the user's, or a file that removes text.
+    `unknown_id` stands for text that the vocabulary lacks. `pattern` is the one of the user's, and `limit` makes a
+    reference that takes no more than so many seconds of CPU time for all texts on which that backtracks.
+
     Not picklable on purpose: send the `TokenizerSpec` and load it there, or fork after loading (no threads
     are started). `vocab_size` is above every id, specials and delimiter included. `libraries` are the
     versions of what encodes; they are recorded with a dataset and do not enter `fingerprint`.
@@ -67,6 +82,12 @@ class Tokenizer:
         reference: Engine,
         decode: Callable[[Sequence[int]], str],
         accelerate: Callable[[], Engine | None] | None = None,
+        restore: Callable[[Sequence[int]], bytes] | None = None,
+        byte_lengths: LengthArray | None = None,
+        normalises: str = "",
+        unknown_id: int | None = None,
+        pattern: str | None = None,
+        limit: Callable[[float], Engine] | None = None,
     ) -> None:
         self.name = name
         self.vocab_size = vocab_size
@@ -75,7 +96,14 @@ class Tokenizer:
         self.fingerprint = fingerprint
         self.libraries = dict(libraries)
         self.reference = reference
+        self.restore = restore
+        self.byte_lengths = byte_lengths
+        self.normalises = normalises
+        self.unknown_id = unknown_id
+        self.pattern = pattern
+        self.is_engine_checked = False  # whether this host's verdict on `accelerated` is known, and good
         self._decode = decode
+        self._limit = limit
         self._accelerate = accelerate
         self._accelerated: Engine | None = None
 
@@ -92,9 +120,21 @@ class Tokenizer:
             self._accelerate = None
         return self._accelerated
 
+    def limited_reference(self, seconds: float) -> Engine:
+        """The reference for texts that are only tried: `KillsEngine` for those on which a pattern backtracks, once all
+        of them have taken so long. The reference itself where no text can take it for ever.
+        """
+        return self.reference if self._limit is None else self._limit(seconds)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text to look at: bytes that are no UTF-8, and ids that are no token, become U+FFFD."""
         return self._decode(ids)
+
+
+def pack_lengths(lengths: npt.NDArray[np.int64]) -> LengthArray:
+    """The same numbers in the smallest type that holds them all: they are gathered for every token of a run."""
+    packed: LengthArray = lengths.astype(np.min_scalar_type(int(lengths.max(initial=0))))
+    return packed
 
 
 def join_encoded(parts: Sequence[IdArray]) -> Encoded:
@@ -114,5 +154,5 @@ def require_extra(package: str, extra: str, what: str) -> SpecError:
     return SpecError(
         "TokenizerUnavailable",
         f"{what} needs the package {package}, which is not installed",
-        next_step=f"in a checkout of this project: pip install '.[{extra}]'",
+        next_step=install_command(extra),
     )

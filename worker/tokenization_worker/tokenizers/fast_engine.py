@@ -11,15 +11,17 @@ any other pattern goes through a general regex engine at 50 to 60.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from tokenization_worker.temporary import temporary_file
-from tokenization_worker.tokenizers.base import Encoded, Engine
+from tokenization_worker.tokenizers.base import Encoded, Engine, KillsEngine
 from tokenization_worker.tokenizers.ranks import RankTable
+from tokenization_worker.tokenizers.tiktoken_engine import is_refusal
 
 _LONG_S = "\u017f"
 _RISKY = f"'{_LONG_S}"
@@ -59,16 +61,21 @@ class FastokensEngine:
         return self._encode_fast(texts)
 
     def _encode_fast(self, texts: Sequence[str]) -> Encoded:
-        ids, offsets = self._native.encode_batch_flat(
-            texts if isinstance(texts, list) else list(texts), split_special_tokens=self._split_special_tokens
-        )
+        try:
+            ids, offsets = self._native.encode_batch_flat(
+                texts if isinstance(texts, list) else list(texts), split_special_tokens=self._split_special_tokens
+            )
+        except BaseException as error:
+            if not is_refusal(error):
+                raise
+            return self._reference.encode(texts)  # a pattern that backtracks too far: the reference decides
         return Encoded(np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")[1:].astype(np.int64))
 
     def _encode_mixed(self, texts: Sequence[str]) -> Encoded:
         """Both engines, each its own texts, put together in the order of the texts."""
         is_risky = np.fromiter(map(_is_risky, texts), bool, len(texts))
-        slow = self._reference.encode([text for text in texts if _is_risky(text)])
-        fast = self._encode_fast([text for text in texts if not _is_risky(text)])
+        slow = _encode_some(self._reference.encode, texts, np.flatnonzero(is_risky))
+        fast = _encode_some(self._encode_fast, texts, np.flatnonzero(~is_risky))
         sizes = np.empty(len(texts), np.int64)
         sizes[is_risky] = np.diff(slow.ends, prepend=0)
         sizes[~is_risky] = np.diff(fast.ends, prepend=0)
@@ -77,6 +84,14 @@ class FastokensEngine:
         ids[from_slow] = slow.ids
         ids[~from_slow] = fast.ids
         return Encoded(ids, np.cumsum(sizes))
+
+
+def _encode_some(encode: Callable[[Sequence[str]], Encoded], texts: Sequence[str], chosen: NDArray[np.intp]) -> Encoded:
+    """Encode the texts with the numbers `chosen`; a `KillsEngine` has the number that its text has among all."""
+    try:
+        return encode([texts[number] for number in chosen])
+    except KillsEngine as kill:
+        raise KillsEngine(int(chosen[kill.document]), kill.detail) from kill
 
 
 def _is_risky(text: str) -> bool:
@@ -112,15 +127,16 @@ def build_for_json(document: bytes, reference: Engine) -> Engine | None:
 def make_tokenizer_json(ranks: Mapping[bytes, int], pattern: str) -> bytes:
     """The same encoding as a byte-level BPE tokenizer.json, without special tokens.
 
+    What the pattern does not match is removed, as tiktoken does it: a cut alone would keep it as a piece of its own.
     Ids that no rank has get an unreachable entry: a vocabulary with gaps is refused.
     """
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
     if pattern in _GPT2_PATTERNS:
         pre_tokenizer: dict[str, Any] = {**byte_level, "use_regex": True}
     else:
-        split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Removed", "invert": True}
         pre_tokenizer = {"type": "Sequence", "pretokenizers": [split, {**byte_level, "use_regex": False}]}
-    stand_in = _printable_bytes()
+    stand_in = printable_bytes()
     vocab = {token.decode("latin-1").translate(stand_in): rank for token, rank in ranks.items()}
     taken = set(ranks.values())
     vocab |= {f"<unused {rank}>": rank for rank in range(max(taken, default=0)) if rank not in taken}
@@ -178,7 +194,7 @@ def derive_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
     return merges
 
 
-def _printable_bytes() -> dict[int, int]:
+def printable_bytes() -> dict[int, int]:
     """GPT-2's printable stand-in for each byte, as a translation of latin-1 text."""
     plain = [byte for byte in range(256) if chr(byte).isprintable() and chr(byte) != " "]
     others = [byte for byte in range(256) if byte not in plain]

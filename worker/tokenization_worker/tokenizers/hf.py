@@ -20,7 +20,15 @@ import orjson
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.tokenizers import fast_engine
-from tokenization_worker.tokenizers.base import Encoded, Tokenizer, join_encoded, require_extra, shorten_uri
+from tokenization_worker.tokenizers.base import (
+    WRITE_PLAINLY,
+    Encoded,
+    KillsEngine,
+    Tokenizer,
+    join_encoded,
+    require_extra,
+    shorten_uri,
+)
 from tokenization_worker.tokenizers.delimiter import (
     check_specials,
     forbid_ids,
@@ -28,6 +36,8 @@ from tokenization_worker.tokenizers.delimiter import (
     resolve_delimiter,
 )
 from tokenization_worker.tokenizers.fingerprint import fingerprint_json
+from tokenization_worker.tokenizers.restoring import find_normalising, make_restorer, may_leave_out, measure_tokens
+from tokenization_worker.tokenizers.tiktoken_engine import is_refusal
 
 if TYPE_CHECKING:
     import tokenizers
@@ -48,7 +58,16 @@ class HuggingFaceEngine:
         self._native = native
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        return join_encoded([self._encode_one(text) for text in texts])
+        """The library's regular expressions give up on a text after ten million steps: `KillsEngine`."""
+        parts = []
+        for number, text in enumerate(texts):
+            try:
+                parts.append(self._encode_one(text))
+            except BaseException as error:
+                if not is_refusal(error):
+                    raise
+                raise KillsEngine(number, _refusal_words(error)) from error
+        return join_encoded(parts)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text to look at; specials show as their text."""
@@ -57,6 +76,13 @@ class HuggingFaceEngine:
     def _encode_one(self, text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
         (encoding,) = self._native.encode_batch_fast([text], add_special_tokens=False)
         return np.array(encoding.ids, np.uint32)
+
+
+def _refusal_words(error: BaseException) -> str:
+    detail = str(error).partition("\n")[0]
+    if "Onig" in detail:
+        return f"the tokenizer.json's pattern backtracks too far: {detail}"
+    return f"the package tokenizers cannot encode it: {detail}"
 
 
 def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
@@ -76,17 +102,30 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
     _check_ids(uri, added, native)
     native.encode_special_tokens = True
     reference = HuggingFaceEngine(native)
-    forbidden = forbid_ids(specials, delimiter_id, _find_unknown(document["model"], native))
-    check_specials(reference, specials, forbidden)
+    unknown_id = _find_unknown(document["model"], native)
+    forbidden = forbid_ids(specials, delimiter_id, unknown_id)
+    try:
+        fingerprint = fingerprint_json(document, reference)
+        check_specials(reference, specials, forbidden)
+    except KillsEngine as kill:
+        what = f"it cannot cut ordinary text into pieces: {kill.detail}"
+        raise _invalid(uri, what, f"in its pre-tokenizer, {WRITE_PLAINLY}") from kill
+    normalises = find_normalising(document)
+    restore = None if normalises else make_restorer(added, native.id_to_token)
+    vocab_size = max(native.get_vocab(with_added_tokens=True).values(), default=0) + 1
     return Tokenizer(
         name=name,
-        vocab_size=max(native.get_vocab(with_added_tokens=True).values(), default=0) + 1,
+        vocab_size=vocab_size,
         special_tokens=specials,
         delimiter_id=delimiter_id,
-        fingerprint=fingerprint_json(document, reference),
+        fingerprint=fingerprint,
         libraries={package: version(package) for package in ("fastokens", "tokenizers")},
         reference=reference,
         decode=reference.decode,
+        restore=restore,
+        byte_lengths=measure_tokens(restore, vocab_size) if restore and may_leave_out(document) else None,
+        normalises=normalises,
+        unknown_id=unknown_id,
         accelerate=lambda: keep_if_safe(fast_engine.build_for_json(prepared, reference), specials, forbidden),
     )
 

@@ -6,10 +6,15 @@ loads no tokenizer library; loading starts no thread, so that a process may fork
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import SpecError
+from tokenization_worker.storage.hf_uri import is_model_name, looks_like_repository, split_model_name
+from tokenization_worker.storage.open import plain_path, scheme_of
 from tokenization_worker.tokenizers.base import Tokenizer
 
 
@@ -28,14 +33,69 @@ def load_tokenizer(spec: TokenizerSpec) -> Tokenizer:
         raise SpecError("TokenizerInvalid", "tokenizer: neither name nor uri is set", next_step="set one of them")
     if spec.name == "bytes":
         return _load_bytes(spec)
+    if is_model_name(spec.name):
+        return _load_model(spec, spec.name)
     from tokenization_worker.tokenizers.rank_tokenizer import load_named
 
     return load_named(spec, spec.name)
 
 
+def pin_tokenizer(spec: TokenizerSpec, planned: str = "") -> TokenizerSpec:
+    """`spec` with the commit of a model on the Hub: the `planned` one, or that at which its revision stands now."""
+    if spec.name is None or not is_model_name(spec.name):
+        return spec
+    return replace(spec, revision=planned or _find_commit(spec.name))
+
+
+def _find_commit(name: str) -> str:
+    from tokenization_worker.storage.base import NotFound
+    from tokenization_worker.storage.sources import find_model_commit
+
+    try:
+        return find_model_commit(split_model_name(name))
+    except NotFound as error:
+        raise _no_tokenizer_json(name) from error
+
+
+def _load_model(spec: TokenizerSpec, name: str) -> Tokenizer:
+    from tokenization_worker.storage.base import NotFound
+    from tokenization_worker.storage.sources import read_model_file
+    from tokenization_worker.tokenizers.hf import load_tokenizer_json
+
+    place = split_model_name(name)
+    try:
+        data = read_model_file(place._replace(revision=spec.revision or place.revision))
+    except NotFound as error:
+        raise _no_tokenizer_json(name) from error
+    return load_tokenizer_json(spec, name, data)
+
+
+def _no_tokenizer_json(name: str) -> SpecError:
+    repository = split_model_name(name).repository
+    return SpecError(
+        "TokenizerUnavailable",
+        f"tokenizer.name: {name}: the model's repository has no tokenizer.json",
+        next_step="give the file that it has, such as a SentencePiece model: "
+        f"{_download_command(repository, 'tokenizer.model')}",
+    )
+
+
+def _download_command(repository: str, file: str) -> str:
+    folder = repository.replace("/", "--")
+    return f"hf download {repository} {file} --local-dir {folder}, and then tokenizer.uri: {folder}/{file}"
+
+
+def advise_model(repository: str) -> str:
+    """How to get the tokenizer of a model on the Hub, for a name such as `org/name`."""
+    return (
+        f"for a model on the Hugging Face Hub write tokenizer.name: hf:{repository}, or download its file once: "
+        f"{_download_command(repository, 'tokenizer.json')}"
+    )
+
+
 def _load_file(spec: TokenizerSpec, uri: str) -> Tokenizer:
     data = _read(uri)
-    kind = detect_kind(data)
+    kind = detect_kind(data, uri)
     if kind == "ranks":
         from tokenization_worker.tokenizers.rank_tokenizer import load_rank_file
 
@@ -53,6 +113,15 @@ def _load_file(spec: TokenizerSpec, uri: str) -> Tokenizer:
     from tokenization_worker.tokenizers.sentencepiece_engine import load_sentencepiece
 
     return load_sentencepiece(spec, uri, data)
+
+
+def _is_folder(folder: Path) -> SpecError:
+    names = [name for name in ("tokenizer.json", "tokenizer.model") if (folder / name).is_file()]
+    return SpecError(
+        "TokenizerUnavailable",
+        f"tokenizer.uri: {folder} is a folder, expected a file",
+        next_step=f"give the file in it: {folder / names[0]}" if names else "give a tokenizer's file",
+    )
 
 
 def _load_bytes(spec: TokenizerSpec) -> Tokenizer:
@@ -76,10 +145,11 @@ def _load_bytes(spec: TokenizerSpec) -> Tokenizer:
         libraries={},
         reference=engine,
         decode=engine.decode,
+        restore=lambda ids: bytes(list(ids)),
     )
 
 
-def detect_kind(data: bytes) -> str:
+def detect_kind(data: bytes, uri: str) -> str:
     """`tokenizer.json`, `ranks` or `SentencePiece`, by content; SpecError (TokenizerInvalid) for anything else."""
     head = data[:4096].lstrip()
     if head[:1] == b"{":
@@ -89,12 +159,12 @@ def detect_kind(data: bytes) -> str:
         return "ranks"
     if _is_sentencepiece(data):
         return "SentencePiece"
-    found = "nothing (0 bytes)" if not data else repr(data[:24])
+    found = f"a file that begins with {data[:24]!r}" if data else "an empty file"
     hint = "; this is a Git LFS pointer, not the file" if data.startswith(b"version https://git-lfs") else ""
     raise SpecError(
         "TokenizerInvalid",
-        "tokenizer.uri: expected a tokenizer.json, tiktoken ranks or a SentencePiece model, "
-        f"found a file that begins with {found}{hint}",
+        f"tokenizer.uri: {uri}: expected a tokenizer.json, tiktoken ranks or a SentencePiece model, "
+        f"found {found}{hint}",
         next_step="give one of these files; the suffix does not matter",
     )
 
@@ -121,12 +191,29 @@ def _read(uri: str) -> bytes:
     try:
         return read_uri(uri)
     except NotFound as error:
+        repository = "/".join(uri.rsplit("/", 2)[-2:])
+        is_file_name = uri.endswith((".json", ".model", ".tiktoken"))
+        is_relative = uri == os.path.abspath(repository)  # noqa: PTH100
+        may_be_model = looks_like_repository(repository) and is_relative and not is_file_name
+        named = "check the path; for a tokenizer of tiktoken use tokenizer: {name: ...} instead"
         raise SpecError(
             "TokenizerUnavailable",
             f"tokenizer.uri: {uri}: there is no such file",
-            next_step="check the path; for a tokenizer of tiktoken use tokenizer: {name: ...} instead",
+            next_step=f"check the path; {advise_model(repository)}"
+            if may_be_model
+            else "check the path"
+            if is_file_name
+            else named,
         ) from error
     except SpecError as error:
+        if scheme_of(uri) == "file" and (path := plain_path(uri)).is_dir():
+            raise _is_folder(path) from error
+        if isinstance(error.__cause__, PermissionError):
+            raise SpecError(
+                "TokenizerUnavailable",
+                f"tokenizer.uri: this user may not read {uri}",
+                next_step="give this user read permission for the file",
+            ) from error
         raise SpecError(
             "TokenizerUnavailable",
             f"tokenizer.uri: {uri} cannot be read: {error.message}",

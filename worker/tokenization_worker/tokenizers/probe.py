@@ -1,27 +1,23 @@
 """Which engine a run uses: the accelerated one only after it gave the reference's tokens on every probe text.
 
-The verdict is kept for each host below `$XDG_CACHE_HOME/tokenization/engines` (else `~/.cache`), under a
-digest of all that it depends on: fingerprint, versions of both libraries, machine, version of the probe. A
-damaged entry counts as none, a folder that cannot be written costs a probe in each run. The probe cannot
-see every text; comparing a sample of the documents at run time (see `sample`) is the caller's part.
+The verdict is kept for each host (`host_files`), under a digest of all that it depends on: fingerprint, versions of
+both libraries, machine, version of the probe. One process of a host probes at a time, and the others take its verdict.
+A worker asks for the verdict before it uses the engine, too: its host may be another one than the driver's. The probe
+cannot see every text; comparing a sample of the documents at run time (see `sample`) is the caller's part.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-import orjson
 
 from tokenization_worker.errors import SpecError
-from tokenization_worker.tokenizers.base import Engine, Tokenizer
-from tokenization_worker.tokenizers.host_files import write_whole
+from tokenization_worker.tokenizers.base import Engine, KillsEngine, Tokenizer
+from tokenization_worker.tokenizers.host_files import finding_out, keep_fact, read_fact
 from tokenization_worker.tokenizers.probe_texts import make_texts
 
 PROBE_VERSION = 2
@@ -41,17 +37,41 @@ tokenizers. For tiktoken less than it takes to win the time back at once: the ne
 verdict.
 """
 
+PROBE_SECONDS = {"tiktoken": 5.0, "tokenizers": 20.0}
+"""By reference, about how long the probe takes on one core (2026-11)."""
+
+_LIMIT_S = 60.0
+"""CPU time of the reference for the texts on which a pattern of the user's backtracks; known patterns do not."""
+
+_SHOWN = 60
+
+_KIND = "engines"
+_PATIENCE_S = 180.0
+"""How long a process waits for the verdict of another one on its host, before it probes itself."""
+
 EngineWanted = Literal["auto", "reference", "fastokens"]
+Begins = Callable[[Engine, Engine], None]
+"""Told before a probe begins: the accelerated engine and the reference."""
+
+
+def _untold(accelerated: Engine, reference: Engine) -> None:
+    """For callers whom nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the probe found; `difference` shows the first place where the engines disagree, "" where none."""
+    """What the probe found; `difference` shows the first place where the engines disagree, "" where none.
+
+    `text` is what they disagree on, `found` and `expected` are the tokens of the engine and of the reference.
+    """
 
     identical: bool
     texts: int
     characters: int
     difference: str
+    text: str = ""
+    found: tuple[int, ...] = ()
+    expected: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +82,13 @@ class EngineChoice:
     reason: str
 
 
-def choose_engine(tokenizer: Tokenizer, wanted: EngineWanted, text_bytes: int) -> EngineChoice:
+def choose_engine(
+    tokenizer: Tokenizer, wanted: EngineWanted, text_bytes: int, begins: Begins = _untold
+) -> EngineChoice:
     """The engine for a job of `text_bytes` of text (UTF-8, an estimate is fine).
 
-    May run the probe (some seconds, once for each host). Raises SpecError (EngineUnavailable,
-    EngineDiffers) where the accelerated engine is asked for by name and cannot be used.
+    May run the probe (some seconds, once for each host), and tells `begins` before. Raises SpecError
+    (EngineUnavailable, EngineDiffers) where the accelerated engine is asked for by name and cannot be used.
     """
     reference = tokenizer.reference.name
     if wanted == "reference":
@@ -85,7 +107,8 @@ def choose_engine(tokenizer: Tokenizer, wanted: EngineWanted, text_bytes: int) -
             f"engine {wanted} cannot encode with tokenizer {tokenizer.name}",
             next_step=f"use engine auto or reference ({reference})",
         )
-    verdict = find_verdict(tokenizer, accelerated)
+    verdict = find_verdict(tokenizer, accelerated, begins)
+    tokenizer.is_engine_checked = verdict.identical
     if verdict.identical:
         return EngineChoice(accelerated.name, f"checked against {reference}")
     if wanted == "auto":
@@ -111,42 +134,69 @@ def engine_by_name(tokenizer: Tokenizer, name: str) -> Engine:
     return accelerated
 
 
-def find_verdict(tokenizer: Tokenizer, accelerated: Engine) -> Verdict:
+def find_difference(tokenizer: Tokenizer, name: str, begins: Begins = _untold) -> Verdict | None:
+    """The verdict against the engine `name` on this host; None where it may be used.
+
+    Probes where this host has no verdict. Once it is known, asking again costs this process nothing.
+    """
+    engine = engine_by_name(tokenizer, name)
+    if engine is tokenizer.reference or tokenizer.is_engine_checked:
+        return None
+    verdict = find_verdict(tokenizer, engine, begins)
+    tokenizer.is_engine_checked = verdict.identical
+    return None if verdict.identical else verdict
+
+
+def find_verdict(tokenizer: Tokenizer, accelerated: Engine, begins: Begins = _untold) -> Verdict:
     """The verdict on this host, from the cache or by a probe."""
     verdict = read_verdict(tokenizer)
-    if verdict is None:
-        verdict = probe_tokenizer(tokenizer, accelerated)
-        _write_verdict(tokenizer, verdict)
+    if verdict is not None:
+        return verdict
+    begins(accelerated, tokenizer.reference)
+    with finding_out(_KIND, _verdict_key(tokenizer), _PATIENCE_S):
+        verdict = read_verdict(tokenizer)
+        if verdict is None:
+            verdict = probe_tokenizer(tokenizer, accelerated)
+            keep_fact(_KIND, _verdict_key(tokenizer), {"tokenizer": tokenizer.name, "verdict": asdict(verdict)})
     return verdict
 
 
 def probe_tokenizer(tokenizer: Tokenizer, accelerated: Engine) -> Verdict:
     """Compare an engine with the tokenizer's reference on every probe text."""
     vocabulary = (tokenizer.decode([token]) for token in range(tokenizer.vocab_size))
-    return compare_engines(tokenizer.reference, accelerated, make_texts(tokenizer.special_tokens, vocabulary))
+    reference = tokenizer.limited_reference(_LIMIT_S)
+    return compare_engines(reference, accelerated, make_texts(tokenizer.special_tokens, vocabulary))
 
 
 def compare_engines(reference: Engine, other: Engine, texts: Iterable[str]) -> Verdict:
-    """Encode all texts with both engines, 1 MB at a time, until they differ."""
+    """Encode all texts with both engines, 1 MB at a time, until they differ, or one cannot encode a text."""
     n_texts = n_characters = 0
     for batch in _batches(texts):
         n_texts += len(batch)
         n_characters += sum(map(len, batch))
-        expected, found = reference.encode(batch), other.encode(batch)
+        try:
+            expected, found = reference.encode(batch), other.encode(batch)
+        except KillsEngine as kill:
+            text = batch[kill.document]
+            difference = f"{reference.name} cannot encode {text[:_SHOWN]!a}: {kill.detail}"
+            return Verdict(False, n_texts, n_characters, difference, text)
         if not np.array_equal(expected.ids, found.ids) or not np.array_equal(expected.ends, found.ends):
-            return Verdict(False, n_texts, n_characters, _show_difference(reference, other, batch))
+            return _disagree(reference, other, batch, n_texts, n_characters)
     return Verdict(True, n_texts, n_characters, "")
 
 
-def _show_difference(reference: Engine, other: Engine, batch: Sequence[str]) -> str:
-    """The first text that differs, shortened by halves as long as it still differs."""
+def _disagree(reference: Engine, other: Engine, batch: Sequence[str], n_texts: int, n_characters: int) -> Verdict:
+    """The verdict with the first text that differs, shortened by halves as long as it still differs."""
 
     def differs(text: str) -> bool:
-        return not np.array_equal(reference.encode([text]).ids, other.encode([text]).ids)
+        try:
+            return not np.array_equal(reference.encode([text]).ids, other.encode([text]).ids)
+        except KillsEngine:
+            return False
 
     text = next((text for text in batch if differs(text)), None)
     if text is None:
-        return "only within a batch of texts"
+        return Verdict(False, n_texts, n_characters, "only within a batch of texts")
     while len(text) > 1:
         middle = len(text) // 2
         quarter = len(text) // 4
@@ -156,7 +206,8 @@ def _show_difference(reference: Engine, other: Engine, batch: Sequence[str]) -> 
             break
         text = shorter
     expected, found = reference.encode([text]).ids.tolist(), other.encode([text]).ids.tolist()
-    return f"{text[:60]!a} is {expected[:12]} with {reference.name}, {found[:12]} with {other.name}"
+    difference = f"{text[:_SHOWN]!a} is {expected[:12]} with {reference.name}, {found[:12]} with {other.name}"
+    return Verdict(False, n_texts, n_characters, difference, text, tuple(found), tuple(expected))
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -174,34 +225,16 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 def read_verdict(tokenizer: Tokenizer) -> Verdict | None:
     """The verdict kept on this host; None where there is none that can be read."""
-    path = _verdict_path(tokenizer)
+    stored = read_fact(_KIND, _verdict_key(tokenizer))
     try:
-        stored = orjson.loads(path.read_bytes()) if path is not None else None
-        verdict = Verdict(**stored["verdict"]) if isinstance(stored, dict) else None
-    except (OSError, ValueError, TypeError, KeyError):
+        verdict = None if stored is None else _verdict(**stored["verdict"])
+    except (TypeError, KeyError):
         return None
     return verdict if verdict is not None and isinstance(verdict.identical, bool) else None
 
 
-def _write_verdict(tokenizer: Tokenizer, verdict: Verdict) -> None:
-    path = _verdict_path(tokenizer)
-    if path is None:
-        return
-    document = {"tokenizer": tokenizer.name, **_verdict_key(tokenizer), "verdict": asdict(verdict)}
-    try:
-        write_whole(path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    except OSError:
-        return  # a cache: without it the next run probes again
-
-
-def _verdict_path(tokenizer: Tokenizer) -> Path | None:
-    digest = hashlib.sha256(orjson.dumps(_verdict_key(tokenizer), option=orjson.OPT_SORT_KEYS)).hexdigest()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        folder = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    except RuntimeError:  # no home
-        return None
-    return folder / "tokenization" / "engines" / f"{digest}.json"
+def _verdict(found: Sequence[int] = (), expected: Sequence[int] = (), **others: Any) -> Verdict:
+    return Verdict(found=tuple(found), expected=tuple(expected), **others)
 
 
 def _verdict_key(tokenizer: Tokenizer) -> dict[str, object]:

@@ -37,12 +37,12 @@ _SEED = 20261121
 def make_texts(special_tokens: Iterable[str], vocabulary: Iterable[str]) -> Iterator[str]:
     """All texts of the probe; `vocabulary` is the text of every token."""
     yield ""
-    yield from _special_texts(special_tokens)
-    yield from _contractions()
-    yield from _blank_mixtures()
+    yield from special_texts(special_tokens)
+    yield from contraction_texts()
+    yield from mixed_blank_texts()
     yield from _long_runs()
-    yield from _random_texts()
-    yield from _vocabulary_texts(vocabulary)
+    yield from random_texts()
+    yield from vocabulary_texts(vocabulary)
     yield from code_point_texts()
 
 
@@ -50,22 +50,30 @@ def code_point_texts() -> Iterator[str]:
     """Every code point that a text can hold, in both contexts, 128 to a text."""
     for start in range(0, 0x110000, 128):
         if not 0xD800 <= start < 0xE000:
-            yield "".join([f"  {c}1234 A{c}a{c}'ms" for c in map(chr, range(start, start + 128))])
+            yield "".join(map(show_code_point, map(chr, range(start, start + 128))))
 
 
-def _special_texts(special_tokens: Iterable[str]) -> Iterator[str]:
+def show_code_point(c: str) -> str:
+    """One character in both contexts."""
+    return f"  {c}1234 A{c}a{c}'ms"
+
+
+def special_texts(special_tokens: Iterable[str]) -> Iterator[str]:
+    """The text of each special token in its places."""
     for token in special_tokens:
         yield from special_contexts(token)
 
 
-def _contractions() -> Iterator[str]:
+def contraction_texts() -> Iterator[str]:
+    """Apostrophes, what follows them, and what stands beside."""
     befores = ("", "a", "A", " I", " ", "1", "\n", "!", "é", "漢")
     afters = ("", "a", "Z", " b", "1", "\n", "'s", "'So", "'ms")
     for before, quote, suffix, after in product(befores, "'’ʼ", _SUFFIXES, afters):
         yield f"{before}{quote}{suffix}{after}"
 
 
-def _blank_mixtures() -> Iterator[str]:
+def mixed_blank_texts() -> Iterator[str]:
+    """Up to three blanks of every kind."""
     for length in (1, 2, 3):
         for blanks in map("".join, product(_BLANKS, repeat=length)):
             yield f"a{blanks}b{blanks}1{blanks}.{blanks}"
@@ -79,7 +87,8 @@ def _long_runs() -> Iterator[str]:
         yield f"x{unit * 120_001}y"
 
 
-def _random_texts() -> Iterator[str]:
+def random_texts() -> Iterator[str]:
+    """Short texts drawn with a fixed seed, each of one alphabet or of all."""
     rng = random.Random(_SEED)
     for _ in range(300):
         for alphabet in _ALPHABETS:
@@ -87,7 +96,7 @@ def _random_texts() -> Iterator[str]:
         yield "".join(rng.choice(rng.choice(_ALPHABETS)) for _ in range(100))
 
 
-def _vocabulary_texts(vocabulary: Iterable[str]) -> Iterator[str]:
+def vocabulary_texts(vocabulary: Iterable[str]) -> Iterator[str]:
     """Every token beside its neighbours by id, and beside others drawn with a fixed seed."""
     tokens = list(vocabulary)
     shuffled = tokens.copy()

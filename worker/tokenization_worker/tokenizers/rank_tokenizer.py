@@ -7,12 +7,23 @@ engines'.
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Mapping
 from importlib.metadata import version
+
+import numpy as np
 
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.tokenizers import fast_engine
-from tokenization_worker.tokenizers.base import Tokenizer, shorten_uri
+from tokenization_worker.tokenizers.base import (
+    WRITE_PLAINLY,
+    KillsEngine,
+    LengthArray,
+    Tokenizer,
+    pack_lengths,
+    shorten_uri,
+)
 from tokenization_worker.tokenizers.delimiter import (
     check_specials,
     forbid_ids,
@@ -20,10 +31,16 @@ from tokenization_worker.tokenizers.delimiter import (
     quote_list,
     resolve_delimiter,
 )
-from tokenization_worker.tokenizers.fingerprint import fingerprint_ranks
+from tokenization_worker.tokenizers.fingerprint import PROBE_TEXT, fingerprint_ranks
 from tokenization_worker.tokenizers.rank_files import KNOWN_FILES
 from tokenization_worker.tokenizers.ranks import RankTable, parse_ranks, read_known, read_named
-from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine
+from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine, is_refusal
+
+_LIMIT_S = 5.0
+"""CPU time for all texts that are tried while a tokenizer with a pattern of the user's is loaded."""
+
+_EMPTY_MATCH_S = 2.0
+"""For looking for empty matches in a short text, with a library that has no limit of its own."""
 
 
 def load_named(spec: TokenizerSpec, name: str) -> Tokenizer:
@@ -41,12 +58,14 @@ def load_rank_file(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
         return build_tokenizer(spec, _read_custom(spec, spec.pattern, uri, data))
     known = KNOWN_FILES.get(hashlib.sha256(data).hexdigest())
     if known is None:
+        meant = [name for name in KNOWN_FILES.values() if name in uri.rpartition("/")[2]] or ["one of these encodings"]
         raise SpecError(
             "TokenizerInvalid",
             f"tokenizer.uri: {uri} holds the ranks of no known encoding ({', '.join(KNOWN_FILES.values())}); "
             "such a file says neither how text is cut into pieces nor which special tokens there are "
             "(Llama 3's is one)",
-            next_step="set tokenizer.pattern and tokenizer.specialTokens {text: id} as the model's own code has them, "
+            next_step=f"if this should be the file of {' or '.join(meant)}, it is cut or damaged: copy it again; else "
+            "set tokenizer.pattern and tokenizer.specialTokens {text: id} as the model's own code has them, "
             "or give the model's tokenizer.json, which holds both",
         )
     return build_tokenizer(spec, read_known(known, data))
@@ -100,20 +119,90 @@ def build_tokenizer(spec: TokenizerSpec, table: RankTable) -> Tokenizer:
             next_step="write it as the model's own code does, in single quotes (YAML reads backslashes in double ones)",
         ) from error
     reference = TiktokenEngine(encoding, table.pattern)
+    if spec.pattern is not None:
+        _check_pattern(reference, spec.pattern)
     forbidden = forbid_ids(table.special_tokens, delimiter_id)
-    check_specials(reference, table.special_tokens, forbidden)
+    _check_specials(spec, reference, table.special_tokens, forbidden)
     fingerprint = fingerprint_ranks(table.ranks, table.pattern, table.special_tokens, reference)
+    vocab_size = encoding.max_token_value + 1
     return Tokenizer(
         name=table.name,
-        vocab_size=encoding.max_token_value + 1,
+        vocab_size=vocab_size,
         special_tokens=table.special_tokens,
         delimiter_id=delimiter_id,
         fingerprint=fingerprint,
         libraries={package: version(package) for package in ("fastokens", "regex", "tiktoken")},
         reference=reference,
         decode=reference.decode,
+        restore=reference.restore,
+        byte_lengths=None if spec.pattern is None else _measure_ranks(table.ranks, vocab_size),
+        pattern=spec.pattern,
+        limit=None if spec.pattern is None else reference.limited,
         accelerate=lambda: keep_if_safe(fast_engine.build_for_ranks(table, reference), table.special_tokens, forbidden),
     )
+
+
+def _measure_ranks(ranks: Mapping[bytes, int], vocab_size: int) -> LengthArray:
+    """The bytes of each token; of special tokens, which never come from text, none."""
+    lengths = np.zeros(vocab_size, np.int64)
+    lengths[np.fromiter(ranks.values(), np.int64, len(ranks))] = np.fromiter(map(len, ranks), np.int64, len(ranks))
+    return pack_lengths(lengths)
+
+
+def _check_specials(
+    spec: TokenizerSpec, reference: TiktokenEngine, specials: Mapping[str, int], forbidden: set[int]
+) -> None:
+    """`check_specials`, which a pattern of the user's must not hold up; SpecError (TokenizerInvalid)."""
+    if spec.pattern is None:
+        check_specials(reference, specials, forbidden)
+        return
+    try:
+        check_specials(reference.limited(_LIMIT_S), specials, forbidden)
+    except KillsEngine as kill:
+        raise _invalid_pattern(
+            f"{spec.pattern!r} cannot cut the text of a special token: {kill.detail}", WRITE_PLAINLY
+        ) from kill
+
+
+def _check_pattern(reference: TiktokenEngine, pattern: str) -> None:
+    """Refuse a pattern of one's own that cannot cut ordinary text; SpecError (TokenizerInvalid)."""
+    for text in ("", PROBE_TEXT):
+        if (place := _find_empty_match(pattern, text)) is not None:
+            where = repr(text[place : place + 12]) if text else "a text that is empty"
+            raise _invalid_pattern(
+                f"{pattern!r} matches nothing at all (at {where}): a piece of text has at least one character",
+                "let every alternative match a character: + in place of *, and no alternative that is empty",
+            )
+        try:
+            reference.encode_plainly(text)
+        except BaseException as error:
+            if not is_refusal(error):
+                raise
+            detail = str(error).partition("\n")[0]
+            raise _invalid_pattern(
+                f"{pattern!r} cannot cut ordinary text into pieces: tiktoken says: {detail}",
+                WRITE_PLAINLY,
+            ) from error
+
+
+def _find_empty_match(pattern: str, text: str) -> int | None:
+    """Where the pattern matches nothing; None where it does not, or where tiktoken alone can tell."""
+    import regex  # type: ignore[import-untyped]
+
+    deadline = time.process_time() + _EMPTY_MATCH_S
+    try:
+        for match in regex.finditer(pattern, text, timeout=_EMPTY_MATCH_S):  # the limit of each match
+            if match.start() == match.end():
+                return int(match.start())
+            if time.process_time() >= deadline:
+                return None
+    except (regex.error, TimeoutError):
+        return None
+    return None
+
+
+def _invalid_pattern(message: str, next_step: str) -> SpecError:
+    return SpecError("TokenizerInvalid", f"tokenizer.pattern: {message}", next_step=next_step)
 
 
 def _invalid(message: str, next_step: str) -> SpecError:

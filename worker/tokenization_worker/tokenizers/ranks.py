@@ -99,8 +99,8 @@ def resolve_name(name: str) -> str:
     raise SpecError(
         "TokenizerUnavailable",
         f"tokenizer.name: {name!r} is neither a tiktoken encoding nor a model that uses one; {wanted}",
-        next_step="a tokenizer of any other model is given by its file, tokenizer: {uri: .../tokenizer.json} "
-        "(download a gated model's file with your own account first)",
+        next_step="a tokenizer of any other model is given by its file, tokenizer: {uri: .../tokenizer.json}, or by "
+        f"its name on the Hugging Face Hub, hf:{name if '/' in name else 'org/name'} (HF_TOKEN for a gated model)",
     )
 
 

@@ -67,8 +67,8 @@ def load_sentencepiece(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
     except RuntimeError as error:
         raise SpecError(
             "TokenizerInvalid",
-            f"tokenizer.uri: {uri}: sentencepiece refuses the model: {error}",
-            next_step="check that the file is whole",
+            f"tokenizer.uri: {uri}: the model cannot be read: it is probably cut ({len(data):,} bytes)",
+            next_step="copy the file again, and compare its size with the original's",
         ) from error
     name = shorten_uri(uri)
     size = processor.get_piece_size()
@@ -93,6 +93,8 @@ def load_sentencepiece(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
         libraries={"sentencepiece": version("sentencepiece")},
         reference=reference,
         decode=reference.decode,
+        normalises="a SentencePiece model normalises text",
+        unknown_id=processor.unk_id(),
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from tokenization_worker.verification.explain import LOOK_AHEAD, explain
 from tokenization_worker.verification.facts import FileClaim, ShardClaim
 from tokenization_worker.verification.report import Fault, Finding
-from tokenization_worker.verification.stream import MISSING, BadSidecar, Stream, Tokens
+from tokenization_worker.verification.stream import MISSING, UNKNOWN, BadSidecar, Stream, Tokens, difference
 
 _WINDOW_TOKENS = 1 << 20
 """How far behind a fault the tokens are searched for the next document."""
@@ -29,10 +29,12 @@ MOST_FINDINGS = 20
 
 
 class Expected(NamedTuple):
-    """A document as it must stand in its stream; `position` is its place in the file."""
+    """A document as it must stand in its stream; `position` is its place in the file. `lost`: its text and what comes
+    back from its tokens, both shortened; None where that is the text."""
 
     position: int
     tokens: Tokens
+    lost: tuple[str, str] | None = None
 
 
 class StreamComparer:
@@ -78,15 +80,16 @@ class StreamComparer:
         """Pass over the pending documents that stand where they should."""
         expected = np.concatenate([document.tokens for document in self._pending])
         found = self._stream.tokens(self._at, min(self._at + len(expected), self._end))
-        differ = np.flatnonzero(expected[: len(found)] != found)
+        differ = difference(expected, found)
         equal = int(differ[0]) if len(differ) else len(found)
         start = self._at
         passed: list[Expected] = []
         while self._pending and self._at - start + len(self._pending[0].tokens) <= equal:
             passed.append(self._pending.popleft())
+            self._report_lost(passed[-1])
             self._at += len(passed[-1].tokens)
         self._before.extend(passed)
-        self.tokens_compared += self._at - start
+        self.tokens_compared += int(np.count_nonzero(found[: self._at - start] != UNKNOWN))
         self._check_sidecars(start, passed)
 
     def _take_different(self, is_end: bool) -> None:
@@ -136,15 +139,20 @@ class StreamComparer:
         """Other tokens in the place of some documents: where the first differs."""
         replaced = list(self._pending)[:documents]
         expected = np.concatenate([document.tokens for document in replaced])
-        both = min(len(expected), len(found))
-        differ = np.flatnonzero(expected[:both] != found[:both])
-        first = int(differ[0]) if len(differ) else both
+        differ = difference(expected, found)
+        first = int(differ[0]) if len(differ) else min(len(expected), len(found))
         begins = np.cumsum([0, *(len(document.tokens) for document in replaced[:-1])])
         document = replaced[max(0, int(np.searchsorted(begins, first, side="right")) - 1)]
         sizes = (len(expected), len(found))
         size_words = ("", "") if sizes[0] == sizes[1] else tuple(f" ({size:,} tokens in all)" for size in sizes)
         what = f"token {first:,} on: {_shown(expected[first:])}{size_words[0]}"
         self._report(Fault.TOKENS_DIFFER, first, document, what, _shown(found[first:]) + size_words[1])
+
+    def _report_lost(self, document: Expected) -> None:
+        """Its tokens are right, and do not hold its text."""
+        if document.lost is not None and len(self.findings) < MOST_FINDINGS:
+            text, kept = document.lost
+            self._report(Fault.TEXT_LOST, 0, document, repr(text), repr(kept))
 
     def _report(self, fault: Fault, offset: int, document: Expected | None, expected: str, found: str) -> None:
         path, token = self._stream.place(self._at + offset)
@@ -188,8 +196,8 @@ class StreamComparer:
         last = int(np.searchsorted(ends, shard.end, side="left"))  # the document that holds the shard's last token
         if high == shard.end and int(ends[last]) > shard.end:
             wanted = np.append(wanted, shard.end)
-        entry_ends = shard.start + np.cumsum(sidecar.lengths)
-        listed = entry_ends[(entry_ends > low) & (entry_ends <= high)]
+        borders = np.searchsorted(sidecar.ends, [low - shard.start, high - shard.start], side="right")
+        listed = shard.start + sidecar.ends[borders[0] : borders[1]]
         if not np.array_equal(wanted, listed):
             at = np.setxor1d(wanted, listed)
             token = int(at[0]) - shard.start if len(at) else 0
@@ -213,5 +221,5 @@ def _shown(tokens: Tokens) -> str:
     ids = tokens[:_SHOWN].tolist()
     if not ids:
         return "nothing"
-    words = ["(missing)" if token == MISSING else str(token) for token in ids]
+    words = ["(missing)" if token in (MISSING, UNKNOWN) else str(token) for token in ids]
     return "[" + ", ".join(words) + (", ...]" if len(tokens) > _SHOWN else "]")

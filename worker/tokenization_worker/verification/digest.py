@@ -15,6 +15,7 @@ Compressed tables count by their rows: libraries compress differently. The write
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -22,15 +23,19 @@ import orjson
 
 from tokenization_worker.index import Index
 from tokenization_worker.verification.facts import Facts, FileClaim, Rows
+from tokenization_worker.verification.refused import RefusedSums
 from tokenization_worker.verification.shards import ShardCheck
+
+Lines = Callable[[], Iterable[bytes]]
 
 
 def compute_digest(
-    facts: Facts, index: Index, files: list[FileClaim], checks: list[ShardCheck], quarantine_rows: Rows
+    facts: Facts, index: Index, files: list[FileClaim], checks: list[ShardCheck], refused: RefusedSums, lines: Lines
 ) -> str | None:
     """The digest of what is there; None where a shard or a sidecar is missing or cannot be read.
 
-    `checks`: all shards, in the order of splits and shards.
+    `checks`: all shards, in the order of splits and shards. `refused`: what the rows of the quarantine table
+    add up to; `lines` gives them, each as JSON with one LF.
     """
     rows = [_row(check) for check in checks]
     shard_rows = [row for row in rows if row is not None]
@@ -42,16 +47,18 @@ def compute_digest(
         "tokenizer": {key: value for key, value in index["tokenizer"].items() if key != "name"},
         "splits": split_entries(facts, shard_rows),
         "conservation": {
-            "read": written + len(quarantine_rows),
+            "read": written + refused.rows,
             "written": written,
-            "quarantined": Counter(str(row.get("reason")) for row in quarantine_rows),
+            "quarantined": refused.reasons,
             "files": {"Read": len(files) - dropped.total(), **dropped},
         },
         "tokens": sum(row["tokens"] for row in shard_rows),
     }
     digest = sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
-    for row in (*shard_rows, *quarantine_rows):
+    for row in shard_rows:
         digest.update(orjson.dumps(row) + b"\n")
+    for line in lines():
+        digest.update(line)
     return digest.hexdigest()
 
 

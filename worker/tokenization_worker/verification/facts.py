@@ -25,6 +25,7 @@ from tokenization_worker.api.data import DelimiterPosition, SourceFormat, Tokeni
 from tokenization_worker.index import Index
 from tokenization_worker.readers.documents import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.tokenizers.recorded import recorded_spec
 from tokenization_worker.verification.report import Fault, Finding
 
 if sys.version_info >= (3, 14):
@@ -36,10 +37,6 @@ NPY_SUFFIX = ".npy"
 _DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"UInt16": np.dtype("<u2"), "UInt32": np.dtype("<u4")}
 
 Rows = list[dict[str, Any]]
-
-Refused = tuple[int, int, str]
-"""Position, line or row, and reason of an unusable document."""
-
 
 Poison = dict[int, str]
 """Of a file's documents that kill their worker: position -> SHA-256 of the text."""
@@ -82,7 +79,8 @@ class ShardClaim:
 class FileClaim:
     """A row of the files table; `documents`, `tokens` and `starts` (its first token) have an entry a stream.
 
-    A dropped file has zeros: it claims the empty place between its neighbours.
+    A dropped file has zeros: it claims the empty place between its neighbours. `read_bytes`, `quarantined_bytes`: of
+    documents; None where the table does not say.
     """
 
     number: int
@@ -95,6 +93,8 @@ class FileClaim:
     starts: tuple[int, ...]
     quarantined: int
     pin: str = ""
+    read_bytes: int | None = None
+    quarantined_bytes: int | None = None
 
     @property
     def is_read(self) -> bool:
@@ -175,7 +175,7 @@ def read_facts(store: Store, index: Index, shard_rows: Rows) -> Facts:
     """What index and shards table say; raises `Unreadable` where something is missing in them."""
     try:
         return _facts(store.uri, index, shard_rows)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
         path = f"{layout.INDEX}, {layout.SHARDS_TABLE}"
         problem = f"{type(error).__name__}: {error}"
         raise Unreadable(Finding(Fault.TABLE_CORRUPT, "all fields", problem, path)) from error
@@ -195,24 +195,16 @@ def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
             quarantined = int(row["quarantined"]) if is_read else 0
             place = (str(row["uri"]), int(row["size"]), str(row["version"]))
             pin = str(row.get("pin", ""))
-            files.append(FileClaim(number, *place, outcome, documents, tokens, starts, quarantined, pin))
+            sizes = [
+                None if (size := row.get(name)) is None else int(size) for name in ("readBytes", "quarantinedBytes")
+            ]
+            sizes = sizes if is_read else [0, 0]
+            files.append(FileClaim(number, *place, outcome, documents, tokens, starts, quarantined, pin, *sizes))
             starts = tuple(start + count for start, count in zip(starts, tokens, strict=True))
     except (KeyError, TypeError, ValueError) as error:
         problem = f"row {number + 1}: {type(error).__name__}: {error}"
         raise Unreadable(Finding(Fault.TABLE_CORRUPT, "all fields", problem, layout.FILES_TABLE)) from error
     return files
-
-
-def read_refused(rows: Rows) -> dict[str, tuple[Refused, ...]]:
-    """The quarantine table's rows by file; raises `Unreadable`."""
-    refused: defaultdict[str, list[Refused]] = defaultdict(list)
-    try:
-        for row in rows:
-            refused[str(row["uri"])].append((int(row["position"]), int(row["record"]), str(row["reason"])))
-    except (KeyError, TypeError, ValueError) as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise Unreadable(Finding(Fault.TABLE_CORRUPT, "all fields", problem, layout.QUARANTINE_TABLE)) from error
-    return {uri: tuple(items) for uri, items in refused.items()}
 
 
 def _poison(index: Index) -> dict[str, Poison]:
@@ -238,6 +230,8 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         SplitClaim(item["name"], item["shards"], None if item["share"] is None else Fraction(item["share"]))
         for item in output["splits"]
     )
+    layout.shard_path(output["path"], NPY_SUFFIX, split="", index=0, shard=0)  # raises where it is no template
+    _text(output, "dtype"), _text(data["tokenizer"], "fingerprint")  # compared with what the index says elsewhere
     return Facts(
         uri=uri,
         rules=SourceRules(
@@ -246,28 +240,17 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
             separator=None if separator is None else separator.encode(),
             max_document_bytes=data["documents"]["maxBytes"],
         ),
-        tokenizer=_tokenizer_spec(index["run"]["tokenizer"], delimiter["position"]),
+        tokenizer=recorded_spec(index),
         fingerprint=tokenizer["fingerprint"],
-        vocab_size=tokenizer["vocabularySize"],
+        vocab_size=_count(tokenizer, "vocabularySize"),
         delimiter_id=delimiter["id"],
         delimiter_position=DelimiterPosition(delimiter["position"]),
         dtype=_DTYPES[index["dtype"]],
-        shard_tokens=output["shards"]["tokens"],
+        shard_tokens=_count(output["shards"], "tokens"),
         path_template=output["path"],
         splits=splits,
         streams=_streams(splits, shard_rows),
         poison=_poison(index),
-    )
-
-
-def _tokenizer_spec(recorded: Mapping[str, Any], position: str) -> TokenizerSpec:
-    return TokenizerSpec(
-        name=recorded["name"],
-        uri=recorded["uri"],
-        pattern=recorded["pattern"],
-        special_tokens=tuple(sorted(recorded["specialTokens"].items())),
-        delimiter_token=recorded["delimiterToken"],
-        delimiter_position=DelimiterPosition(position),
     )
 
 
@@ -284,17 +267,31 @@ def _streams(splits: tuple[SplitClaim, ...], rows: Rows) -> tuple[tuple[ShardCla
                 stream=stream,
                 start=shards[-1].end if shards else 0,
                 split=row["split"],
-                index=row["index"],
-                path=row["path"],
-                tokens=row["tokens"],
-                documents=row["documents"],
-                bytes=row["bytes"],
-                crc32c=row["crc32c"],
-                sha256=row["sha256"],
-                documents_sha256=row["documentsSha256"],
+                index=_count(row, "index"),
+                path=_text(row, "path"),
+                tokens=_count(row, "tokens"),
+                documents=_count(row, "documents"),
+                bytes=_count(row, "bytes"),
+                crc32c=_text(row, "crc32c"),
+                sha256=_text(row, "sha256"),
+                documents_sha256=_text(row, "documentsSha256"),
             )
         )
     return tuple(tuple(shards) for shards in streams)
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = row[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, expected a text")
+    return value
+
+
+def _count(row: Mapping[str, Any], name: str) -> int:
+    value = row[name]
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise TypeError(f"{name} is {value!r}, expected a number")
+    return value
 
 
 def shard_ends(shards: tuple[ShardClaim, ...]) -> NDArray[np.int64]:

@@ -47,6 +47,7 @@ class Fault(StrEnum):
     TOKENS_DIFFER = "TokensDiffer"
     TOKENS_ADDED = "TokensAdded"
     NOT_ALIGNED = "NotAligned"
+    TEXT_LOST = "TextLost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +78,12 @@ class Finding:
 class VerifyReport:
     """The outcome. Without findings everything that `mode` looks at is right.
 
-    `files`, `documents` and `quarantined` were recounted from the source (0 in mode checksums); `files_dropped` of
-    these files are damaged and left out whole. `documents_compared` were encoded again, `tokens_compared` compared
-    with them. `stopped` says that the dataset's own tables cannot be read, so that nothing behind them was looked at.
-    `digest` identifies the dataset's content as it is, whatever the index says; None where a part is missing.
+    `shards`: those that are there. `files`, `documents` and `quarantined` were recounted from the source (0 in mode
+    checksums); `files_dropped` of these files are damaged and left out whole. `documents_compared` were encoded
+    again, `tokens_compared` compared with them. `stopped` says that the dataset's own tables cannot be read, so that
+    nothing behind them was looked at. `digest` identifies the dataset's content as it is, whatever the index says;
+    None where a part is missing.
+    `next_step`: what repairs the dataset, or what else to do about findings; "" where nothing is wrong.
     """
 
     uri: str
@@ -98,15 +101,11 @@ class VerifyReport:
     tokens_compared: int
     digest: str | None
     stopped: bool
+    next_step: str
 
     @property
     def is_clean(self) -> bool:
         return not self.findings
-
-    @property
-    def next_step(self) -> str:
-        """What mends the dataset; "" where nothing is wrong."""
-        return next_step(self.findings)
 
 
 _AGAIN = f"delete {layout.INDEX} and run the job again: index and tables are written again from the ledger"
@@ -122,6 +121,11 @@ def next_step(findings: Sequence[Finding]) -> str:
     foreign = [finding.path for finding in findings if finding.fault is Fault.UNEXPECTED_FILE]
     if foreign:
         steps.append(f"move {foreign[0]} away" if len(foreign) == 1 else f"move the {len(foreign):,} other files away")
+    if Fault.TEXT_LOST in faults:
+        steps.append(
+            "the tokenizer leaves text out: give a tokenizer.pattern that matches all text, or the model's original "
+            "file, and write to another output.uri"
+        )
     for finding in findings:
         if finding.fault in (Fault.TABLE_MISSING, Fault.TABLE_CORRUPT):
             other = "delete it: the dataset is whole without it" if finding.path == layout.PLAN else _AGAIN
@@ -135,7 +139,8 @@ def next_step(findings: Sequence[Finding]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VerifyProgress:
-    """After every step: stored bytes read and to read, of shards and of source files, and findings so far."""
+    """After every step, and about each second in one: stored bytes read and to read, of shards and of source files, and
+    findings so far."""
 
     phase: str
     done_bytes: int

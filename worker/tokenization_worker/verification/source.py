@@ -22,12 +22,16 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.documents import FileOutcome, Reason
 from tokenization_worker.storage.base import ByteReader
+from tokenization_worker.verification.advance import Tell, untold
 from tokenization_worker.verification.facts import Poison, SourceRules, zstd
+from tokenization_worker.verification.foreign import foreign_kind
+from tokenization_worker.verification.frames import ZstdContent
 
 BOM = b"\xef\xbb\xbf"
 
 _BLOCK_BYTES = 1 << 20
 _BLANK = re.compile(rb"[ \t\r]*")
+_NOT_BLANK = re.compile(rb"[^ \t\r\n]")
 _DECODER_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zstd.ZstdError)
 _NEVER_EMPTY = (".gz", ".zst", ".zstd", ".parquet")
 _FORMATS = {
@@ -53,7 +57,8 @@ class Record:
     """One record: a document (`text`) or unusable (`reason`). Blank lines are no records, but are counted.
 
     `position` is the byte offset in the decompressed file, or the row; `number` counts lines, pieces or rows
-    from 1. `raw` is the line of a JSONL file.
+    from 1. `raw` is the line of a JSONL file. `size`: the document's bytes: a line with its LF, a text without
+    separator and byte order mark, the value of a row.
     """
 
     position: int
@@ -61,6 +66,7 @@ class Record:
     text: str | None
     reason: Reason | None = None
     raw: bytes = b""
+    size: int = 0
 
 
 def refuse_poison(record: Record, poison: Poison) -> Record:
@@ -72,10 +78,12 @@ def refuse_poison(record: Record, poison: Poison) -> Record:
 
 
 class SeekableStream(io.RawIOBase):
-    """The store's stream as the standard library wants it; keeps the store's own error."""
+    """The store's stream as the standard library wants it; keeps the store's own error. `tell` hears of bytes read."""
 
-    def __init__(self, stream: ByteReader) -> None:
+    def __init__(self, stream: ByteReader, tell: Tell = untold) -> None:
         self._stream = stream
+        self._tell = tell
+        self._read_bytes = 0
         self.error: BaseException | None = None
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
@@ -85,6 +93,8 @@ class SeekableStream(io.RawIOBase):
             self.error = error
             raise
         buffer[: len(data)] = data
+        self._read_bytes += len(data)
+        self._tell(self._read_bytes)
         return len(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -100,13 +110,15 @@ class SeekableStream(io.RawIOBase):
         return True
 
 
-def read_records(stream: ByteReader, uri: str, rules: SourceRules, start: int = 0) -> Iterator[Record]:
+def read_records(
+    stream: ByteReader, uri: str, rules: SourceRules, start: int = 0, tell: Tell = untold
+) -> Iterator[Record]:
     """All records of a file in order; raises `Damaged`, also after records that look fine.
 
     `start`: the position of the first record wanted; what lies before it is read (of a Parquet file: left out)
-    but not judged.
+    but not judged. `tell` hears of stored bytes.
     """
-    raw = SeekableStream(stream)
+    raw = SeekableStream(stream, tell)
     stored = cast(BinaryIO, io.BufferedReader(raw, _BLOCK_BYTES))
     magic = stored.read(4)
     stored.seek(0)
@@ -114,6 +126,8 @@ def read_records(stream: ByteReader, uri: str, rules: SourceRules, start: int = 
         raise Damaged(FileOutcome.EMPTY_FILE, "0 bytes")
     content, is_packed = _decompressed(stored, magic)
     head = _read(content, 64 << 10)
+    if foreign := foreign_kind(head, is_packed=is_packed):
+        raise Damaged(FileOutcome.UNSUPPORTED_FILE, foreign)
     format = detect_format(head, uri, rules)
     if format is SourceFormat.PARQUET:
         from tokenization_worker.verification.rows import read_rows
@@ -128,10 +142,14 @@ def read_records(stream: ByteReader, uri: str, rules: SourceRules, start: int = 
             raise Damaged(FileOutcome.WRONG_ENCODING, f"byte order mark {mark.hex(' ')}")
     separator = b"\n" if format is SourceFormat.JSONL else rules.separator
     longest = _longest_line(rules) if format is SourceFormat.JSONL else rules.max_document_bytes
-    judge = _judge_line if format is SourceFormat.JSONL else _judge_piece
-    for number, (position, piece) in enumerate(_split(_blocks(content, head), separator, longest), 1):
+    is_lines = format is SourceFormat.JSONL
+    judge = _judge_line if is_lines else _judge_piece
+    mark_bytes = len(BOM) if head.startswith(BOM) else 0
+    pieces = _split(_blocks(content, head), separator, longest, passes_blank=is_lines)
+    for position, number, piece, length, has_separator in pieces:
         if position >= start:
-            record = judge(position, number, piece, rules)
+            size = length + has_separator if is_lines else length - (0 if position else mark_bytes)
+            record = judge(position, number, piece, size, rules)
             if record is not None:
                 yield record
 
@@ -142,8 +160,7 @@ def _decompressed(stored: BinaryIO, magic: bytes) -> tuple[BinaryIO, bool]:
         return cast(BinaryIO, gzip.GzipFile(fileobj=stored, mode="rb")), True
     is_skippable = magic[1:] == b"\x2a\x4d\x18" and 0x50 <= magic[0] <= 0x5F
     if magic == b"\x28\xb5\x2f\xfd" or is_skippable:
-        windows: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 31}
-        return cast(BinaryIO, zstd.ZstdFile(stored, options=windows)), True
+        return cast(BinaryIO, ZstdContent(stored)), True
     return stored, False
 
 
@@ -172,25 +189,43 @@ def detect_format(head: bytes, uri: str, rules: SourceRules) -> SourceFormat:
         return rules.format
     if head.startswith(b"PAR1"):
         return SourceFormat.PARQUET
-    name = uri.rpartition("/")[2].lower()
-    for packed in (".gz", ".zst", ".zstd"):
-        name = name.removesuffix(packed)
-    _, dot, suffix = name.rpartition(".")
-    if dot + suffix in _FORMATS:
-        return _FORMATS[dot + suffix]
+    suffix = _suffix(uri)
+    if suffix in _FORMATS:
+        return _FORMATS[suffix]
     if head.removeprefix(BOM).lstrip()[:1] == b"{" or not head:
         return SourceFormat.JSONL
     if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
         return SourceFormat.TEXT  # what it is does not matter: its encoding is refused
-    if dot + suffix == ".parquet":
+    if suffix == ".parquet":
         raise Damaged(FileOutcome.CORRUPT_FILE, f"named .parquet but begins with {head[:4]!r}")
     raise SpecError("SourceInvalid", f"cannot tell the format of {uri}", next_step="set source.format")
 
 
-def _split(blocks: Iterator[bytes], separator: bytes | None, longest: int) -> Iterator[tuple[int, bytes | None]]:
-    """(offset, content) of every piece, without separator and byte order mark; None: longer than `longest`."""
+def may_be_parquet(uri: str, format: SourceFormat) -> bool:
+    """Whether a file is Parquet as far as its name tells; one that is named as text is taken for text."""
+    return format is SourceFormat.PARQUET or (format is SourceFormat.AUTO and _suffix(uri) not in _FORMATS)
+
+
+def _suffix(uri: str) -> str:
+    """With its dot, below that of the compression."""
+    name = uri.rpartition("/")[2].lower()
+    for packed in (".gz", ".zst", ".zstd"):
+        name = name.removesuffix(packed)
+    _, dot, suffix = name.rpartition(".")
+    return dot + suffix
+
+
+def _split(
+    blocks: Iterator[bytes], separator: bytes | None, longest: int, *, passes_blank: bool
+) -> Iterator[tuple[int, int, bytes | None, int, bool]]:
+    """(offset, number, content, length, whether a separator follows) of every piece.
+
+    The content is without byte order mark, which the length has; None: longer than `longest`. `passes_blank`: of blank
+    lines that follow one another not all are given.
+    """
     buffer = bytearray()  # the bytes of the open piece that are kept; its last ones are never dropped
     position = 0  # of the open piece
+    number = 1  # of the open piece
     dropped = 0  # bytes of the open piece that are no longer in the buffer
     size = len(separator) if separator else 0
     for block in blocks:
@@ -201,15 +236,35 @@ def _split(blocks: Iterator[bytes], separator: bytes | None, longest: int) -> It
             at = buffer.find(separator, max(begin, searched - size + 1))
             if at < 0:
                 break
-            yield position, _piece(buffer[begin:at], dropped, longest, position)
+            piece = _piece(buffer[begin:at], dropped, longest, position)
+            yield position, number, piece, dropped + at - begin, True
             position += dropped + at + size - begin
+            number += 1
             begin, dropped = at + size, 0
+            if passes_blank and bytes(buffer[begin : begin + 1]) in (b"\n", b"\r", b" ", b"\t"):
+                stop, lines = _pass_blank(buffer, begin, longest)
+                position += stop - begin
+                number += lines
+                begin = stop
         del buffer[:begin]
         if len(buffer) > longest + size + len(BOM) or dropped:
             dropped += max(0, len(buffer) - size)
             del buffer[: max(0, len(buffer) - size)]
     if dropped or (buffer and (position or buffer != BOM)):
-        yield position, _piece(buffer, dropped, longest, position)
+        yield position, number, _piece(buffer, dropped, longest, position), dropped + len(buffer), False
+
+
+def _pass_blank(buffer: bytearray, begin: int, longest: int) -> tuple[int, int]:
+    """Where the blank lines at `begin` end, and how many they are; the open one at the end is not among them."""
+    lines = 0
+    while True:
+        most = begin + longest + 1
+        found = _NOT_BLANK.search(buffer, begin, most)
+        stop = buffer.rfind(b"\n", begin, found.start() if found else most) + 1
+        if not stop:
+            return begin, lines
+        lines += buffer.count(b"\n", begin, stop)
+        begin = stop
 
 
 def _piece(data: bytearray, dropped: int, longest: int, position: int) -> bytes | None:
@@ -221,36 +276,36 @@ def _longest_line(rules: SourceRules) -> int:
     return 6 * rules.max_document_bytes + (64 << 10)
 
 
-def _judge_piece(position: int, number: int, piece: bytes | None, rules: SourceRules) -> Record:
+def _judge_piece(position: int, number: int, piece: bytes | None, size: int, rules: SourceRules) -> Record:
     if piece is None or len(piece) > rules.max_document_bytes:
-        return Record(position, number, None, Reason.DOCUMENT_TOO_LARGE)
+        return Record(position, number, None, Reason.DOCUMENT_TOO_LARGE, size=size)
     try:
-        return Record(position, number, piece.decode())
+        return Record(position, number, piece.decode(), size=size)
     except UnicodeDecodeError:
-        return Record(position, number, None, Reason.INVALID_UTF8)
+        return Record(position, number, None, Reason.INVALID_UTF8, size=size)
 
 
-def _judge_line(position: int, number: int, line: bytes | None, rules: SourceRules) -> Record | None:
+def _judge_line(position: int, number: int, line: bytes | None, size: int, rules: SourceRules) -> Record | None:
     if line is None:
-        return Record(position, number, None, Reason.DOCUMENT_TOO_LARGE)
+        return Record(position, number, None, Reason.DOCUMENT_TOO_LARGE, size=size)
     if _BLANK.fullmatch(line):
         return None
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
-        return Record(position, number, None, Reason.INVALID_JSON)
+        return Record(position, number, None, Reason.INVALID_JSON, size=size)
     if not isinstance(value, dict):
-        return Record(position, number, None, Reason.NOT_AN_OBJECT)
+        return Record(position, number, None, Reason.NOT_AN_OBJECT, size=size)
     for name in rules.text_field.split("."):
         if not isinstance(value, dict):
-            return Record(position, number, None, Reason.WRONG_TEXT_TYPE)
+            return Record(position, number, None, Reason.WRONG_TEXT_TYPE, size=size)
         if name not in value:
-            return Record(position, number, None, Reason.MISSING_TEXT)
+            return Record(position, number, None, Reason.MISSING_TEXT, size=size)
         value = value[name]
         if value is None:
-            return Record(position, number, None, Reason.NULL_TEXT)
+            return Record(position, number, None, Reason.NULL_TEXT, size=size)
     if not isinstance(value, str):
-        return Record(position, number, None, Reason.WRONG_TEXT_TYPE)
+        return Record(position, number, None, Reason.WRONG_TEXT_TYPE, size=size)
     if len(value.encode()) > rules.max_document_bytes:
-        return Record(position, number, None, Reason.DOCUMENT_TOO_LARGE)
-    return Record(position, number, value, raw=line)
+        return Record(position, number, None, Reason.DOCUMENT_TOO_LARGE, size=size)
+    return Record(position, number, value, raw=line, size=size)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from hashlib import sha256
 
 import google_crc32c
 import orjson
@@ -17,23 +18,24 @@ import orjson
 from tokenization_worker import layout
 from tokenization_worker.api.keys import data_key
 from tokenization_worker.index import Index
-from tokenization_worker.readers.documents import Reason
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verification.facts import NPY_SUFFIX, Facts, FileClaim, Refused, Rows, zstd
+from tokenization_worker.verification.facts import NPY_SUFFIX, Facts, FileClaim, Rows, zstd
+from tokenization_worker.verification.refused import RefusedSums
 from tokenization_worker.verification.report import Fault, Finding
 
 _PLAN_MAGIC = b"TOKPLAN2"
 
 
 def check_tables(
-    facts: Facts, index: Index, files: list[FileClaim], file_rows: Rows, quarantine_rows: Rows
+    facts: Facts, index: Index, files: list[FileClaim], file_rows: Rows, refused: RefusedSums
 ) -> list[Finding]:
     """Everything that can be known without opening a shard or a source file."""
     return [
         *_check_shard_names(facts),
         *_check_places(facts, files),
-        *_check_files(files, file_rows, quarantine_rows),
-        *_check_index(facts, index, files, quarantine_rows),
+        *_check_files(files, file_rows, refused),
+        *_check_index(facts, index, files, refused),
+        *_check_files_digest(index, file_rows),
     ]
 
 
@@ -79,9 +81,9 @@ def _check_places(facts: Facts, files: list[FileClaim]) -> Iterator[Finding]:
             yield from _differ(layout.FILES_TABLE, f"documents of all files in stream {stream}", begun, written)
 
 
-def _check_files(files: list[FileClaim], rows: Rows, quarantine_rows: Rows) -> Iterator[Finding]:
+def _check_files(files: list[FileClaim], rows: Rows, refused: RefusedSums) -> Iterator[Finding]:
     """read = written + quarantined for every file, and the quarantine table has as many of it."""
-    listed = Counter(row.get("uri") for row in quarantine_rows)
+    listed = refused.by_uri.copy()
     for file, row in zip(files, rows, strict=True):
         read = sum(file.documents) + file.quarantined if file.is_read else None
         yield from _differ(layout.FILES_TABLE, f"documents read of {file.uri}", read, row.get("read"))
@@ -91,18 +93,25 @@ def _check_files(files: list[FileClaim], rows: Rows, quarantine_rows: Rows) -> I
         yield from _differ(layout.QUARANTINE_TABLE, f"unusable documents of {uri}, which is no source file", 0, count)
 
 
-def _check_index(facts: Facts, index: Index, files: list[FileClaim], quarantine_rows: Rows) -> Iterator[Finding]:
+def _check_index(facts: Facts, index: Index, files: list[FileClaim], refused: RefusedSums) -> Iterator[Finding]:
     path = layout.INDEX
     written = sum(sum(file.documents) for file in files)
     tokens = sum(shard.tokens for shards in facts.streams for shard in shards)
     yield from _differ(path, "tokens", tokens, index.get("tokens"))
     conservation = {
-        "read": written + len(quarantine_rows),
+        "read": written + refused.rows,
         "written": written,
-        "quarantined": dict(sorted(Counter(str(row.get("reason")) for row in quarantine_rows).items())),
+        "quarantined": dict(sorted(refused.reasons.items())),
         "files": {"Read": sum(file.is_read for file in files), **_dropped(files)},
     }
     yield from _differ(path, "conservation", conservation, index.get("conservation"))
+    for name, sizes in (
+        ("readBytes", [file.read_bytes for file in files]),
+        ("quarantinedBytes", [file.quarantined_bytes for file in files]),
+    ):
+        if index["run"].get(name) is not None:  # an older version may have made the dataset, or begun it
+            total = sum(size for size in sizes if size is not None) if None not in sizes else None
+            yield from _differ(path, f"run.{name}", total, index["run"][name])
     key = data_key(index["data"], ((file.uri, file.size, file.version) for file in files))
     yield from _differ(path, "dataKey of its fields and files", key, index.get("dataKey"))
     yield from _differ(path, "dtype", index["data"]["output"]["dtype"], index["dtype"])
@@ -111,16 +120,27 @@ def _check_index(facts: Facts, index: Index, files: list[FileClaim], quarantine_
     yield from _differ(path, "tokenizer", index["data"]["tokenizer"]["fingerprint"], facts.fingerprint)
 
 
+def _check_files_digest(index: Index, rows: Rows) -> Iterator[Finding]:
+    """The files table is the one that the index was written with; the dataset's digest does not count it."""
+    digest = sha256()
+    for row in rows:
+        digest.update(orjson.dumps(row) + b"\n")
+    listed = index["run"].get("filesDigest")  # absent in datasets that were written before it was there
+    if listed not in (None, digest.hexdigest()):
+        expected = f"rows of SHA-256 {listed}, as {layout.INDEX} says"
+        yield Finding(Fault.DIGEST_DIFFERS, expected, f"rows of SHA-256 {digest.hexdigest()}", layout.FILES_TABLE)
+
+
 def _dropped(files: list[FileClaim]) -> dict[str, int]:
     return dict(sorted(Counter(file.outcome for file in files if not file.is_read).items()))
 
 
-def check_poison(facts: Facts, refused: Mapping[str, tuple[Refused, ...]]) -> Iterator[Finding]:
+def check_poison(facts: Facts, refused: RefusedSums) -> Iterator[Finding]:
     """The index tells of the same documents that kill workers as the quarantine table."""
-    for uri in sorted({*facts.poison, *refused}):
-        listed = [position for position, _, reason in refused.get(uri, ()) if reason == Reason.KILLS_WORKER]
+    for uri in sorted({*facts.poison, *refused.killing}):
         what = f"positions of documents of {uri} that kill workers"
-        yield from _differ(layout.INDEX, what, sorted(listed), sorted(facts.poison.get(uri, ())))
+        listed, told = list(refused.killing.get(uri, ())), sorted(facts.poison.get(uri, ()))
+        yield from _differ(layout.INDEX, what, listed, told)
 
 
 def check_plan(store: Store, index: Index, files: list[FileClaim]) -> list[Finding]:

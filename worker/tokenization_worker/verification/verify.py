@@ -7,13 +7,17 @@ derived from the shards is a claim here, never evidence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tokenization_worker import layout
 from tokenization_worker.arguments import require_count, require_one_of, require_processes
+from tokenization_worker.counts import counted
 from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.index import Index, require_index
+from tokenization_worker.main_guard import require_main_guard
 from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store, scheme_of
@@ -22,15 +26,15 @@ from tokenization_worker.verification.digest import compute_digest, split_entrie
 from tokenization_worker.verification.facts import (
     Facts,
     FileClaim,
-    Refused,
     Rows,
     Unreadable,
     read_facts,
     read_files,
-    read_refused,
     read_table,
 )
 from tokenization_worker.verification.files import FileCheck, FileTask, check_files
+from tokenization_worker.verification.libraries import Libraries, advise, compare_libraries
+from tokenization_worker.verification.refused import RefusedSums, add_up_refused, refused_by_file, refused_lines
 from tokenization_worker.verification.report import (
     Fault,
     Finding,
@@ -42,6 +46,7 @@ from tokenization_worker.verification.report import (
     next_step,
 )
 from tokenization_worker.verification.shards import ShardCheck, check_neighbours, check_shard
+from tokenization_worker.verification.source import may_be_parquet
 from tokenization_worker.verification.tables import check_names, check_plan, check_poison, check_tables
 from tokenization_worker.verification.workers import run_all
 
@@ -55,7 +60,7 @@ _TASK_BYTES = 32 << 20
 
 
 def verify(
-    uri: str,
+    uri: str | os.PathLike[str],
     *,
     mode: VerifyMode | str = VerifyMode.SAMPLE,
     processes: int | None = None,
@@ -76,54 +81,60 @@ def verify(
     or the tokenizer is not what the dataset was made from: then nothing can be proved, and nothing is known to
     be wrong.
     """
+    require_main_guard("verify")
     require_one_of("mode", mode, VerifyMode)
     require_processes(processes)
     require_count("sample_one_in", sample_one_in)
     mode = VerifyMode(mode)
     dataset = _open(uri)
     if dataset.facts is None:
-        return _report(dataset, mode, dataset.findings, [], [], None)
+        return _report(dataset, mode, dataset.findings, [], [], None, next_step(dataset.findings))
     facts, findings = dataset.facts, list(dataset.findings)
-    findings += check_tables(facts, dataset.index, dataset.files, dataset.file_rows, dataset.refused_rows)
+    findings += check_tables(facts, dataset.index, dataset.files, dataset.file_rows, dataset.refused)
     findings += check_poison(facts, dataset.refused)
     findings += check_plan(dataset.store, dataset.index, dataset.files)
     findings += check_names(dataset.store, facts)
-    if mode is not VerifyMode.CHECKSUMS:
-        _require_tokenizer(facts)
+    libraries = None if mode is VerifyMode.CHECKSUMS else _require_tokenizer(dataset, facts)
     watch = _Progress(dataset, mode, on_progress, len(findings))
     processes = processes or default_processes()
     shards = _check_shards(dataset, facts, processes, watch)
     findings += [finding for check in shards for finding in check.findings]
-    digest = compute_digest(facts, dataset.index, dataset.files, shards, dataset.refused_rows)
+    digest = _digest(dataset, facts, shards)
     findings += _check_whole(dataset, facts, shards, digest)
-    files: list[FileCheck] = []
-    if mode is not VerifyMode.CHECKSUMS:
-        one_in = 1 if mode is VerifyMode.FULL else one_in_of_sample(dataset.files, sample_one_in)
-        files = _check_source(dataset, facts, one_in, processes, watch)
-        findings += [finding for check in files for finding in check.findings]
-    return _report(dataset, mode, findings, shards, files, digest)
+    if libraries is None:
+        return _report(dataset, mode, findings, shards, [], digest, next_step(findings))
+    one_in = 1 if mode is VerifyMode.FULL else one_in_of_sample(dataset.files, sample_one_in)
+    files = _check_source(dataset, facts, one_in, processes, watch)
+    of_source = [finding for check in files for finding in check.findings]
+    advice = advise(dataset.store.uri, libraries, findings, of_source)
+    return _report(dataset, mode, [*findings, *of_source], shards, files, digest, advice)
 
 
-def dataset_digest(uri: str, *, processes: int | None = None) -> str:
+def dataset_digest(uri: str | os.PathLike[str], *, processes: int | None = None) -> str:
     """The digest of the dataset's content, from the bytes of shards, sidecars and tables.
 
-    Equal for equal datasets, whatever runs wrote them (`digest` defines it). Equal to the index's `digest` if
-    nothing is damaged. Raises `DataError` where a part is missing.
+    Equal for equal datasets, whatever runs wrote them (`digest` defines it), and to the index's `digest`. Raises
+    `DataError` where a part is missing or damaged: `DatasetIncomplete`, or `DatasetDamaged` with the digest of the
+    bytes that are there.
     """
+    require_main_guard("verify")
     dataset = _open(uri)
-    digest = None
+    findings, digest = list(dataset.findings), None
     if dataset.facts is not None:
+        findings += check_tables(dataset.facts, dataset.index, dataset.files, dataset.file_rows, dataset.refused)
         silent = _Progress(dataset, VerifyMode.CHECKSUMS, ignore, 0)
         shards = _check_shards(dataset, dataset.facts, processes or default_processes(), silent)
-        digest = compute_digest(dataset.facts, dataset.index, dataset.files, shards, dataset.refused_rows)
-        dataset.findings += [finding for check in shards for finding in check.findings]
+        digest = _digest(dataset, dataset.facts, shards)
+        findings += [finding for check in shards for finding in check.findings]
+        findings += _check_whole(dataset, dataset.facts, shards, digest)
+    if digest is not None and not findings:
+        return digest
+    more = f" (and {counted(len(findings) - 1, 'more finding')})" if len(findings) > 1 else ""
+    there = "" if digest is None else f"; the bytes that are there have digest {digest}"
+    damage = f"{dataset.store.uri} is damaged: {findings[0]}{more}{there}"
     if digest is None:
-        raise DataError(
-            "DatasetIncomplete",
-            f"{dataset.store.uri}: {dataset.findings[0]}",
-            next_step=next_step(dataset.findings),
-        )
-    return digest
+        raise DataError("DatasetIncomplete", damage, next_step=next_step(findings))
+    raise DataError("DatasetDamaged", damage, next_step=next_step(findings))
 
 
 @dataclass(slots=True)
@@ -136,39 +147,41 @@ class _Dataset:
     files: list[FileClaim] = field(default_factory=list)
     shard_rows: Rows = field(default_factory=list)
     file_rows: Rows = field(default_factory=list)
-    refused_rows: Rows = field(default_factory=list)
-    refused: dict[str, tuple[Refused, ...]] = field(default_factory=dict)
+    refused: RefusedSums = field(default_factory=RefusedSums)
     findings: list[Finding] = field(default_factory=list)
 
 
-def _open(uri: str) -> _Dataset:
-    store = open_store(uri.rstrip("/") or "/")
+def _open(uri: str | os.PathLike[str]) -> _Dataset:
+    store = open_store(os.fspath(uri).rstrip("/") or "/")
     dataset = _Dataset(store, require_index(store))
     try:
         dataset.shard_rows = read_table(store, layout.SHARDS_TABLE)
         dataset.file_rows = read_table(store, layout.FILES_TABLE)
-        dataset.refused_rows = read_table(store, layout.QUARANTINE_TABLE)
+        dataset.refused = add_up_refused(store)
         facts = read_facts(store, dataset.index, dataset.shard_rows)
         dataset.files = read_files(facts, dataset.file_rows)
-        dataset.refused = read_refused(dataset.refused_rows)
         dataset.facts = facts
     except Unreadable as error:
         dataset.findings.append(error.finding)
     return dataset
 
 
-def _require_tokenizer(facts: Facts) -> None:
-    """Load the tokenizer; raises `ChangedError` if it is not the one of the dataset."""
+def _require_tokenizer(dataset: _Dataset, facts: Facts) -> Libraries:
+    """Load the tokenizer; raises `ChangedError` if it is not the one of the dataset. Returns the versions of both."""
     tokenizer = load_tokenizer(facts.tokenizer)
+    has_parquet = any(may_be_parquet(file.uri, facts.rules.format) for file in dataset.files)
+    libraries = compare_libraries(dataset.index, tokenizer.libraries, has_parquet=has_parquet)
     was = (facts.fingerprint, facts.vocab_size, facts.delimiter_id)
     now = (tokenizer.fingerprint, tokenizer.vocab_size, tokenizer.delimiter_id)
     if was != now:
+        words, way_out = (f"; {libraries.words}", f", or {libraries.way_out}") if libraries.names else ("", "")
         raise ChangedError(
             "TokenizerChanged",
             f"{facts.tokenizer.uri or facts.tokenizer.name} is not the tokenizer that this dataset was made with: "
-            f"fingerprint, vocabulary size and delimiter were {was}, are {now}",
-            next_step="put that tokenizer back, or verify with mode checksums, which needs none",
+            f"fingerprint, vocabulary size and delimiter were {was}, are {now}{words}",
+            next_step=f"put that tokenizer back{way_out}, or verify with mode checksums, which needs none",
         )
+    return libraries
 
 
 class _Progress:
@@ -182,11 +195,31 @@ class _Progress:
         self._done = 0
         self._findings = findings
         self._watch = watch
+        self._phase = ""
+        self._sizes: Sequence[int] = ()
+        self._under_way: dict[int, int] = {}
 
-    def add(self, phase: str, size: int, findings: int) -> None:
-        self._done += size
+    def begin(self, phase: str, sizes: Sequence[int]) -> None:
+        """Tasks of these `sizes` are checked now."""
+        self._phase, self._sizes = phase, sizes
+        self._under_way = {}
+        self._tell()
+
+    def take(self, under_way: dict[int, int]) -> None:
+        """Bytes that tasks have told of; one that reads its file again, to find the very place, counts once."""
+        self._under_way = {number: min(size, self._sizes[number]) for number, size in under_way.items()}
+        self._tell()
+
+    def end(self, number: int, findings: int) -> None:
+        """A task is done."""
+        self._under_way.pop(number, None)
+        self._done += self._sizes[number]
         self._findings += findings
-        self._watch(VerifyProgress(phase, self._done, self._total, self._findings))
+        self._tell()
+
+    def _tell(self) -> None:
+        done = self._done + sum(self._under_way.values())
+        self._watch(VerifyProgress(self._phase, done, self._total, self._findings))
 
 
 def _check_shards(dataset: _Dataset, facts: Facts, processes: int, watch: _Progress) -> list[ShardCheck]:
@@ -194,9 +227,13 @@ def _check_shards(dataset: _Dataset, facts: Facts, processes: int, watch: _Progr
     claims = [shard for shards in facts.streams for shard in shards]
     checks: dict[int, ShardCheck] = {}
     may_fork = scheme_of(dataset.store.uri) == "file"
-    for number, check in run_all(check_shard, facts, claims, processes=processes, may_fork=may_fork):
+    watch.begin("shards", [claim.bytes for claim in claims])
+    checking = run_all(
+        check_shard, facts, claims, processes=min(processes, len(claims)), may_fork=may_fork, on_advance=watch.take
+    )
+    for number, check in checking:
         checks[number] = _with_places(check, dataset.files)
-        watch.add("shards", claims[number].bytes, len(check.findings))
+        watch.end(number, len(check.findings))
     return [checks[number] for number in range(len(claims))]
 
 
@@ -208,6 +245,11 @@ def _with_places(check: ShardCheck, files: list[FileClaim]) -> ShardCheck:
     return replace(check, findings=tuple(replace(item, uri=uri, position=position) for item in check.findings))
 
 
+def _digest(dataset: _Dataset, facts: Facts, shards: list[ShardCheck]) -> str | None:
+    lines = partial(refused_lines, dataset.store)
+    return compute_digest(facts, dataset.index, dataset.files, shards, dataset.refused, lines)
+
+
 def _check_whole(dataset: _Dataset, facts: Facts, shards: list[ShardCheck], digest: str | None) -> Iterator[Finding]:
     """What shows only when all shards are known: documents that straddle two, and the digests."""
     for number in range(len(facts.streams)):
@@ -217,19 +259,22 @@ def _check_whole(dataset: _Dataset, facts: Facts, shards: list[ShardCheck], dige
         yield Finding(Fault.TABLES_DISAGREE, f"splits: {splits}", str(listed), layout.INDEX)
     if digest is not None and digest != dataset.index.get("digest"):
         found = f"the index says {dataset.index.get('digest')}"
-        yield Finding(Fault.DIGEST_DIFFERS, f"digest {digest} by what is there", found, layout.INDEX)
+        yield Finding(Fault.DIGEST_DIFFERS, f"digest {digest} of the files found", found, layout.INDEX)
 
 
 def _check_source(dataset: _Dataset, facts: Facts, one_in: int, processes: int, watch: _Progress) -> list[FileCheck]:
     """All source files, in the order of the files table."""
-    tasks = list(_tasks(dataset, one_in, processes))
+    groups = list(_groups(dataset.files, processes))
     may_fork = all(scheme_of(place) == "file" for place in (dataset.store.uri, *_uris(dataset, facts)))
     checks: dict[int, list[FileCheck]] = {}
-    for number, done in run_all(check_files, facts, tasks, processes=processes, may_fork=may_fork):
+    watch.begin("source", [sum(claim.size for claim in group) for group in groups])
+    tasks = _tasks(dataset, groups, one_in)
+    count = min(processes, len(groups))
+    checking = run_all(check_files, facts, tasks, processes=count, may_fork=may_fork, on_advance=watch.take)
+    for number, done in checking:
         checks[number] = done
-        size = sum(task.claim.size for task in tasks[number])
-        watch.add("source", size, sum(len(check.findings) for check in done))
-    return [check for number in range(len(tasks)) for check in checks[number]]
+        watch.end(number, sum(len(check.findings) for check in done))
+    return [check for number in range(len(groups)) for check in checks[number]]
 
 
 def one_in_of_sample(files: list[FileClaim], wanted: int) -> int:
@@ -243,19 +288,26 @@ def _uris(dataset: _Dataset, facts: Facts) -> Iterator[str]:
         yield file.uri
 
 
-def _tasks(dataset: _Dataset, one_in: int, processes: int) -> Iterator[tuple[FileTask, ...]]:
+def _groups(files: list[FileClaim], processes: int) -> Iterator[tuple[FileClaim, ...]]:
     """Files in order, small ones together, but so that every process gets some."""
-    most = min(_TASK_BYTES, sum(claim.size for claim in dataset.files) // (8 * processes))
-    group: list[FileTask] = []
+    most = min(_TASK_BYTES, sum(claim.size for claim in files) // (8 * processes))
+    group: list[FileClaim] = []
     size = 0
-    for claim in dataset.files:
-        group.append(FileTask(claim, dataset.refused.get(claim.uri, ()), one_in))
+    for claim in files:
+        group.append(claim)
         size += claim.size
         if size >= most:
             yield tuple(group)
             group, size = [], 0
     if group:
         yield tuple(group)
+
+
+def _tasks(dataset: _Dataset, groups: list[tuple[FileClaim, ...]], one_in: int) -> Iterator[tuple[FileTask, ...]]:
+    """A task for each group, made when it is asked for: with it come its files' rows of the quarantine table."""
+    refused = refused_by_file(dataset.store, dataset.files)
+    for group in groups:
+        yield tuple(FileTask(claim, next(refused), one_in) for claim in group)
 
 
 def _report(
@@ -265,12 +317,13 @@ def _report(
     shards: list[ShardCheck],
     files: list[FileCheck],
     digest: str | None,
+    advice: str,
 ) -> VerifyReport:
     return VerifyReport(
         uri=dataset.store.uri,
         mode=mode,
         findings=tuple(findings),
-        shards=len(shards),
+        shards=sum(check.size > 0 for check in shards),
         shard_bytes=sum(check.size for check in shards),
         tokens=sum(check.tokens or 0 for check in shards),
         files=len(files),
@@ -282,4 +335,5 @@ def _report(
         tokens_compared=sum(check.tokens_compared for check in files),
         digest=digest,
         stopped=dataset.facts is None,
+        next_step=advice,
     )

