@@ -1251,7 +1251,7 @@ MUTANTS = (
         _of("test_library_versions.py", "resume_under and point"),
     ),
     Mutant(
-        "versions: whoever writes the epoch counts, not who wrote the samples",
+        "versions: the writer of the epoch counts, not the writer of the samples",
         "samples.py",
         "    return mine if found is None else Samples.from_bytes(found, store.uri)\n",
         "    return mine\n",

@@ -10,7 +10,7 @@ same run (after a flip in the samples of its plan: with another version of a lib
     refused    an error or a finding names the damage
     healed     it was written again, and the dataset is the one that it should be
     harmless   no answer differs from that of the undamaged output
-    as it is   a token of a finished shard: whoever reads tokens gets what is there, and every mode of verify names it
+    as it is   a token of a finished shard: a reader of tokens gets the flipped one, and every mode of verify names it
 
 Anything else is a failure: a wrong answer without a word, a traceback, an error that calls itself a bug.
 """

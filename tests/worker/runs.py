@@ -266,7 +266,7 @@ def move_dataset(output: Path, target: Path) -> Path:
 
 
 def write_index(output: Path, index: dict[str, Any]) -> None:
-    """Replace the index by another one with its own checksum: somebody's work, not a disk's."""
+    """Replace the index by another one with its own checksum: a person's work, not a disk's."""
     (output / "index.json").write_bytes(dump_index(index))
 
 

@@ -102,7 +102,7 @@ def test_both_ways_that_a_refusal_names_are_taken(typed: str, text: str) -> None
     ],
 )
 def test_a_regular_expression_is_taken_as_it_is(pattern: str) -> None:
-    """There an escape means the same whoever reads it."""
+    """There an escape means the same to every reader."""
     more = ["--tokenizer.pattern", pattern, "--tokenizer.specialTokens", "{a: 1}"]
     assert parse(*more, tokenizer="./ranks").spec.tokenizer.pattern == pattern
 

@@ -201,5 +201,5 @@ def test_a_cache_that_cannot_be_written_is_kept_in_a_folder_of_ones_own(
     assert found["fact"] == 2
     (folder,) = tmp_path.glob("tokenization-*")
     assert folder.stat().st_mode & 0o077 == 0
-    folder.chmod(0o777)  # as one that somebody else has made: what lies there proves nothing
+    folder.chmod(0o777)  # as if another user had made it: its files prove nothing
     assert host_files.read_fact("kind", {"key": 1}) is None

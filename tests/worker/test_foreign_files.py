@@ -230,7 +230,7 @@ def test_a_dead_writers_folder_that_is_a_link_is_not_emptied(tmp_path: Path) -> 
 @pytest.mark.parametrize("path", ["{split}/{split}_{index:06d}", "train/x_{index:06d}"], ids=["whole", "prefix"])
 @pytest.mark.parametrize("begins", [True, False], ids=["new", "unfinished"])
 def test_a_linked_folder_for_shards_is_refused_in_the_plan_and_by_clean(begins: bool, path: str, bench: Bench) -> None:
-    """It could only ever lie on the same disk, and what is there is not ours."""
+    """Such a link can only lead to the same disk, and the files behind it are not ours."""
     if not begins:
         bench.stop()
         (bench.output / "train").rename(bench.folder / "away")
@@ -254,7 +254,7 @@ def test_a_linked_folder_for_shards_is_refused_in_the_plan_and_by_clean(begins: 
 
 
 def test_shards_of_a_finished_dataset_may_be_moved_away_and_linked(bench: Bench) -> None:
-    """Whoever spreads a dataset over disks reads it as before; what is written is written beside no link."""
+    """A dataset that is spread over disks by links is read as before; nothing is written through a link."""
     bench.run()
     (bench.output / "train").rename(bench.folder / "disk")
     (bench.output / "train").symlink_to(bench.folder / "disk")

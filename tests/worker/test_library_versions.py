@@ -223,7 +223,7 @@ def test_a_worker_with_a_library_that_gives_other_tokens_stops_the_run(
 
 
 def test_of_two_first_starts_with_two_versions_only_one_counts(job: TokenizationJob, libraries: Libraries) -> None:
-    """Whoever writes the samples first; the other one compares, though it may write the epoch."""
+    """Either process may write the samples first; the other one compares, though it may write the epoch."""
     libraries.become(THEN, **NOT_LOWERED)
     begin(job)
     (output_of(job) / layout.epoch_path(0)).unlink()

@@ -339,7 +339,7 @@ SLIPS: dict[str, Slip] = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is there before each mistake."""
+    """The files before each mistake."""
     folder = tmp_path_factory.mktemp("first-day")
     (folder / "data").mkdir()
     lines = "".join(json.dumps({"id": str(n), "text": TEXT * 5}) + "\n" for n in range(10))

@@ -1,4 +1,4 @@
-"""Telling whoever watches that a check begins which takes seconds, once for each host."""
+"""Tells the watcher that a check begins which takes seconds, once for each host."""
 
 from __future__ import annotations
 

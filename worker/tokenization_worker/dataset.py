@@ -46,7 +46,7 @@ _DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"UInt16": np.dtype("<u2"), "
 def open_dataset(uri: str | os.PathLike[str]) -> Dataset:
     """The dataset at `uri`: a local folder or gs://bucket/prefix, the output.uri of a finished job.
 
-    Raises `SpecError("NotADataset")`, saying what is there, if no run has finished there, and `DataError` if index or
+    Raises `SpecError("NotADataset")`, naming what it found, if no run has finished there, and `DataError` if index or
     shards table are damaged. Reads these two and no shard.
     """
     store = open_store(os.fspath(uri).rstrip("/") or "/")

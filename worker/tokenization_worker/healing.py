@@ -1,9 +1,9 @@
 """What of an unfinished run is found damaged and can be made again: it is deleted, and the run makes it again.
 
 Receipts, verdicts on files and lists of unusable documents follow from the source and the plan, so that a run need not
-stop for one of them. A damaged object is deleted in the version that was read: where a concurrent run has made it
-again, that stays. Whoever makes it again creates it, and compares it with what another writer created meanwhile. Plan,
-epochs and verdicts on documents follow from nothing that is there: a damaged one stops the run.
+stop for one of them. A damaged object is deleted in the version that was read: one that a concurrent run has made again
+stays. The process that makes it again creates it, and compares it with the object that another writer created
+meanwhile. Plan, epochs and verdicts on documents cannot be derived from anything else: a damaged one stops the run.
 """
 
 from __future__ import annotations

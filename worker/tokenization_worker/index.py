@@ -150,7 +150,7 @@ def _require_kind(value: object, kinds: _Kinds, name: str) -> None:
 
 
 def require_index(store: Store) -> Index:
-    """The index at `store`; raises `SpecError("NotADataset")`, saying what is there instead."""
+    """The index at `store`; raises `SpecError("NotADataset")`, naming what it found instead."""
     index = read_own_index(store)
     if index is not None:
         return index

@@ -91,7 +91,7 @@ def cannot_judge_bytes(counts: DocumentCounts, limit: Limit) -> bool:
 
 
 WHAT_TO_DO = "; what to do: "
-"""Behind it the detail of a damaged file has the step that mends it."""
+"""The detail of a damaged file ends with this and the step that repairs the file."""
 
 
 def too_many_corrupt(outcome: str, what: str, corrupt: int, files: int, limit: Limit) -> DataError:

@@ -1,8 +1,8 @@
 """Shards that an earlier start has written, read again before the index vouches for them.
 
 A start takes the shards of earlier ones by their names, sizes and times. A disk may have lost bits of them since; so
-whoever is about to write the index reads them once more. Shards of the start's own are believed: it had their bytes in
-memory when it computed their checksums. What came of the reading is told; that it is mended is the run's business.
+a start reads them once more before it writes the index. Shards of the start's own are believed: it had their bytes in
+memory when it computed their checksums. This module reports what it found; the run writes such shards again.
 """
 
 from __future__ import annotations

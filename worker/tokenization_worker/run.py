@@ -203,7 +203,7 @@ def _run(
             on_progress(Committing(len(ledger.shards)))
             index = _commit(work, prepared, do_work, on_progress)
         else:
-            _require_mended(store, damaged)
+            _require_repaired(store, damaged)
     if index["run"]["runKey"] != prepared.run_key:
         create_record(store, layout.rerun_path(prepared.run_key), {"runKey": prepared.run_key})
     remove_scratch(store)
@@ -301,11 +301,11 @@ def _commit(work: Work, prepared: Prepared, do_work: Callable[[Work], None], wat
         if error.reason != "QuarantineCorrupt":
             raise
         work.ledger.lost_lists = discard_damaged_lists(work.store, work.context.epoch, work.ledger, watch)
-        do_work(replace(work, damaged=frozenset()))  # those are mended by now
+        do_work(replace(work, damaged=frozenset()))  # those were written again before
         return write()
 
 
-def _require_mended(store: Store, damaged: frozenset[tuple[str, int]]) -> None:
+def _require_repaired(store: Store, damaged: frozenset[tuple[str, int]]) -> None:
     """Raise `Disagreement` where shards that were written again are still not what the dataset's table says."""
     left = sorted(find_damaged_shards(store, among=damaged)) if damaged else []
     if left:

@@ -1,8 +1,8 @@
 """Samples of what the reference gave when a plan was made: the proof that another version gives the same.
 
-The versions of libraries are in no key, and a run may be resumed, or joined by a node, with others. Whoever works on a
-plan with versions that differ from those in its samples encodes the samples again, and goes on only if every token is
-the same. Kept are the texts themselves (bounded), so that the check needs no source, and the digests of the reference's
+The versions of libraries are in no key, and a run may be resumed, or joined by a node, with others. A process whose
+versions differ from those in a plan's samples encodes the samples again, and goes on only if every token is the same.
+Kept are the texts themselves (bounded), so that the check needs no source, and the digests of the reference's
 behaviour on nearly every code point (`tokenizers.behaviour`), which documents hardly ever show.
 
 Written once for a plan, before its first epoch; the first writer's samples count for all.

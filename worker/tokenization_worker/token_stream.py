@@ -1,7 +1,7 @@
 """The tokens of a dataset by number: shards, and the streams that they are cut from.
 
 A window is copied out of memory maps of its shards: a copy of some KB costs a microsecond, and a view would keep its
-shard open for as long as somebody holds it. Maps are opened when they are needed; the process keeps those used last,
+shard open for as long as a program holds it. Maps are opened when they are needed; the process keeps those used last,
 at most `most_maps` over all datasets. Where shards cannot be mapped (gs://), each read is a call.
 """
 

@@ -44,7 +44,7 @@ def describe_changes(
 ) -> list[str]:
     """Each field that changed, as `path: value, was value`.
 
-    `was` and `now` are canonical data; `was_asked` is empty where an earlier version wrote what is there.
+    `was` and `now` are canonical data; `was_asked` is empty where an earlier version wrote the plan or index.
     """
     old, new = _flat(was), _flat(now)
     changed = {path for path in {*old, *new} if old.get(path) != new.get(path)}

@@ -21,7 +21,7 @@ def read_text(typed: str, *, flag: str, is_expression: bool = False) -> str | No
     r"""The text that `typed` stands for; None where the field is to be absent.
 
     `flag`: what stands before the value, with what separates them, such as `--source.textField `. In a regular
-    expression (`is_expression`) an escape means the same whoever reads it, and so does a quote that does not end.
+    expression (`is_expression`) an escape means the same to every reader, and so does a quote that does not end.
     """
     if typed == "null":
         return None

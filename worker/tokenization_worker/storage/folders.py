@@ -3,7 +3,7 @@
 `output.uri` itself is the user's: links in it and above it are followed. Below it a folder is entered from the one
 that is open already, by its own name. Below `_tokenization` no link is followed at all, and outside of it only to
 read: a run creates, replaces and deletes nothing behind a link. What is no regular file is never opened for its
-bytes. Whoever writes below `_tokenization` owns its folders, or shares them with a group.
+bytes. A process that writes below `_tokenization` owns its folders, or shares them with a group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENTER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 """Enough to go on from a folder that may be entered and not listed."""
 
 _OPEN = os.O_NONBLOCK | os.O_CLOEXEC
-"""Opening a pipe does not wait for somebody at its other end."""
+"""Opening a pipe does not wait for a process at its other end."""
 
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _NO_LINKS = (

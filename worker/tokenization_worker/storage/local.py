@@ -233,7 +233,7 @@ class LocalStore:
 
     def local_path(self, path: str) -> Path | None:
         if path:
-            self.stat(path)  # raises for a pipe, which whoever opens the path would wait for
+            self.stat(path)  # raises for a pipe, on which a reader of the path would wait
         return self.root / path
 
     def free_bytes(self) -> int | None:
@@ -308,7 +308,7 @@ class LocalUpload:
                 try:
                     self._take_name(folder)
                 except PreconditionFailed:
-                    self._sync_name(folder)  # whoever has it may have been killed before they did
+                    self._sync_name(folder)  # the process that has it may have been killed before it did
                     raise
                 self._sync_name(folder)
             status = os.fstat(self._fd)

@@ -202,7 +202,7 @@ def _make_root(root: Path) -> None:
         try:
             is_folder = stat.S_ISDIR(root.stat().st_mode)  # one look: it may come and go between two
         except FileNotFoundError:
-            _refuse_broken_link(root)  # else somebody removed it just now, as will be seen
+            _refuse_broken_link(root)  # otherwise another process removed it just now, and the next call finds that
         else:
             if not is_folder:
                 raise

@@ -244,7 +244,7 @@ def is_same_file(a: str, b: str) -> bool:
     """Whether two local paths lead to one file."""
     try:
         return Path(a).samefile(b)
-    except OSError:  # one of them is gone by now: whoever reads it says so
+    except OSError:  # one of them is gone by now: its reader reports that
         return False
 
 

@@ -79,7 +79,7 @@ class LocalReader(io.FileIO):
 
 
 def _open_now(path: str, flags: int) -> int:
-    """Open a file, and do not wait for somebody at the other end of a pipe."""
+    """Open a file, and do not wait for a process at the other end of a pipe."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

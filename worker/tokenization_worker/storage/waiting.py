@@ -1,6 +1,6 @@
 """Calls that are tried again, as the whole process sees them: what is waited for, and whether to go on waiting.
 
-Whoever waits for minutes is told for what, by a warning of `logging`, which Python prints to standard error unless the
+A user who waits for minutes is told why, by a warning of `logging`, which Python prints to standard error unless the
 program says otherwise; whoever is asked to stop gives such calls up. How often and how long a call is tried is the
 business of `retry` and of the clients.
 """

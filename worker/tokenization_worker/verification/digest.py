@@ -32,7 +32,7 @@ Lines = Callable[[], Iterable[bytes]]
 def compute_digest(
     facts: Facts, index: Index, files: list[FileClaim], checks: list[ShardCheck], refused: RefusedSums, lines: Lines
 ) -> str | None:
-    """The digest of what is there; None where a shard or a sidecar is missing or cannot be read.
+    """The digest of the files found; None where a shard or a sidecar is missing or cannot be read.
 
     `checks`: all shards, in the order of splits and shards. `refused`: what the rows of the quarantine table
     add up to; `lines` gives them, each as JSON with one LF.

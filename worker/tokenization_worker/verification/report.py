@@ -113,7 +113,7 @@ _TABLES = (Fault.TABLE_MISSING, Fault.TABLE_CORRUPT, Fault.TABLES_DISAGREE, Faul
 
 
 def next_step(findings: Sequence[Finding]) -> str:
-    """What mends `findings`: of the files that are damaged, and of anything else only where no file is."""
+    """The next steps for `findings`: of the files that are damaged, and of anything else only where no file is."""
     steps = []
     faults = {finding.fault for finding in findings}
     if any(fault.startswith(("Shard", "Sidecar", "TokenOut")) for fault in faults):

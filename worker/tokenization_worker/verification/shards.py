@@ -145,7 +145,7 @@ _HEADER = re.compile(
 def _tokens_of_header(facts: Facts, head: bytes) -> int | None:
     """The number of tokens by the .npy header; None if it is not the header of a shard of this dataset.
 
-    Whoever loads a shard parses its header as Python: one that is not spelled as numpy spells it is none.
+    numpy parses a shard's header as Python, so a header in any other spelling than numpy's is refused.
     """
     found = _HEADER.fullmatch(head)
     return int(found[2]) if found and len(head) == HEADER_BYTES and found[1].decode() == facts.dtype.str else None
