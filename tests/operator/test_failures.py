@@ -257,9 +257,9 @@ def test_more_unusable_documents_than_allowed_in_what_the_plan_reads(team: Jobs,
 def test_more_unusable_documents_than_allowed_behind_what_the_plan_reads(team: Jobs, tmp_path: Path) -> None:
     text_files(tmp_path / "src")
     bad_lines(tmp_path / "src" / "bad.jsonl", good=BEHIND_THE_SAMPLE)
-    team.apply("dirty", local_spec(tmp_path, maxQuarantined=3))
-    refused(team, "dirty", "QuarantineExceeded", "9 of 2,", "_tokenization/ledger/0/quarantine/")
-    assert team.count_attempts("dirty") == 1
+    team.apply("dirty-later", local_spec(tmp_path, maxQuarantined=3))
+    refused(team, "dirty-later", "QuarantineExceeded", "9 of 4,009 documents", "record 2,001", "--quarantined")
+    assert team.count_attempts("dirty-later") == 1
 
 
 def test_an_output_that_holds_another_dataset(team: Jobs, tmp_path: Path) -> None:

@@ -91,12 +91,12 @@ def test_a_raised_limit_resumes_a_failed_run(team: Jobs, bed: Testbed, tmp_path:
 def test_a_raised_limit_lets_a_refused_plan_go_on(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
     bad_lines(tmp_path / "src" / "bad.jsonl")
     spec = local_spec(tmp_path, maxQuarantined=3)
-    assert not commit(team, bed, "strict", spec)
-    team.reach("strict", "Failed", "QuarantineExceeded")
-    assert team.count_attempts("strict") == 0
-    assert not commit(team, bed, "strict", spec | {"maxQuarantined": 9})
-    status = team.reach("strict", "Succeeded", "Committed")
-    assert (status["run"]["number"], status["attempt"]["number"], team.count_attempts("strict")) == (1, 1, 1)
+    assert not commit(team, bed, "refused", spec)
+    team.reach("refused", "Failed", "QuarantineExceeded")
+    assert team.count_attempts("refused") == 0
+    assert not commit(team, bed, "refused", spec | {"maxQuarantined": 9})
+    status = team.reach("refused", "Succeeded", "Committed")
+    assert (status["run"]["number"], status["attempt"]["number"], team.count_attempts("refused")) == (1, 1, 1)
     assert status["progress"]["quarantined"] == 9
 
 
