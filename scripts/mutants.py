@@ -152,6 +152,27 @@ MUTANTS = (
         _of("test_lost_text.py", "verify_finds"),
     ),
     Mutant(
+        "lost text: characters that the vocabulary lacks are not looked for in a plan",
+        "kept_text.py",
+        "    if tokenizer.drop is not None:",
+        "    if False:",
+        _of("test_kept_text.py", "without_a_character"),
+    ),
+    Mutant(
+        "lost text: characters that the vocabulary lacks are not looked for in a run",
+        "encode.py",
+        "        if self.drop is None:",
+        "        if True:",
+        _of("test_kept_text.py", "has_not_seen"),
+    ),
+    Mutant(
+        "lost text: verify does not look for characters that the vocabulary lacks",
+        "verification/files.py",
+        "        elif self._drop is not None:",
+        "        elif False:",
+        _of("test_lost_text.py", "vocabulary_lacks"),
+    ),
+    Mutant(
         "hub: a token that no request can hold is sent",
         "storage/hf_client.py",
         '    if not os.environ.get("HF_TOKEN", "").isascii():',

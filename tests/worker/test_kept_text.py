@@ -10,7 +10,15 @@ import pytest
 from corpus import json_lines
 from inline import inline
 from runs import make_job, read_index
-from tokenizer_models import LLAMA3_PATTERN, make_spec, train_byte_level, train_sentencepiece, write_json, write_ranks
+from tokenizer_models import (
+    LLAMA3_PATTERN,
+    make_spec,
+    train_byte_level,
+    train_sentencepiece,
+    write_json,
+    write_letters,
+    write_ranks,
+)
 
 from tokenization_worker import estimate
 from tokenization_worker.api.job import TokenizationJob
@@ -114,6 +122,58 @@ def test_a_tokenizer_file_that_leaves_characters_out_is_refused(tmp_path: Path) 
     assert "'Helloworld" in error.message
 
 
+CHARACTERS = {
+    "blanks are removed": ({"type": "Whitespace"}, {}, ["some text", "日本語"], "日本語"),
+    "one text is one piece": (None, {}, ["some text", "a café"], "a café"),
+    "a normalizer changes case": (None, {"normalizer": {"type": "Lowercase"}}, ["SOME text", "ABÉ"], "ABÉ"),
+}
+
+
+@pytest.mark.parametrize(("pre_tokenizer", "changes", "texts", "lost"), CHARACTERS.values(), ids=CHARACTERS)
+def test_a_vocabulary_without_a_character_of_the_text_is_refused(
+    pre_tokenizer: Any, changes: dict[str, Any], texts: list[str], lost: str, tmp_path: Path
+) -> None:
+    uri = str(write_letters(tmp_path, pre_tokenizer, **changes))
+    error = refusal(job_with(tmp_path, {"uri": uri}, texts))
+    assert error.reason == "TokenizerLosesText"
+    assert f"{lost!r} in a document of {tmp_path}/source/a.jsonl" in error.message
+    assert "unk_token" in error.next_step
+
+
+def test_a_character_that_the_plan_has_not_seen_ends_the_run(tmp_path: Path) -> None:
+    uri = str(write_letters(tmp_path, {"type": "Whitespace"}))
+    texts = ["some text " * 10] * 20_000
+    job = job_with(tmp_path, {"uri": uri}, [*texts, "one café", *texts])
+    with pytest.raises(SpecError) as caught:
+        started(job)
+    assert caught.value.reason == "TokenizerLosesText"
+    assert "'one café' in the document of" in caught.value.message
+
+
+KNOWN = {
+    "letters and blanks": (None, {}, ["some text\nof two lines"]),
+    "a token for what is unknown": (None, {"model": {"unk_token": "a"}}, ["a café"]),
+    "a normalizer removes it": (
+        None,
+        {"normalizer": {"type": "Replace", "pattern": {"String": "é"}, "content": "e"}},
+        ["a café"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pre_tokenizer", "changes", "texts"), KNOWN.values(), ids=KNOWN)
+def test_a_vocabulary_with_all_characters_is_not_refused(
+    pre_tokenizer: Any, changes: dict[str, Any], texts: list[str], tmp_path: Path
+) -> None:
+    started(job_with(tmp_path, {"uri": str(write_letters(tmp_path, pre_tokenizer, **changes))}, texts))
+
+
+def test_a_pre_tokenizer_that_removes_blanks_is_told(tmp_path: Path) -> None:
+    job = job_with(tmp_path, {"uri": str(write_letters(tmp_path, {"type": "WhitespaceSplit"}))}, ["some text"])
+    (warning,) = [event.message for event in started(job) if isinstance(event, Warned)]
+    assert "its pre-tokenizer (WhitespaceSplit) leaves out the characters at which it cuts" in warning
+
+
 NORMALISING: dict[str, tuple[dict[str, Any], str]] = {
     "normalizer": ({"normalizer": {"type": "NFC"}}, "its normalizer (NFC) changes text"),
     "pre-tokenizer": ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer (Whitespace) changes text"),
@@ -128,7 +188,7 @@ NORMALISING: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("changes", "why"), NORMALISING.values(), ids=NORMALISING)
 def test_a_plan_says_where_decoding_is_not_compared(changes: dict[str, Any], why: str, tmp_path: Path) -> None:
     document = train_byte_level([{"content": "<|endoftext|>"}], **changes)
-    job = job_with(tmp_path, {"uri": str(write_json(tmp_path / "tokenizer.json", document))})
+    job = job_with(tmp_path, {"uri": str(write_json(tmp_path / "tokenizer.json", document))}, ["plain words"])
     assert look_ahead(job).decoding == why
     started(job)
 

@@ -11,7 +11,7 @@ import pytest
 from corpus import json_lines
 from inline import inline
 from runs import make_job
-from tokenizer_models import make_spec, train_byte_level, write_json, write_ranks
+from tokenizer_models import make_spec, train_byte_level, write_json, write_letters, write_ranks
 
 from tokenization_worker import encode, range_work
 from tokenization_worker.api.data import DelimiterPosition
@@ -124,7 +124,7 @@ def without_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs as they were before they looked at every document."""
 
     def encoder(**fields: Any) -> Encoder:
-        return Encoder(**fields | {"restore": None, "byte_lengths": None})
+        return Encoder(**fields | {"restore": None, "byte_lengths": None, "drop": None})
 
     monkeypatch.setattr(range_work, "Encoder", encoder)
 
@@ -156,6 +156,16 @@ def test_verify_stops_counting_documents_that_lost_text(
         run_job(job_of(tmp_path, with_pattern(ranks), [*HEAD, *[LOST] * 60]), executor=inline())
     faults = [finding.fault for finding in verify(str(tmp_path / "out"), mode="full", processes=1).findings]
     assert faults == [Fault.TEXT_LOST] * 20
+
+
+def test_verify_finds_characters_that_the_vocabulary_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [*HEAD, "one caf\u00e9", "the last one"]
+    job = job_of(tmp_path, {"name": None, "uri": str(write_letters(tmp_path, {"type": "Whitespace"}))}, texts)
+    with monkeypatch.context() as patch:
+        without_checks(patch)
+        run_job(job, executor=inline())
+    (finding,) = verify(str(tmp_path / "out"), mode="full", processes=1).findings
+    assert (finding.fault, finding.expected, finding.found) == (Fault.TEXT_LOST, "'one caf\u00e9'", "'one caf'")
 
 
 # ---- the encoder alone

@@ -56,6 +56,23 @@ def test_bytes_are_judged_in_the_plan_too(bench: Bench) -> None:
     assert_refused(bench, "1 of 121 documents is unusable", "it holds 60,010 of", arguments=("--maxQuarantined", "1%"))
 
 
+def test_a_source_whose_texts_are_empty_is_told_with_its_other_fields(bench: Bench) -> None:
+    for path in bench.source.iterdir():
+        path.write_bytes(b'{"text": "", "content": "a page", "url": "x"}\n' * 40)
+    for command in ("plan", "run"):
+        shown = bench.tokjob(command, "job.yaml", "--output", "new")
+        assert shown.code == 0, shown.err
+        warning = f"{bench.source}/a.jsonl: the text at 'text' is empty in all 120 sampled documents"
+        assert f"{warning}; other fields: content, url; source.textField" in " ".join((shown.out + shown.err).split())
+
+
+def test_some_empty_texts_are_not_told(bench: Bench) -> None:
+    with (bench.source / "b.jsonl").open("ab") as file:
+        file.write(b'{"text": ""}\n' * 50)
+    planned = bench.tokjob("plan", "job.yaml")
+    assert (planned.code, "is empty in all" in planned.out) == (0, False), planned.out
+
+
 def large(bench: Bench, bad: int) -> None:
     """A file of which the plan sees the beginning, with `bad` unusable records there."""
     texts = [f"document {number} " * 60 for number in range(3000)]

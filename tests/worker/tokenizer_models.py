@@ -44,6 +44,10 @@ def make_spec(
     )
 
 
+ADDED_FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+"""What a tokenizer.json says of a special token beside its id and content."""
+
+
 def train_byte_level(added: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
     """A byte-level BPE tokenizer.json as a dict, with these added tokens (ids from 600) and top-level changes."""
     import tokenizers
@@ -58,9 +62,22 @@ def train_byte_level(added: list[dict[str, Any]], **changes: Any) -> dict[str, A
     document: dict[str, Any] = json.loads(native.to_str())
     vocabulary = document["model"]["vocab"]
     vocabulary |= {f"<unused {k}>": k for k in range(len(vocabulary), 600)}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    document["added_tokens"] = [flags | {"id": 600 + k} | token for k, token in enumerate(added)]
+    document["added_tokens"] = [ADDED_FLAGS | {"id": 600 + k} | token for k, token in enumerate(added)]
     return document | changes
+
+
+def write_letters(folder: Path, pre_tokenizer: Any, **changes: Any) -> Path:
+    """A tokenizer.json whose vocabulary has small letters, blanks, comma and full stop alone."""
+    vocabulary = {character: number for number, character in enumerate("abcdefghijklmnopqrstuvwxyz ,.\n")}
+    document = {
+        "version": "1.0",
+        "added_tokens": [ADDED_FLAGS | {"id": 30, "content": "<|endoftext|>"}],
+        "normalizer": None,
+        "pre_tokenizer": pre_tokenizer,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    } | {name: value for name, value in changes.items() if name != "model"}
+    document["model"] = document["model"] | changes.get("model", {})
+    return write_json(folder / "tokenizer.json", document)
 
 
 def write_json(path: Path, document: object) -> Path:

@@ -28,6 +28,13 @@ def require_text_kept(
 ) -> None:
     """Raise `SpecError("TokenizerLosesText")` for a text whose tokens are not its bytes; tell of unknown text."""
     _tell_unknown(tokenizer, documents, watch)
+    if tokenizer.removes:
+        watch(Warned(_removes_text(tokenizer)))
+    if tokenizer.drop is not None:
+        for document in documents:
+            left = tokenizer.drop(document.text)
+            if left != document.text:
+                raise loses_text(spec, tokenizer, f"a document of {document.uri}", document.text, left.encode())
     restore = tokenizer.restore
     if restore is None:
         return
@@ -53,7 +60,8 @@ def loses_text(spec: TokenizerSpec, tokenizer: Tokenizer, where: str, text: str,
             "TokenizerLosesText",
             f"tokenizer.{'uri' if spec.uri else 'name'}: {name} loses text: {was!r} in {where} comes back from its "
             f"tokens as {now!r}",
-            next_step="give the model's original file; its pre-tokenizer or its vocabulary leaves characters out",
+            next_step="its pre-tokenizer or its vocabulary leaves characters out: give the model's original file, or "
+            "train it again with an unknown token (unk_token) or with byte_fallback",
         )
     return SpecError(
         "TokenizerLosesText",
@@ -61,6 +69,13 @@ def loses_text(spec: TokenizerSpec, tokenizer: Tokenizer, where: str, text: str,
         f"as {now!r}",
         next_step="write the pattern as the model's own code does, or add an alternative for what is left, at its end: "
         r"|\s|\S",
+    )
+
+
+def _removes_text(tokenizer: Tokenizer) -> str:
+    return (
+        f"{tokenizer.name}: its pre-tokenizer ({tokenizer.removes}) leaves out the characters at which it cuts, "
+        "such as blanks and line breaks; they are in no token, so code and tables cannot be told from running text"
     )
 
 

@@ -128,6 +128,7 @@ def prepare(
     encoded = encode_samples(data, tokenizer, samples)
     sampled_texts = _choose_texts(samples, encoded)
     require_text_kept(data.tokenizer, tokenizer, sampled_texts, watch)
+    _warn_of_empty_texts(data, samples, watch)
     foresight = foresee(samples, len(files), limits, lambda file: _is_damaged(data, file))
     for warning in foresight.warnings:
         watch(Warned(warning))
@@ -207,6 +208,22 @@ def _warn_of_empty(files: tuple[SourceFile, ...], format: SourceFormat, watch: W
     empty = [file.uri for file in files if not file.size and may_be_empty(file.uri, format)]
     if empty:
         watch(Warned(f"{counted(len(empty), 'file')} of 0 bytes, without a document, the first: {empty[0]}"))
+
+
+def _warn_of_empty_texts(data: DataSpec, samples: list[tuple[SourceFile, HeadSample]], watch: Watcher) -> None:
+    """Tell of a source whose sampled documents are all empty: another field may hold the text."""
+    texts = [text for _, head in samples for text in head.texts]
+    if not texts or any(texts):
+        return
+    file, head = next((file, head) for file, head in samples if head.texts)
+    others = [field for field in head.fields if field != data.source.text_field][:10]
+    fields = f"; other fields: {', '.join(others)}" if others else ""
+    watch(
+        Warned(
+            f"{file.uri}: the text at {data.source.text_field!r} is empty in all "
+            f"{counted(len(texts), 'sampled document')}{fields}; source.textField names the field that holds the text"
+        )
+    )
 
 
 def _warn_of_links(files: tuple[SourceFile, ...], watch: Watcher) -> None:

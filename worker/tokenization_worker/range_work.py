@@ -160,6 +160,7 @@ class RangeWork:
             sample_one_in=context.sample_one_in,
             restore=tokenizer.restore,
             byte_lengths=tokenizer.byte_lengths,
+            drop=tokenizer.drop,
         )
 
     def tokenize(self, number: int, source: FileSlice) -> _Slice:

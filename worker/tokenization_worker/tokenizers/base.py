@@ -60,8 +60,10 @@ class Tokenizer:
     """A loaded tokenizer: identity, delimiter, and the engines that encode with it.
 
     `restore` gives the bytes that tokens stand for, where these are the text's own bytes; where they are not,
-    `normalises` says why, in words. `byte_lengths` u8/u16/u32[vocab_size] is the length of each token in bytes, of
-    tokenizers that restore and may leave text out: those with a pattern of the user's, or a file that removes text.
+    `normalises` says why, in words, and `removes` names the pre-tokenizers that leave out what they cut at. `drop`
+    gives the text without the characters for which a model that does not restore has no token. `byte_lengths`
+    u8/u16/u32[vocab_size] is the length of each token in bytes, of tokenizers that restore and may leave text out:
+    those with a pattern of the user's, or a file that removes text.
     `unknown_id` stands for text that the vocabulary lacks. `pattern` is the one of the user's, and `limit` makes a
     reference that takes no more than so many seconds of CPU time for all texts on which that backtracks.
 
@@ -84,7 +86,9 @@ class Tokenizer:
         accelerate: Callable[[], Engine | None] | None = None,
         restore: Callable[[Sequence[int]], bytes] | None = None,
         byte_lengths: LengthArray | None = None,
+        drop: Callable[[str], str] | None = None,
         normalises: str = "",
+        removes: str = "",
         unknown_id: int | None = None,
         pattern: str | None = None,
         limit: Callable[[float], Engine] | None = None,
@@ -98,7 +102,9 @@ class Tokenizer:
         self.reference = reference
         self.restore = restore
         self.byte_lengths = byte_lengths
+        self.drop = drop
         self.normalises = normalises
+        self.removes = removes
         self.unknown_id = unknown_id
         self.pattern = pattern
         self.is_engine_checked = False  # whether this host's verdict on `accelerated` is known, and good

@@ -9,7 +9,7 @@ it: added tokens that are not special are vocabulary, and match.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,14 @@ from tokenization_worker.tokenizers.delimiter import (
     resolve_delimiter,
 )
 from tokenization_worker.tokenizers.fingerprint import fingerprint_json
-from tokenization_worker.tokenizers.restoring import find_normalising, make_restorer, may_leave_out, measure_tokens
+from tokenization_worker.tokenizers.restoring import (
+    find_normalising,
+    find_removing,
+    make_dropper,
+    make_restorer,
+    may_leave_out,
+    measure_tokens,
+)
 from tokenization_worker.tokenizers.tiktoken_engine import is_refusal
 
 if TYPE_CHECKING:
@@ -124,10 +131,20 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
         decode=reference.decode,
         restore=restore,
         byte_lengths=measure_tokens(restore, vocab_size) if restore and may_leave_out(document) else None,
+        drop=None if restore else make_dropper(document, _normalizer_of(native)),
         normalises=normalises,
+        removes=find_removing(document) if normalises else "",
         unknown_id=unknown_id,
         accelerate=lambda: keep_if_safe(fast_engine.build_for_json(prepared, reference), specials, forbidden),
     )
+
+
+def _normalizer_of(native: tokenizers.Tokenizer) -> Callable[[str], str]:
+    """The file's normalizer; without one a text stays as it is."""
+    normalizer = native.normalizer
+    if normalizer is None:
+        return lambda text: text
+    return lambda text: str(normalizer.normalize_str(text))
 
 
 def _import_library(uri: str) -> ModuleType:

@@ -49,10 +49,63 @@ def find_normalising(document: Mapping[str, Any]) -> str:
 
 def may_leave_out(document: Mapping[str, Any]) -> bool:
     """Whether text can be in no token: a pre-tokenizer removes what it cuts at, or the vocabulary lacks a byte."""
-    if any(step.get("behavior") == "Removed" for step in _steps(document.get("pre_tokenizer"), "pretokenizers")):
+    if any(map(_leaves_out, _steps(document.get("pre_tokenizer"), "pretokenizers"))):
         return True
     vocabulary = document["model"].get("vocab") or {}
     return any(chr(shown) not in vocabulary for shown in printable_bytes().values())
+
+
+_BLANKS_REMOVED = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
+
+
+def find_removing(document: Mapping[str, Any]) -> str:
+    """The pre-tokenizers of this tokenizer.json that leave out the characters at which they cut; "" without any."""
+    steps = _steps(document.get("pre_tokenizer"), "pretokenizers")
+    named = _BLANKS_REMOVED | {"CharDelimiterSplit"}
+    return ", ".join(sorted({str(step["type"]) for step in steps if step.get("type") in named or _leaves_out(step)}))
+
+
+def _leaves_out(step: Mapping[str, Any]) -> bool:
+    return step.get("behavior") == "Removed"
+
+
+def make_dropper(document: Mapping[str, Any], normalize: Callable[[str], str]) -> Callable[[str], str] | None:
+    """The function from a text to what the model keeps of it; None for a model that has tokens for all characters.
+
+    A BPE model without unknown token and without byte fallback leaves out a character that its vocabulary lacks. White
+    space counts where no pre-tokenizer removes it; a character of an added token counts as known.
+    """
+    model = document["model"]
+    if model.get("type") != "BPE" or model.get("unk_token") is not None or model.get("byte_fallback"):
+        return None
+    steps = {str(step.get("type")) for step in _steps(document.get("pre_tokenizer"), "pretokenizers")}
+    ends = (model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or "")
+    parts = {token.removeprefix(ends[0]).removesuffix(ends[1]) for token in model.get("vocab") or {}}
+    known = {part for part in parts if len(part) == 1}
+    if "ByteLevel" in steps:
+        bytes_known = {byte for byte, shown in printable_bytes().items() if chr(shown) in known}
+        if len(bytes_known) == len(printable_bytes()):
+            return None
+    else:
+        bytes_known = set()
+    if "Metaspace" in steps:
+        known.add(" ")
+    for token in document.get("added_tokens") or []:
+        known.update(token["content"])
+    removes_blanks = not steps.isdisjoint(_BLANKS_REMOVED)
+
+    def is_lost(character: str) -> bool:
+        if character in known or (removes_blanks and character.isspace()):
+            return False
+        return not bytes_known or not bytes_known.issuperset(character.encode())
+
+    def drop(text: str) -> str:
+        lost = {character for character in set(normalize(text)) if is_lost(character)}
+        if not lost:
+            return text
+        return "".join(character for character in text if lost.isdisjoint(normalize(character)))
+
+    return drop
 
 
 def measure_tokens(restore: Callable[[Sequence[int]], bytes], vocab_size: int) -> LengthArray:

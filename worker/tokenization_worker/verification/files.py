@@ -160,6 +160,7 @@ class _Batches:
         tokenizer = load_tokenizer(facts.tokenizer)
         self._engine = tokenizer.reference
         self._restore = tokenizer.restore
+        self._drop = tokenizer.drop
         self._delimiter = np.array([] if facts.delimiter_id is None else [facts.delimiter_id], dtype=np.int64)
         self._position = facts.delimiter_position
 
@@ -182,9 +183,13 @@ class _Batches:
         return part
 
     def _find_loss(self, text: str, part: Tokens) -> tuple[str, str] | None:
-        if self._restore is None or (kept := self._restore(part.tolist())) == text.encode():
+        if self._restore is not None:
+            kept = self._restore(part.tolist())
+        elif self._drop is not None:
+            kept = self._drop(text).encode()
+        else:
             return None
-        return show_loss(text, kept)
+        return None if kept == text.encode() else show_loss(text, kept)
 
 
 def _cannot_encode(uri: str, position: int, detail: str) -> SpecError:
