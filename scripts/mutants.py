@@ -110,6 +110,13 @@ MUTANTS = (
         _of("test_backtracking.py", "a_file_"),
     ),
     Mutant(
+        "versions: ranges that are done are believed without their epochs",
+        "epochs.py",
+        "    if done is None:\n        return None",
+        "    if True:\n        return None",
+        _of("test_library_versions.py", "not_believed_without"),
+    ),
+    Mutant(
         "lost text: the bytes of a batch are not added up",
         "encode.py",
         "        if self.byte_lengths is None:",

@@ -154,6 +154,46 @@ def test_a_resume_under_a_library_that_gives_other_tokens_is_refused(
     assert list(read_index(output_of(job))["run"]["rangesByVersions"]) == [versions_of(job)]
 
 
+@pytest.mark.parametrize("lost", [("epochs",), ("epochs", "samples")], ids=" and ".join)
+@pytest.mark.parametrize("version", [THEN, NOW])
+def test_ranges_that_are_done_are_not_believed_without_their_epochs(
+    version: str, lost: tuple[str, ...], job: TokenizationJob, libraries: Libraries
+) -> None:
+    """Nothing else says which versions, and which engine, the tokens are of."""
+    libraries.become(THEN, **NOT_LOWERED)
+    begin(job)
+    own = output_of(job) / "_tokenization"
+    shutil.rmtree(own / "epochs")
+    if "samples" in lost:
+        (own / "samples").unlink()
+    libraries.become(version, **(NOT_LOWERED if version == THEN else {}))
+    before = files_below(output_of(job))
+    with pytest.raises(DataError, match=r"epochs/0000\.json is damaged: it is gone") as caught:
+        run_job(job, executor=inline())
+    assert caught.value.reason == "RecordCorrupt"
+    assert "tokjob clean" in caught.value.next_step
+    assert files_below(output_of(job)) - before <= {"_tokenization/failure.json"}
+
+
+def test_a_run_that_was_killed_before_its_epoch_goes_on(job: TokenizationJob, libraries: Libraries) -> None:
+    begin(job, tasks=0)
+    shutil.rmtree(output_of(job) / "_tokenization" / "epochs")
+    assert warnings_of(job) == []
+
+
+def test_verify_says_that_two_versions_wrote_a_dataset(job: TokenizationJob, libraries: Libraries) -> None:
+    run_job(job, executor=inline())
+    index = read_index(output_of(job))
+    (now,) = index["run"]["rangesByVersions"]
+    index["run"]["rangesByVersions"] = {now: 3, now.replace(NOW, THEN): 1}
+    write_index(output_of(job), index)
+    assert verify(str(output_of(job)), mode="full", processes=1).findings == ()
+    libraries.become(NOW, jumped="jump ed")
+    with pytest.raises(ChangedError, match=f"some ranges .* tokenizers {THEN}, others with tokenizers {NOW}") as caught:
+        verify(str(output_of(job)), mode="full", processes=1)
+    assert "tokenize the source again" in caught.value.next_step
+
+
 def test_a_library_that_changes_the_fingerprint_is_named_with_both_versions(
     job: TokenizationJob, libraries: Libraries
 ) -> None:
@@ -225,7 +265,7 @@ def test_a_worker_with_a_library_that_gives_other_tokens_stops_the_run(
 def test_of_two_first_starts_with_two_versions_only_one_counts(job: TokenizationJob, libraries: Libraries) -> None:
     """Either process may write the samples first; the other one compares, though it may write the epoch."""
     libraries.become(THEN, **NOT_LOWERED)
-    begin(job)
+    begin(job, tasks=0)
     (output_of(job) / layout.epoch_path(0)).unlink()
     libraries.become(NOW)
     with pytest.raises(ChangedError, match="TokenizerChanged"):

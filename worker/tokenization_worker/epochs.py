@@ -9,6 +9,7 @@ itself: a run is either voided or committed, never both.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,24 @@ def current_epoch(store: Store) -> Epoch:
         raise NotFound(layout.epoch_path(0))
     working = history[-2] if sealed else history[-1]
     return Epoch(working["epoch"], working["engine"], sealed, tuple(history))
+
+
+def find_epoch(store: Store) -> Epoch | None:
+    """The current epoch of an unfinished run; None where no range of it is done.
+
+    Raises `DataError("RecordCorrupt")` where ranges are done and the epochs are gone: only they say which engine and
+    which versions of libraries the tokens are of, and whether that engine was voided.
+    """
+    with suppress(NotFound):
+        return current_epoch(store)
+    done = next((entry.path for entry in store.list(layout.LEDGER) if "/ranges/" in entry.path), None)
+    if done is None:
+        return None
+    with suppress(NotFound):  # another start wrote both between these calls
+        return current_epoch(store)
+    epoch = layout.epoch_path(0)
+    with parsing(store.uri, epoch):
+        raise ValueError(f"it is gone, and {done} was written after it")
 
 
 def _read_entry(store: Store, number: int) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ from tokenization_worker.arguments import require_count, require_job, require_on
 from tokenization_worker.checking import telling_of_check, telling_of_record
 from tokenization_worker.commit import Disagreement, create_record
 from tokenization_worker.context import RunContext
-from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, start_epoch
+from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, find_epoch, start_epoch
 from tokenization_worker.errors import DataError
 from tokenization_worker.estimate import SAMPLED_BYTES
 from tokenization_worker.events import Committing, Finished, Planned, Resumed, Warned, Watcher, ignore
@@ -254,9 +254,8 @@ def _fix_epoch(store: Store, index: Index | None, prepared: Prepared, options: O
 
     An engine that was voided when a moved dataset was made is not tried again.
     """
-    try:
-        epoch = current_epoch(store)
-    except NotFound:
+    epoch = find_epoch(store) if index is None else _epoch_of_dataset(store)
+    if epoch is None:
         was_voided = index is not None and index["run"].get("epochs")
         engine: EngineWanted = "reference" if was_voided else options.engine
         tokenizer = prepared.tokenizer
@@ -274,6 +273,13 @@ def _fix_epoch(store: Store, index: Index | None, prepared: Prepared, options: O
     if wanted not in ("auto", epoch.engine):
         watch(Warned(f"engine {options.engine} is not used: this run began with {epoch.engine}, and a run has one"))
     return epoch
+
+
+def _epoch_of_dataset(store: Store) -> Epoch | None:
+    """A dataset may have been moved without its epochs, and with receipts of a repair."""
+    with suppress(NotFound):
+        return current_epoch(store)
+    return None
 
 
 def _unknown_versions(prepared: Prepared) -> str:

@@ -38,10 +38,14 @@ _OF_TOKENS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Libraries:
-    """Versions of libraries: `was` wrote the dataset ("": the index does not say), this process has `now`."""
+    """Versions of libraries: `was` wrote the dataset ("": the index does not say), this process has `now`.
+
+    `is_mixed`: other ranges of the dataset were written with the versions of this process.
+    """
 
     was: str
     now: str
+    is_mixed: bool = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -60,12 +64,16 @@ class Libraries:
             unknown = f"{layout.INDEX} does not say which versions of libraries wrote the dataset"
             return f"{unknown}; this process has {self.now}"
         then, since = describe_changes(self.was, self.now)
+        if self.is_mixed:
+            return f"some ranges of the dataset were written with {then}, others with {since}, which this process has"
         return f"the dataset was written with {then}; this process has {since}"
 
     @property
     def way_out(self) -> str:
         if not self.was:
             return "verify again with the versions that wrote it; what differs with those, too, is a fault to report"
+        if self.is_mixed:
+            return "tokenize the source again at another output.uri, with one version of each library"
         return f"install the versions that wrote it ({install_versions(self.was, self.now)}) and verify again"
 
 
@@ -73,9 +81,12 @@ def compare_libraries(index: Index, libraries: dict[str, str], *, has_parquet: b
     """Those of a dataset with this index and those of this process, whose tokenizer has these `libraries`."""
     now = describe_versions(libraries, has_parquet=has_parquet)
     recorded = recorded_versions(index)
-    if not recorded or same_as_any(now, recorded):
-        return Libraries(now if recorded else "", now)
-    return Libraries(recorded[0], now)
+    if not recorded:
+        return Libraries("", now)
+    other = next((versions for versions in recorded if find_changes(versions, now)), None)
+    if other is None:
+        return Libraries(now, now)
+    return Libraries(other, now, is_mixed=same_as_any(now, recorded))
 
 
 def advise(uri: str, libraries: Libraries, certain: Sequence[Finding], of_source: Sequence[Finding]) -> str:
