@@ -6,6 +6,7 @@ import gc
 import pickle
 import re
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -642,3 +643,31 @@ def test_a_shard_of_another_size_is_refused(copied: Path, change: Callable[[byte
     for ask in (split.shards[0].open, lambda: split.tokens(0, 1)):
         with pytest.raises(DataError, match=rf"ShardDamaged: {path} has 1,5[0-9]+ bytes, expected 1,528"):
             ask()
+
+
+FORK = """
+import os, threading
+
+held = []
+
+def look():
+    def take():
+        held.append(not token_stream._maps_lock.acquire(blocking=False))
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+
+os.register_at_fork(before=look)  # of the functions before a fork, the one that was registered first runs last
+from tokenization_worker import token_stream
+
+child = os.fork()
+if not child:
+    os._exit(0 if token_stream._maps_lock.acquire(blocking=False) else 1)
+print(held, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), token_stream._maps_lock.acquire(blocking=False))
+"""
+
+
+def test_no_thread_holds_the_lock_of_the_maps_while_the_process_forks() -> None:
+    """A child that finds it held by a thread that the child does not have would wait for ever."""
+    found = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
+    assert found.stdout.split("\n")[0] == "[True] 0 True"

@@ -140,7 +140,7 @@ def most_maps() -> int:
 
 def _close_maps(stream_key: int) -> None:
     with _maps_lock:
-        for key in [key for key in _maps if key[0] == stream_key]:
+        for key in [key for key in list(_maps) if key[0] == stream_key]:  # a finalizer may end another stream
             del _maps[key]
 
 
