@@ -190,7 +190,10 @@ def test_plan_tells_what_is_at_the_output(stopped: Bench) -> None:
     def there(*arguments: str) -> str:
         return str(json.loads(stopped.tokjob("plan", "job.yaml", "--json", *arguments).out)["there"])
 
-    assert there() == "an unfinished run of this job, which would be resumed"
+    unfinished = "an unfinished run of this job, which would be resumed"
+    assert there().startswith(f"{unfinished} (its last start ended with QuarantineExceeded: 1 of 121 documents")
+    (stopped.output / "_tokenization/failure.json").unlink()
+    assert there() == unfinished
     stopped.run(more=MORE)
     assert there() == "this run is complete: nothing would be done"
     assert there("--rerunToken", "2") == "the same data, from another run: its shards would be checked"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from corpus import CorpusWriter, gzip_members, json_lines, whole_modules
 from runs import make_job
 
+from tokenization_worker.cli import verify_command
 from tokenization_worker.cli.pace import Pace
 from tokenization_worker.cli.verify_command import verify_line
 from tokenization_worker.run import Options, run_job
@@ -105,6 +107,21 @@ def pace_of(*done: int) -> Pace:
     for second, size in enumerate(done):
         pace.take(float(second), size)
     return pace
+
+
+def test_an_interrupted_check_leaves_the_terminals_line_empty(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message that follows must not stand behind the bar."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(verify_command, "verify", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        verify_command.main(["out"])
+    assert capsys.readouterr().err.endswith("\r\033[K")
 
 
 def test_the_line_of_verify_shows_a_bar_speed_and_the_time_left() -> None:

@@ -164,7 +164,9 @@ def _what_is_there(store: Store, prepared: Prepared, watch: Watcher) -> str:
         if prepared.foreseen is not None:  # what has been done is there to be looked at
             watch(Warned(f"this run would end with {prepared.foreseen.reason}: {prepared.foreseen.message}"))
         _probe(store)
-        return "an unfinished run of this job, which would be resumed"
+        failure = read_failure(store)
+        ended = "" if failure is None else f" (its last start ended with {failure.reason}: {failure.message})"
+        return f"an unfinished run of this job, which would be resumed{ended}"
     refuse_nested_output(store)
     refuse_foreign_files(store, prepared)
     if prepared.foreseen is not None:

@@ -53,14 +53,16 @@ def main(arguments: list[str]) -> int:
         return 0
     started = time.monotonic()
     watch = _Watch(quiet=options.json)
-    report = verify(
-        uri,
-        mode=VerifyMode.FULL if options.full else options.mode or VerifyMode.SAMPLE,
-        processes=options.processes,
-        on_progress=watch,
-        sample_one_in=options.sample_one_in,
-    )
-    watch.end()
+    try:
+        report = verify(
+            uri,
+            mode=VerifyMode.FULL if options.full else options.mode or VerifyMode.SAMPLE,
+            processes=options.processes,
+            on_progress=watch,
+            sample_one_in=options.sample_one_in,
+        )
+    finally:
+        watch.end()
     if options.json:
         print(orjson.dumps(dataclasses.asdict(report)).decode())
     else:
