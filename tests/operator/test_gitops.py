@@ -68,6 +68,16 @@ def test_one_commit_is_one_run_and_a_revert_proves_what_is_there(team: Jobs, bed
     assert team.count_attempts("dated") == 2
 
 
+def test_a_job_with_the_longest_name_is_planned_run_and_run_again(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
+    name = "job-with-a-name-of-thirty-six-letters"[:36]
+    spec = local_spec(tmp_path, rerunToken="1")
+    assert not commit(team, bed, name, spec)
+    team.reach(name, "Succeeded", "Committed")
+    assert not commit(team, bed, name, spec | {"rerunToken": "2"})
+    status = team.wait(name, lambda status: status["run"]["number"] == 2 and status["phase"] == "Succeeded")
+    assert status["run"]["checkpoint"] == f"{name}-r2"
+
+
 def test_removing_the_token_begins_nothing(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
     spec = local_spec(tmp_path)
     assert not commit(team, bed, "plain", spec | {"rerunToken": "1"})

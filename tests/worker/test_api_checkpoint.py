@@ -48,6 +48,14 @@ def test_pods_execute_the_run_that_the_job_asked_for(manifest: Manifest) -> None
     assert (again.metadata.name, again.metadata.namespace, again.metadata.uid) == ("fineweb-edu", "team-a", "1")
 
 
+def test_the_longest_name_of_a_job_leaves_room_for_the_number_of_a_run() -> None:
+    longest = "a" * 36
+    job = MINIMAL | {"metadata": {"name": longest}}
+    manifest = checkpoint_of(job) | {"metadata": {"name": f"{longest}-r99999", "namespace": "team-a"}}
+    checkpoint = validate_manifest(TokenizationCheckpoint, manifest, origin="the checkpoint")
+    assert checkpoint.to_job().metadata.name == longest
+
+
 def test_plan_pod_runs_before_any_attempt() -> None:
     manifest = checkpoint_of(MINIMAL)
     del manifest["spec"]["attempt"]

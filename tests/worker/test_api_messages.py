@@ -11,7 +11,7 @@ from api_manifests import Manifest, with_spec, with_value
 from api_tables import ACCEPTED, MISTAKES, Mistake
 
 from tokenization_worker.api import output
-from tokenization_worker.api.job import ObjectMeta, TokenizationJob
+from tokenization_worker.api.job import JobMeta, TokenizationJob
 from tokenization_worker.api.model import Block, Rule
 from tokenization_worker.api.walk import iter_fields
 from tokenization_worker.errors import SpecError
@@ -78,7 +78,7 @@ def test_all_mistakes_of_a_manifest_are_reported_at_once() -> None:
 def all_rules() -> Iterator[Rule]:
     """Every rule of the models, wherever it stands."""
     seen: set[int] = set()
-    blocks: list[type[Block]] = [TokenizationJob, ObjectMeta]
+    blocks: list[type[Block]] = [TokenizationJob, JobMeta]
     blocks += [entry.block for entry in iter_fields(TokenizationJob) if entry.block is not None]
     for block in dict.fromkeys(blocks):
         candidates = [*block.rules, *(m for info in block.model_fields.values() for m in info.metadata)]

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Literal
 from pydantic import Field
 
 from tokenization_worker.api.fields import BigCount, Count, LimitValue, PositiveCount, Quantity, ShortText
-from tokenization_worker.api.job import API_VERSION, JobSpec, ObjectMeta, TokenizationJob
+from tokenization_worker.api.job import API_VERSION, JobMeta, JobSpec, ObjectMeta, TokenizationJob
 from tokenization_worker.api.keys import KEY_VERSION, run_key
 from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.output import Output
@@ -165,7 +165,7 @@ class TokenizationCheckpoint(SpecBlock):
         return TokenizationJob(
             api_version=API_VERSION,
             kind="TokenizationJob",
-            metadata=ObjectMeta(name=run.job_name, namespace=self.metadata.namespace, uid=run.job_uid),
+            metadata=JobMeta(name=run.job_name, namespace=self.metadata.namespace, uid=run.job_uid),
             spec=JobSpec(
                 source=run.source,
                 documents=run.documents,

@@ -80,10 +80,7 @@ class ObjectMeta(SpecBlock):
 
     model_config = ConfigDict(extra="ignore")
 
-    name: Annotated[
-        str,
-        Rule(_NAME_WORDS, cel=None, holds=lambda name: len(name) <= 36 and bool(re.fullmatch(_NAME, name))),
-    ] = Field(description="The name of the job, unique in its namespace.", examples=["fineweb-edu"])
+    name: str = Field(description="The name of the object, unique in its namespace.")
     namespace: str | None = None
     uid: str | None = None
     generation: int | None = None
@@ -92,6 +89,15 @@ class ObjectMeta(SpecBlock):
     deletion_timestamp: str | None = None
     labels: dict[str, str] = Field(default={})
     annotations: dict[str, str] = Field(default={})
+
+
+class JobMeta(ObjectMeta):
+    """The metadata of a job: names of its runs and attempts begin with its name, and KubeRay allows 47 letters."""
+
+    name: Annotated[
+        str,
+        Rule(_NAME_WORDS, cel=None, holds=lambda name: len(name) <= 36 and bool(re.fullmatch(_NAME, name))),
+    ] = Field(description="The name of the job, unique in its namespace.", examples=["fineweb-edu"])
 
 
 class JobSpec(SpecBlock):
@@ -279,7 +285,7 @@ class TokenizationJob(SpecBlock):
 
     api_version: Literal["tokenization.dev/v1alpha1"]
     kind: Literal["TokenizationJob"]
-    metadata: ObjectMeta
+    metadata: JobMeta
     spec: JobSpec = Field(description="What to tokenize and how to run it.")
     status: JobStatus | None = Field(default=None, description="What the operator reports; not written by users.")
 
