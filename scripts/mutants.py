@@ -117,6 +117,14 @@ MUTANTS = (
         _of("test_library_versions.py", "not_believed_without"),
     ),
     Mutant(
+        "operator: a checkpoint of other data is taken",
+        "runs.py",
+        "    if _is_of_other_data(case):",
+        "    if False:",
+        _of("test_waiting.py", "other_data"),
+        root="operator",
+    ),
+    Mutant(
         "lost text: the bytes of a batch are not added up",
         "encode.py",
         "        if self.byte_lengths is None:",

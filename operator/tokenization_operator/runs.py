@@ -22,7 +22,18 @@ def number_of_new_run(case: Case) -> int | None:
         return run.number + 1
     if case.before.plan is None and run_key(case.job) != run.run_key:
         return run.number + 1  # corrected before there was a plan
+    if _is_of_other_data(case):
+        return run.number + 1
     return None
+
+
+def _is_of_other_data(case: Case) -> bool:
+    """Whether the checkpoint with this run's name is an earlier run's, which a wiped status no longer tells of.
+
+    A checkpoint's run never changes, so Pods that read it would work on the other run's data.
+    """
+    checkpoint = case.seen.checkpoint
+    return checkpoint is not None and bool(checkpoint["spec"]["run"]["runKey"] != case.run.run_key)
 
 
 def begin_run(case: Case, number: int) -> Decision:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from fake_api import NAMESPACE, deliver
-from story import SETTINGS, Story, failure, killed_before_the_cluster, manifest, planned
+from story import NAME, SETTINGS, Story, failure, killed_before_the_cluster, manifest, planned
 
 from tokenization_operator.cache import Cache
 from tokenization_operator.decide import SOON_S
@@ -296,3 +296,27 @@ def test_a_run_is_stalled_when_its_reports_can_have_told_it(minutes: int) -> Non
     assert story.where == ("Running", "Running"), "the next report may have one"
     story.pass_time(60)
     assert story.where == ("Retrying", "Stalled")
+
+
+def test_a_checkpoint_of_other_data_is_not_taken_after_the_status_was_wiped() -> None:
+    story = planned(rerunToken="1")
+    story.run()
+    story.commit()
+    assert story.where == ("Succeeded", "Committed")
+    del story.api.objects[Kind.JOB, NAME]["status"]
+    story.restart()
+    story.edit(rerunToken="2", source={"uris": ["gs://corpus/other/"]})
+    run = story.status["run"]
+    assert (run["number"], run["checkpoint"], story.where) == (2, "demo-r2", ("Planning", "Planning"))
+    made = story.api.objects[Kind.CHECKPOINT, "demo-r2"]["spec"]["run"]
+    assert (made["runKey"], made["source"]["uris"]) == (run["runKey"], ["gs://corpus/other/"])
+
+
+def test_the_checkpoint_of_the_same_run_is_taken_after_the_status_was_wiped() -> None:
+    story = planned(rerunToken="1")
+    story.run()
+    story.commit()
+    del story.api.objects[Kind.JOB, NAME]["status"]
+    story.restart()
+    story.settle()
+    assert (story.status["run"]["number"], story.where) == (1, ("Succeeded", "Committed"))
