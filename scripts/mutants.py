@@ -117,6 +117,14 @@ MUTANTS = (
         _of("test_library_versions.py", "not_believed_without"),
     ),
     Mutant(
+        "operator: what a stale view names is deleted",
+        "reconciler.py",
+        "            if decision.actions:",
+        "            if any(isinstance(action, Create) for action in decision.actions):",
+        _of("test_waiting.py", "frozen"),
+        root="operator",
+    ),
+    Mutant(
         "operator: a checkpoint of other data is taken",
         "runs.py",
         "    if _is_of_other_data(case):",

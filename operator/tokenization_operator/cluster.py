@@ -83,7 +83,7 @@ class Cluster:
             raise
 
     async def require_current(self, job: Object) -> None:
-        """Raise `Conflict` or `Gone` unless the job is what was seen: never create children from a stale read."""
+        """Raise `Conflict` or `Gone` unless the job is what was seen: never create or delete from a stale read."""
         metadata = job["metadata"]
         there = await self._read(Kind.JOB, metadata["namespace"], metadata["name"])
         if there is None:

@@ -90,7 +90,7 @@ class Reconciler:
     async def _carry_out(self, decision: Decision, found: Object, seen: Observation) -> float | None:
         try:
             found = await self._write(found, seen, decision.status)
-            if any(isinstance(action, Create) for action in decision.actions):
+            if decision.actions:
                 await self._cluster.require_current(found)
             for action in decision.actions:
                 await self._do(action, seen)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from fake_api import NAMESPACE, deliver
-from story import NAME, SETTINGS, Story, failure, killed_before_the_cluster, manifest, planned
+from story import NAME, SETTINGS, Story, failure, killed_before_the_cluster, manifest, planned, running
 
 from tokenization_operator.cache import Cache
 from tokenization_operator.decide import SOON_S
@@ -320,3 +320,25 @@ def test_the_checkpoint_of_the_same_run_is_taken_after_the_status_was_wiped() ->
     story.restart()
     story.settle()
     assert (story.status["run"]["number"], story.where) == (1, ("Succeeded", "Committed"))
+
+
+def test_an_operator_that_was_frozen_in_a_pause_deletes_no_newer_attempt() -> None:
+    story = running()
+    story.driver_fails(5, "StorageFailed")
+    assert story.where[0] == "Retrying"
+    frozen = story.another_operator()
+    story.pass_time(HOUR_S)
+    assert story.names(Kind.RAY_JOB) == ["demo-r1-a2"]
+    frozen.look()
+    assert not is_leaving(story.api.objects[Kind.RAY_JOB, "demo-r1-a2"])
+
+
+def test_an_operator_that_was_frozen_past_a_ttl_deletes_no_job_that_runs_again() -> None:
+    story = running(ttlSecondsAfterFinished=60, rerunToken="1")
+    story.commit()
+    frozen = story.another_operator()
+    story.edit(rerunToken="2")
+    story.now += timedelta(seconds=120)
+    frozen.look()
+    assert (Kind.JOB, NAME) in story.api.objects
+    assert story.status["run"]["number"] == 2
