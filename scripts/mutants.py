@@ -1554,6 +1554,20 @@ MUTANTS = (
         "    if False:",
         _of("test_cli_errors.py", "pipe_without_a_writer"),
     ),
+    Mutant(
+        "log: a command prints warnings as they are",
+        "cli/dispatch.py",
+        'import_module("tokenization_worker.cli.logged").escape_warnings()',
+        'import_module("tokenization_worker.cli.logged")',
+        _of("test_cli_logged.py", "waited_for"),
+    ),
+    Mutant(
+        "log: spawned workers print warnings as they are",
+        "main_guard.py",
+        "        self._first = _first",
+        "        self._first = None",
+        _of("test_cli_logged.py", "spawned"),
+    ),
 )
 
 

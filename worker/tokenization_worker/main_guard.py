@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+from collections.abc import Callable
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,14 @@ _NAME = "tokenization-worker"
 EXIT_CODE = 78
 """Of a worker that was asked to run a job while it imported the script. No signal, and none of Python's own."""
 
+_first: Callable[[], None] | None = None
+
+
+def call_first_in_workers(call: Callable[[], None]) -> None:
+    """Let every worker that is spawned from now on begin with `call`, which is pickled by its name."""
+    global _first
+    _first = call
+
 
 class SpawnedWorker(SpawnProcess):
     """A process that knows whose it is before it imports the script."""
@@ -26,6 +35,12 @@ class SpawnedWorker(SpawnProcess):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.name = _NAME
+        self._first = _first
+
+    def run(self) -> None:
+        if self._first is not None:
+            self._first()
+        super().run()
 
 
 class WorkerContext(SpawnContext):

@@ -75,6 +75,7 @@ def _run(arguments: list[str]) -> int:
     name = f"tokenization_worker.cli.{arguments[0].replace('-', '_')}_command"
     with leaving_on_interrupt(), nullcontext() if name in sys.modules else _freezing():
         run: Callable[[list[str]], int] = import_module(name).main
+        import_module("tokenization_worker.cli.logged").escape_warnings()
     return run(arguments[1:])
 
 
