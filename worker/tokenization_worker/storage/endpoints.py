@@ -38,6 +38,8 @@ def not_usable(variable: str, value: str, expected: str) -> SpecError:
 def _is_address(value: str) -> bool:
     try:
         parts = urlsplit(value)
+        if "@" in value.replace(parts.netloc, "", 1) or parts.netloc.count("@") > 1:
+            return False  # of a password that is not percent-encoded: what follows its first @ would be the host
         return _ADDRESS.fullmatch(value) is not None and bool(parts.hostname) and parts.port != 0
     except ValueError:  # no such port
         return False
