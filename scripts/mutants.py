@@ -1568,6 +1568,27 @@ MUTANTS = (
         "        self._first = None",
         _of("test_cli_logged.py", "spawned"),
     ),
+    Mutant(
+        "endpoint: what follows the first @ of a password is the host",
+        "storage/endpoints.py",
+        'if "@" in value.replace(parts.netloc, "", 1) or parts.netloc.count("@") > 1:',
+        "if False:",
+        _of("test_endpoints.py", "not_percent_encoded"),
+    ),
+    Mutant(
+        "redact: a password ends at its first @",
+        "redact.py",
+        "text = _PASSWORD_OF_URL.sub(",
+        "text = re.compile(r'(?<=://)[^\\s/@]*@').sub(",
+        _of("test_redact.py", "what_is_secret"),
+    ),
+    Mutant(
+        "redact: a port is the beginning of a password",
+        "redact.py",
+        "(?!//|[0-9]{{1,5}}[/?#])",
+        "(?!//)",
+        _of("test_redact.py", "what_is_no_secret"),
+    ),
 )
 
 

@@ -16,11 +16,17 @@ from tokenization_worker.causes import chain_of
 HIDDEN = "***"
 
 _IN_QUOTES = r"'(?=\w)"  # a quote within a password, not the one that ends the address
-_USER_OF_URL = re.compile(rf"(?<=://)(?:[^\s/?#'\"<>]|{_IN_QUOTES})+@")
-_UNESCAPED = re.compile(
-    rf"(?<=://)(?!{re.escape(HIDDEN)}@)[^\s/:@'\"<>]*:(?!//|[0-9]{{1,5}}[/?#])(?:[^\s'\"<>@:]|:(?!//)|{_IN_QUOTES})+@(?:[^\s/?#'\"<>@]*@)*"
+_IPV6 = r"\[[0-9A-Fa-f:.]{2,45}\]"
+_PASSWORD_OF_URL = re.compile(
+    rf"(?<=://)(?!{_IPV6})[^\s/:@'\"<>]*:(?!//|[0-9]{{1,5}}[/?#])(?:[^\s'\"<>:]|:(?!//)|{_IN_QUOTES})*@"
 )
-"""A password in which / ? or # are not percent-encoded, as keys of AWS are often pasted."""
+"""Up to the last @: in a password / ? # and @ may not be percent-encoded, as keys of AWS are often pasted.
+
+A colon before the first slash begins a password, unless a port follows it. So paths that hold an @ stay, but for those
+behind a password: where that ends cannot be known.
+"""
+
+_USER_OF_URL = re.compile(rf"(?<=://)(?:[^\s/?#'\"<>]|{_IN_QUOTES})+@")
 
 _USER_WITHOUT_SCHEME = re.compile(
     r"(?:(?<![\w/.@:+%~*-])|(?<=//)(?<![^\s'\"=(,]//))"
@@ -33,7 +39,20 @@ _NAMES = (
     r"|sig|token|key|upload_id|policy|key-pair-id|awsaccesskeyid)"
 )
 _PARAMETER = re.compile(rf"([?&;#]|%3F|%26)({_NAMES})(=|%3D)[^\s&;#'\"<>)\]]+", re.IGNORECASE)
-_HEADER = re.compile(r"\b(basic|bearer) +(?!\*)[\w.~+/=-]{6,}", re.IGNORECASE)
+_HEADER = re.compile(
+    r"(authorization[\\'\"]{0,4} {0,4}[:=,] {0,4}b?[\\'\"]{0,4}(?:basic|bearer|token)) +(?!\*)[\w.~+/=-]+",
+    re.IGNORECASE,
+)
+_CREDENTIAL = re.compile(
+    r"\b(basic|bearer) +(?!\*)(?:"
+    r"[\w.~+/-]{5,}={1,2}(?![\w.~+/=-])"  # base64, filled up
+    r"|(?=[\w.~+/=-]{12})(?=[\w.~+/=-]*?[0-9])[\w.~+/=-]+"
+    r"|(?=[\w.~+/=-]{20})(?=[\w.~+/=-]*?(?-i:[a-z][A-Z]))[\w.~+/=-]+"
+    r")",
+    re.IGNORECASE,
+)
+"""Without a header's name before it: what no word of a language looks like ("Basic knowledge of physics")."""
+
 _SIGNED_HEADER = re.compile(
     r"\b(Credential=|Signature=|x-amz-security-token['\"]?: *['\"]?)(?!\*)[^\s,;&'\"]+", re.IGNORECASE
 )
@@ -44,12 +63,13 @@ def redact(text: str) -> str:
     """`text` with `***` in place of what is secret in its addresses and headers."""
     if "@" in text:
         if "://" in text:
+            text = _PASSWORD_OF_URL.sub(f"{HIDDEN}@", text)
             text = _USER_OF_URL.sub(f"{HIDDEN}@", text)
-            text = _UNESCAPED.sub(f"{HIDDEN}@", text)
         text = _USER_WITHOUT_SCHEME.sub(f"{HIDDEN}@", text)
     if "=" in text or "%3" in text:
         text = _PARAMETER.sub(rf"\1\2\3{HIDDEN}", text)
     text = _HEADER.sub(rf"\1 {HIDDEN}", text)
+    text = _CREDENTIAL.sub(rf"\1 {HIDDEN}", text)
     text = _SIGNED_HEADER.sub(rf"\1{HIDDEN}", text)
     return _HUB_TOKEN.sub(f"hf_{HIDDEN}", text) if "hf_" in text else text
 
