@@ -1,4 +1,4 @@
-"""Addresses of services that stand in environment variables, checked before a client library reads them."""
+"""Addresses of services and proxies that stand in environment variables, checked before a client library reads them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.redact import redact_address
 
 _ADDRESS = re.compile(r"https?://[^\s\"'<>\\^`{|}]+")
+_PROXY = re.compile(r"(?:https?|socks(?:4a?|5h?))://[^\s\"'<>]+", re.IGNORECASE)
+
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+"""Variables that every client library reads, in one of the two spellings or in both."""
 
 
 def endpoint_in(variable: str) -> str | None:
@@ -25,6 +29,18 @@ def endpoint_in(variable: str) -> str | None:
     return value.rstrip("/")
 
 
+def require_usable_proxies() -> None:
+    """Raise `SpecError("StorageNotUsable")` for a variable that names a proxy and holds no address of one.
+
+    A library would name the service instead of the variable, and show a part of the proxy's password. An address
+    without a scheme is one of http://, as the libraries read it.
+    """
+    for variable in PROXIES:
+        value = os.environ.get(variable)
+        if value and not _is_address(value if "://" in value else f"http://{value}", _PROXY):
+            raise not_usable(variable, value, "expected http://host:port, the address of a proxy")
+
+
 def not_usable(variable: str, value: str, expected: str) -> SpecError:
     """The error for an address at which no service can be asked."""
     return SpecError(
@@ -35,11 +51,11 @@ def not_usable(variable: str, value: str, expected: str) -> SpecError:
     )
 
 
-def _is_address(value: str) -> bool:
+def _is_address(value: str, form: re.Pattern[str] = _ADDRESS) -> bool:
     try:
         parts = urlsplit(value)
         if "@" in value.replace(parts.netloc, "", 1) or parts.netloc.count("@") > 1:
             return False  # of a password that is not percent-encoded: what follows its first @ would be the host
-        return _ADDRESS.fullmatch(value) is not None and bool(parts.hostname) and parts.port != 0
+        return form.fullmatch(value) is not None and bool(parts.hostname) and parts.port != 0
     except ValueError:  # no such port
         return False

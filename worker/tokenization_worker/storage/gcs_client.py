@@ -32,7 +32,7 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.redact import causes_redacted, redact
-from tokenization_worker.storage.endpoints import endpoint_in, not_usable
+from tokenization_worker.storage.endpoints import endpoint_in, not_usable, require_usable_proxies
 from tokenization_worker.storage.retry import Retry as Tries
 from tokenization_worker.storage.retry import asked_wait
 from tokenization_worker.storage.waiting import calling, words_of
@@ -143,6 +143,7 @@ LIST_SOURCE = Access("list", "storage.objects.list", "SourceNotReadable", "roles
 
 def gcs_client() -> Any:
     """This process's client; a forked child gets its own, since connections cannot be shared."""
+    require_usable_proxies()
     return _client_of(os.getpid(), endpoint_in(EMULATOR_VARIABLE))
 
 

@@ -23,7 +23,7 @@ from botocore.exceptions import ClientError as ClientError  # the source catches
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.redact import causes_redacted, redact, redact_address
-from tokenization_worker.storage.endpoints import endpoint_in
+from tokenization_worker.storage.endpoints import endpoint_in, require_usable_proxies
 from tokenization_worker.storage.retry import asked_wait
 from tokenization_worker.storage.waiting import calling, words_of
 
@@ -76,6 +76,7 @@ READ = S3Access("read", "s3:GetObject")
 
 def s3_client() -> Any:
     """This process's client; a forked child gets its own, since connections cannot be shared."""
+    require_usable_proxies()
     for variable in _ENDPOINTS:
         endpoint_in(variable)
     return _client_of(os.getpid(), tuple(os.environ.get(name) for name in _SETTINGS))

@@ -14,7 +14,7 @@ from pathlib import Path
 from tokenization_worker.errors import SpecError
 from tokenization_worker.extras import install_command
 from tokenization_worker.storage.base import ByteReader, NotFound
-from tokenization_worker.storage.endpoints import endpoint_in
+from tokenization_worker.storage.endpoints import endpoint_in, require_usable_proxies
 from tokenization_worker.storage.hf_uri import ENDPOINT_VARIABLE, HfUri, hf_identity, split_hf_uri
 from tokenization_worker.storage.open import plain_path, scheme_of
 from tokenization_worker.storage.patterns import Pattern
@@ -66,6 +66,7 @@ def _s3_source() -> Source:
 
 @contextmanager
 def _importing_hub() -> Iterator[None]:
+    require_usable_proxies()
     endpoint_in(ENDPOINT_VARIABLE)  # its library would end with a traceback when it is imported
     with _needing("hf", "huggingface_hub"):
         yield
