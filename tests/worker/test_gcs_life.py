@@ -160,6 +160,27 @@ def test_a_beat_that_fails_is_no_error_and_is_not_repeated_before_the_next(statu
     assert not GcsStore(OUT).has_live_writers()
 
 
+def test_a_beat_that_fails_by_a_bug_is_told_and_the_next_one_comes(
+    fake: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("not mapped: http://user:hunter2@host/x")
+
+    with beating() as heart:
+        (name,) = [name for name in fake.objects if name.startswith(ALIVE)]
+        first = fake.objects[name].generation
+        with monkeypatch.context() as broken:
+            broken.setattr(GcsStore, "upload", fail)
+            heart.next()
+        assert caplog.messages == [
+            f"cannot write the heartbeat gs://bucket/{name}: ValueError: not mapped: http://***@host; if no later one "
+            "succeeds, tokjob status and tokjob clean take this run for dead"
+        ]
+        heart.next()
+        assert fake.objects[name].generation > first
+    assert name not in fake.objects
+
+
 def test_the_emulator_tells_ages_too(gcs_uri: str) -> None:  # noqa: F811
     store = GcsStore(gcs_uri)
     with store.showing_life():

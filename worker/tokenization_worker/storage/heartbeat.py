@@ -20,6 +20,7 @@ from typing import Self
 from tokenization_worker import layout
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.storage.base import MARK_ABSENT, PreconditionFailed, Store
+from tokenization_worker.storage.waiting import words_of
 
 BEAT_S = 60.0
 """One small write a minute: 43,000 a month, which cost 0.2 dollars where ten thousand cost 0.05."""
@@ -69,6 +70,15 @@ class Heartbeat:
             call()
         except TokenizationError as error:  # nothing depends on it but what `status` and `clean` see
             _LOG.info("%s", error.message)
+        except Exception as error:  # noqa: BLE001  a beat that fails must not be the last one
+            _LOG.warning(
+                "cannot write the heartbeat %s/%s: %s: %s; if no later one succeeds, tokjob status and tokjob clean "
+                "take this run for dead",
+                self._store.uri.rstrip("/"),
+                self._path,
+                type(error).__name__,
+                words_of(error),
+            )
 
     def _beat(self) -> None:
         try:
