@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,14 +14,18 @@ from pathlib import Path
 
 import pytest
 import requests
-from patience import Clock
+from huggingface_hub.utils import httpx
+from patience import Clock, quick_retry
 from runs import TOKJOB
 
+from tokenization_worker.errors import TemporaryError
 from tokenization_worker.parallel import map_at_once
 from tokenization_worker.storage import waiting
 from tokenization_worker.storage.gcs_client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
 from tokenization_worker.storage.gcs_store import GcsStore
+from tokenization_worker.storage.hf_client import BadAnswer, hf_wait, map_hf_errors
 from tokenization_worker.storage.retry import Retry
+from tokenization_worker.storage.sources import list_source
 from tokenization_worker.storage.waiting import Waiting, calling, give_up, is_waiting, words_of
 
 
@@ -56,7 +61,7 @@ def test_a_call_that_fails_for_a_while_is_told_once_with_its_end(caplog: pytest.
     with calling("read gs://bucket/a"):
         ask(6)
     assert caplog.messages == [
-        "cannot read gs://bucket/a yet: nobody is there: see https://host; trying again, for 120 s in all"
+        "cannot read gs://bucket/a yet: nobody is there: see https://host; waited 7 s, trying again for 113 s more"
     ]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
@@ -71,6 +76,26 @@ def test_other_calls_are_silent_for_a_while(caplog: pytest.LogCaptureFixture, mo
     clock.now += 1
     ask(6)
     assert len(caplog.messages) == 2
+
+
+def test_each_line_of_a_call_says_how_long_it_was_waited_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1_000.0)
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: clock.now)
+    with pytest.raises(ConnectionError):
+        Retry(clock=lambda: clock.now, sleep=clock.sleep, chance=lambda: 1.0).call(fail(99), lambda _: 0.0)
+    assert [message.partition("; ")[2] for message in caplog.messages] == [
+        "waited 7 s, trying again for 113 s more",
+        "waited 51 s, trying again for 69 s more",
+        "waited 91 s, trying again for 29 s more",
+    ]
+
+
+def test_a_service_that_asks_for_patience_is_waited_for_as_long_as_told(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    Retry(clock=lambda: clock.now, sleep=clock.sleep, chance=lambda: 1.0).call(fail(2), lambda _: 200.0)
+    assert caplog.messages[0].endswith("; waited 201 s, trying again for 249 s more")
 
 
 def test_a_call_within_another_is_named_and_then_the_other_one(caplog: pytest.LogCaptureFixture) -> None:
@@ -153,6 +178,53 @@ def test_the_reason_of_a_refused_connection_is_told_without_its_request(closed_p
     assert "secret" not in words_of(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("error", "service", "words"),
+    [
+        pytest.param(
+            httpx.ConnectError("refused", request=httpx.Request("GET", "https://u:hunter2@cdn:1/x?sig=f00")),
+            "https://hub",
+            "https://***@cdn:1: refused",
+            id="of httpx, which names no host",
+        ),
+        pytest.param(httpx.ConnectError("refused"), "https://hub/api", "https://hub: refused", id="without a request"),
+        pytest.param(ValueError("no list"), "http://u:hunter2@hub:9", "http://***@hub:9: no list", id="of a service"),
+        pytest.param(ValueError("503 of https://hub/x"), "https://hub", "503 of https://hub", id="named already"),
+        pytest.param(ValueError(), "https://hub", "https://hub: ValueError", id="without words"),
+        pytest.param(ValueError("refused"), "", "refused", id="of nobody"),
+    ],
+)
+def test_who_was_asked_is_named_once(error: Exception, service: str, words: str) -> None:
+    assert words_of(error, service) == words
+
+
+def test_a_hub_that_does_not_answer_is_named(
+    closed_port: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed_port}")
+    monkeypatch.setattr("tokenization_worker.storage.hf_source.Retry", quick_retry)
+    with pytest.raises(TemporaryError) as told:
+        list_source(("hf://datasets/org/name/x.parquet",))
+    why = f"http://127.0.0.1:{closed_port}: [Errno 111] Connection refused"
+    assert caplog.messages[0].startswith(f"cannot read hf://datasets/org/name/x.parquet yet: {why}; waited ")
+    assert told.value.message == f"cannot read hf://datasets/org/name/x.parquet: {why}"
+
+
+def test_an_answer_that_is_not_the_hubs_is_told_with_its_endpoint(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer() -> None:
+        raise BadAnswer("no list")
+
+    monkeypatch.setenv("HF_ENDPOINT", "https://user:hunter2@mirror.example")
+    uri = "hf://datasets/org/name/x"
+    with pytest.raises(TemporaryError) as told, map_hf_errors(uri):
+        quick_retry().call(answer, hf_wait)
+    why = "https://***@mirror.example: no list"
+    assert caplog.messages[0].startswith(f"cannot read {uri} yet: {why}; waited ")
+    assert told.value.message == f"cannot read {uri}: {why}"
+
+
 def test_a_connection_is_not_waited_for_as_long_as_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
 
@@ -181,5 +253,5 @@ def test_a_command_says_within_seconds_what_it_waits_for_and_can_be_stopped(clos
         assert run.wait(10) == 143  # not after two minutes
         assert "what is done is kept" in run.stderr.read()
     assert said.startswith("cannot read gs://bucket/out/index.json yet: "), said
-    assert f"yet: no connection to 127.0.0.1:{closed_port}: [Errno 111] Connection refused; trying again" in said
-    assert said.endswith("; trying again, for 120 s in all\n")
+    assert f"yet: no connection to 127.0.0.1:{closed_port}: [Errno 111] Connection refused; waited " in said
+    assert re.search(r"; waited [4-9] s, trying again for 11[1-6] s more\n$", said), said

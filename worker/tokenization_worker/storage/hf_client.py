@@ -200,7 +200,7 @@ def map_hf_errors(uri: str, place: HfUri | None = None) -> Iterator[None]:
     A missing path is the caller's to catch (`RemoteEntryNotFoundError`).
     """
     place = place or split_hf_uri(uri)
-    with causes_redacted(), _mapped(uri, place), calling(f"read {uri}"):
+    with causes_redacted(), _mapped(uri, place), calling(f"read {uri}", service=hf_endpoint()):
         yield
 
 
@@ -242,15 +242,15 @@ def _mapped(uri: str, place: HfUri) -> Iterator[None]:
                 f"cannot read {uri}: the Hub refuses {_who()}: {_words(error)}",
                 next_step=f"set HF_TOKEN to a valid token that may read the {place.kind}",
             ) from error
-        raise _failed(uri, _words(error)) from error
+        raise _failed(uri, f"{hf_endpoint()}: {_words(error)}") from error
     except (httpx.HTTPError, httpx.InvalidURL, BadAnswer, OSError) as error:
-        raise _failed(uri, words_of(error)) from error
+        raise _failed(uri, words_of(error, hf_endpoint())) from error
 
 
 def _failed(uri: str, words: str) -> TemporaryError:
     return TemporaryError(
         "StorageFailed",
-        f"cannot read {uri}: {hf_endpoint()}: {words}",
+        f"cannot read {uri}: {words}",
         next_step="start the same command again; what is done is kept. If it never works: is the network open, and "
         "HF_ENDPOINT right?",
     )

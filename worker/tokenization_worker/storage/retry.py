@@ -49,7 +49,8 @@ class Retry:
 
     def call(self, attempt: Callable[[], T], wait_of: Callable[[Exception], float | None]) -> T:
         """What `attempt` returns. `wait_of` an error: None to raise it, else the seconds that were asked for, or 0."""
-        end = self.clock() + self.limit_s
+        begin = self.clock()
+        end = begin + self.limit_s
         last = end + MOST_ASKED_S
         step = self.first_s
         with Waiting(self.limit_s, self.clock) as tell:
@@ -64,6 +65,6 @@ class Retry:
                     end = min(end + asked, last)
                     if self.clock() + wait > end:
                         raise
-                    tell(error)
+                    tell(error, end - begin)
                 self.sleep(wait)
                 step = min(2 * step, self.most_s)

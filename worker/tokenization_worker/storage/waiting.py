@@ -32,6 +32,7 @@ _lock = threading.Lock()
 
 class _Call(threading.local):
     what = "reach a service"
+    service = ""
     may_be_given_up = True
 
 
@@ -42,17 +43,18 @@ _gives_up = False
 
 
 @contextmanager
-def calling(what: str, *, may_be_given_up: bool = True) -> Iterator[None]:
+def calling(what: str, *, service: str = "", may_be_given_up: bool = True) -> Iterator[None]:
     """Name what this thread's calls within are about to do: a verb and a URI.
 
-    `may_be_given_up`: nothing is lost if the process ends while such a call is repeated.
+    `service`: the address of who is asked, for errors that name none. `may_be_given_up`: nothing is lost if the process
+    ends while such a call is repeated.
     """
-    before = _call.what, _call.may_be_given_up
-    _call.what, _call.may_be_given_up = what, may_be_given_up
+    before = _call.what, _call.service, _call.may_be_given_up
+    _call.what, _call.service, _call.may_be_given_up = what, service, may_be_given_up
     try:
         yield
     finally:
-        _call.what, _call.may_be_given_up = before
+        _call.what, _call.service, _call.may_be_given_up = before
 
 
 def is_waiting() -> bool:
@@ -83,9 +85,10 @@ def leaving_when_stopped() -> Iterator[None]:
 
 
 class Waiting:
-    """One call and its tries, as a context, for `limit_s` in all. It is told of every error that a try follows.
+    """One call and its tries, as a context, for `limit_s` in all. It is told of every error that a try follows, and of
+    another limit where a service asks for patience.
 
-    Raises `KeyboardInterrupt` then, if there is to be none.
+    Raises `KeyboardInterrupt` then, if there is to be no further try.
     """
 
     def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -101,14 +104,17 @@ class Waiting:
     ) -> None:
         _repeated.discard(self)
 
-    def __call__(self, error: Exception) -> None:
+    def __call__(self, error: Exception, limit_s: float | None = None) -> None:
         if _call.may_be_given_up:
             if _gives_up:
                 raise KeyboardInterrupt
             _repeated.add(self)
-        if self._clock() - self._begin >= TELL_AFTER_S and _may_warn():
-            limit = "" if self._limit_s is None else f", for {self._limit_s:.0f} s in all"
-            _LOG.warning("cannot %s yet: %s; trying again%s", redact(_call.what), words_of(error), limit)
+        waited_s = self._clock() - self._begin
+        if waited_s >= TELL_AFTER_S and _may_warn():
+            limit_s = self._limit_s if limit_s is None else limit_s
+            more = "" if limit_s is None else f" for {max(0.0, limit_s - waited_s):.0f} s more"
+            words = words_of(error, _call.service)
+            _LOG.warning("cannot %s yet: %s; waited %.0f s, trying again%s", redact(_call.what), words, waited_s, more)
 
 
 def _may_warn() -> bool:
@@ -121,25 +127,41 @@ def _may_warn() -> bool:
         return True
 
 
+_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 _NO_CONNECTION = re.compile(
     r"(?:<[^>]*>|\w+\(host='?(?P<host>[^',)]*)'?, port=(?P<port>\d+)\)): Failed to establish a new connection: "
 )
 """How urllib3 begins, with a name of its own classes."""
 
 
-def words_of(error: BaseException) -> str:
-    """What is wrong, with no more of a request's address than its host: the rest may hold a secret. At most 500
-    characters."""
+def words_of(error: BaseException, service: str = "") -> str:
+    """What is wrong and who was asked, with no more of a request's address than its host: the rest may hold a secret.
+    At most 500 characters. `service`: an address, named where the error knows none.
+    """
     inner = getattr(error.args[0], "reason", None) if error.args else None  # of what gave up connecting: why
     if isinstance(inner, Exception):
-        return words_of(inner)
+        return words_of(inner, service)
     parts = getattr(error, "kwargs", None)  # of botocore: what its sentence is made of, and it ends with an address
     if isinstance(parts, dict) and "endpoint_url" in parts:
         why = parts.get("error")
         text = f"no connection to {parts['endpoint_url']}: {_NO_CONNECTION.sub('', str(why or type(error).__name__))}"
     else:
         text = _NO_CONNECTION.sub(lambda found: f"no connection to {found['host']}:{found['port']}: ", str(error))
-    return re.sub(r"https?://[^\s\"'<>]+", _host_of, redact(text))[:500] or type(error).__name__
+    told = _ADDRESS.sub(_host_of, redact(text)) or type(error).__name__
+    asked = _ADDRESS.sub(_host_of, redact(_asked_address(error) or service))
+    if asked and asked.partition("://")[2] not in told:
+        told = f"{asked}: {told}"
+    return told[:500]
+
+
+def _asked_address(error: BaseException) -> str:
+    """Where an error of httpx came from: its text names no host. One of requests, an `OSError`, does so itself."""
+    if isinstance(error, OSError):
+        return ""
+    try:
+        return str(error.request.url)  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):  # of another library, or raised without a request
+        return ""
 
 
 def _host_of(address: re.Match[str]) -> str:
