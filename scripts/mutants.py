@@ -631,6 +631,27 @@ MUTANTS = (
         _of("test_unusable_limit.py", "goes_on_with_the_same_bytes and one"),
     ),
     Mutant(
+        "unusable: all receipts are added up at each task",
+        "unusable_limit.py",
+        "        self._receipts_counted = len(ranges)\n",
+        "        self._found = 0\n",
+        _of("test_unusable_limit.py", "added_up_once and count"),
+    ),
+    Mutant(
+        "unusable: receipts are added up where no number decides",
+        "unusable_limit.py",
+        "            return None  # whatever was found\n",
+        "            self._count_new()\n            return None\n",
+        _of("test_unusable_limit.py", "added_up_once and percentage"),
+    ),
+    Mutant(
+        "unusable: documents of a file count that was dropped afterwards",
+        "unusable_limit.py",
+        "            self._found -= self._found_by_file.pop(file, 0)\n",
+        "            self._found_by_file.pop(file, 0)\n",
+        _of("test_unusable_limit.py", "of_a_dropped_file"),
+    ),
+    Mutant(
         "unusable: a file that may still be dropped ends the run",
         "limits.py",
         "if limit.count is None or may_drop_files:",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from command_line import dataset_of
@@ -13,12 +14,19 @@ from runs import make_job, read_index
 
 from tokenization_worker import layout
 from tokenization_worker.api.quantities import Limit
+from tokenization_worker.api.resolve import RunLimits
+from tokenization_worker.context import RunContext, TokenizeTask
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Finished
+from tokenization_worker.ledger import Ledger
 from tokenization_worker.limits import LISTED_BEYOND, room_left
 from tokenization_worker.range_work import RangeWork
+from tokenization_worker.readers.documents import FileOutcome
+from tokenization_worker.receipts import RangeReceipt, SliceResult
 from tokenization_worker.run import run_job
+from tokenization_worker.storage.open import open_store
 from tokenization_worker.unusable import read_unusable
+from tokenization_worker.unusable_limit import UnusableLimit
 from tokenization_worker.verification.verify import verify
 
 GOOD = [json.dumps({"text": f"document {number} of a corpus"}).encode() + b"\n" for number in range(300)]
@@ -83,6 +91,56 @@ def test_a_run_that_has_ended_early_ends_so_again_and_reads_on_no_further(source
         assert limit < len(list(read_unusable(str(output)))) < limit + 2 * LISTED_BEYOND
     index = run(source, output, BAD, rangeBytes="5000") and read_index(output)
     assert index["conservation"]["quarantined"] == {"InvalidJson": BAD}
+
+
+class Addend(int):
+    """A number that counts how often it, or a sum with it, is added up."""
+
+    additions = 0
+
+    def __add__(self, other: int) -> Addend:
+        Addend.additions += 1
+        return Addend(int(self) + int(other))
+
+    __radd__ = __add__
+
+
+def receipt_with(file: int, unusable: int) -> RangeReceipt:
+    result = SliceResult(file, FileOutcome.READ, "", (1,), (1,), 1, {"InvalidJson": Addend(unusable)}, "")
+    return RangeReceipt("plan", 0, file, (result,), "", 0, "", 0, 0, 0, 0, "reference", "here", 1, 0.0)
+
+
+@pytest.mark.parametrize(("quarantined", "additions"), [(7, 4), ("0.1%", 0)], ids=["count", "percentage"])
+def test_each_receipt_is_added_up_once_however_often_the_driver_asks(
+    quarantined: int | str, additions: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """40,000 ranges of 40,000 files made the driver busy for seconds."""
+    monkeypatch.setattr(Addend, "additions", 0)
+    ledger = Ledger()
+    limits = RunLimits(Limit.parse(quarantined), Limit.parse(0), 1 << 20)
+    unusable = UnusableLimit(open_store(str(tmp_path)), 0, ledger, limits, 300)
+    for number in range(300):
+        ledger.ranges[number] = receipt_with(number, 1)
+        unusable.require_room()
+        unusable.require_room()
+    assert Addend.additions <= additions * 300
+
+
+def test_unusable_documents_of_a_dropped_file_do_not_count_before_or_after_its_verdict(tmp_path: Path) -> None:
+    ledger = Ledger()
+    limits = RunLimits(Limit.parse(7), Limit.parse(1), 1 << 20)
+    unusable = UnusableLimit(open_store(str(tmp_path)), 0, ledger, limits, 9)
+    task = TokenizeTask(cast(RunContext, None), 0, (), 0)
+    assert unusable.give_room(task) == task, "one more file may be dropped"
+    ledger.verdicts[0] = ("CorruptFile", "")
+    tasks = []
+    for number, (file, count) in enumerate([(0, 1 << 30), (2, 7), (3, 2), (2, 1)]):
+        ledger.ranges[number] = receipt_with(file, count)
+        tasks.append(unusable.give_room(task))
+    ledger.verdicts[2] = ("CorruptFile", "")
+    tasks.append(unusable.give_room(task))
+    rooms = [LISTED_BEYOND + 7 - found for found in (0, 7, 9, 10, 2)]
+    assert tasks == [replace(task, room=room) for room in rooms]
 
 
 @pytest.mark.parametrize("limits", [{"maxQuarantined": "1%"}, {"maxQuarantined": 7, "maxCorruptFiles": 1}], ids=str)

@@ -31,8 +31,10 @@ class UnusableLimit:
         self._ledger = ledger
         self._limit = limits.max_quarantined
         self._most_dropped = limits.max_corrupt_files.allowed(n_files)
-        self._counted = 0
-        self._found = Counter[int]()  # by file
+        self._receipts_counted = 0
+        self._verdicts_counted = 0
+        self._found = 0  # in files that are not dropped
+        self._found_by_file: dict[int, int] = {}
 
     def give_room(self, task: TokenizeTask | BuildTask) -> TokenizeTask | BuildTask:
         """The task, told how many unusable documents it goes on for; one that is done again goes on for all."""
@@ -64,15 +66,28 @@ class UnusableLimit:
         return quarantine_exceeded(self._store, found, "what is done is kept")
 
     def _room(self) -> int | None:
-        ranges = self._ledger.ranges  # only ever added to: those not counted yet are the last
-        for receipt in islice(reversed(ranges.values()), len(ranges) - self._counted):
+        may_drop_files = len(self._ledger.verdicts) < self._most_dropped
+        if room_left(self._limit, 0, may_drop_files=may_drop_files) is None:
+            return None  # whatever was found
+        self._count_new()
+        return room_left(self._limit, self._found, may_drop_files=may_drop_files)
+
+    def _count_new(self) -> None:
+        """Bring `_found` up to date. The driver asks at each task, so only what is new since the last time is read.
+
+        With 40,000 ranges a sum over all files at each task took 5.9 s, this takes 0.1 s (2026-11-24).
+        """
+        ranges, dropped = self._ledger.ranges, self._ledger.verdicts  # both only grow: what is new stands last
+        for file in islice(reversed(dropped), len(dropped) - self._verdicts_counted):
+            self._found -= self._found_by_file.pop(file, 0)
+        self._verdicts_counted = len(dropped)
+        for receipt in islice(reversed(ranges.values()), len(ranges) - self._receipts_counted):
             for result in receipt.slices:
-                if result.quarantined:
-                    self._found[result.file] += sum(result.quarantined.values())
-        self._counted = len(ranges)
-        dropped = self._ledger.verdicts
-        found = self._found.total() - sum(self._found[file] for file in dropped)
-        return room_left(self._limit, found, may_drop_files=len(dropped) < self._most_dropped)
+                if result.quarantined and result.file not in dropped:
+                    found = sum(result.quarantined.values())
+                    self._found += found
+                    self._found_by_file[result.file] = self._found_by_file.get(result.file, 0) + found
+        self._receipts_counted = len(ranges)
 
     def _first(self, last: TooManyUnusable | None) -> str:
         """The first unusable document that is listed, in words; why it is not known, where its list cannot be read."""
