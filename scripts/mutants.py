@@ -1387,6 +1387,20 @@ MUTANTS = (
         _of("test_readers_blank.py", "only_whole"),
     ),
     Mutant(
+        "readers: fields are looked for in all lines of a head",
+        "readers/head.py",
+        "first_lines(content, _FIELD_LINES)",
+        'content.split(b"\\n")',
+        _of("test_readers_blank.py", "parses_few"),
+    ),
+    Mutant(
+        "readers: a look at the first lines stops at blank ones",
+        "readers/text_fields.py",
+        "in first_lines(content, _MOST_RECORDS)",
+        'in content.removeprefix(UTF8_BOM).split(b"\\n", _MOST_RECORDS)[:_MOST_RECORDS]',
+        _of("test_readers_blank.py", "parses_few"),
+    ),
+    Mutant(
         "readers: a decoder for each small frame",
         "readers/decompress.py",
         "known.add(frame, content)",

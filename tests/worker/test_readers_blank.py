@@ -8,17 +8,19 @@ import random
 import sys
 from collections.abc import Callable
 
+import orjson
 import pytest
 from hostile import skippable_frame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.readers import decompress, jsonl
+from tokenization_worker.readers import decompress, head, jsonl, text_fields
 from tokenization_worker.readers import open as opening
-from tokenization_worker.readers.blank_lines import skip_blank_lines
+from tokenization_worker.readers.blank_lines import first_lines, skip_blank_lines
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks, zstd
 from tokenization_worker.readers.documents import Compression, FileKind, FileSlice, ReadOptions
+from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.verification import source as verifying
 from tokenization_worker.verification.facts import SourceRules
@@ -185,6 +187,48 @@ def test_small_frames_of_all_kinds_hold_what_they_hold(seed: int) -> None:
     assert b"".join(read_blocks(StoredBytes(Trickle(packed, sizes)), Compression.ZSTD)) == expected
     content, _ = verifying._decompressed(io.BufferedReader(io.BytesIO(packed)), packed[:4])
     assert verifying._read(content, len(expected) + 1) == expected
+
+
+class Parser:
+    """orjson, whose calls are counted."""
+
+    JSONDecodeError = orjson.JSONDecodeError
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def loads(self, line: bytes) -> object:
+        self.calls += 1
+        return orjson.loads(line)
+
+
+@pytest.mark.parametrize(
+    ("lines", "most"),
+    [
+        *(pytest.param(BLANKS[name] * 50_000, 9, id=name) for name in BLANKS),
+        pytest.param(b"x\n" * 50_000, 1100, id="x"),
+    ],
+)
+def test_a_look_at_the_fields_of_a_file_parses_few_of_its_lines(
+    lines: bytes, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 KB of zstd hold 64 Mi lines, and an error of the parser for each of them takes a microsecond."""
+    parser = Parser()
+    monkeypatch.setattr(head, "orjson", parser)
+    monkeypatch.setattr(text_fields, "orjson", parser)
+    content = b'\xef\xbb\xbf\n{"first": "a"}\n' + lines + (b'{"last": "b"}' if most < 1000 else b"")
+    options = ReadOptions(SourceFormat.JSONL, "text", None, 1000)
+    sample = read_head("f.jsonl", len(content), options, len(content), lambda _: io.BytesIO(content))
+    assert sample.fields == (["first", "last"] if most < 1000 else ["first"])
+    assert ("first, last" in sample.field_advice) == (most < 1000)
+    assert parser.calls <= most
+
+
+def test_the_first_lines_are_those_that_are_not_blank() -> None:
+    content = b"\xef\xbb\xbf\n \na\r\n\n\nb\n\t\n c"
+    assert list(first_lines(content, 9)) == [b"a\r", b"b", b" c"]
+    assert list(first_lines(content, 2)) == [b"a\r", b"b"]
+    assert list(first_lines(b"", 9)) == list(first_lines(b"\n\n", 9)) == []
 
 
 class Trickle(io.BytesIO):

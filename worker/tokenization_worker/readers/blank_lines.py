@@ -8,6 +8,9 @@ the rule of `jsonl`: nothing but spaces, tabs and CR, and not longer than what i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+from tokenization_worker.readers.kinds import UTF8_BOM
 
 _WHITE_SPACE = re.compile(rb"[ \t\r\n]*+")
 
@@ -28,3 +31,19 @@ def skip_blank_lines(data: bytes | bytearray, begin: int, end: int, max_line_byt
         lines += data.count(b"\n", begin, stop)
         begin = stop
     return begin, lines
+
+
+def first_lines(content: bytes, most: int) -> Iterator[bytes]:
+    """The first `most` lines that are not blank, without LF and byte order mark, for a look at what a file holds.
+
+    What follows them costs nothing. A parser's error for each of 4 Mi blank lines took 5.6 s of CPU (2026-11-24).
+    """
+    begin, end = len(UTF8_BOM) if content.startswith(UTF8_BOM) else 0, len(content)
+    for _ in range(most):
+        begin, _ = skip_blank_lines(content, begin, end, end)
+        if begin == end:
+            return
+        stop = content.find(b"\n", begin)
+        stop = end if stop < 0 else stop
+        yield content[begin:stop]
+        begin = min(stop + 1, end)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import orjson
 
 from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.readers.blank_lines import first_lines
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks
 from tokenization_worker.readers.documents import (
     Compression,
@@ -42,6 +43,9 @@ _PATIENCE = 32
 
 _UNUSABLE = 3
 """Unusable records of a head that are kept, as examples."""
+
+_FIELD_LINES = 1000
+"""Lines of a head whose fields are named; a message shows 20 names."""
 
 _AROUND = 2048
 """Bytes before and behind the first one that is not UTF-8, for a guess at the encoding."""
@@ -219,9 +223,9 @@ def _read(content: bytes, format: SourceFormat, options: ReadOptions) -> Iterato
 
 
 def _fields(content: bytes) -> list[str]:
-    """Names in the objects of a sample, in the order seen, those of an object below another one dotted."""
+    """Names in the first objects of a sample, in the order seen, those of an object below another one dotted."""
     names: dict[str, None] = {}
-    for line in content.removeprefix(UTF8_BOM).split(b"\n"):
+    for line in first_lines(content, _FIELD_LINES):
         try:
             record = orjson.loads(line)
         except orjson.JSONDecodeError:

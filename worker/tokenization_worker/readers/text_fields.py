@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import orjson
 
+from tokenization_worker.readers.blank_lines import first_lines
 from tokenization_worker.readers.kinds import UTF8_BOM
 
 _MOST_RECORDS = 100
@@ -50,8 +51,7 @@ def did_you_mean(fields: list[str]) -> str:
 
 
 def _records(content: bytes) -> Iterator[dict[str, object]]:
-    lines = content.removeprefix(UTF8_BOM).split(b"\n", _MOST_RECORDS)[:_MOST_RECORDS]
-    for line in lines:
+    for line in first_lines(content, _MOST_RECORDS):
         try:
             record = orjson.loads(line)
         except orjson.JSONDecodeError:
