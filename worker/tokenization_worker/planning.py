@@ -9,8 +9,9 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -156,16 +157,13 @@ def _choose_texts(
     samples: list[tuple[SourceFile, HeadSample]], encoded: list[EncodedSample]
 ) -> tuple[SampledText, ...]:
     """Some of the texts that were encoded, with their tokens: they are kept with the plan."""
-    return choose_texts(
-        [
-            [
-                SampledText(file.uri, text, ids)
-                for text, ids in zip(sample.texts, np.split(sample.ids, sample.ends[:-1]), strict=True)
-            ]
-            for (file, _), sample in zip(samples, encoded, strict=True)
-            if sample.texts
-        ]
-    )
+    return choose_texts([_with_tokens(file.uri, sample) for (file, _), sample in zip(samples, encoded, strict=True)])
+
+
+def _with_tokens(uri: str, sample: EncodedSample) -> Iterator[SampledText]:
+    """Made when it is asked for: a sample may have millions of texts."""
+    for text, (start, end) in zip(sample.texts, pairwise(chain((0,), sample.ends)), strict=True):
+        yield SampledText(uri, text, sample.ids[start:end])
 
 
 def resolve_dtype(wanted: DType, vocab_size: int) -> DType:

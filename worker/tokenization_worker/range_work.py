@@ -258,7 +258,8 @@ class RangeWork:
         if not self._context.streams.by_hash:
             self._write_block(0, texts, positions, owners)
         else:
-            streams = np.array([stream_of(text.encode(), self._thresholds) for text in texts])
+            empty = stream_of(b"", self._thresholds)
+            streams = np.array([stream_of(text.encode(), self._thresholds) if text else empty for text in texts])
             for stream in range(self.segment.n_streams):
                 chosen = np.flatnonzero(streams == stream).tolist()
                 if chosen:

@@ -10,9 +10,10 @@ Written once for a plan, before its first epoch; the first writer's samples coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -98,15 +99,16 @@ class Samples:
             )
 
 
-def choose_texts(texts: Sequence[Sequence[SampledText]]) -> tuple[SampledText, ...]:
-    """Of the texts of each sampled file as many as fit, taken from the files in turn."""
+def choose_texts(texts: Sequence[Iterable[SampledText]]) -> tuple[SampledText, ...]:
+    """Of the texts of each sampled file as many as fit, taken from the files in turn; of no more is asked."""
     chosen: list[SampledText] = []
     room = MOST_CHARACTERS
-    for number in range(max(map(len, texts), default=0)):
-        for file in texts:
-            if number < len(file) and len(file[number].text) <= room and len(chosen) < MOST_DOCUMENTS:
-                chosen.append(file[number])
-                room -= len(file[number].text)
+    for item in chain.from_iterable(zip_longest(*texts)):
+        if item is not None and len(item.text) <= room:
+            chosen.append(item)
+            room -= len(item.text)
+            if len(chosen) == MOST_DOCUMENTS:
+                break
     return tuple(chosen)
 
 

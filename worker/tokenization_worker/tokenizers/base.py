@@ -145,9 +145,9 @@ def pack_lengths(lengths: npt.NDArray[np.int64]) -> LengthArray:
 
 def join_encoded(parts: Sequence[IdArray]) -> Encoded:
     """One `Encoded` from the ids of each text."""
-    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-    ids = np.concatenate(parts) if parts else np.empty(0, np.uint32)
-    return Encoded(ids, ends)
+    sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+    filled = [part for part, size in zip(parts, sizes.tolist(), strict=True) if size]
+    return Encoded(np.concatenate(filled) if filled else np.empty(0, np.uint32), np.cumsum(sizes))
 
 
 def shorten_uri(uri: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -163,6 +164,7 @@ class _Batches:
         self._drop = tokenizer.drop
         self._delimiter = np.array([] if facts.delimiter_id is None else [facts.delimiter_id], dtype=np.int64)
         self._position = facts.delimiter_position
+        self._empty = self._complete("", np.empty(0, np.int64))  # millions of documents may be empty
 
     def encode(self, uri: str, positions: list[int], texts: list[str]) -> list[_Encoded]:
         """Each text's tokens, and what it lost; SpecError for one of `uri` that the engine gives up on."""
@@ -170,10 +172,14 @@ class _Batches:
             ids, ends = self._engine.encode(texts)
         except KillsEngine as kill:
             raise _cannot_encode(uri, positions[kill.document], kill.detail) from kill
-        parts = np.split(ids.astype(np.int64), ends[:-1]) if texts else []
+        tokens, borders = ids.astype(np.int64), [0, *ends.tolist()]
         return [
-            _Encoded(self._delimit(part), self._find_loss(text, part)) for text, part in zip(texts, parts, strict=True)
+            self._complete(text, tokens[start:end]) if text or start < end else self._empty
+            for text, (start, end) in zip(texts, pairwise(borders), strict=True)
         ]
+
+    def _complete(self, text: str, part: Tokens) -> _Encoded:
+        return _Encoded(self._delimit(part), self._find_loss(text, part))
 
     def _delimit(self, part: Tokens) -> Tokens:
         if self._position is DelimiterPosition.BEFORE:
