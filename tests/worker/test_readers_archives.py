@@ -34,13 +34,30 @@ from tokenization_worker.verification.source import Damaged, read_records
 LINES = documents([f"document {n}" for n in range(100)])
 
 
-def tar(format: int = tarfile.USTAR_FORMAT) -> bytes:
+def tar(format: int = tarfile.USTAR_FORMAT, name: str = "a.jsonl") -> bytes:
     sink = io.BytesIO()
     with tarfile.open(fileobj=sink, mode="w", format=format) as archive:
-        member = tarfile.TarInfo("a.jsonl")
+        member = tarfile.TarInfo(name)
         member.size = len(LINES)
         archive.addfile(member, io.BytesIO(LINES))
     return sink.getvalue()
+
+
+def tar_v7(content: bytes, *, is_signed: bool = False) -> bytes:
+    """The same tar as programs before 1988 wrote it: no magic, and numbers with blanks before and behind them."""
+    header = bytearray(content[:512])
+    header[257:] = bytes(512 - 257)
+    for start, end in ((100, 108), (108, 116), (116, 124), (124, 136), (136, 148)):
+        number = int(header[start:end].rstrip(b"\0 "), 8)
+        header[start:end] = b"%*o " % (end - start - 2, number) + (b"\0" if end - start == 8 else b" ")
+    return with_sum(bytes(header) + content[512:], is_signed=is_signed)
+
+
+def with_sum(content: bytes, *, is_signed: bool = False) -> bytes:
+    """The content with the sum over its first header, as tar has it."""
+    header = content[:148] + b" " * 8 + content[156:512]
+    total = sum(byte - 256 * (is_signed and byte > 127) for byte in header)
+    return content[:148] + b"%6o  " % total + content[156:]
 
 
 def zipped() -> bytes:
@@ -74,6 +91,9 @@ FOREIGN = {
     "tar": ("a.tar", tar(), "tar -xf a.tar"),
     "GNU tar": ("a.tar", tar(tarfile.GNU_FORMAT), "tar -xf a.tar"),
     "pax tar": ("a.tar", tar(tarfile.PAX_FORMAT), "tar -xf a.tar"),
+    "v7 tar": ("a.txt", tar_v7(tar()), "tar -xf a.txt"),
+    "v7 tar of signed bytes": ("a.tar", tar_v7(tar(name="été.jsonl"), is_signed=True), "tar -xf a.tar"),
+    "v7 tar in zstd": ("a.txt.zst", zstd.compress(tar_v7(tar())), "tar -xf a.txt.zst"),
     "tar named text": ("a.txt", tar(), "tar -xf a.txt"),
     "tar in gzip": ("a.tar.gz", gzip.compress(tar()), "tar -xf a.tar.gz"),
     "tar in zstd": ("a.tgz", zstd.compress(tar()), "tar -xf a.tgz"),
@@ -149,6 +169,9 @@ def test_every_slice_of_an_archive_gives_the_same_outcome(compression: Compressi
 
 TEXTS = {
     "the word ustar where tar has it": b"x" * 257 + b"ustar " + b"y" * 300,
+    "a v7 header with another sum": tar_v7(tar()).replace(b"a.jsonl", b"b.jsonl"),
+    "a v7 header with a size that is no number": with_sum(tar_v7(tar()).replace(b" %o " % len(LINES), b" size ")),
+    "a v7 header with blanks for NULs": with_sum(tar_v7(tar()).replace(b"\0", b" ")),
     "ustar and digits": b"0" * 257 + b"ustar\x00" + b"0" * 300,
     "PK": b"PK is a kind of key",
     "BZh": b"BZh9 is a kind of magic",

@@ -8,7 +8,9 @@ about tables without magic bytes.
 from __future__ import annotations
 
 import posixpath
+import re
 import shlex
+from itertools import pairwise
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.limits import WHAT_TO_DO
@@ -47,6 +49,7 @@ _ARROW = (
     "python3 -c 'import sys, pyarrow.feather as f, pyarrow.parquet as p; "
     'p.write_table(f.read_table(sys.argv[1]), sys.argv[1] + ".parquet")\' {name}'
 )
+_OCTAL = re.compile(rb" *[0-7]+[ \0]*")
 _TABLES = {".csv": '","', ".tsv": '"\\t"'}
 _ROWS_TO_LINES = (
     "python3 -c 'import csv, json, sys; csv.field_size_limit(1 << 30); "
@@ -101,14 +104,26 @@ def _is_certain(content: bytes, magic: bytes) -> bool:
 
 
 def _is_tar(content: bytes) -> bool:
-    """By the sum over its first header: the word "ustar" may stand in a text."""
+    """By the sum over its first header: the word "ustar" may stand in a text, and formats before 1988 have no magic.
+
+    Without it the fields must be a header's, too: the NUL behind its name stands in no text.
+    """
     header = content[:512]
-    if len(header) < 512 or header[257:262] != b"ustar":
+    if len(header) < 512 or not (header[257:262] == b"ustar" or _has_tar_fields(header)):
         return False
     digits = header[148:156].strip(b" \0")
-    if not digits.isdigit() or b"8" in digits or b"9" in digits:
+    if not _OCTAL.fullmatch(digits):
         return False
-    return sum(header[:148]) + 8 * 0x20 + sum(header[156:]) == int(digits, 8)
+    summed = header[:148] + b" " * 8 + header[156:]
+    total = sum(summed)
+    of_signed_bytes = total - 256 * sum(byte >= 128 for byte in summed)  # as some old programs sum
+    return int(digits, 8) in (total, of_signed_bytes)
+
+
+def _has_tar_fields(header: bytes) -> bool:
+    """A name with a NUL behind it; mode, owner, group, size and time as octal numbers."""
+    fields = (header[start:end] for start, end in pairwise((100, 108, 116, 124, 136, 148)))
+    return header.find(b"\0", 0, 100) > 0 and all(map(_OCTAL.fullmatch, fields))
 
 
 def refuse_table(uri: str, name: str, compression: Compression) -> None:

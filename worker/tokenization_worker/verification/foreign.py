@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import struct
+
+import numpy as np
 
 _SIGNATURES = {
     "zip": rb"PK(\x03\x04|\x05\x06)",
@@ -22,6 +25,7 @@ _SIGNATURES = {
     "GGUF": rb"GGUF[\x01-\xff]\x00{3}",
     "PDF": rb"%PDF-[0-9]\.",
 }
+_NUMBER = re.compile(rb" *[0-7]+[ \x00]*")
 _PACKED_AGAIN = {"gzip": rb"\x1f\x8b\x08", "zstd": rb"\x28\xb5\x2f\xfd"}
 _ANY = {name: re.compile(signature, re.DOTALL) for name, signature in _SIGNATURES.items()}
 _INSIDE = _ANY | {name: re.compile(signature, re.DOTALL) for name, signature in _PACKED_AGAIN.items()}
@@ -35,9 +39,16 @@ def foreign_kind(head: bytes, *, is_packed: bool) -> str:
 
 
 def _is_tar(header: bytes) -> bool:
-    """Byte 257 says ustar, and the octal number at 148 is the sum of all bytes, its own eight taken as spaces."""
-    if header[257:262] != b"ustar" or len(header) != 512:
+    """The octal number at 148 is the sum of all bytes, its own eight taken as spaces; bytes may be signed.
+
+    Byte 257 says ustar, or the name ends with a NUL, and the five fields behind it are octal numbers (v7).
+    """
+    if len(header) != 512:
         return False
-    digits = header[148:156].strip(b" \x00")
-    blanked = header[:148] + b" " * 8 + header[156:]
-    return re.fullmatch(rb"[0-7]+", digits) is not None and int(digits, 8) == sum(blanked)
+    name, *numbers, claimed, _ = struct.unpack("100s 8s 8s 8s 12s 12s 8s 356s", header)
+    is_v7 = b"\x00" in name[1:] and name[0] and all(_NUMBER.fullmatch(number) for number in numbers)
+    if not (header[257:262] == b"ustar" or is_v7) or not _NUMBER.fullmatch(claimed.strip(b" \x00")):
+        return False
+    blanked = np.frombuffer(header[:148] + b" " * 8 + header[156:], np.uint8)
+    sums = blanked.sum(dtype=np.int64), blanked.view(np.int8).sum(dtype=np.int64)
+    return int(claimed.strip(b" \x00"), 8) in sums
