@@ -329,6 +329,20 @@ MUTANTS = (
         _of("test_readers_archives.py", "v7"),
     ),
     Mutant(
+        "strange files: a document called state.json is a companion",
+        "source_check.py",
+        '    if main == "Json":',
+        "    if False:",
+        _of("test_source_check.py", "may_be_meant"),
+    ),
+    Mutant(
+        "strange files: a README among JSON is a document",
+        "source_check.py",
+        'not name.lower().endswith(".json") or ',
+        "",
+        _of("test_source_check.py", "named_with_the_way"),
+    ),
+    Mutant(
         "plan: Python's plan takes what a run refuses",
         "outlook.py",
         "if (error := prepared.strange or prepared.foreseen) is not None:",

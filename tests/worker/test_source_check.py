@@ -46,6 +46,18 @@ STRANGE = {
     "another format": (["/data"], ["x.txt", *BATCH], ["x.txt"], "/data/*.jsonl.zst"),
     "a table": (["/data"], ["x.csv", *BATCH], ["x.csv"], "/data/*.jsonl.zst"),
     "code among texts": (["/data"], ["package.json", *many("#.md", 20)], ["package.json"], "/data/*.md"),
+    "companions among JSON that are none by their suffix": (
+        ["/data"],
+        ["README.md", "LICENSE", "config.json", *many("#.json", 60)],
+        ["README.md", "LICENSE"],
+        "/data/*.json",
+    ),
+    "the kind of a pattern, and not of its companions": (
+        ["/data"],
+        [*many("#/config.json", 60), "a/a.parquet", "b/b.parquet"],
+        many("#/config.json", 60),
+        "/data/**/*.parquet",
+    ),
     "a companion among JSON": (["/data"], ["dataset_infos.json", *many("#.json", 9)], ["dataset_infos.json"], "move"),
 }
 
@@ -64,6 +76,11 @@ def test_strange_files_are_named_with_the_way_to_leave_them_out(
 
 
 FINE = {
+    "JSON documents with the names of companions": (
+        ["/data"],
+        ["config.json", "state.json.gz", "authors.json", "metadata.json", "License.json", "notice.json"]
+        + many("#.json", 60),
+    ),
     "one format": (["/data"], BATCH),
     "compressed in several ways": (["/data"], ["a.jsonl", "b.jsonl.gz", "c.jsonl.zst", "d.ndjson"]),
     "texts": (["/data"], ["README.md", "LICENSE.txt", *many("#.txt", 9), *many("#.md", 9)]),

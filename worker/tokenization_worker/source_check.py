@@ -3,7 +3,8 @@
 By names alone, pattern by pattern, no I/O. Names have one of five kinds: `.jsonl` and `.ndjson`; `.json`; `.parquet`;
 `.txt` and `.md`; any other. Most files of a pattern, companions left out, have the **pattern's kind**. Strange are
 
-1. companions (`README.md`, `LICENSE`, `dataset_infos.json`, ...), where that kind is JSON or Parquet;
+1. companions (`README.md`, `LICENSE`, `dataset_infos.json`, ...), where that kind is JSON or Parquet; where it is
+   `.json`, only five of the names that end with `.json`;
 2. in a pattern with at least 3 files of its kind, files of another kind but JSON lines and Parquet, if all of them
    together are one, or one for a hundred.
 
@@ -98,6 +99,10 @@ def _strange_of(uris: list[str]) -> list[str]:
     main, most = counts.most_common(1)[0]
     if main == _OTHER:
         return []
+    if main == "Json":  # a document may be called state.json there
+        companions = [found and _is_companion_of_json(uri) for uri, found in zip(uris, companions, strict=True)]
+        counts = Counter(kind for kind, is_companion in zip(kinds, companions, strict=True) if not is_companion)
+        most = counts[main]
     few = max(1, most // _ONE_IN) if most >= _FEWEST else 0
     has_few = sum(count for kind, count in counts.items() if kind not in (main, *_RECORDS)) <= few
     return [
@@ -108,8 +113,17 @@ def _strange_of(uris: list[str]) -> list[str]:
 
 
 def _is_companion(uri: str) -> bool:
-    name = re.sub(r"\.(gz|zst|zstd)$", "", uri.rpartition("/")[2], flags=re.IGNORECASE)
-    return _COMPANION.fullmatch(name) is not None
+    return _COMPANION.fullmatch(_unpacked_name(uri)) is not None
+
+
+def _is_companion_of_json(uri: str) -> bool:
+    """Whether a companion, by its name, is one among documents that are `.json` files."""
+    name = _unpacked_name(uri)
+    return not name.lower().endswith(".json") or _JSON_COMPANION.fullmatch(name) is not None
+
+
+def _unpacked_name(uri: str) -> str:
+    return re.sub(r"\.(gz|zst|zstd)$", "", uri.rpartition("/")[2], flags=re.IGNORECASE)
 
 
 def _kind_of(suffix: str) -> str:
