@@ -294,6 +294,13 @@ MUTANTS = (
         _of("test_readers_archives.py", "tar"),
     ),
     Mutant(
+        "archives: a table is read as JSON lines",
+        "readers/kinds.py",
+        "    if format is SourceFormat.JSONL and content and not is_object:",
+        "    if False:",
+        _of("test_readers_archives.py", "table_of_rows"),
+    ),
+    Mutant(
         "archives: a tar without magic is text",
         "readers/archives.py",
         " or _has_tar_fields(header))",

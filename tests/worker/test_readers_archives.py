@@ -200,11 +200,14 @@ def test_texts_that_only_look_like_it_are_read(content: bytes, pack: object) -> 
 def test_a_table_of_rows_is_refused_with_the_command_that_converts_it(name: str, tmp_path: Path) -> None:
     rows = b"id,text\n1,hello\n"
     content = gzip.compress(rows) if name.endswith(".gz") else rows
-    with pytest.raises(SpecError) as raised:
-        kind_of_source(f"/data/{name}", len(content), SourceFormat.AUTO, lambda _: io.BytesIO(content))
-    assert raised.value.reason == "SourceInvalid"
-    assert "csv.DictReader" in str(raised.value.next_step)
-    assert ("zcat" if name.endswith(".gz") else "cat") in str(raised.value.next_step)
+    for format in (SourceFormat.AUTO, SourceFormat.JSONL):
+        with pytest.raises(SpecError) as raised:
+            kind_of_source(f"/data/{name}", len(content), format, lambda _: io.BytesIO(content))
+        assert raised.value.reason == "SourceInvalid"
+        assert "csv.DictReader" in str(raised.value.next_step)
+        assert ("zcat" if name.endswith(".gz") else "cat") in str(raised.value.next_step)
+        kind = kind_of_source(f"/data/{name}", len(LINES), format, lambda _: io.BytesIO(LINES))
+        assert kind is not None and kind.format is SourceFormat.JSONL
     kind = kind_of_source(f"/data/{name}", len(content), SourceFormat.TEXT, lambda _: io.BytesIO(content))
     assert kind is not None and kind.format is SourceFormat.TEXT
 
