@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -36,10 +37,11 @@ from tokenization_worker.events import (
     Warned,
 )
 from tokenization_worker.executors import local
-from tokenization_worker.executors.base import UnderWay
+from tokenization_worker.executors.base import Done, UnderWay, run_task
 from tokenization_worker.executors.local import LocalExecutor
 from tokenization_worker.executors.ray_advances import RayAdvances
 from tokenization_worker.ledger import Ledger
+from tokenization_worker.receipts import RangeReceipt
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.schedule import Schedule
 from tokenization_worker.work import _Reporter
@@ -109,6 +111,61 @@ def test_the_bar_moves_within_ranges_and_never_beyond_the_end(
     tokens = [event.tokens for event in advanced]
     assert tokens == sorted(tokens)
     assert tokens[-1] > tokens[0] == 0
+
+
+class Telling(InlineExecutor):
+    """Keeps all that its tasks tell, and their receipts."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda task: None, 1)
+        self.ranges: list[tuple[list[Advance], int]] = []
+
+    def _run(self, task: Any) -> Done:
+        told: list[Advance] = []
+        receipt = run_task(task, "here", lambda source_bytes, tokens: told.append(Advance(source_bytes, tokens)))
+        if isinstance(receipt, RangeReceipt):
+            self.ranges.append((told, receipt.source_bytes))
+        return Done(task, receipt, "here")
+
+
+def told_of(folder: Path, output: Path, **fields: Any) -> list[tuple[list[Advance], int]]:
+    """What each range of a source tells, and its source bytes; with one token for each byte and separator."""
+    executor = Telling()
+    separated = {"format": "Text", "documentSeparator": "\n"}
+    job = make_job(folder, output, source=separated, tokenizer={"name": "bytes"}, rangeBytes="1Gi", **fields)
+    run_job(job, executor=lambda prepared, context: executor)
+    return executor.ranges
+
+
+def test_bytes_that_are_read_count_when_their_tokens_are_there(tmp_path: Path) -> None:
+    """A first document that takes a minute to encode was shown as done all the while."""
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"a" * (5 << 20) + b"\n" + b"another one\n" * 400_000)
+    for number in range(30):
+        (folder / f"b{number:02d}.txt").write_bytes(b"a small file\n" * 10_000)
+    steps = 0
+    for told, source_bytes in told_of(folder, tmp_path / "out"):
+        done = [item.source_bytes for item in told] or [0]  # no document begins in the middle of a large one
+        assert done[1:] == [item.tokens for item in told][1:]
+        assert done == sorted(done)
+        assert (done[0], done[-1]) == (0, source_bytes)
+        steps += len(set(done))
+    assert steps > 5
+
+
+def test_what_is_never_encoded_counts_when_it_is_read(tmp_path: Path) -> None:
+    """Unusable documents, and those of a file that turns out damaged behind them."""
+    folder = tmp_path / "src"
+    folder.mkdir()
+    bad = b"\xff" * (4 << 20) + b"\n"
+    (folder / "a.txt.gz").write_bytes(gzip.compress(b"a good one\n" * 1000 + bad * 5)[:-4])
+    (folder / "b.txt").write_bytes(b"\xff\n" * 25_000)
+    (folder / "c.txt").write_bytes(b"good\n")
+    ranges = told_of(folder, tmp_path / "out", maxCorruptFiles=1, maxQuarantined="100%")
+    assert all(told[-1].source_bytes == source_bytes for told, source_bytes in ranges)
+    before_last = [{item.source_bytes for item in told if item.tokens == told[-2].tokens} for told, _ in ranges]
+    assert max(map(len, before_last)) > 1
 
 
 def _serve_at_once(*arguments: Any) -> None:
@@ -349,6 +406,27 @@ def test_the_time_left_follows_a_run_that_gets_slower() -> None:
     for second in range(11, 51):
         shown.take(advanced(500 + (second - 10)), float(second))
     assert shown.left_s() == pytest.approx(460, rel=0.05)
+
+
+def test_no_time_left_is_shown_where_all_should_be_done_and_nothing_moves() -> None:
+    shown = RunProgress()
+    shown.take(progress(0), 0.0)
+    for second in range(1, 11):
+        shown.take(advanced(97 * second), float(second))
+    assert "0:00 left" in texts(shown, 10.0), "0.3 s"
+    for second in range(11, 60):
+        shown.take(advanced(970), float(second))
+        assert "left" not in texts(shown, float(second))
+    shown.take(advanced(971), 60.0)
+    assert "left" in texts(shown, 60.0)
+
+
+def test_a_time_left_that_is_longer_than_a_pause_goes_on_to_be_shown() -> None:
+    shown = RunProgress()
+    shown.take(progress(0), 0.0)
+    for second in range(1, 60):
+        shown.take(advanced(50 * (second // 5)), float(second))
+        assert (second < 5) == ("left" not in texts(shown, float(second)))
 
 
 def test_the_end_of_a_range_does_not_move_the_bar_back() -> None:

@@ -78,8 +78,7 @@ def test_strange_files_are_named_with_the_way_to_leave_them_out(
 FINE = {
     "JSON documents with the names of companions": (
         ["/data"],
-        ["config.json", "state.json.gz", "authors.json", "metadata.json", "License.json", "notice.json"]
-        + many("#.json", 60),
+        [f"{name}.json" for name in ("config", "state", "authors", "metadata", "License", "notice", *many("#", 60))],
     ),
     "one format": (["/data"], BATCH),
     "compressed in several ways": (["/data"], ["a.jsonl", "b.jsonl.gz", "c.jsonl.zst", "d.ndjson"]),

@@ -18,7 +18,7 @@ _MOST = 99
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What a task has read (decompressed bytes) and encoded since it began."""
+    """How far a task is since it began: decompressed bytes whose documents are encoded or unusable, and tokens."""
 
     source_bytes: int
     tokens: int

@@ -131,6 +131,7 @@ class RangeWork:
         self.segment = segment
         self.text_bytes = 0
         self.source_bytes = 0
+        self._waiting_bytes = 0  # source bytes of batches that are read and not encoded
         self.samples = 0
         self.tokens = 0
         self._tell = tell
@@ -180,7 +181,9 @@ class RangeWork:
                 self.source_bytes += batch.source_bytes
                 self._read += len(batch.texts) + len(batch.rejected)
                 part.read_bytes += batch.source_bytes - batch.other_bytes
-                self._tell(self.source_bytes, self.tokens)
+                if batch.texts:
+                    self._waiting_bytes += batch.source_bytes
+                self._tell_done()
                 if batch.rejected:
                     self._quarantine.add(number, source, *batch.rejected)
                     part.quarantined.update(str(item.reason) for item in batch.rejected)
@@ -200,6 +203,7 @@ class RangeWork:
         except DamagedFile as damage:
             self.segment.drop_from(mark)
             self._quarantine.drop_from(quarantine_mark)
+            self._waiting_bytes -= sum(batch.source_bytes for batch in batches)
             self._require_damaged_again(source, damage)
             return _Slice(number, source, n_streams, *self._record_verdict(source, damage))
         if part.quarantined:
@@ -267,6 +271,12 @@ class RangeWork:
                         stream, [texts[i] for i in chosen], positions[chosen], [owners[i] for i in chosen]
                     )
         self.text_bytes += count_bytes(texts)
+        self._waiting_bytes -= sum(batch.source_bytes for _, batch in batches)
+        self._tell_done()
+
+    def _tell_done(self) -> None:
+        """What is read and waits to be encoded is not done: one document may take minutes."""
+        self._tell(self.source_bytes - self._waiting_bytes, self.tokens)
 
     def _write_block(self, stream: int, texts: list[str], positions: NDArray[np.int64], owners: list[_Slice]) -> None:
         encoded = self._encode(texts, positions, owners)

@@ -17,6 +17,7 @@ class Pace:
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
         self._began_s = 0.0
+        self._moved_s = 0.0
 
     @property
     def done(self) -> int:
@@ -25,6 +26,8 @@ class Pace:
     def take(self, at_s: float, done: int) -> None:
         if not self._samples:
             self._began_s = at_s
+        if not self._samples or done != self.done:
+            self._moved_s = at_s
         self._samples.append((at_s, done))
         while len(self._samples) > 2 and self._samples[1][0] < at_s - RATE_WINDOW_S:
             self._samples.popleft()
@@ -46,8 +49,15 @@ class Pace:
         return max(0.0, amount / seconds) if seconds > 0 else 0.0
 
     def left_s(self, total: int) -> float | None:
-        """Seconds until `total` is done; None where that cannot be said yet, or all is done."""
+        """Seconds until `total` is done; None where that cannot be said, or all is done.
+
+        It cannot be said in the first seconds, and where nothing has moved for so long that all should be done by now.
+        """
         left = total - self.done
-        is_early = not self._samples or self._samples[-1][0] - self._began_s < FIRST_ETA_S
         speed = self.per_second()
-        return None if is_early or not speed or left <= 0 else left / speed
+        if not self._samples or not speed or left <= 0:
+            return None
+        now_s = self._samples[-1][0]
+        seconds = left / speed
+        is_overdue = seconds < now_s - self._moved_s
+        return None if is_overdue or now_s - self._began_s < FIRST_ETA_S else seconds
