@@ -79,3 +79,23 @@ def test_text_that_yaml_cannot_hold_is_refused(text: str) -> None:
 
 def test_the_parser_in_c_is_used_where_it_is() -> None:
     assert yaml.__with_libyaml__ == issubclass(load._Loader, getattr(yaml, "CSafeLoader", type(sys)))
+
+
+@pytest.mark.parametrize("digits", ["9" * 5_000, "0x" + "f" * 5_000, "0b" + "1" * 20_000, "1" + ":1" * 300 + ".0"])
+def test_a_number_of_thousands_of_digits_is_refused_with_its_place(digits: str) -> None:
+    with pytest.raises(SpecError, match=rf"line 1, column 20: a number of {len(digits):,} characters") as caught:
+        TokenizationJob.from_yaml(f"spec: {{rangeBytes: {digits}}}\n")
+    assert caught.value.reason == "SpecInvalid"
+
+
+@pytest.mark.parametrize("path", ["rangeBytes", "maxQuarantined", "output.shards.tokens", "output.path"])
+@pytest.mark.parametrize("number", [10**5000, -(10**5000)], ids=["above", "below"])
+def test_a_number_of_a_program_that_cannot_be_written_is_refused(path: str, number: int) -> None:
+    with pytest.raises(SpecError, match="thousands of digits") as caught:
+        TokenizationJob.of(source="a", tokenizer="bytes", output="o", **{path: number})
+    assert caught.value.reason == "SpecInvalid"
+
+
+def test_an_exponent_of_a_thousand_million_is_not_written_out() -> None:
+    with pytest.raises(SpecError, match='spec.maxQuarantined: found "1e999999999"'):
+        TokenizationJob.of(source="a", tokenizer="bytes", output="o", maxQuarantined="1e999999999")

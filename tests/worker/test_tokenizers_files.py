@@ -49,8 +49,27 @@ def test_content_decides_whatever_the_suffix(tmp_path: Path, suffix: str) -> Non
         (b'{"a": 1}', "has a field model; found a"),
         (b'{"model": ', "not valid JSON"),
         (b'{"model": {"type": "Nonsense"}, "added_tokens": [{"id": 0, "content": "</s>"}]}', "tokenizers refuses it"),
+        (
+            b'{"model": {}, "added_tokens": [{"id": 0}]}',
+            r'tokenizer.json: added_tokens\[0\] is {"id":0}, expected a token',
+        ),
+        (b'{"model": {}, "added_tokens": [5]}', r"tokenizer.json: added_tokens\[0\] is 5, expected a token"),
+        (b'{"model": {}, "added_tokens": [{"id": "0", "content": "x"}]}', r"added_tokens\[0\] is"),
+        (b'{"model": {}, "added_tokens": {"x": 0}}', r'added_tokens is {"x":0}, expected a list of tokens'),
     ],
-    ids=["empty", "lfs pointer", "zip", "html", "other json", "cut json", "unknown model"],
+    ids=[
+        "empty",
+        "lfs pointer",
+        "zip",
+        "html",
+        "other json",
+        "cut json",
+        "unknown model",
+        "added token without text",
+        "added token that is a number",
+        "added token with a text for its id",
+        "added tokens that are no list",
+    ],
 )
 def test_other_files_are_refused_with_what_was_found(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "tokenizer.json"

@@ -37,11 +37,15 @@ def _kept_as_written(parse: Callable[[Any], object], message: str) -> BeforeVali
     return BeforeValidator(check)
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) or str(value).isdecimal()
+
+
 def _with_hint(value: object, message: str) -> str:
     """`message` behind what to write in place of `value`, where that can be told."""
     if (most := too_large(value)) is not None:
         return f"{most} bytes" if message == QUANTITY_MESSAGE and "%" not in most else most
-    percentage = nearest_percentage(value) if "%" in message and not str(value).isdecimal() else None
+    percentage = nearest_percentage(value) if "%" in message and not _is_whole(value) else None
     written = percentage if percentage is not None else nearest_number(value)
     if percentage is not None and not str(value).endswith("%") and Fraction(str(value)) > 1:
         written = f"{percentage}, or the count {int(Fraction(str(value)))}"

@@ -24,7 +24,7 @@ from pydantic_core import ErrorDetails
 
 from tokenization_worker.api.manifest_file import MOST_BYTES, read_manifest_file
 from tokenization_worker.api.model import RULE_ERROR, Block
-from tokenization_worker.api.quantities import nearest_number
+from tokenization_worker.api.quantities import MAX_INT64, nearest_number
 from tokenization_worker.api.walk import choices_of, field_at, iter_fields, known_names
 from tokenization_worker.counts import counted
 from tokenization_worker.errors import SpecError
@@ -298,7 +298,10 @@ def _nearest(word: str, choices: list[str], *, quote: bool) -> str:
 
 
 def _show(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except ValueError:  # a program's number of more than 4,300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
@@ -312,17 +315,36 @@ class _OurRule(yaml.constructor.ConstructorError):
 _OTHER_BASE = re.compile(r"[-+]?(0[0-7]+|0x[0-9a-fA-F]+|0b[01]+)")
 
 
+_MOST_DIGITS = 64
+"""Of a number: far more than a field takes, and far less than Python refuses to convert (4,300)."""
+
+
+def _require_short(node: yaml.ScalarNode) -> None:
+    """Refuse a number of more characters than any field takes, before it is converted."""
+    size = len(node.value)
+    if size > _MOST_DIGITS:
+        problem = f"a number of {size:,} characters, expected at most {MAX_INT64:,}; put text in quotes"
+        raise _OurRule(None, None, problem, node.start_mark)
+
+
 class _Loader(_Base):  # type: ignore[misc]  # one of two classes
     """YAML as the API server reads it."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Whole numbers; one that YAML does not read in base 10 is refused with both readings."""
+        _require_short(node)
         number: int = super().construct_yaml_int(node)
         if _OTHER_BASE.fullmatch(node.value) and number:
             digits = re.sub(r"^([-+]?)(0[xb]|0+)", r"\1", node.value)
             decimal = f"{digits}, or " if digits.lstrip("-+").isdecimal() else ""
             problem = f"the number {node.value} would mean {number}: write {decimal}{number}"
             raise _OurRule(None, None, problem, node.start_mark)
+        return number
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        """Numbers with a point; the parts of one in base 60 (`1:30.5`) are whole numbers."""
+        _require_short(node)
+        number: float = super().construct_yaml_float(node)
         return number
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -346,3 +368,4 @@ _Loader.yaml_implicit_resolvers = {
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _WHOLE_NUMBER, list("-+0123456789"))
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)

@@ -37,7 +37,7 @@ def parse_quantity(value: int | str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_INT64:
         return value
     if not isinstance(value, str) or not re.fullmatch(QUANTITY_PATTERN, value):
-        raise ValueError(f"not a positive quantity such as 64Mi: {value!r}")
+        raise ValueError("not a positive quantity such as 64Mi")
     number = _read(value)
     if number > MAX_INT64:
         raise ValueError(f"a quantity above 2^63-1: {value!r}")
@@ -69,17 +69,21 @@ def nearest_number(value: object) -> int | None:
     return int(number) if number.denominator == 1 and 0 < number <= MAX_INT64 else None
 
 
+_SHORT_NUMBER = r"[-+]?(?:[0-9]{1,32}(?:\.[0-9]{0,32})?|\.[0-9]{1,32})(?:[eE][-+]?[0-9]{1,2})?"
+
+
 def nearest_percentage(value: object) -> str | None:
     """The percentage that a person may have meant by a number: `0.01` is `1%`, `5` is `5%`, `.5%` is `0.5%`; None for
     anything else.
     """
     if isinstance(value, str) and re.fullmatch(r"\.[0-9]{1,12}%", value):
         return f"0{value}"
-    try:
-        number = Fraction(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
-    except ValueError:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    if number is None or not 0 < number < 100:
+    if not isinstance(value, int) and not re.fullmatch(_SHORT_NUMBER, str(value)):
+        return None  # an exponent may stand for billions of digits
+    number = Fraction(value) if isinstance(value, int) else Fraction(str(value))
+    if not 0 < number < 100:
         return None
     percent = number * 100 if number < 1 else number
     text = f"{float(percent):.12f}".rstrip("0").rstrip(".")
@@ -124,7 +128,7 @@ class Limit:
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INT64:
             return cls(count=value, share=None)
         if not isinstance(value, str) or not re.fullmatch(LIMIT_PATTERN, value):
-            raise ValueError(f"not a count or a percentage such as 0.1%: {value!r}")
+            raise ValueError("not a count or a percentage such as 0.1%")
         if value.endswith("%"):
             return cls(count=None, share=parse_percentage(value))
         return cls(count=_read(value), share=None)

@@ -18,9 +18,10 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
+from tokenization_worker.causes import chain_of
 from tokenization_worker.cli.escapes import say
 from tokenization_worker.cli.interrupts import leaving_on_interrupt
-from tokenization_worker.errors import TokenizationError
+from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.open_files import LEAST, explain_open_files, require_open_files
 from tokenization_worker.redact import redact
 
@@ -173,7 +174,7 @@ def _guarded(run: Callable[[], int], *, resumes: bool) -> int:
         finally:
             sys.stdout.flush()  # here, where an error can still be told
     except TokenizationError as error:
-        return _tell(explain_open_files(error) or error)
+        return _tell(explain_open_files(error) or _explain_lost_folder(error) or error)
     except KeyboardInterrupt:
         say(f"tokjob: stopped{'; the same command goes on where this one stopped' * resumes}", error=True)
         return 130
@@ -187,7 +188,7 @@ def _guarded(run: Callable[[], int], *, resumes: bool) -> int:
             say(f"  next: start the same command again with its output elsewhere{kept}", error=True)
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  as above
             return 5
-        told = explain_open_files(error)
+        told = explain_open_files(error) or _explain_lost_folder(error)
         if told is not None:
             return _tell(told)
         say(traceback.format_exc(), error=True, end="")
@@ -200,6 +201,21 @@ def _tell(error: TokenizationError) -> int:
     if error.exit_code == 1:
         print("  this is a bug: please report it with this message and the manifest", file=sys.stderr)
     return error.exit_code
+
+
+def _explain_lost_folder(error: BaseException) -> SpecError | None:
+    """The error to tell where a relative path had no meaning: the folder that the command was started in is gone."""
+    if not any(isinstance(cause, FileNotFoundError) for cause in chain_of(error)):
+        return None
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return SpecError(
+            "SpecInvalid",
+            "the current folder does not exist any more",
+            next_step="cd to one that does (to the same path, where the folder was made again)",
+        )
+    return None
 
 
 def _can_print() -> bool:

@@ -28,6 +28,7 @@ from tokenization_worker.redact import is_secret_field
 
 _FIELD_PREFIX = "field:"
 _HEAD_BYTES = 4096
+_MOST_SHOWN = 80
 
 
 _WRITE_ELSEWHERE = "write to another --output, or remove an unfinished run with tokjob clean"
@@ -229,7 +230,8 @@ def _value(path: str, typed: str, flag: str) -> Any:
     """A flag's value: text where the field holds text (`{split}` is no mapping there), else YAML; null is absent."""
     if path in _text_fields():
         return read_text(typed, flag=flag, is_expression=path == "tokenizer.pattern")
-    return parse_value(typed, origin=flag.rstrip(" =") if is_secret_field(path) else f"{flag}{typed}")
+    shown = typed if len(typed) <= _MOST_SHOWN else f"{typed[:_MOST_SHOWN]}..."
+    return parse_value(typed, origin=flag.rstrip(" =") if is_secret_field(path) else f"{flag}{shown}")
 
 
 @cache

@@ -9,6 +9,9 @@ from tokenization_worker.counts import counted as counted
 from tokenization_worker.limits import percent
 
 
+_MOST_SHOWN = 80
+
+
 def read_count(text: str) -> int:
     """A flag's whole number above 0, in any form that a manifest takes: `1000`, `1_000`, `1k`."""
     try:
@@ -16,7 +19,8 @@ def read_count(text: str) -> int:
     except ValueError:
         meant = nearest_number(text)
         hint = "" if meant is None else f": write {meant}"
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number, at least 1{hint}") from None
+        shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+        raise argparse.ArgumentTypeError(f"found {shown!r}, expected a whole number, at least 1{hint}") from None
 
 
 def read_number(text: str) -> int:

@@ -291,7 +291,7 @@ def _origin_of(address: str) -> str:
 def _require_listening(address: str) -> None:
     """Ray itself would wait for minutes, without a word, for an address where nothing is."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16 or {"/", "@"} & set(host):
+    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 1 << 16 or {"/", "@"} & set(host):
         raise SpecError(
             "SpecInvalid",
             f"the Ray address {redact_address(address)!r}{_origin_of(address)} is not HOST:PORT",

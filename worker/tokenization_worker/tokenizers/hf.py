@@ -97,7 +97,7 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
     library = _import_library(uri)
     document = _parse(uri, data)
     name = shorten_uri(uri)
-    added: list[dict[str, Any]] = document.get("added_tokens") or []
+    added = _added_tokens(uri, document)
     delimiter_id = resolve_delimiter(spec, name, {token["content"]: token["id"] for token in added})
     added = [token | {"special": True} if token["id"] == delimiter_id else token for token in added]
     specials = {token["content"]: token["id"] for token in added if token.get("special")}
@@ -177,6 +177,27 @@ def _parse(uri: str, data: bytes) -> dict[str, Any]:
             next_step="set model.dropout to null in a copy of the file",
         )
     return dict(document)
+
+
+def _added_tokens(uri: str, document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The added tokens of the file, each with a text and an id."""
+    added = document.get("added_tokens") or []
+    step = "save the tokenizer again with the library that made it"
+    if not isinstance(added, list):
+        raise _invalid(uri, f"added_tokens is {_shown(added)}, expected a list of tokens", step)
+    for number, token in enumerate(added):
+        is_token = isinstance(token, dict) and isinstance(token.get("content"), str)
+        if not is_token or not isinstance(token.get("id"), int) or isinstance(token["id"], bool):
+            what = (
+                f"added_tokens[{number}] is {_shown(token)}, expected a token with a text (content) and a number (id)"
+            )
+            raise _invalid(uri, what, step)
+    return added
+
+
+def _shown(value: object) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def _check_ids(uri: str, added: list[dict[str, Any]], native: tokenizers.Tokenizer) -> None:
