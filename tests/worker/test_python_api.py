@@ -142,6 +142,24 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "kind of value": ({"source": 7}, r"spec.source: found 7"),
     "one place twice": ({"output.uri": "elsewhere"}, "output and output.uri are given, expected one of them"),
+    "one place twice, by a block": ({"output": {"uri": "o"}, "output.uri": "p"}, "output and output.uri are given"),
+    "a source twice": ({"source": {"uris": ["a"]}, "source.uris": ["b"]}, "source and source.uris are given"),
+    "a name and a file in a block": (
+        {"tokenizer": {"name": "gpt2"}, "tokenizer.uri": "a.json"},
+        "tokenizer and tokenizer.uri are given",
+    ),
+    "a block within a block twice": (
+        {"output": {"uri": "o", "shards": {"tokens": 5}}, "output.shards": {"tokens": 6}},
+        "output and output.shards are given",
+    ),
+    "a map twice": (
+        {"tokenizer": {"uri": "a", "specialTokens": {"a": 1}}, "tokenizer.specialTokens": {"b": 2}},
+        "tokenizer and tokenizer.specialTokens are given",
+    ),
+    "python's spelling of a field in a block": (
+        {"text_field": "content"},
+        "spec.text_field: unknown field here; did you mean spec.source.textField",
+    ),
     "a file and a name": ({"tokenizer.uri": "a.json"}, "tokenizer and tokenizer.uri are given, expected one of them"),
     "a generator": (
         {"source": (name for name in "ab")},

@@ -6,7 +6,7 @@ What a value may be is decided by the models alone: nothing here looks at one, b
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ def manifest_of(name: str, fields: Mapping[str, Any], *, origin: str) -> dict[st
     """
     spec: dict[str, Any] = {}
     plain = {path: _plain(path, value, origin) for path, value in fields.items()}
-    require_once([(path, full_path) for path in sorted(plain) for full_path in _spelled_out(path, plain[path])], origin)
+    given = [(path, field, value) for path in sorted(plain) for field, value in _spelled_out(path, plain[path]).items()]
+    require_once([(path, each) for path, field, value in given for each in _paths(field, value)], origin)
     for path in sorted(fields, key=lambda path: path.count(".")):  # a block before what goes into it
         for full_path, value in _spelled_out(path, plain[path]).items():
             set_field(spec, full_path, value, origin=origin)
@@ -50,6 +51,14 @@ def _spelled_out(path: str, value: Any) -> dict[str, Any]:
     if path == "output" and isinstance(value, (str, os.PathLike)):
         return {SHORT[path]: os.fspath(value)}
     return {path: value}
+
+
+def _paths(path: str, value: Any) -> Iterator[str]:
+    """The paths that are set where `path` is given `value`: with a block also all that it holds."""
+    yield path
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _paths(f"{path}.{name}", item)
 
 
 def require_once(given: Sequence[tuple[str, str]], origin: str) -> None:

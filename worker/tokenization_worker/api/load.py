@@ -260,8 +260,10 @@ def kind_of(value: object) -> str:
 
 
 def _paths_of(model: type[Block], name: str) -> list[str]:
-    """Where a person writes a field of that name, whatever the case; nothing for a name that several blocks have."""
-    found = [field.path for field in iter_fields(model) if field.path.rpartition(".")[2].lower() == name.lower()]
+    """Where a person writes a field of that name, whatever the case and with `_` or without; nothing for a name that
+    several blocks have."""
+    plain = name.replace("_", "").lower()
+    found = [field.path for field in iter_fields(model) if field.path.rpartition(".")[2].lower() == plain]
     written = [path for path in found if path.partition(".")[0] != "status"]
     return written if len(found) <= _MOST_PLACES else []
 
