@@ -70,3 +70,63 @@ def test_a_current_folder_that_is_gone_is_named(command: str, answer: Answer, tm
     told = answer(command)
     assert "SpecInvalid: the current folder does not exist any more" in told
     assert "next: cd to one that does" in told
+
+
+FLAGS = {
+    "--input x": "there is no --input: --source takes the files",
+    "-i x": "there is no -i: --source takes",
+    "--data x": "there is no --data: --source takes",
+    "--model gpt2": "there is no --model: --tokenizer takes a name",
+    "-o x": "there is no -o: --output takes the folder",
+    "--out x": "there is no --out: --output takes the folder",
+    "--output-path x": "--output.path says how its shards are called",
+    "--verbose": "there is no --verbose: a run has one display; --json",
+    "--shuffle": "there is no --shuffle: documents keep the order of the source",
+    "--dry-run": "there is no --dry-run: tokjob plan",
+    "--shard-size 5": "there is no --shard-size: --output.shards.tokens N",
+    "--append-eos": "--tokenizer.delimiter.position After",
+    "--add-eos": "--tokenizer.delimiter.position After",
+    "--append-bos": "--tokenizer.delimiter.position Before",
+    "-f job.yaml": "a manifest is given without a flag: tokjob run job.yaml",
+    "--text_field x": "unknown flag --text_field; did you mean --source.textField?",
+    "--max-quarantined 5": "unknown flag --max-quarantined; did you mean --maxQuarantined?",
+    "--tokeniser gpt2": "unknown flag --tokeniser; did you mean --tokenizer?",
+    "--outptu x": "unknown flag --outptu; did you mean --output?",
+    "\u2014source data": "'\u2014', which is no hyphen; write --source with two hyphens",
+    "\u2013\u2013rangeBytes=1M": "write --rangeBytes with two hyphens",
+}
+
+
+@pytest.mark.parametrize(("typed", "words"), FLAGS.items(), ids=FLAGS)
+def test_a_flag_of_another_tool_is_told_what_to_write(typed: str, words: str, answer: Answer) -> None:
+    assert words in answer(f"run {typed}")
+
+
+@pytest.mark.parametrize("flag", ["--inptu", "--inputs-from", "--corpora", "--helpme-x", "--loud"])
+def test_no_flag_is_suggested_for_a_word_that_is_like_none(flag: str, answer: Answer) -> None:
+    told = answer(f"run {JOB} {flag} x")
+    assert f"unknown flag {flag}\n" in told
+
+
+@pytest.mark.parametrize("flag", ["--source", "--tokenizer", "--output"])
+def test_curly_quotes_around_a_value_are_no_part_of_it(flag: str, answer: Answer) -> None:
+    told = answer(f"run {flag} \u201cdata\u201d")
+    assert f"{flag} \u201cdata\u201d: '\u201c' is no quote for a shell" in told
+
+
+def test_a_file_whose_name_begins_with_a_curly_quote_is_read(answer: Answer, tmp_path: Path) -> None:
+    (tmp_path / "\u201ca.jsonl").write_text('{"text": "words"}\n')
+    answer("run --source \u201ca.jsonl --tokenizer bytes --output out", 0)
+
+
+def test_help_is_a_command_too(answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    assert "commands:\n  run " in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["help", "plan"])
+    assert "usage: tokjob plan" in capsys.readouterr().out
+
+
+def test_flags_before_the_command_are_told_where_they_stand(answer: Answer) -> None:
+    assert "flags stand after the command: tokjob run --processes ..." in answer("--processes 2 run")
+    assert "did you mean 'run'?" in answer("tokenise")

@@ -40,7 +40,7 @@ COMMANDS: dict[str, str] = {
 }
 
 _OTHER_WORDS = {
-    **dict.fromkeys(("tokenize", "start", "resume", "continue", "submit"), "run"),
+    **dict.fromkeys(("tokenize", "tokenise", "encode", "preprocess", "start", "resume", "continue", "submit"), "run"),
     **dict.fromkeys(("check", "prove", "test"), "verify"),
     **dict.fromkeys(("dry-run", "estimate", "preview"), "plan"),
     **dict.fromkeys(("info", "ls", "list", "progress"), "status"),
@@ -69,6 +69,8 @@ def dispatch(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in COMMANDS:
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] not in COMMANDS:
         _refuse_unknown(_parser(), arguments)
         return 0
@@ -153,6 +155,12 @@ def _refuse_unknown(parser: argparse.ArgumentParser, arguments: list[str]) -> No
     if not arguments:
         parser.print_help()
         return
+    if arguments[0] == "help":
+        parser.print_help()
+        return
+    if arguments[0].startswith("-") and arguments[0] not in parser._option_string_actions:
+        command = next((word for word in arguments if word in COMMANDS), "COMMAND")
+        parser.error(f"flags stand after the command: tokjob {command} {arguments[0].partition('=')[0]} ...")
     if arguments[0].startswith("-"):
         parser.parse_args(arguments)
         return

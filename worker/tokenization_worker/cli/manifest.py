@@ -8,6 +8,7 @@ scripts. A flag outranks the file.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -29,6 +30,7 @@ from tokenization_worker.redact import is_secret_field
 _FIELD_PREFIX = "field:"
 _HEAD_BYTES = 4096
 _MOST_SHOWN = 80
+_CURLY_QUOTES = "\u2018\u2019\u201a\u201c\u201d\u201e\u00ab"
 
 
 _WRITE_ELSEWHERE = "write to another --output, or remove an unfinished run with tokjob clean"
@@ -36,7 +38,40 @@ _RESUMES = "every start continues where the last one stopped; leave it out"
 _PROCESSES = (
     "--processes N says how many processes run on this machine (--workers.replicas: how many machines of a cluster)"
 )
+_SOURCE = "--source takes the files, folders and globs to tokenize"
+_TOKENIZER = "--tokenizer takes a name (gpt2, hf:org/name) or a file (./tokenizer.json)"
+_OUTPUT = "--output takes the folder (or gs:// address) that the dataset goes to"
+_SHARDS = "--output.shards.tokens N says how many tokens a shard has"
+_DISPLAY = "a run has one display; --json prints one JSON object a line instead"
+_TEXT_FIELD = "--source.textField FIELD says which field or column holds the text"
+_MANIFEST = "a manifest is given without a flag: tokjob run job.yaml"
+_END = (
+    "--tokenizer.delimiter.position After puts the delimiter, by default the tokenizer's end-of-text token, after every "
+    "document"
+)
+_BEGIN = (
+    "--tokenizer.delimiter.position Before (the default) puts the delimiter before every document, and "
+    "--tokenizer.delimiter.token TOKEN says which special token that is"
+)
 _ADVICE = {
+    **dict.fromkeys(("-i", "--in", "--input", "--inputs", "--input-file", "--input-files", "--input-path"), _SOURCE),
+    **dict.fromkeys(("--input-dir", "--input_path", "--input_file", "--input_dir", "--input-folder"), _SOURCE),
+    **dict.fromkeys(("--src", "-s", "--data", "--dataset", "--corpus", "--files", "--data-path", "--sources"), _SOURCE),
+    **dict.fromkeys(("--model", "-m", "--model-name", "--encoding", "-t", "--vocab", "--vocab-file"), _TOKENIZER),
+    **dict.fromkeys(("--tokenizer-name", "--tokenizer-path", "--tokenizer-model", "--tokenizer-type"), _TOKENIZER),
+    **dict.fromkeys(("-o", "--out", "--outdir", "--out-dir", "--output-dir", "--output_dir", "--dest"), _OUTPUT),
+    **dict.fromkeys(("--output-prefix", "--output-folder", "--save-path", "--destination"), _OUTPUT),
+    **dict.fromkeys(("--output-path", "--output_path"), f"{_OUTPUT}; --output.path says how its shards are called"),
+    **dict.fromkeys(("--shard-size", "--shard_size", "--shard-tokens", "--tokens-per-shard", "--chunk-size"), _SHARDS),
+    **dict.fromkeys(("--append-eos", "--add-eos", "--append-eod", "--add-eod", "--eod", "--eos"), _END),
+    **dict.fromkeys(("--append-bos", "--add-bos", "--prepend-bos", "--bos"), _BEGIN),
+    **dict.fromkeys(("--verbose", "-v", "--debug", "--quiet", "-q", "--log-level"), _DISPLAY),
+    **dict.fromkeys(("--text-key", "--text-column", "--json-keys", "--json-key", "--column", "--field"), _TEXT_FIELD),
+    **dict.fromkeys(("--config", "-c", "-f", "--file", "--manifest"), _MANIFEST),
+    **dict.fromkeys(
+        ("--dry-run", "--dry_run", "--dryrun", "-n"), "tokjob plan shows what a run would do, writes nothing"
+    ),
+    "--shuffle": "documents keep the order of the source; shuffle where the dataset is read",
     **dict.fromkeys(("--force", "--overwrite", "--overwrite-output"), _WRITE_ELSEWHERE),
     **dict.fromkeys(
         ("--workers", "--num-workers", "--num_workers", "--threads", "--jobs", "-j", "--num-proc"), _PROCESSES
@@ -71,6 +106,7 @@ class JobParser(CommandParser):
                 "tokenize follow --source"
             )
         groups = found.source or []
+        self._refuse_curly_quotes(found, [word for group in groups for word in group])
         manifests = [word for group in groups for word in group[1:] if _is_manifest(word)]
         if len(manifests) + (found.manifest is not None) > 1:
             named = " and ".join(([found.manifest] if found.manifest else []) + manifests)
@@ -83,6 +119,16 @@ class JobParser(CommandParser):
             groups = [[word for word in group if word != manifests[0]] for group in groups]
         found.source = [word for group in groups for word in group] or None
         return found, unknown
+
+    def _refuse_curly_quotes(self, found: argparse.Namespace, sources: Sequence[str]) -> None:
+        """Raise for a value in quotes that no shell takes away: they would be part of a name."""
+        given = [("", found.manifest), *(("--source ", word) for word in sources)]
+        given += [("--tokenizer ", found.tokenizer), ("--output ", found.output)]
+        for flag, value in given:
+            if value and value[0] in _CURLY_QUOTES and not os.path.lexists(value):
+                self.error(
+                    f"{flag}{value}: {value[0]!r} is no quote for a shell, and would be part of the name; write ' or \""
+                )
 
 
 class _HelpAll(argparse.Action):
