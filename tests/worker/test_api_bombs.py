@@ -97,5 +97,5 @@ def test_a_number_of_a_program_that_cannot_be_written_is_refused(path: str, numb
 
 
 def test_an_exponent_of_a_thousand_million_is_not_written_out() -> None:
-    with pytest.raises(SpecError, match='spec.maxQuarantined: found "1e999999999"'):
+    with pytest.raises(SpecError, match=r'spec\.maxQuarantined: found "1e999999999"'):
         TokenizationJob.of(source="a", tokenizer="bytes", output="o", maxQuarantined="1e999999999")

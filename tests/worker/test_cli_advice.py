@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,3 +134,32 @@ def test_help_is_a_command_too(answer: Answer, capsys: pytest.CaptureFixture[str
 def test_flags_before_the_command_are_told_where_they_stand(answer: Answer) -> None:
     assert "flags stand after the command: tokjob run --processes ..." in answer("--processes 2 run")
     assert "did you mean 'run'?" in answer("tokenise")
+
+
+CHAT = json.dumps({"messages": [{"role": "user", "content": "Hi"}, {"role": "bot", "content": "Hello"}]}) + "\n"
+CONVERTED = {
+    "t x.csv": b"text,n\nwords,1\n",
+    "t x.csv.gz": gzip.compress(b"text,n\nwords,1\n"),
+    "wide $x.jsonl": '{"text": "words"}\n'.encode("utf-16"),
+    "it's.jsonl": (CHAT * 5).encode(),
+    "chat.jsonl.gz": gzip.compress((CHAT * 5).encode()),
+}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_a_command_to_paste_works_from_where_the_job_was_started(name: str, answer: Answer, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    source = tmp_path / "sub" / name
+    source.write_bytes(CONVERTED[name])
+    told = answer(
+        f"run --source {shlex.quote(f'sub/{name}')} --tokenizer bytes --output out", 4 if "wide" in name else 2
+    )
+    command = re.split(r"; (?:only if|or raise)", told.partition("next: ")[2].strip())[0]
+    command = re.sub(r"^.*?(?=test -f|python3 -c|iconv)", "", command, flags=re.DOTALL)
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, timeout=60)
+    [made] = [path for path in (tmp_path / "sub").iterdir() if path != source]
+    assert json.loads(made.read_text().splitlines()[0])["text"]
+    made.unlink()
+    source.unlink()
+    assert subprocess.run(["sh", "-c", command], cwd=tmp_path, check=False, capture_output=True).returncode
+    assert not list((tmp_path / "sub").iterdir())

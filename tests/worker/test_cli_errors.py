@@ -204,18 +204,19 @@ REFUSED: dict[str, Refused] = {
         [
             "SourceInvalid: ",
             "a.json: expected lines that are JSON objects with a text at 'text', found none",
-            "jq -c '.[]' a.json > lines-a.json",
+            "jq -c '.[]' < ",
+            "src/lines-a.json",
         ],
         prepare=lambda b: b.write("a.json", json.dumps([{"text": "a"}] * 9, indent=1)),
     ),
     "json-array-on-one-line": Refused(
         ["job.yaml", "--source", "a.json"],
-        ["a.json: expected one JSON object a line, found a JSON array", "jq -c '.[]' a.json"],
+        ["a.json: expected one JSON object a line, found a JSON array", "jq -c '.[]' < "],
         prepare=lambda b: b.write("a.json", json.dumps([{"text": "a"}])),
     ),
     "json-array-on-one-long-line": Refused(
         ["job.yaml", "--source", "a.json"],
-        ["a.json: expected lines that are JSON objects", "jq -c '.[]' a.json"],
+        ["a.json: expected lines that are JSON objects", "jq -c '.[]' < "],
         prepare=lambda b: b.write("a.json", json.dumps([{"text": "a" * 1000}] * 3000)),
     ),
     "random-bytes": Refused(

@@ -228,7 +228,8 @@ SLIPS: dict[str, Slip] = {
     "a table as JSON lines": source(
         f"run --source table.csv --source.format Jsonl {INTO}",
         "table.csv is a table (.csv)",
-        "convert it: cat table.csv",
+        "convert it: python3 -c",
+        "< {made}/table.csv > {made}/table.jsonl",
     ),
     "a web address": spec(
         f"run --source https://example.com/a.jsonl {INTO}",
@@ -246,6 +247,7 @@ SLIPS: dict[str, Slip] = {
         "chat.jsonl: none of its first 10 records",
         "messages is a list of chat messages",
         "python3 -c",
+        "< {made}/chat.jsonl > {made}/text-chat.jsonl",
     ),
     "a JSON array": source(
         f"run --source array.json {INTO}",
@@ -253,7 +255,9 @@ SLIPS: dict[str, Slip] = {
         "jq -c '.[]'",
     ),
     "JSON over several lines": source(
-        f"run --source pretty.jsonl {INTO}", "pretty.jsonl: expected lines that are JSON objects", "jq -c . FILE"
+        f"run --source pretty.jsonl {INTO}",
+        "pretty.jsonl: expected lines that are JSON objects",
+        "jq -c . < {made}/pretty.jsonl",
     ),
     "a file that is not text": source(
         f"run --source notes.xyz {INTO}", "cannot tell the format of", "notes.xyz", "begins with", "source.format"
@@ -262,7 +266,7 @@ SLIPS: dict[str, Slip] = {
         f"run --source utf16.jsonl {INTO}",
         "WrongEncoding",
         4,
-        ("utf16.jsonl", "is UTF-16", "expected UTF-8", "next: cat utf16.jsonl | iconv"),
+        ("utf16.jsonl", "is UTF-16", "expected UTF-8", "next: iconv -f UTF-16 -t UTF-8 < {made}/utf16.jsonl"),
     ),
     "a download that broke off": Slip(
         f"run --source cut.jsonl.gz {INTO}",
@@ -393,7 +397,7 @@ def test_a_mistake_is_answered_in_full(
     assert f"{slip.reason}" in told.partition("next:")[0], told
     assert "  next: " in told or "did you mean" in told, told
     for words in slip.words:
-        assert words in told, told
+        assert words.replace("{made}", str(made)) in told, told
     assert "Traceback" not in told
     assert not re.search(r"\b(docs|scripts|examples)/", told), "a message names what is only in a checkout"
 

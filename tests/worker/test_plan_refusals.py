@@ -176,7 +176,7 @@ def test_text_that_is_not_utf8_is_refused_with_the_command_that_converts_it(size
         bench,
         "QuarantineExceeded: 1 of 1 documents is unusable (InvalidUtf8 1)",
         "is not UTF-8 and looks like ISO-8859-1 (a guess: look at the result); convert it: "
-        "cat roman.txt | iconv -f ISO-8859-1 -t UTF-8 > utf8-roman.txt",
+        f"iconv -f ISO-8859-1 -t UTF-8 < {bench.source}/roman.txt > {bench.source}/utf8-roman.txt",
     )
 
 
@@ -189,14 +189,14 @@ def test_many_texts_none_of_which_is_utf8_are_refused_at_once(bench: Bench) -> N
         refused = bench.tokjob(command, "job.yaml")
         assert refused.code == 2
         assert "expected documents that are UTF-8 text, found none in 5 sampled files (InvalidUtf8)" in refused.err
-        assert "cat 0.txt | iconv -f SHIFT_JIS -t UTF-8 > utf8-0.txt" in refused.err
+        assert f"iconv -f SHIFT_JIS -t UTF-8 < {bench.source}/0.txt > {bench.source}/utf8-0.txt" in refused.err
     assert not (bench.output / "_tokenization").exists()
 
 
 def test_lines_of_json_that_are_not_utf8_get_the_hint(bench: Bench) -> None:
     lines = "".join(f'{{"text": "{FRENCH[:100]}{number}"}}\n' for number in range(50))
     (bench.source / "b.jsonl").write_bytes(lines.encode("latin-1"))
-    assert_refused(bench, "(InvalidJson 50)", "iconv -f ISO-8859-1 -t UTF-8 > utf8-b.jsonl")
+    assert_refused(bench, "(InvalidJson 50)", "iconv -f ISO-8859-1 -t UTF-8 < ", "/utf8-b.jsonl")
 
 
 def test_a_run_that_is_there_is_told_of_and_not_refused(bench: Bench) -> None:

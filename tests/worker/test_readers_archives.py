@@ -88,26 +88,26 @@ def database(folder: Path) -> bytes:
 
 
 FOREIGN = {
-    "tar": ("a.tar", tar(), "tar -xf a.tar"),
-    "GNU tar": ("a.tar", tar(tarfile.GNU_FORMAT), "tar -xf a.tar"),
-    "pax tar": ("a.tar", tar(tarfile.PAX_FORMAT), "tar -xf a.tar"),
-    "v7 tar": ("a.txt", tar_v7(tar()), "tar -xf a.txt"),
-    "v7 tar of signed bytes": ("a.tar", tar_v7(tar(name="été.jsonl"), is_signed=True), "tar -xf a.tar"),
-    "v7 tar in zstd": ("a.txt.zst", zstd.compress(tar_v7(tar())), "tar -xf a.txt.zst"),
-    "tar named text": ("a.txt", tar(), "tar -xf a.txt"),
-    "tar in gzip": ("a.tar.gz", gzip.compress(tar()), "tar -xf a.tar.gz"),
-    "tar in zstd": ("a.tgz", zstd.compress(tar()), "tar -xf a.tgz"),
-    "zip": ("a b.zip", zipped(), "unzip 'a b.zip'"),
-    "zip in gzip": ("a.zip.gz", gzip.compress(zipped()), "zcat a.zip.gz > a.zip && unzip a.zip"),
-    "bzip2": ("a.jsonl.bz2", bz2.compress(LINES), "bunzip2 a.jsonl.bz2"),
+    "tar": ("a.tar", tar(), "tar -xf /data/a.tar"),
+    "GNU tar": ("a.tar", tar(tarfile.GNU_FORMAT), "tar -xf /data/a.tar"),
+    "pax tar": ("a.tar", tar(tarfile.PAX_FORMAT), "tar -xf /data/a.tar"),
+    "v7 tar": ("a.txt", tar_v7(tar()), "tar -xf /data/a.txt"),
+    "v7 tar of signed bytes": ("a.tar", tar_v7(tar(name="été.jsonl"), is_signed=True), "tar -xf /data/a.tar"),
+    "v7 tar in zstd": ("a.txt.zst", zstd.compress(tar_v7(tar())), "tar -xf /data/a.txt.zst"),
+    "tar named text": ("a.txt", tar(), "tar -xf /data/a.txt"),
+    "tar in gzip": ("a.tar.gz", gzip.compress(tar()), "tar -xf /data/a.tar.gz"),
+    "tar in zstd": ("a.tgz", zstd.compress(tar()), "tar -xf /data/a.tgz"),
+    "zip": ("a b.zip", zipped(), "unzip '/data/a b.zip'"),
+    "zip in gzip": ("a.zip.gz", gzip.compress(zipped()), "zcat < /data/a.zip.gz > /data/a.zip && unzip /data/a.zip"),
+    "bzip2": ("a.jsonl.bz2", bz2.compress(LINES), "bunzip2 /data/a.jsonl.bz2"),
     "bzip2 of nothing": ("a.jsonl.bz2", bz2.compress(b""), "bunzip2"),
-    "xz": ("a.jsonl.xz", lzma.compress(LINES), "unxz a.jsonl.xz"),
-    "7z": ("a.7z", b"7z\xbc\xaf\x27\x1c\x00\x04" + bytes(40), "7z x a.7z"),
+    "xz": ("a.jsonl.xz", lzma.compress(LINES), "unxz /data/a.jsonl.xz"),
+    "7z": ("a.7z", b"7z\xbc\xaf\x27\x1c\x00\x04" + bytes(40), "7z x /data/a.7z"),
     "arrow": ("a.arrow", arrow(), "pyarrow"),
     "feather": ("a.feather", b"FEA1" + bytes(40), "pyarrow"),
     "GGUF": ("a.gguf", b"GGUF\x03\x00\x00\x00" + bytes(40), "leave it out"),
     "numpy": ("a.npy", saved(), "leave it out"),
-    "PDF": ("a.pdf", b"%PDF-1.7\n%\xe2\xe3", "pdftotext a.pdf"),
+    "PDF": ("a.pdf", b"%PDF-1.7\n%\xe2\xe3", "pdftotext /data/a.pdf"),
     "gzip in zstd": ("a.jsonl.gz.zst", zstd.compress(gzip.compress(LINES)), "decompress it once"),
 }
 FORMATS = [SourceFormat.AUTO, SourceFormat.TEXT, SourceFormat.JSONL]
@@ -144,7 +144,7 @@ def test_the_next_step_of_a_run_that_meets_an_archive_is_its_command(tmp_path: P
             "read; maxCorruptFiles allows 0)"
         )
         assert raised.value.next_step.startswith(
-            "tar -xf a.tar.gz; then give the files that are in it to source.uris; or raise maxCorruptFiles"
+            f"tar -xf {tmp_path}/a.tar.gz; then give the files that are in it to source.uris; or raise maxCorruptFiles"
         )
 
 
@@ -205,7 +205,7 @@ def test_a_table_of_rows_is_refused_with_the_command_that_converts_it(name: str,
             kind_of_source(f"/data/{name}", len(content), format, lambda _: io.BytesIO(content))
         assert raised.value.reason == "SourceInvalid"
         assert "csv.DictReader" in str(raised.value.next_step)
-        assert ("zcat" if name.endswith(".gz") else "cat") in str(raised.value.next_step)
+        assert ("zcat" if name.endswith(".gz") else "< /data/rows") in str(raised.value.next_step)
         kind = kind_of_source(f"/data/{name}", len(LINES), format, lambda _: io.BytesIO(LINES))
         assert kind is not None and kind.format is SourceFormat.JSONL
     kind = kind_of_source(f"/data/{name}", len(content), SourceFormat.TEXT, lambda _: io.BytesIO(content))

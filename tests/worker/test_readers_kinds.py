@@ -61,14 +61,33 @@ DAMAGED = {
     "empty Parquet by format": (b"", "a", PARQUET, FileOutcome.EMPTY_FILE, "Parquet"),
     "Parquet suffix only": (b"xxxx", "a.parquet", AUTO, FileOutcome.CORRUPT_FILE, "PAR1"),
     "gzip for Parquet": (gzip.compress(b"words"), "a", PARQUET, FileOutcome.CORRUPT_FILE, "a gzip file"),
-    "UTF-16": (b"\xff\xfe{\x00", "a b.jsonl", AUTO, FileOutcome.WRONG_ENCODING, "cat 'a b.jsonl' | iconv -f UTF-16"),
-    "UTF-32": (b"\xff\xfe\0\0", "a.txt", TEXT, FileOutcome.WRONG_ENCODING, "cat a.txt | iconv -f UTF-32"),
+    "UTF-16": (
+        b"\xff\xfe{\x00",
+        "a b.jsonl",
+        AUTO,
+        FileOutcome.WRONG_ENCODING,
+        "iconv -f UTF-16 -t UTF-8 < 'a b.jsonl' > 'utf8-a b.jsonl'",
+    ),
+    "UTF-32": (
+        b"\xff\xfe\0\0",
+        "a.txt",
+        TEXT,
+        FileOutcome.WRONG_ENCODING,
+        "iconv -f UTF-32 -t UTF-8 < a.txt > utf8-a.txt",
+    ),
+    "UTF-16 in a store": (
+        b"\xff\xfe{\x00",
+        "gs://bucket/d/a b.jsonl",
+        AUTO,
+        FileOutcome.WRONG_ENCODING,
+        "download the file; then: iconv -f UTF-16 -t UTF-8 < 'a b.jsonl' > 'utf8-a b.jsonl'",
+    ),
     "UTF-16 packed": (
         gzip.compress(b"\xfe\xff"),
         "d/a.txt.gz",
         AUTO,
         FileOutcome.WRONG_ENCODING,
-        "zcat a.txt.gz | iconv -f UTF-16 -t UTF-8 > utf8-a.txt",
+        "test -f d/a.txt.gz && zcat d/a.txt.gz | iconv -f UTF-16 -t UTF-8 > d/utf8-a.txt",
     ),
 }
 

@@ -34,7 +34,7 @@ def lines(*records: object) -> bytes:
     ],
 )
 def test_fields_with_strings_are_named(records: list[dict[str, Any]], words: str) -> None:
-    assert words in text_advice(lines(*records))
+    assert words in text_advice(lines(*records), "a.jsonl")
 
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there"}], "id": "1"}
@@ -46,13 +46,13 @@ PARTS = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"
     ("record", "field"), [(CHAT, "messages"), (SHAREGPT, "conversations")], ids=["messages", "conversations"]
 )
 def test_a_chat_is_explained_with_a_command_that_joins_it(record: dict[str, Any], field: str, tmp_path: Path) -> None:
-    advice = text_advice(lines(record, record))
+    advice = text_advice(lines(record, record), "IN.jsonl")
     assert f"{field} is a list of chat messages" in advice
     assert "did you mean" not in advice
     command = advice[advice.index("python3 -c ") :]
     (tmp_path / "IN.jsonl").write_bytes(lines(record, record))
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, timeout=60)
-    made = [json.loads(line) for line in (tmp_path / "OUT.jsonl").read_text().splitlines()]
+    made = [json.loads(line) for line in (tmp_path / "text-IN.jsonl").read_text().splitlines()]
     assert [each["text"] for each in made] == [
         "user: Hi\nassistant: Hello there" if field == "messages" else "human: Hi\ngpt: Hello there"
     ] * 2
@@ -60,7 +60,7 @@ def test_a_chat_is_explained_with_a_command_that_joins_it(record: dict[str, Any]
 
 
 def test_messages_of_parts_are_no_simple_chat() -> None:
-    assert "python3 -c" not in text_advice(lines(PARTS))
+    assert "python3 -c" not in text_advice(lines(PARTS), "a.jsonl")
 
 
 @pytest.mark.parametrize("record", [{"content": PROSE}, CHAT], ids=["field", "chat"])

@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
+import posixpath
 import shlex
+
+DOWNLOAD = "download the file; then: "
+"""Before a command for a file that is not on this machine."""
 
 
 def tokjob(*words: str) -> str:
     """`tokjob verify '/data/my corpus'`: this program's command of these words."""
     return shlex.join(("tokjob", *words))
+
+
+def shell_name(uri: str) -> str:
+    """A source file as a shell takes it from any folder: its path; of a file in a store its bare name."""
+    return shlex.quote(posixpath.basename(uri) if _is_remote(uri) else uri)
+
+
+def beside(uri: str, name: str) -> str:
+    """A new file called `name` in the folder of a source file, as a shell takes it."""
+    return shlex.quote(name if _is_remote(uri) else posixpath.join(posixpath.dirname(uri), name))
+
+
+def before_command(uri: str) -> str:
+    """What has to be done before a command can read `uri`, in words; "" for a file on this machine."""
+    return DOWNLOAD if _is_remote(uri) else ""
+
+
+def convert(uri: str, unpack: str, command: str, name: str) -> str:
+    """A line for a shell that pipes a file through `command` into a new file `name` beside it.
+
+    Where the file is missing it fails, and makes no empty file: a shell opens what is read before what is written.
+    """
+    source, target = shell_name(uri), beside(uri, name)
+    if unpack == "cat":
+        return f"{before_command(uri)}{command} < {source} > {target}"
+    return f"{before_command(uri)}test -f {source} && {unpack} {source} | {command} > {target}"
+
+
+def _is_remote(uri: str) -> bool:
+    return "://" in uri and not uri.startswith("file://")

@@ -7,7 +7,6 @@ files into ranges. Writes nothing: `adoption` decides what happens at the output
 from __future__ import annotations
 
 import posixpath
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from tokenization_worker.api.data import DataSpec, DType, SourceFormat
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import canonical_data, data_key, plan_id, run_key
 from tokenization_worker.api.resolve import RunLimits, resolve_data, resolve_limits
+from tokenization_worker.commands import convert
 from tokenization_worker.counts import counted
 from tokenization_worker.errors import DataError, SpecError, TemporaryError, TokenizationError
 from tokenization_worker.estimate import (
@@ -37,6 +37,7 @@ from tokenization_worker.layout import INDEX, SHARDS_TABLE, require_number_fits,
 from tokenization_worker.parallel import LookAhead, map_at_once
 from tokenization_worker.plan import Plan
 from tokenization_worker.ranges import Inside, choose_range_bytes, cut_files
+from tokenization_worker.readers.archives import UNPACK
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome, ReadOptions, Reason
 from tokenization_worker.readers.head import HeadSample, read_head
 from tokenization_worker.readers.kinds import is_named_parquet, kind_of_source, may_be_empty, may_be_parquet
@@ -292,7 +293,7 @@ def _refuse_unusable(
         else f"expected lines that are JSON objects with a text at {data.source.text_field!r}, found none"
     )
     if head.is_array:
-        next_step = _array_advice(file)
+        next_step = _array_advice(file, head.compression)
     elif hint:
         next_step = f"{hint}; to go on all the same, raise maxQuarantined"
     elif head.field_advice:
@@ -312,12 +313,9 @@ def _refuse_unusable(
     watch(Warned(f"{problem.reason}: {problem.message}"))
 
 
-def _array_advice(file: SourceFile) -> str:
-    name = shlex.quote(posixpath.basename(file.uri))
-    return (
-        "the file begins with '[', as a JSON array does; one JSON object a line is needed: "
-        f"jq -c '.[]' {name} > {shlex.quote('lines-' + posixpath.basename(file.uri))}"
-    )
+def _array_advice(file: SourceFile, compression: Compression) -> str:
+    command = convert(file.uri, UNPACK[compression], "jq -c '.[]'", "lines-" + posixpath.basename(file.uri))
+    return f"the file begins with '[', as a JSON array does; one JSON object a line is needed: {command}"
 
 
 def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | DataError | None:
@@ -336,7 +334,7 @@ def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | 
         return SpecError(
             "SourceInvalid",
             f"{file.uri}: expected one JSON object a line, found a JSON array",
-            next_step=_array_advice(file),
+            next_step=_array_advice(file, head.compression),
         )
     found = ", ".join(head.fields[:20]) or "no fields"
     return SpecError(

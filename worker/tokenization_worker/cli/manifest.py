@@ -46,8 +46,8 @@ _DISPLAY = "a run has one display; --json prints one JSON object a line instead"
 _TEXT_FIELD = "--source.textField FIELD says which field or column holds the text"
 _MANIFEST = "a manifest is given without a flag: tokjob run job.yaml"
 _END = (
-    "--tokenizer.delimiter.position After puts the delimiter, by default the tokenizer's end-of-text token, after every "
-    "document"
+    "--tokenizer.delimiter.position After puts the delimiter, by default the tokenizer's end-of-text token, after "
+    "every document"
 )
 _BEGIN = (
     "--tokenizer.delimiter.position Before (the default) puts the delimiter before every document, and "

@@ -8,7 +8,6 @@ from tokenization_worker.api.quantities import nearest_number, parse_quantity
 from tokenization_worker.counts import counted as counted
 from tokenization_worker.limits import percent
 
-
 _MOST_SHOWN = 80
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-import shlex
 from itertools import pairwise
 
+from tokenization_worker.commands import before_command, beside, convert, shell_name
 from tokenization_worker.errors import SpecError
 from tokenization_worker.limits import WHAT_TO_DO
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome
@@ -40,7 +40,11 @@ _MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"FEA1\x00\x00\x00\x00", "a Feather file", "{arrow}"),
     (b"Obj\x01", "an Avro file", _CONVERT),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", _CONVERT),
-    (b"SQLite format 3\x00", "an SQLite database", "sqlite3 -json {name} 'SELECT ...' | jq -c '.[]' > {name}.jsonl"),
+    (
+        b"SQLite format 3\x00",
+        "an SQLite database",
+        "sqlite3 -readonly -json {name} 'SELECT ...' | jq -c '.[]' > {name}.jsonl",
+    ),
     (b"\x93NUMPY", "a numpy array", "leave it out, or give the text that it was made from"),
     (b"GGUF", "a model file (GGUF)", "leave it out"),
     (b"%PDF-", "a PDF document", "pdftotext {name}"),
@@ -53,7 +57,7 @@ _OCTAL = re.compile(rb" *[0-7]+[ \0]*")
 _TABLES = {".csv": '","', ".tsv": '"\\t"'}
 _ROWS_TO_LINES = (
     "python3 -c 'import csv, json, sys; csv.field_size_limit(1 << 30); "
-    "[print(json.dumps(row)) for row in csv.DictReader(sys.stdin, delimiter={delimiter})]' > {target}"
+    "[print(json.dumps(row)) for row in csv.DictReader(sys.stdin, delimiter={delimiter})]'"
 )
 
 
@@ -63,13 +67,15 @@ def check_supported(content: bytes, uri: str, compression: Compression) -> None:
     if found is None:
         return
     what, step = found
-    stored = name = posixpath.basename(uri)
+    stored = name = shell_name(uri)
     around = "" if compression is Compression.NONE else f" inside {compression.value.lower()}"
     if around and "{name}" in step:
-        unpacked = posixpath.splitext(name)[0] or name
-        step = f"{UNPACK[compression]} {shlex.quote(name)} > {shlex.quote(unpacked)} && {step}"
-        name = unpacked
-    step = step.replace("{arrow}", _ARROW).replace("{name}", shlex.quote(name)).replace("{stored}", shlex.quote(stored))
+        base = posixpath.basename(uri)
+        name = beside(uri, posixpath.splitext(base)[0] or base)
+        step = f"{UNPACK[compression]} < {stored} > {name} && {step}"
+    if "{" in step:
+        step = before_command(uri) + step
+    step = step.replace("{arrow}", _ARROW).replace("{name}", name).replace("{stored}", stored)
     raise DamagedFile(
         FileOutcome.UNSUPPORTED_FILE,
         None,
@@ -134,12 +140,11 @@ def refuse_table(uri: str, name: str, compression: Compression) -> None:
     suffix = posixpath.splitext(name)[1].lower()
     if suffix not in _TABLES:
         return
-    stored = posixpath.basename(uri)
-    target = shlex.quote(posixpath.splitext(posixpath.basename(name))[0] + ".jsonl")
-    command = _ROWS_TO_LINES.format(delimiter=_TABLES[suffix], target=target)
+    target = posixpath.splitext(posixpath.basename(name))[0] + ".jsonl"
+    command = convert(uri, UNPACK[compression], _ROWS_TO_LINES.format(delimiter=_TABLES[suffix]), target)
     raise SpecError(
         "SourceInvalid",
         f"{uri} is a table ({suffix}), which is not read: its rows have no text field of their own",
-        next_step=f"convert it: {UNPACK[compression]} {shlex.quote(stored)} | {command}; only if each whole file, or "
+        next_step=f"convert it: {command}; only if each whole file, or "
         "each piece between separators, is one text, set source.format to Text",
     )

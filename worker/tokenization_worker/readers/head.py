@@ -140,7 +140,7 @@ def read_head(
             stored_bytes=stored.taken * whole // len(content) if content else 0,
             damage=None,
             fields=_fields(content[:whole]) if format is SourceFormat.JSONL else [],
-            field_advice=text_advice(content[:whole])
+            field_advice=text_advice(content[:whole], uri, compression)
             if format is SourceFormat.JSONL and unusable and not texts
             else "",
             is_array=is_array,

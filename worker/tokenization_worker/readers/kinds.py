@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import io
 import posixpath
-import shlex
 from collections.abc import Callable
 
 from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.commands import convert
 from tokenization_worker.errors import SpecError
 from tokenization_worker.limits import WHAT_TO_DO
 from tokenization_worker.readers.archives import UNPACK, check_supported, refuse_table
@@ -184,10 +184,9 @@ def check_encoding(content: bytes, uri: str, compression: Compression) -> None:
 
 
 def conversion_command(uri: str, encoding: str, compression: Compression) -> str:
-    """The command that makes UTF-8 of a file, in the folder where it lies."""
-    name = posixpath.basename(uri)
-    target = shlex.quote("utf8-" + _without_compression_suffix(name))
-    return f"{UNPACK[compression]} {shlex.quote(name)} | iconv -f {encoding} -t UTF-8 > {target}"
+    """The command that makes UTF-8 of a file, beside it."""
+    name = "utf8-" + _without_compression_suffix(posixpath.basename(uri))
+    return convert(uri, UNPACK[compression], f"iconv -f {encoding} -t UTF-8", name)
 
 
 def _check_parquet(content: bytes, uri: str, compression: Compression) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import posixpath
+import shlex
 from collections.abc import Iterator
 
 import orjson
 
+from tokenization_worker.commands import convert
+from tokenization_worker.readers.archives import UNPACK
 from tokenization_worker.readers.blank_lines import first_lines
+from tokenization_worker.readers.documents import Compression
 from tokenization_worker.readers.kinds import UTF8_BOM
 
 _MOST_RECORDS = 100
@@ -16,16 +22,16 @@ _SPEAKERS = {"role": "content", "from": "value"}
 """Who speaks, and what is said, as chats name them."""
 
 
-def text_advice(content: bytes) -> str:
+def text_advice(content: bytes, uri: str, compression: Compression = Compression.NONE) -> str:
     """What to do about records of JSON without a text at `source.textField`: a sentence for `next_step`, or ""."""
     lengths: dict[str, int] = {}
     records = list(_records(content))
     if not records:
-        return _lines_advice(content)
+        return _lines_advice(content, uri, compression)
     for record in records:
         chat = _find_chat(record)
         if chat is not None:
-            return _chat_advice(*chat)
+            return _chat_advice(*chat, uri, compression)
         for path, text in _strings(record, "", 0):
             lengths[path] = lengths.get(path, 0) + len(text)
     if not lengths:
@@ -36,12 +42,18 @@ def text_advice(content: bytes) -> str:
     )
 
 
-def _lines_advice(content: bytes) -> str:
+def _lines_advice(content: bytes, uri: str, compression: Compression) -> str:
     """For content without a record in a line; "" where nothing can be said."""
     first = content.removeprefix(UTF8_BOM).lstrip().partition(b"\n")[0].rstrip()
     if first != b"{":
         return ""
-    return "a JSON object goes over several lines, and one object a line is needed: jq -c . FILE > lines.jsonl"
+    command = convert(uri, UNPACK[compression], "jq -c .", _name("lines", uri))
+    return f"a JSON object goes over several lines, and one object a line is needed: {command}"
+
+
+def _name(prefix: str, uri: str) -> str:
+    """Of a new file of JSON lines beside `uri`: `lines-a.jsonl`."""
+    return f"{prefix}-{posixpath.basename(uri).partition('.')[0]}.jsonl"
 
 
 def did_you_mean(fields: list[str]) -> str:
@@ -81,13 +93,13 @@ def _find_chat(record: dict[str, object]) -> tuple[str, str, str] | None:
     return None
 
 
-def _chat_advice(field: str, speaker: str, said: str) -> str:
+def _chat_advice(field: str, speaker: str, said: str, uri: str, compression: Compression) -> str:
+    each = f'm["{speaker}"] + ": " + m["{said}"] for m in r.pop({json.dumps(field)})'
     join = (
-        "import json; [print(json.dumps(r | "
-        f'{{"text": "\\n".join(m["{speaker}"] + ": " + m["{said}"] for m in r.pop("{field}"))}}))'
-        ' for r in map(json.loads, open("IN.jsonl"))]'
+        f'import json, sys; [print(json.dumps(r | {{"text": "\\n".join({each})}})) for r in map(json.loads, sys.stdin)]'
     )
+    command = convert(uri, UNPACK[compression], f"python3 -c {shlex.quote(join)}", _name("text", uri))
     return (
         f"{field} is a list of chat messages, and a record needs one text: join them as your model expects them, for "
-        f"example: python3 -c '{join}' > OUT.jsonl"
+        f"example: {command}"
     )
