@@ -163,3 +163,39 @@ def test_a_command_to_paste_works_from_where_the_job_was_started(name: str, answ
     source.unlink()
     assert subprocess.run(["sh", "-c", command], cwd=tmp_path, check=False, capture_output=True).returncode
     assert not list((tmp_path / "sub").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [('{"text": "words"},', "a line ends in a comma"), ("{'text': 'words'}", "a line is a dictionary of Python")],
+    ids=["commas", "single quotes"],
+)
+@pytest.mark.parametrize("count", [1, 5])
+def test_lines_that_are_almost_json_get_the_command_that_corrects_them(
+    line: str, words: str, count: int, answer: Answer, tmp_path: Path
+) -> None:
+    (tmp_path / "b.jsonl").write_text(f"{line}\n" * count)
+    for command in ("plan", "run"):
+        told = answer(f"{command} --source b.jsonl --tokenizer bytes --output out", 2 if count > 1 else 4)
+        assert words in told
+        converted = re.search(r"(?:sed|python3 -c) .* > [^;\n]*", told)
+        assert converted is not None
+        subprocess.run(["sh", "-c", converted[0]], cwd=tmp_path, check=True, timeout=60)
+        lines = (tmp_path / "lines-b.jsonl").read_text().splitlines()
+        assert [json.loads(each) for each in lines] == [{"text": "words"}] * count
+
+
+def test_the_run_of_a_small_text_that_is_not_utf8_has_the_hint_of_its_plan(answer: Answer, tmp_path: Path) -> None:
+    (tmp_path / "roman.txt").write_bytes(
+        ("Les \u00e9l\u00e8ves \u00e9tudiaient d\u00e9j\u00e0. " * 20).encode("latin-1")
+    )
+    told = answer("run --source roman.txt --tokenizer bytes --output out", 4)
+    assert "QuarantineExceeded: 1 of 1 document is unusable (InvalidUtf8 1)" in told
+    assert f"iconv -f ISO-8859-1 -t UTF-8 < {tmp_path}/roman.txt > {tmp_path}/utf8-roman.txt; look at the list" in told
+
+
+def test_texts_that_are_too_large_are_told_the_field_that_allows_them(answer: Answer) -> None:
+    told = answer(f"run {JOB} --documents.maxBytes 5", 4)
+    assert "DocumentTooLarge 10" in told
+    assert "or raise documents.maxBytes for texts that are larger than it allows, and start a new run: write" in told
+    assert "`tokjob clean` this output" in told

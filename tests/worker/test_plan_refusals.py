@@ -35,6 +35,8 @@ def assert_refused(bench: Bench, *words: str, arguments: tuple[str, ...] = (), c
     ran = bench.tokjob("run", "job.yaml", *arguments)
     assert ran.code == code, ran
     assert planned.err.split()[1] == ran.err.split()[1], "another reason"
+    if "convert it: " in planned.err:
+        assert planned.err.partition("convert it: ")[2].splitlines()[0] in ran.err, "run lost the hint of plan"
     return planned.err
 
 
@@ -174,7 +176,7 @@ def test_text_that_is_not_utf8_is_refused_with_the_command_that_converts_it(size
     bench.write("src/roman.txt", (FRENCH * size)[:40_000_000].encode("latin-1"))
     assert_refused(
         bench,
-        "QuarantineExceeded: 1 of 1 documents is unusable (InvalidUtf8 1)",
+        "QuarantineExceeded: 1 of 1 document is unusable (InvalidUtf8 1)",
         "is not UTF-8 and looks like ISO-8859-1 (a guess: look at the result); convert it: "
         f"iconv -f ISO-8859-1 -t UTF-8 < {bench.source}/roman.txt > {bench.source}/utf8-roman.txt",
     )

@@ -63,7 +63,8 @@ def excess(counts: DocumentCounts, limit: Limit) -> str | None:
         return None
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in counts.reasons.most_common(3))
     is_one = counts.quarantined == 1
-    words = f"{counts.quarantined:,} of {counts.read:,} documents {'is' if is_one else 'are'} unusable ({reasons})"
+    read = counted(counts.read, "document")
+    words = f"{counts.quarantined:,} of {read} {'is' if is_one else 'are'} unusable ({reasons})"
     if too_many:
         words += f"; maxQuarantined allows {documents:,}"
     if too_large:

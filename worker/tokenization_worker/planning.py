@@ -46,7 +46,7 @@ from tokenization_worker.readers.parquet import parquet_row_groups
 from tokenization_worker.readers.records import can_cut
 from tokenization_worker.readers.sizes import estimate_content_bytes
 from tokenization_worker.samples import SampledText, choose_texts
-from tokenization_worker.sampling import encoding_hint, foresee, read_on
+from tokenization_worker.sampling import advice, encoding_hint, foresee, read_on
 from tokenization_worker.source_check import find_strange
 from tokenization_worker.splits import Streams
 from tokenization_worker.storage.base import ByteReader, Store
@@ -73,7 +73,8 @@ _FEW_RECORDS = 3
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """What the plan phase found out. `foreseen`: the error that a new run of it would certainly end with. `strange`:
-    why a new run of it is refused, by the names of its files."""
+    why a new run of it is refused, by the names of its files. `hint`: what to do about unusable records in its samples,
+    "" where that is not known."""
 
     job: TokenizationJob
     data: DataSpec
@@ -88,6 +89,7 @@ class Prepared:
     sampled_texts: tuple[SampledText, ...]
     foreseen: TokenizationError | None
     strange: SpecError | None = None
+    hint: str = ""
 
     @property
     def has_parquet(self) -> bool:
@@ -151,6 +153,7 @@ def prepare(
         sampled_texts=sampled_texts,
         foreseen=foresight.error,
         strange=strange,
+        hint=advice(samples),
     )
 
 

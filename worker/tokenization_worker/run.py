@@ -111,7 +111,17 @@ def run_job(
 
     with recording_failure(store, lambda: _is_planned(store, job)):
         prepared = prepare_at(store, job, on_progress)
-        return _run(store, index, prepared, options, executor, on_progress, should_stop)
+        try:
+            return _run(store, index, prepared, options, executor, on_progress, should_stop)
+        except DataError as error:
+            raise _with_hint(error, prepared) from error
+
+
+def _with_hint(error: DataError, prepared: Prepared) -> DataError:
+    """The error with what the plan knows of the cause of unusable documents, as `plan` tells it."""
+    if error.reason != "QuarantineExceeded" or not prepared.hint:
+        return error
+    return DataError(error.reason, error.message, next_step=f"{prepared.hint}; {error.next_step}")
 
 
 def _is_planned(store: Store, job: TokenizationJob) -> bool:

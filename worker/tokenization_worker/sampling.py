@@ -181,9 +181,14 @@ def _refusal(message: str, heads: Samples) -> DataError:
 
 
 def _hint(heads: Samples) -> str:
-    """How to convert the first file that is not UTF-8, behind a sentence; nothing where all are."""
-    words = encoding_hint(heads)
+    """What to do about unusable records, behind a sentence; nothing where that is not known."""
+    words = advice(heads)
     return f"; {words}" if words else ""
+
+
+def advice(heads: Samples) -> str:
+    """What is wrong with unusable records, and how to convert their file; "" where that is not known."""
+    return encoding_hint(heads) or next((head.field_advice for _, head in heads if head.field_advice), "")
 
 
 def encoding_hint(heads: Sequence[tuple[SourceFile, HeadSample]]) -> str:

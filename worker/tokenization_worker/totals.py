@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +136,7 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusabl
     words = excess(totals.documents, limit)
     if words is not None:
         found = f"{words}; the first: {_described(next(unusable))}"
-        raise quarantine_exceeded(store, found, "nothing is redone")
+        raise quarantine_exceeded(store, found, "nothing is redone", totals.quarantined)
     if not totals.written:
         raise DataError(
             "NoDocuments",
@@ -153,13 +153,16 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusabl
         )
 
 
-def quarantine_exceeded(store: Store, found: str, kept: str) -> DataError:
+def quarantine_exceeded(store: Store, found: str, kept: str, reasons: Collection[str]) -> DataError:
     """The error of a run with too many unusable documents; `kept`: what becomes of the work that is done."""
+    correct = "correct the source"
+    if Reason.DOCUMENT_TOO_LARGE in reasons:
+        correct = "correct the source, or raise documents.maxBytes for texts that are larger than it allows,"
     return DataError(
         "QuarantineExceeded",
         found,
         next_step=f"look at the list: {tokjob('show', '--quarantined', store.uri)}; raise maxQuarantined and start "
-        f"again ({kept}), or correct the source and start a new run: write elsewhere or `tokjob clean` this output",
+        f"again ({kept}), or {correct} and start a new run: write elsewhere or `tokjob clean` this output",
     )
 
 

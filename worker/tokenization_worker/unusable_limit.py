@@ -63,7 +63,7 @@ class UnusableLimit:
         found = (
             f"{words}; the run ended before it had read all; the first: {self._first(last)}; they are listed in {where}"
         )
-        return quarantine_exceeded(self._store, found, "what is done is kept")
+        return quarantine_exceeded(self._store, found, "what is done is kept", reasons)
 
     def _room(self) -> int | None:
         may_drop_files = len(self._ledger.verdicts) < self._most_dropped

@@ -22,6 +22,9 @@ _SPEAKERS = {"role": "content", "from": "value"}
 """Who speaks, and what is said, as chats name them."""
 
 
+_FROM_PYTHON = "import ast, json, sys; [print(json.dumps(ast.literal_eval(each))) for each in sys.stdin]"
+
+
 def text_advice(content: bytes, uri: str, compression: Compression = Compression.NONE) -> str:
     """What to do about records of JSON without a text at `source.textField`: a sentence for `next_step`, or ""."""
     lengths: dict[str, int] = {}
@@ -45,6 +48,12 @@ def text_advice(content: bytes, uri: str, compression: Compression = Compression
 def _lines_advice(content: bytes, uri: str, compression: Compression) -> str:
     """For content without a record in a line; "" where nothing can be said."""
     first = content.removeprefix(UTF8_BOM).lstrip().partition(b"\n")[0].rstrip()
+    if first.startswith(b"{") and first.endswith(b"},"):
+        command = convert(uri, UNPACK[compression], "sed 's/,[[:space:]]*$//'", _name("lines", uri))
+        return f"a line ends in a comma, as in a JSON array, and one object a line is needed: {command}"
+    if first.startswith(b"{'"):
+        command = convert(uri, UNPACK[compression], f"python3 -c {shlex.quote(_FROM_PYTHON)}", _name("lines", uri))
+        return f"a line is a dictionary of Python, in single quotes, and JSON is needed: {command}"
     if first != b"{":
         return ""
     command = convert(uri, UNPACK[compression], "jq -c .", _name("lines", uri))
