@@ -229,10 +229,11 @@ def test_output_uri_is_absolute_and_has_no_trailing_slash(written: str, resolved
         ("a: &x {b: 1}\nc: !!python/object:os.system {}\n", "line 2"),
         ("- a\n- b\n", "expected the fields of a manifest"),
         (f"{SMALLEST}\n---\n{SMALLEST}", "found 2 YAML documents, expected one"),
-        ("\n", "found 0 YAML documents"),
+        ("\n", "the manifest is empty"),
+        ("", "the manifest is empty"),
         ("a: \x00\n", "not YAML"),
     ],
-    ids=["unclosed", "indent", "twice", "tag", "list", "two", "empty", "nul"],
+    ids=["unclosed", "indent", "twice", "tag", "list", "two", "empty", "nothing", "nul"],
 )
 def test_yaml_mistakes_say_where(text: str, words: str) -> None:
     with pytest.raises(SpecError, match=r"^SpecInvalid") as caught:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from runs import TOKJOB
 
 from tokenization_worker.cli.main import main
 
@@ -199,3 +200,106 @@ def test_texts_that_are_too_large_are_told_the_field_that_allows_them(answer: An
     assert "DocumentTooLarge 10" in told
     assert "or raise documents.maxBytes for texts that are larger than it allows, and start a new run: write" in told
     assert "`tokjob clean` this output" in told
+
+
+MANIFEST = """\
+apiVersion: tokenization.dev/v1alpha1
+kind: TokenizationJob
+metadata: {name: first}
+spec:
+  source: {uris: [data]}
+  tokenizer: {name: bytes}
+  output: {uri: out}
+"""
+MANIFESTS = {
+    "UTF-16 without a mark": (MANIFEST.encode("utf-16-le"), "the manifest is UTF-16", "iconv -f UTF-16LE -t UTF-8 < m"),
+    "Latin-1": (
+        MANIFEST.replace("[data]", "[\u00e9t\u00e9]").encode("latin-1"),
+        "the manifest is not UTF-8 at byte 108",
+        "iconv -f ISO-8859-1 -t UTF-8 < m",
+    ),
+    "large records": (b'{"text": "words of a text"}\n' * 70_000, "found 2.0 MB of JSON records", "--source m"),
+    "one large record": (b'{"text": "' + b"x" * 2_000_000 + b'"}', "found 2.0 MB of JSON records", "--source m"),
+    "nothing": (b"# to be written\n---\n", "the manifest is empty", "--print-manifest prints one"),
+    "a glob": (MANIFEST.replace("[data]", "[*.txt]").encode(), "not YAML", "put a text that begins with * in quotes"),
+    "a token": (
+        MANIFEST.replace("{uri: out}", "\n    uri: {rerunToken}").encode(),
+        "spec.output.uri: found a mapping of names to values; expected text: write it in quotes, '{rerunToken}'",
+        "next: ",
+    ),
+    "a token in a path": (
+        MANIFEST.replace("{uri: out}", "{uri: out/{rerunToken}}").encode(),
+        "not YAML",
+        "put a text with {, }, [ or ] in quotes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "words", "step"), MANIFESTS.values(), ids=MANIFESTS)
+def test_a_file_that_is_no_manifest_yet_is_told_what_it_is(
+    content: bytes, words: str, step: str, answer: Answer, tmp_path: Path
+) -> None:
+    (tmp_path / "m.yaml").write_bytes(content)
+    told = answer("run m.yaml")
+    assert words in told
+    assert step in told
+
+
+def test_a_number_with_a_zero_before_it_is_written_once(answer: Answer) -> None:
+    assert "the number 007 would mean 7: write 7\n" in answer(f"run {JOB} --rangeBytes 007")
+
+
+PATTERNS = {
+    "'{a,b}.jsonl'": "{a,b} is no pattern here",
+    "a.jsonl,b.jsonl": "a comma does not separate paths here",
+    "'$HOME/x'": "the shell did not replace what begins with $",
+    "\"'data'\"": "the quotes are part of the name",
+    "'C:\\data\\a.jsonl'": "a backslash is part of a name here",
+    "C:/data": "in WSL: /mnt/c/",
+    "'data/?.jsonl'": "only * and ** are",
+    "-": "standard input is not a source\n  next: write it to a file first",
+    "'gs{a,b}'": "{a,b} is no pattern",
+}
+
+
+@pytest.mark.parametrize(("typed", "words"), PATTERNS.items(), ids=PATTERNS)
+def test_a_pattern_without_files_is_told_what_is_wrong_with_it(typed: str, words: str, answer: Answer) -> None:
+    told = answer(f"run --source {typed} --tokenizer bytes --output out")
+    assert "matches no file: " in told
+    assert words in told
+
+
+@pytest.mark.parametrize("flag", ["--output", "--source"])
+def test_the_folder_of_a_user_that_does_not_exist_is_not_made(flag: str, answer: Answer, tmp_path: Path) -> None:
+    others = {"--source": "data", "--output": "out"} | {flag: "~nouser-here/x"}
+    typed = " ".join(f"{name} {value}" for name, value in others.items())
+    told = answer(f"run {typed} --tokenizer bytes")
+    assert "SpecInvalid: ~nouser-here/x: there is no user 'nouser-here'" in told
+    assert "write ./~nouser-here/x" in told
+    assert not (tmp_path / "~nouser-here").exists()
+
+
+def test_a_file_whose_name_begins_with_a_tilde_is_read(answer: Answer, tmp_path: Path) -> None:
+    (tmp_path / "~a.jsonl").write_text('{"text": "words"}\n')
+    answer("run --source '~a.jsonl' --tokenizer bytes --output out", 0)
+
+
+def test_files_that_came_or_went_are_named_in_a_conflict(answer: Answer, tmp_path: Path) -> None:
+    answer(f"run {JOB}", 0)
+    (tmp_path / "data" / "b.jsonl").write_text('{"text": "words"}\n')
+    told = answer(f"run {JOB} --rerunToken again", 3)
+    assert f"the source has 2 files, it had 1; new: {tmp_path}/data/b.jsonl" in told
+    assert "next: write to another output.uri; or put the source files back; or" in told
+    (tmp_path / "data" / "a.jsonl").rename(tmp_path / "data" / "c.jsonl")
+    told = answer(f"run {JOB} --rerunToken again", 3)
+    assert f"new: {tmp_path}/data/b.jsonl and 1 more; gone: {tmp_path}/data/a.jsonl" in told
+
+
+def test_the_limit_of_file_size_is_named(answer: Answer, tmp_path: Path) -> None:
+    command = f"ulimit -f 1; exec {shlex.quote(str(TOKJOB))} run {JOB}"
+    (tmp_path / "data" / "a.jsonl").write_text('{"text": "words"}\n' * 1_000)
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "FileSizeLimit: cannot " in done.stderr
+    assert "this process may write files of 1,024 bytes at most (ulimit -f)" in done.stderr
+    assert "next: raise the limit (ulimit -f unlimited" in done.stderr

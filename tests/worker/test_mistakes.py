@@ -216,7 +216,7 @@ SLIPS: dict[str, Slip] = {
         f"run --source 'dat/*.jsonl' {INTO}", "dat/*.jsonl' matches no file", "check the path"
     ),
     "an empty folder": source(f"run --source nothing {INTO}", "nothing' matches no file: the folder is empty"),
-    "standard input": source(f"run --source - {INTO}", "standard input is not a source; write it to a file"),
+    "standard input": source(f"run --source - {INTO}", "standard input is not a source", "write it to a file first"),
     "JSON lines as Parquet": source(
         f"run --source data/a.jsonl --source.format Parquet {INTO}",
         "a.jsonl begins with '{': it is not Parquet",

@@ -108,6 +108,11 @@ FOREIGN = {
     "GGUF": ("a.gguf", b"GGUF\x03\x00\x00\x00" + bytes(40), "leave it out"),
     "numpy": ("a.npy", saved(), "leave it out"),
     "PDF": ("a.pdf", b"%PDF-1.7\n%\xe2\xe3", "pdftotext /data/a.pdf"),
+    "Git LFS pointer": (
+        "a.jsonl",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n",
+        "git lfs pull, in the repository of /data/a.jsonl",
+    ),
     "gzip in zstd": ("a.jsonl.gz.zst", zstd.compress(gzip.compress(LINES)), "decompress it once"),
 }
 FORMATS = [SourceFormat.AUTO, SourceFormat.TEXT, SourceFormat.JSONL]

@@ -45,7 +45,11 @@ from tokenization_worker.storage.sources import find_touched_files, has_pins, li
 
 _SHOWN_FIELDS = 5
 
-_PUT_BACK = "write to another output.uri; or put the field back; or, if the old output is not wanted, "
+
+def _put_back(fields: str) -> str:
+    """The ways out of a conflict; `fields`: those that differ, "" where only the source files do."""
+    what = "the field" if fields else "the source files"
+    return f"write to another output.uri; or put {what} back; or, if the old output is not wanted, "
 
 
 def read_plan(store: Store) -> Plan | None:
@@ -120,10 +124,11 @@ def require_own_index(store: Store, index: Index, prepared: Prepared) -> None:
     difference = difference_from_index(store, index, prepared)
     if difference is None:
         return
+    fields = _fields(index["data"], index["run"].get("asked", {}), prepared)
     raise ChangedError(
         "OutputConflict",
         f"{store.uri} holds a complete dataset of other data: {difference}",
-        next_step=f"{_PUT_BACK}remove the folder yourself (tokjob clean never removes a complete dataset)",
+        next_step=f"{_put_back(fields)}remove the folder yourself (tokjob clean never removes a complete dataset)",
     )
 
 
@@ -155,7 +160,7 @@ def require_own_plan(store: Store, plan: Plan, prepared: Prepared, watch: Watche
         "OutputConflict",
         f"{store.uri} holds an unfinished run of other data: "
         f"{difference or first_file_difference(plan.files, prepared.files)}",
-        next_step=f"{_PUT_BACK}remove it with: {tokjob('clean', store.uri)}",
+        next_step=f"{_put_back(difference)}remove it with: {tokjob('clean', store.uri)}",
     )
 
 

@@ -121,7 +121,7 @@ def _with_hint(error: DataError, prepared: Prepared) -> DataError:
     """The error with what the plan knows of the cause of unusable documents, as `plan` tells it."""
     if error.reason != "QuarantineExceeded" or not prepared.hint:
         return error
-    return DataError(error.reason, error.message, next_step=f"{prepared.hint}; {error.next_step}")
+    return DataError("QuarantineExceeded", error.message, next_step=f"{prepared.hint}; {error.next_step}")
 
 
 def _is_planned(store: Store, job: TokenizationJob) -> bool:

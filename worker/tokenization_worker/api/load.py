@@ -72,8 +72,8 @@ def load_manifest(model: type[B], path_or_text: str | Path) -> B:
 
 
 def is_text(path_or_text: str) -> bool:
-    """Return whether a string is a manifest and not the path of one: it has a line break, or `: ` in it."""
-    return "\n" in path_or_text or ": " in path_or_text
+    """Return whether a string is a manifest and not the path of one: it has a line break, or `: ` in it, or nothing."""
+    return "\n" in path_or_text or ": " in path_or_text or not path_or_text.strip()
 
 
 def parse_yaml(text: str, *, origin: str) -> dict[str, Any]:
@@ -81,6 +81,13 @@ def parse_yaml(text: str, *, origin: str) -> dict[str, Any]:
     not one mapping.
     """
     documents = [item for item in _load(text, origin, _NEXT_STEP) if item is not None]
+    if not documents:
+        raise SpecError(
+            "SpecInvalid",
+            f"{origin}: the manifest is empty",
+            next_step="write a TokenizationJob into it: apiVersion, kind, metadata, spec; tokjob run --source ... "
+            "--tokenizer ... --output ... --print-manifest prints one",
+        )
     if len(documents) != 1:
         raise SpecError(
             "SpecInvalid",
@@ -131,6 +138,10 @@ def _hint(text: str, error: yaml.MarkedYAMLError, mark: Any) -> str:
         return "; indent with spaces, not with a tab" if is_tab else "; put a text with this character in quotes"
     if "mapping values are not allowed" in problem:
         return "; put a text with a colon and a space in quotes, and each field on a line of its own"
+    if "alias" in f"{error.context} {problem}":
+        return "; put a text that begins with * in quotes: '*.jsonl'"
+    if "flow mapping" in str(error.context) or "flow sequence" in str(error.context):
+        return "; put a text with {, }, [ or ] in quotes: 'out/{rerunToken}'"
     if "could not determine a constructor" in problem:
         return "; a manifest has plain values only: leave the tag (!...) out"
     return ""
@@ -224,6 +235,9 @@ def describe_error(model: type[Block], error: ErrorDetails) -> str:
     if kind == "string_type" and isinstance(found, bool | int | float):
         write = "write it in quotes" if _is_hidden(loc) else f'write "{_show(found)}"'
         return f"{path}: found {_show_at(loc, found)} without quotes; expected text: {write}"
+    if kind == "string_type" and isinstance(found, dict) and list(found.values()) == [None] and not _is_hidden(loc):
+        text = "{" + str(*found) + "}"
+        return f"{path}: found a mapping of names to values; expected text: write it in quotes, '{text}'"
     words = _EXPECTED.get(kind)
     expected = words(context) if words is not None else error["msg"]
     if kind in ("int_type", "int_from_float", "int_parsing") and (meant := nearest_number(found)) is not None:
@@ -338,7 +352,7 @@ class _Loader(_Base):  # type: ignore[misc]  # one of two classes
         number: int = super().construct_yaml_int(node)
         if _OTHER_BASE.fullmatch(node.value) and number:
             digits = re.sub(r"^([-+]?)(0[xb]|0+)", r"\1", node.value)
-            decimal = f"{digits}, or " if digits.lstrip("-+").isdecimal() else ""
+            decimal = f"{digits}, or " if digits.lstrip("-+").isdecimal() and int(digits) != number else ""
             problem = f"the number {node.value} would mean {number}: write {decimal}{number}"
             raise _OurRule(None, None, problem, node.start_mark)
         return number

@@ -20,6 +20,9 @@ from tokenization_worker.errors import SpecError
 MOST_BYTES = 1 << 20
 """A manifest may have, also with its aliases written out; an API server takes 1.5 MiB. It parses in a second."""
 
+_LOOK_BYTES = 64 << 10
+"""Of a larger file: enough for most first records."""
+
 _MAGIC = (
     (b"\x28\xb5\x2f\xfd", "zstd data"),
     (b"\x1f\x8b", "gzip data"),
@@ -36,7 +39,7 @@ def read_manifest_file(path: Path) -> str:
         with os.fdopen(_open_at_once(path), "rb") as file:
             status = os.fstat(file.fileno())
             size = status.st_size
-            data = file.read(64 if size > MOST_BYTES else MOST_BYTES + 1)  # a device has no size, and no end
+            data = file.read(_LOOK_BYTES if size > MOST_BYTES else MOST_BYTES + 1)  # a device has no size, and no end
     except PermissionError as error:
         raise SpecError(
             "SpecNotFound", f"this user may not read {path}", next_step="give this user read permission for the file"
@@ -54,28 +57,47 @@ def read_manifest_file(path: Path) -> str:
         if data.startswith(magic):
             raise _no_manifest(path, words)
     if size > MOST_BYTES:
-        raise _no_manifest(path, f"{size / 1e9:.1f} GB" if size > 10**8 else f"{size / 1e6:.1f} MB")
+        words = f"{size / 1e9:.1f} GB" if size > 10**8 else f"{size / 1e6:.1f} MB"
+        is_json = _is_record(data.decode("utf-8", "replace")) or data.lstrip().startswith((b'{"', b'[{"'))
+        raise _no_manifest(path, f"{words} of JSON records" if is_json else words)
     if len(data) > MOST_BYTES:
         raise _no_manifest(path, f"more than {MOST_BYTES >> 20} MiB")
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        copy = path.with_name(f"{path.stem}-utf8{path.suffix}")
-        raise SpecError(
-            "SpecInvalid",
-            f"{path}: the manifest is UTF-16, expected UTF-8",
-            next_step="save it as UTF-8 (PowerShell: Out-File -Encoding utf8), or: iconv -f UTF-16 -t UTF-8 "
-            f"{shlex.quote(str(path))} > {shlex.quote(str(copy))}",
-        )
+    if (wide := _wide_encoding(data)) is not None:
+        raise _other_encoding(path, "UTF-16", wide)
     if b"\0" in data[:1024] or data[:1] == b"\x93":
         raise _no_manifest(path, "binary data")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
+        if _FIELD.search(data.decode("latin-1")):
+            raise _other_encoding(path, f"not UTF-8 at byte {error.start}", "ISO-8859-1") from error
         raise _no_manifest(path, f"not UTF-8 at byte {error.start}") from error
     if _is_record(text):
         raise _no_manifest(path, "JSON records")
-    if text.strip() and not _FIELD.search(text):
+    if not _is_empty(text) and not _FIELD.search(text):
         raise _no_manifest(path, "a text without apiVersion, kind, metadata and spec")
     return text
+
+
+def _wide_encoding(data: bytes) -> str | None:
+    """The name that iconv has for the UTF-16 that a manifest is in; None where it is in none."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    for name, encoding in (("UTF-16LE", "utf-16-le"), ("UTF-16BE", "utf-16-be")):
+        if b"\0" in data[:2] and _FIELD.search(data[: len(data) // 2 * 2].decode(encoding, "replace")):
+            return name
+    return None
+
+
+def _other_encoding(path: Path, found: str, encoding: str) -> SpecError:
+    copy = path.with_name(f"{path.stem}-utf8{path.suffix}")
+    guess = "" if encoding.startswith("UTF") else " (a guess: look at the result)"
+    return SpecError(
+        "SpecInvalid",
+        f"{path}: the manifest is {found}, expected UTF-8",
+        next_step=f"save it as UTF-8 (PowerShell: Out-File -Encoding utf8), or{guess}: iconv -f {encoding} -t UTF-8 < "
+        f"{shlex.quote(str(path))} > {shlex.quote(str(copy))}",
+    )
 
 
 def _open_at_once(path: Path) -> int:
@@ -91,6 +113,11 @@ def _near_name(path: Path) -> Path | None:
     names = [each.name for each in folder.glob("*.y*ml")] if folder.is_dir() else []
     near = difflib.get_close_matches(path.name, names, n=1)
     return folder / near[0] if near else None
+
+
+def _is_empty(text: str) -> bool:
+    """Whether YAML finds nothing in it: blank lines, comments, marks of documents."""
+    return all(line.strip() in ("", "---") or line.lstrip().startswith("#") for line in text.splitlines())
 
 
 def _is_record(text: str) -> bool:

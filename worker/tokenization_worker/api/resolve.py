@@ -2,7 +2,7 @@
 
 Pure but for the current directory, which makes local paths absolute: like any command, `data/*.jsonl`
 means the folder that the command was started in. `~` is the home folder. Nothing is opened or listed
-here.
+here; `~name` without such a user is looked for, because it would become a folder of that name.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tokenization_worker.api.data import DataSpec, OutputSpec, SourceSpec, Split
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.output import RERUN_PLACEHOLDER
 from tokenization_worker.api.quantities import Limit, parse_percentage, parse_quantity
+from tokenization_worker.errors import SpecError
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,20 @@ def resolve_uri(uri: str) -> str:
         return "hf://" + "/".join(name for name in components[:-1] if name not in ("", ".")) + f"/{components[-1]}"
     if "://" in uri and not uri.startswith("file://"):
         return uri
+    _require_user(uri.removeprefix("file://"))
     path = os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))  # noqa: PTH100, PTH111  "/a/*/../b" stays lexical
     return "/" + path.lstrip("/")  # POSIX lets two slashes at the start be, and no system here makes use of that
+
+
+def _require_user(path: str) -> None:
+    """Raise for `~nobody/x`, which would be a folder called `~nobody` here, unless there is one."""
+    first = path.partition("/")[0]
+    if path.startswith("~") and os.path.expanduser(first) == first and not os.path.lexists(first):  # noqa: PTH111
+        raise SpecError(
+            "SpecInvalid",
+            f"{path}: there is no user {first[1:]!r} whose folder {first} could be",
+            next_step=f"check the name; for a file or folder that is called {first} write ./{path}",
+        )
 
 
 def resolve_output_uri(uri: str, rerun_token: str | None) -> str:

@@ -48,6 +48,11 @@ _MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"\x93NUMPY", "a numpy array", "leave it out, or give the text that it was made from"),
     (b"GGUF", "a model file (GGUF)", "leave it out"),
     (b"%PDF-", "a PDF document", "pdftotext {name}"),
+    (
+        b"version https://git-lfs.github.com/spec/v1\noid ",
+        "a Git LFS pointer in place of the file itself",
+        "git lfs pull, in the repository of {name}",
+    ),
 )
 _ARROW = (
     "python3 -c 'import sys, pyarrow.feather as f, pyarrow.parquet as p; "

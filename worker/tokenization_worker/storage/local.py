@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,6 +73,20 @@ def _what_is_no_folder(path: Path) -> str | None:
     return None
 
 
+def _too_large_file(detail: str) -> SpecError:
+    """The error of a file that outgrows what this process, or else the file system, allows."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == resource.RLIM_INFINITY:
+        step = "write to a file system that takes larger files, or make output.shards.tokens smaller"
+        return SpecError("FileSizeLimit", f"{detail}: the file system takes no file that large", next_step=step)
+    return SpecError(
+        "FileSizeLimit",
+        f"{detail}: this process may write files of {limit:,} bytes at most (ulimit -f)",
+        next_step="raise the limit (ulimit -f unlimited; for a service LimitFSIZE), and start the same command again; "
+        "what is done is kept",
+    )
+
+
 @contextmanager
 def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
     """Turn an operating-system error on `path` into the answer its reader can act on."""
@@ -88,6 +103,8 @@ def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
                 detail,
                 next_step="free space there and start the same command again; what is done is kept",
             ) from error
+        if error.errno == errno.EFBIG:
+            raise _too_large_file(detail) from error
         if error.errno in (errno.EACCES, errno.EPERM) and what in _READING:
             detail = f"{detail} as user {os.geteuid()}"
             raise SpecError("OutputNotReadable", detail, next_step="give this user read permission there") from error

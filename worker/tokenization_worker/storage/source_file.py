@@ -132,11 +132,20 @@ def _way_back(was: SourceFile) -> str:
 def first_file_difference(was: Iterable[SourceFile], now: Iterable[SourceFile]) -> str | None:
     """The first file that is not the same in both, in words; None where all are, in the same order."""
     old, new = list(was), list(now)
+    if {file.uri for file in old} != {file.uri for file in new}:
+        came, gone = _not_in(old, new), _not_in(new, old)
+        words = [f"new: {came}"] * bool(came) + [f"gone: {gone}"] * bool(gone)
+        return f"the source has {counted(len(new), 'file')}, it had {len(old):,}; {'; '.join(words)}"
     for a, b in zip(old, new, strict=False):
         if a.uri != b.uri:
             return f"the source lists {b.uri} where it listed {a.uri}"
         if a != b:
             return f"{a.uri}: was {describe_file(a)}; is {describe_file(b)}"
-    if len(old) != len(new):
-        return f"the source has {counted(len(new), 'file')}, it had {len(old):,}"
     return None
+
+
+def _not_in(known: Iterable[SourceFile], files: Iterable[SourceFile]) -> str:
+    """The first of `files` that are not known, and how many more; "" where all are."""
+    names = {file.uri for file in known}
+    unknown = [file.uri for file in files if file.uri not in names]
+    return unknown[0] + (f" and {len(unknown) - 1:,} more" if unknown[1:] else "") if unknown else ""

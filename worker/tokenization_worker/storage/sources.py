@@ -6,6 +6,7 @@ twice counts once. What is skipped below folders and wildcards is the business o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -150,11 +151,7 @@ def list_source(uris: tuple[str, ...], pins: Mapping[str, str] | None = None) ->
     for pattern in uris:
         matched = sorted(_match(pattern, commits), key=lambda file: file.uri.encode())
         if not matched:
-            raise SpecError(
-                "SourceInvalid",
-                f"source.uris: {pattern!r} matches no file{_why_nothing(pattern)}",
-                next_step="check the path; names beginning with '.' or '_' are skipped in folders and wildcards",
-            )
+            raise _matches_nothing(pattern)
         for file in matched:
             identity = hf_identity(file.uri, file.pin) if file.pin else file.uri
             if identity not in seen:
@@ -163,13 +160,45 @@ def list_source(uris: tuple[str, ...], pins: Mapping[str, str] | None = None) ->
     return files
 
 
-def _why_nothing(pattern: str) -> str:
-    if scheme_of(pattern) != "file":
-        return ""
-    path = plain_path(pattern)
-    if path.name == "-":
-        return ": standard input is not a source; write it to a file"
-    return ": the folder is empty" if path.is_dir() and not any(path.iterdir()) else ""
+def _matches_nothing(pattern: str) -> SpecError:
+    """The error of a pattern without files: what is wrong with it, where its own characters say so."""
+    here = f"{Path.cwd()}/"
+    typed = pattern.removeprefix(here)
+    why, step = _why_nothing(pattern, typed)
+    return SpecError(
+        "SourceInvalid",
+        f"source.uris: {pattern!r} matches no file{why and f': {why}'}",
+        next_step=step or "check the path; names beginning with '.' or '_' are skipped in folders and wildcards",
+    )
+
+
+def _why_nothing(pattern: str, typed: str) -> tuple[str, str]:
+    """The cause and the next step; "" where they are not known."""
+    name = typed.rpartition("/")[2]
+    if typed == "-":
+        return "standard input is not a source", "write it to a file first (... > text.jsonl), and name that file"
+    if typed[:1] in _QUOTES or name[-1:] in _QUOTES:
+        return "the quotes are part of the name", "leave the inner quotes out"
+    if re.match(r"[A-Za-z]:\\|[A-Za-z]:/", typed) or "\\" in typed:
+        return "a backslash is part of a name here, and no separator", "write / between folders (in WSL: /mnt/c/...)"
+    if "$" in typed:
+        return "the shell did not replace what begins with $", "put the path in double quotes, or in none"
+    if re.search(r"\{[^}]*,[^}]*\}", typed):
+        step = "write --source (in a manifest: a list entry of source.uris) for each of them"
+        return "{a,b} is no pattern here, only * and ** are", step
+    if re.search(r"[?\[]", typed):
+        return "? and [...] are no patterns here, only * and ** are", "use *, or name the files"
+    if "," in typed:
+        step = "write --source (in a manifest: a list entry of source.uris) for each of them"
+        return "a comma does not separate paths here", step
+    if scheme_of(pattern) == "file":
+        path = plain_path(pattern)
+        if path.is_dir() and not any(path.iterdir()):
+            return "the folder is empty", ""
+    return "", ""
+
+
+_QUOTES = tuple("'\"\u2018\u2019\u201c\u201d")
 
 
 def _match(pattern: str, pins: dict[str, str]) -> Iterator[SourceFile]:

@@ -24,6 +24,7 @@ _SIGNATURES = {
     "numpy": rb"\x93NUMPY",
     "GGUF": rb"GGUF[\x01-\xff]\x00{3}",
     "PDF": rb"%PDF-[0-9]\.",
+    "Git LFS pointer": rb"version https://git-lfs\.github\.com/spec/v1\noid ",
 }
 _NUMBER = re.compile(rb" *[0-7]+[ \x00]*")
 _PACKED_AGAIN = {"gzip": rb"\x1f\x8b\x08", "zstd": rb"\x28\xb5\x2f\xfd"}
