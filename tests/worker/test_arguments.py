@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from tokenization_worker import Options, make_plan, run_job, verify
+from tokenization_worker import Options, TokenizationJob, make_plan, open_dataset, run_job, verify
 from tokenization_worker.errors import SpecError
+
+JOB = TokenizationJob.of(source="nowhere", tokenizer="bytes", output="out")
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,21 @@ from tokenization_worker.errors import SpecError
         (lambda: run_job({}), "run_job takes a TokenizationJob, found dict\n  next: make a job with Tokeni"),  # type: ignore[arg-type]
         (lambda: run_job(None), "run_job takes a TokenizationJob, found NoneType"),  # type: ignore[arg-type]
         (lambda: make_plan("x"), "make_plan takes a TokenizationJob, found str"),  # type: ignore[arg-type]
+        (
+            lambda: run_job(JOB, options={"processes": 2}),  # type: ignore[arg-type]
+            "options: found dict, expected Options\n  next: give Options(...) of tokenization_worker",
+        ),
+        (lambda: run_job(JOB, should_stop=True), "should_stop: found True, expected a function, should_stop() -> bool"),  # type: ignore[arg-type]
+        (lambda: run_job(JOB, on_progress=5), "on_progress: found 5, expected a function, on_progress(event)"),  # type: ignore[arg-type]
+        (lambda: make_plan(JOB, on_progress=5), "on_progress: found 5"),  # type: ignore[arg-type]
+        (lambda: verify("nowhere", on_progress=5), "on_progress: found 5"),  # type: ignore[arg-type]
+        (
+            lambda: verify(JOB),
+            "verify takes the place of a dataset, found TokenizationJob\n  next: give",
+        ),  # type: ignore[arg-type]
+        (lambda: open_dataset(None), "open_dataset takes the place of a dataset, a path or URI, found None"),  # type: ignore[arg-type]
+        (lambda: open_dataset(""), "open_dataset takes the place of a dataset, a path or URI, found ''"),
+        (lambda: TokenizationJob.from_yaml(""), "the manifest is empty"),
     ],
     ids=lambda value: value.split("\n")[0] if isinstance(value, str) else "",
 )

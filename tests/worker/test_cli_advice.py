@@ -303,3 +303,12 @@ def test_the_limit_of_file_size_is_named(answer: Answer, tmp_path: Path) -> None
     assert "FileSizeLimit: cannot " in done.stderr
     assert "this process may write files of 1,024 bytes at most (ulimit -f)" in done.stderr
     assert "next: raise the limit (ulimit -f unlimited" in done.stderr
+
+
+def test_a_status_that_a_cluster_wrote_is_ignored(answer: Answer, tmp_path: Path) -> None:
+    """As `kubectl get tkj first -o yaml` prints a job."""
+    status = "status: {phase: Running, observedGeneration: 3, run: {number: 1, runKey: abc}, fieldOfANewerOne: 1}\n"
+    of_cluster = "{name: first, namespace: corpora, uid: 0a-1b, resourceVersion: '12', generation: 3}"
+    (tmp_path / "job.yaml").write_text(MANIFEST.replace("{name: first}", of_cluster) + status)
+    answer("validate job.yaml", 0)
+    answer("run job.yaml", 0)

@@ -110,7 +110,9 @@ SLIPS: dict[str, Slip] = {
     "a manifest in UTF-16": spec(
         "run utf16.yaml", "utf16.yaml: the manifest is UTF-16, expected UTF-8", "save it as UTF-8", "iconv"
     ),
-    "a status": spec("run status.yaml", "status: it is written by the operator: remove it"),
+    "a status that no operator wrote": spec(
+        "run status.yaml", "status.phase: not as the operator writes it: remove status"
+    ),
     "machines in the wrong block": spec(
         f"run {JOB} --set replicas=4", "spec.replicas: unknown field here; did you mean spec.workers.replicas?"
     ),

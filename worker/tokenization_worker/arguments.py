@@ -44,3 +44,27 @@ def require_one_of(name: str, value: str, choices: Iterable[str]) -> None:
     known = [str(choice) for choice in choices]
     if value not in known:
         raise SpecError("SpecInvalid", f"{name}: found {value!r}", next_step=f"give one of {', '.join(known)}")
+
+
+def require_instance(name: str, value: object, kind: type) -> None:
+    """Raise `SpecError` unless `value` is None or a `kind` of this package."""
+    if value is not None and not isinstance(value, kind):
+        found = f"{name}: found {type(value).__name__}, expected {kind.__name__}"
+        raise SpecError("SpecInvalid", found, next_step=f"give {kind.__name__}(...) of tokenization_worker")
+
+
+def require_function(name: str, value: object, signature: str) -> None:
+    """Raise `SpecError` unless `value` can be called; `signature`: how it is, such as `should_stop() -> bool`."""
+    if not callable(value):
+        found = f"{name}: found {value!r}, expected a function, {signature}"
+        raise SpecError("SpecInvalid", found, next_step="give such a function, or leave it out")
+
+
+def require_place(function: str, value: object) -> None:
+    """Raise `SpecError` unless `value`, which `function` was called with, is a path or URI."""
+    if isinstance(value, TokenizationJob):
+        found = f"{function} takes the place of a dataset, found TokenizationJob"
+        raise SpecError("SpecInvalid", found, next_step="give the job's output: job.spec.output.uri")
+    if not isinstance(value, _NAMES_A_FILE) or not os.fspath(value):
+        found = f"{function} takes the place of a dataset, a path or URI, found {value!r}"
+        raise SpecError("SpecInvalid", found, next_step="give the output.uri of a finished job")

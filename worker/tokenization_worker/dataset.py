@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.arguments import require_place
 from tokenization_worker.dataset_split import Split as Split
 from tokenization_worker.errors import SpecError
 from tokenization_worker.index import Index, require_index
@@ -49,6 +50,7 @@ def open_dataset(uri: str | os.PathLike[str]) -> Dataset:
     Raises `SpecError("NotADataset")`, naming what it found, if no run has finished there, and `DataError` if index or
     shards table are damaged. Reads these two and no shard.
     """
+    require_place("open_dataset", uri)
     store = open_store(os.fspath(uri).rstrip("/") or "/")
     return Dataset(store, require_index(store))
 

@@ -23,7 +23,7 @@ from tokenization_worker.adoption import (
 )
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.arguments import require_job, require_processes
+from tokenization_worker.arguments import require_function, require_job, require_processes
 from tokenization_worker.checking import telling_of_check
 from tokenization_worker.commands import tokjob
 from tokenization_worker.counts import counted
@@ -92,6 +92,7 @@ def make_plan(job: TokenizationJob, processes: int | None = None, *, on_progress
     """
     require_processes(processes)
     require_job("make_plan", job)
+    require_function("on_progress", on_progress, "on_progress(event)")
     prepared = prepare(job, on_progress)
     if (error := prepared.strange or prepared.foreseen) is not None:
         raise error

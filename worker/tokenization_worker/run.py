@@ -26,7 +26,14 @@ from tokenization_worker.adoption import (
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.arguments import require_count, require_job, require_one_of, require_processes
+from tokenization_worker.arguments import (
+    require_count,
+    require_function,
+    require_instance,
+    require_job,
+    require_one_of,
+    require_processes,
+)
 from tokenization_worker.checking import telling_of_check, telling_of_record
 from tokenization_worker.commit import Disagreement, create_record
 from tokenization_worker.context import RunContext
@@ -101,6 +108,9 @@ def run_job(
     is done stays done: call again with the same job.
     """
     require_job("run_job", job)
+    require_instance("options", options, Options)
+    require_function("on_progress", on_progress, "on_progress(event)")
+    require_function("should_stop", should_stop, "should_stop() -> bool")
     require_main_guard("run_job")
     options = options or Options()
     store = open_store(resolve_data(job).output.uri)

@@ -212,7 +212,7 @@ def describe_error(model: type[Block], error: ErrorDetails) -> str:
     loc = tuple(part for part in error["loc"] if part != "[key]")
     path = _path_of(loc)
     if loc[:1] == ("status",):
-        return "status: it is written by the operator: remove it from the manifest"
+        return f"{path}: not as the operator writes it: remove status from the manifest"
     found, context, kind = error["input"], error.get("ctx", {}), error["type"]
     if kind == "extra_forbidden":
         owner, _ = field_at(model, loc[:-1])

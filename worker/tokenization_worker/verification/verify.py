@@ -13,7 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tokenization_worker import layout
-from tokenization_worker.arguments import require_count, require_one_of, require_processes
+from tokenization_worker.arguments import (
+    require_count,
+    require_function,
+    require_one_of,
+    require_place,
+    require_processes,
+)
 from tokenization_worker.counts import counted
 from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.index import Index, require_index
@@ -81,6 +87,8 @@ def verify(
     or the tokenizer is not what the dataset was made from: then nothing can be proved, and nothing is known to
     be wrong.
     """
+    require_place("verify", uri)
+    require_function("on_progress", on_progress, "on_progress(event)")
     require_main_guard("verify")
     require_one_of("mode", mode, VerifyMode)
     require_processes(processes)
