@@ -13,6 +13,7 @@ from tokenization_operator.ray_state import Stage, read_ray_job
 from tokenization_worker.api.checkpoint import Committed
 from tokenization_worker.api.status import AttemptStatus, OutputStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.times import seconds_since
+from tokenization_worker.counts import counted
 
 
 def committed_of(case: Case) -> Committed | None:
@@ -42,7 +43,8 @@ def succeed(case: Case, committed: Committed) -> Decision:
     return case.at(
         Phase.SUCCEEDED,
         "AlreadyComplete" if already else "Committed",
-        f"{committed.documents or 0:,} documents, {committed.tokens or 0:,} tokens: {committed.index_uri}",
+        f"{counted(committed.documents or 0, 'document')}, {counted(committed.tokens or 0, 'token')}: "
+        f"{committed.index_uri}",
         run=case.run.model_copy(update={"data_key": committed.data_key}),
         progress=progress,
         failures=None,

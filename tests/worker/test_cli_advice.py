@@ -15,6 +15,7 @@ import pytest
 from runs import TOKJOB
 
 from tokenization_worker.cli.main import main
+from tokenization_worker.storage.source_file import SourceFile, describe_file
 
 JOB = "--source data --tokenizer bytes --output out"
 
@@ -312,3 +313,8 @@ def test_a_status_that_a_cluster_wrote_is_ignored(answer: Answer, tmp_path: Path
     (tmp_path / "job.yaml").write_text(MANIFEST.replace("{name: first}", of_cluster) + status)
     answer("validate job.yaml", 0)
     answer("run job.yaml", 0)
+
+
+def test_one_is_not_said_as_many() -> None:
+    assert describe_file(SourceFile("a", 1, "v")) == "1 byte, v"
+    assert describe_file(SourceFile("a", 2, "v")) == "2 bytes, v"

@@ -84,6 +84,14 @@ SLIPS: dict[str, Slip] = {
     "--force": usage(f"run {JOB} --force", "there is no --force: write to another --output", "tokjob clean"),
     "--overwrite": usage(f"run {JOB} --overwrite", "there is no --overwrite: write to another --output"),
     "--seed": usage(f"run {JOB} --seed 3", "there is no --seed: nothing is drawn at random"),
+    "--input": usage(f"run {JOB} --input x", "there is no --input: --source takes the files, folders and globs"),
+    "--model": usage(f"run {JOB} --model gpt2", "there is no --model: --tokenizer takes a name"),
+    "--shard-size": usage(f"run {JOB} --shard-size 1M", "there is no --shard-size: --output.shards.tokens N"),
+    "--append-eos": usage(f"run {JOB} --append-eos", "there is no --append-eos: --tokenizer.delimiter.position After"),
+    "--dry-run": usage("run job.yaml --dry-run", "there is no --dry-run: tokjob plan shows what a run would do"),
+    "a flag before the command": usage(
+        "--processes 2 run job.yaml", "flags stand after the command: tokjob run --processes"
+    ),
     "no processes": usage(f"run {JOB} --processes 0", "--processes: found '0'", "a whole number, at least 1"),
     "another executor": usage(f"run {JOB} --executor spark", "--executor: invalid choice: 'spark'", "'local', 'ray'"),
     "a Ray address without a port": spec(
@@ -217,6 +225,10 @@ SLIPS: dict[str, Slip] = {
     "a glob that matches nothing": source(
         f"run --source 'dat/*.jsonl' {INTO}", "dat/*.jsonl' matches no file", "check the path"
     ),
+    "braces of a shell": source(
+        f"run --source 'data/{{a,b}}.jsonl' {INTO}", "matches no file: {a,b} is no pattern here", "--source"
+    ),
+    "paths with a comma": source(f"run --source data/a.jsonl,data/b.jsonl {INTO}", "a comma does not separate paths"),
     "an empty folder": source(f"run --source nothing {INTO}", "nothing' matches no file: the folder is empty"),
     "standard input": source(f"run --source - {INTO}", "standard input is not a source", "write it to a file first"),
     "JSON lines as Parquet": source(

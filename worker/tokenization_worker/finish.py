@@ -128,7 +128,7 @@ def _check_shards(store: Store, shards: list[ShardReceipt]) -> None:
         raise TemporaryError(
             "ShardChanged",
             f"{store.uri}/{changed[0].path} or its documents sidecar is gone or no longer what its receipt "
-            f"says ({len(changed)} such shards)",
+            f"says ({counted(len(changed), 'such shard')})",
             next_step="start the same command again: they are written again",
         )
 

@@ -37,6 +37,7 @@ from tokenization_worker.arguments import (
 from tokenization_worker.checking import telling_of_check, telling_of_record
 from tokenization_worker.commit import Disagreement, create_record
 from tokenization_worker.context import RunContext
+from tokenization_worker.counts import counted
 from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, find_epoch, start_epoch
 from tokenization_worker.errors import DataError
 from tokenization_worker.estimate import SAMPLED_BYTES
@@ -339,7 +340,7 @@ def _require_repaired(store: Store, damaged: frozenset[tuple[str, int]]) -> None
         raise Disagreement(
             "NotDeterministic",
             f"{store.uri}: shard {number} of split {split} was written again and differs from {layout.SHARDS_TABLE} "
-            f"({len(left)} such shards)",
+            f"({counted(len(left), 'such shard')})",
             next_step="start the same command again; if it stays so, please report it with the index",
         )
 

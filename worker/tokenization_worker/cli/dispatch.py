@@ -160,7 +160,10 @@ def _refuse_unknown(parser: argparse.ArgumentParser, arguments: list[str]) -> No
         return
     if arguments[0].startswith("-") and arguments[0] not in parser._option_string_actions:
         command = next((word for word in arguments if word in COMMANDS), "COMMAND")
-        parser.error(f"flags stand after the command: tokjob {command} {arguments[0].partition('=')[0]} ...")
+        flag = arguments[0].partition("=")[0]
+        parser.error(
+            f"found {flag} before the command\n  next: flags stand after the command: tokjob {command} {flag} ..."
+        )
     if arguments[0].startswith("-"):
         parser.parse_args(arguments)
         return

@@ -69,7 +69,7 @@ _ADVICE = {
     **dict.fromkeys(("--text-key", "--text-column", "--json-keys", "--json-key", "--column", "--field"), _TEXT_FIELD),
     **dict.fromkeys(("--config", "-c", "-f", "--file", "--manifest"), _MANIFEST),
     **dict.fromkeys(
-        ("--dry-run", "--dry_run", "--dryrun", "-n"), "tokjob plan shows what a run would do, writes nothing"
+        ("--dry-run", "--dry_run", "--dryrun", "-n"), "tokjob plan shows what a run would do, and writes nothing"
     ),
     "--shuffle": "documents keep the order of the source; shuffle where the dataset is read",
     **dict.fromkeys(("--force", "--overwrite", "--overwrite-output"), _WRITE_ELSEWHERE),

@@ -97,8 +97,8 @@ def source_changed(was: SourceFile, now: SourceFile | None, when: str = "since t
 def describe_file(file: SourceFile) -> str:
     """Size and version, for people: a modification time as a date."""
     if not file.version.startswith(MTIME):
-        return f"{file.size:,} bytes, {file.version}"
-    return f"{file.size:,} bytes, modified {iso_date(int(file.version.removeprefix(MTIME)))}"
+        return f"{counted(file.size, 'byte')}, {file.version}"
+    return f"{counted(file.size, 'byte')}, modified {iso_date(int(file.version.removeprefix(MTIME)))}"
 
 
 def describe_touch(was: SourceFile, now: SourceFile) -> str:
