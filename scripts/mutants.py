@@ -1143,6 +1143,14 @@ MUTANTS = (
         _of(FOREIGN, "linked_folder_below"),
     ),
     Mutant(
+        "local: a pipe in scratch is waited for",
+        "storage/scratch.py",
+        "            with listable(parent, name) as folder:\n",
+        "            os.close(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=parent))\n"
+        "            with listable(parent, name) as folder:\n",
+        _of(FOREIGN, "pipe_in_scratch"),
+    ),
+    Mutant(
         "local: scratch with a second name is written over",
         "storage/scratch.py",
         "found.st_nlink == 1 and ",

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command_line import Bench
 from permissions import open_folder, without_root
+from runs import TOKJOB
 from storage_contract import paths, put
 from test_cli_errors import assert_told
 
@@ -224,6 +226,37 @@ def test_a_dead_writers_folder_that_is_a_link_is_not_emptied(tmp_path: Path) -> 
     (scratch / "host-1-0").symlink_to(tmp_path / "shared")
     with pytest.raises(SpecError, match="host-1-0 is a link"):
         LocalStore(tmp_path / "out").close_scratch()
+    assert contents(tmp_path / "shared") == {"thesis.txt": b"foreign"}
+
+
+@pytest.mark.parametrize("command", [*CHANGING, "plan"])
+@pytest.mark.parametrize("place", ["spare", "host-1-0", "host-1-0/000001"])
+def test_a_pipe_in_scratch_is_removed_and_not_waited_for(place: str, command: str, bench: Bench) -> None:
+    if command == "clean":
+        bench.stop()
+    pipe = bench.output / SCRATCH / place
+    pipe.parent.mkdir(parents=True, exist_ok=True)
+    (bench.output / SCRATCH / "host-1-0.lock").touch()
+    if pipe.name == "spare" and pipe.is_dir():
+        pipe.rmdir()
+    os.mkfifo(pipe)
+    done = subprocess.run(
+        [TOKJOB, *(CHANGING | LOOKING)[command]], cwd=bench.folder, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert not pipe.exists() or command == "plan"
+
+
+def test_scratch_is_removed_with_what_is_in_it_and_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "thesis.txt").write_bytes(b"foreign")
+    dead = tmp_path / "out" / SCRATCH / "host-1-0"
+    (dead / "folder" / "inner").mkdir(parents=True)
+    (dead / "folder" / "inner" / "file").touch()
+    (dead / "link").symlink_to(tmp_path / "shared")
+    dead.with_name("host-1-0.lock").touch()
+    LocalStore(tmp_path / "out").close_scratch()
+    assert not (tmp_path / "out" / SCRATCH).exists()
     assert contents(tmp_path / "shared") == {"thesis.txt": b"foreign"}
 
 

@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
 import socket
 import stat
 from collections.abc import Iterator
@@ -79,7 +78,10 @@ class ScratchFolder:
 
     def spare_file(self) -> tuple[int, str]:
         """The same of a file to be written over: one that was handed back (see `hand_back`), or a new one."""
-        with suppress(FileNotFoundError), entered(self._root, f"{SCRATCH}/{_SPARE}", to_write=True) as folder:
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            entered(self._root, f"{SCRATCH}/{_SPARE}", to_write=True) as folder,
+        ):
             for spare in _list(folder):
                 name = f"{next(self._numbers):06d}"
                 with suppress(FileNotFoundError):  # somebody else took it
@@ -123,7 +125,7 @@ class ScratchFolder:
 
     def remove(self) -> None:
         with suppress(FileNotFoundError), entered(self._root, SCRATCH, to_write=True) as parent:
-            shutil.rmtree(self._name, ignore_errors=True, dir_fd=parent)
+            _remove_all(parent, self._name)
             _remove(parent, self._name + _LOCK)
         self.let_go()
 
@@ -144,7 +146,26 @@ def remove_dead_scratch(root: Path) -> None:
 
 def _remove_tree(root: Path, parent: int, name: str) -> None:
     refuse_link(parent, name, root / SCRATCH / name)
-    shutil.rmtree(name, ignore_errors=True, dir_fd=parent)
+    _remove_all(parent, name)
+
+
+def _remove_all(parent: int, name: str) -> None:
+    """Remove `name` and what is in it, as far as that is possible.
+
+    Nothing is followed, and no pipe is waited for: the kernel opens `name` only if it is a folder itself, so nothing can
+    be put in between a look and the opening. (`shutil.rmtree` of Python 3.11 opens whatever it is given, for ever.)
+    """
+    with suppress(OSError, RecursionError):
+        try:
+            with listable(parent, name) as folder:
+                for item in os.listdir(folder):  # noqa: PTH208  by its descriptor
+                    _remove_all(folder, item)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            os.unlink(name, dir_fd=parent)
+        else:
+            os.rmdir(name, dir_fd=parent)
 
 
 def hand_back(folder: int, name: str, root: Path) -> None:
