@@ -96,6 +96,20 @@ MUTANTS = (
         _of("test_backtracking.py", "sample_tries"),
     ),
     Mutant(
+        "batches: texts are not counted",
+        "readers/batches.py",
+        "len(self.texts) >= MAX_TEXTS or ",
+        "",
+        (*_of("test_segments.py", "without_bytes or short_pieces"), "test_readers_text.py"),
+    ),
+    Mutant(
+        "blocks: a document counts nothing besides its bytes",
+        "range_work.py",
+        "batch.source_bytes + _DOCUMENT_BYTES * len(batch.texts)",
+        "batch.source_bytes",
+        _of("test_segments.py", "without_bytes"),
+    ),
+    Mutant(
         "backtracking: a run begins its batch anew after a document that kills",
         "range_work.py",
         "texts, owners = texts[number + 1 :], owners[number + 1 :]",

@@ -110,6 +110,7 @@ def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(decompress, "BLOCK_BYTES", 16)
         monkeypatch.setattr(decompress, "READ_BYTES", 16)
         monkeypatch.setattr(batches, "MAX_REJECTED", 2)
+        monkeypatch.setattr(batches, "MAX_TEXTS", 3)
         monkeypatch.setattr(batches, "BATCH_BYTES", 32)
     yield
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.readers.batches import MAX_REJECTED
+from tokenization_worker.readers.batches import MAX_REJECTED, MAX_TEXTS
 from tokenization_worker.readers.documents import FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
 
@@ -65,6 +66,17 @@ def test_a_batch_of_very_short_bad_pieces_is_bounded() -> None:
     assert [(position, record) for position, record, _ in rejected] == [
         (3 * n + 3 * (n > 30_000), n) for n in range(60_001) if n != 30_000
     ]
+
+
+@pytest.mark.parametrize("piece", [b"", b"a"], ids=["empty", "one byte"])
+def test_a_batch_of_very_short_pieces_is_bounded(piece: bytes) -> None:
+    content = (piece + b"<>") * 200_000
+    options = ReadOptions(SourceFormat.TEXT, "text", b"<>", 1000)
+    found = list(read_documents(FileSlice(0, "f", len(content), ""), options, lambda _: io.BytesIO(content)))
+    assert max(len(batch.texts) for batch in found) <= MAX_TEXTS
+    assert sum(batch.source_bytes for batch in found) == len(content)
+    positions = np.concatenate([batch.positions for batch in found])
+    assert positions.tolist() == [number * len(piece + b"<>") for number in range(200_000)]
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["no mark", "mark"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from corpus import BAD_LINES, Corpus, CorpusWriter, take_documents
 from hypothesis import given, settings
@@ -19,9 +21,11 @@ from tokenization_worker import range_work
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.commit import Disagreement
 from tokenization_worker.context import BuildTask
+from tokenization_worker.encode import EncodedDocuments, Encoder
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Event, Progress
 from tokenization_worker.executors.base import Task
+from tokenization_worker.readers.batches import MAX_TEXTS
 from tokenization_worker.receipts import RangeReceipt
 from tokenization_worker.records import dump_record, load_record
 from tokenization_worker.run import Options, run_job
@@ -348,6 +352,37 @@ def test_a_range_with_a_dropped_file_in_its_middle_can_be_done_again(
     monkeypatch.setattr(range_work, "BLOCK_BYTES", block_bytes)
     run("2")
     assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.npy")} == shards
+
+
+def write_parquet(folder: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array([""] * 300_000)}), folder / "a.parquet")
+
+
+def write_text(folder: Path) -> None:
+    (folder / "a.txt").write_bytes(b"<>" * 300_000)
+
+
+@pytest.mark.parametrize(
+    ("write", "source"),
+    [(write_parquet, {}), (write_text, {"format": "Text", "documentSeparator": "<>"})],
+    ids=["rows", "pieces"],
+)
+def test_documents_without_bytes_are_not_encoded_all_at_once(
+    write: Callable[[Path], None], source: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source").mkdir()
+    write(tmp_path / "source")
+    counts: list[int] = []
+
+    class Counting(Encoder):
+        def encode(self, texts: Sequence[str], *places: Any) -> EncodedDocuments:
+            counts.append(len(texts))
+            return super().encode(texts, *places)
+
+    monkeypatch.setattr(range_work, "Encoder", Counting)
+    fields = {"tokenizer": {"name": "bytes"}, "source": source}
+    run_job(make_job(tmp_path / "source", tmp_path / "out", fields), executor=inline())
+    assert (sum(counts), max(counts) <= 2 * MAX_TEXTS) == (300_000, True)
 
 
 def test_a_segment_that_many_builds_find_torn_is_lost_once(tmp_path: Path) -> None:

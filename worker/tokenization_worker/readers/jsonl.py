@@ -111,7 +111,7 @@ def _parse_short(run: Run, path: tuple[str, ...], max_document_bytes: int, batch
 
 
 def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: BatchBuilder) -> Run | None:
-    """Add the lines of a run, whatever they are; returns the rest of it if the batch has too many unusable ones."""
+    """Add the lines of a run, whatever they are; returns the rest of it if the batch has as many records as it may."""
     first, rest = path[0], path[1:]
     data, end = run.data, run.end
     view, find, loads = memoryview(data), data.find, orjson.loads
@@ -122,7 +122,7 @@ def _parse(run: Run, path: tuple[str, ...], max_document_bytes: int, batch: Batc
     records = batch.records
     begin = run.begin
     position = run.offset
-    while begin < end and not batch.has_many_rejected:
+    while begin < end and not batch.has_many_records:
         stop = find(SEPARATOR, begin, end)
         if stop < 0:
             stop = end

@@ -98,7 +98,7 @@ def read_parquet_head(
             batch = BatchBuilder()
             for part in _TextColumn(file, source, path).parts(0, max_document_bytes, max_rows=64):
                 _add_rows(part, batch.records, max_document_bytes, batch)
-                if batch.source_bytes >= max_bytes:
+                if batch.source_bytes >= max_bytes or batch.is_full:
                     break
             group = _row_group(file, 0)
             stored_bytes = group.stored_bytes * batch.records // max(1, group.rows)
