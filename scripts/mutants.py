@@ -182,6 +182,13 @@ MUTANTS = (
         _of("test_lost_text.py", "verify_finds"),
     ),
     Mutant(
+        "verify: remembers so many documents, however large",
+        "verification/compare.py",
+        "self._size > _REMEMBERED_TOKENS or ",
+        "",
+        _of("test_verify.py", "number_of_large_documents"),
+    ),
+    Mutant(
         "lost text: verify says nothing of it",
         "verification/compare.py",
         "if document.lost is not None and",

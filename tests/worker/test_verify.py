@@ -603,10 +603,10 @@ def test_the_digest_of_damaged_bytes_is_told_with_what_is_damaged(first_dataset:
 # --- memory
 
 
-def _peak_of_empty_documents(folder: Path, count: int, mode: VerifyMode) -> int:
-    """The most memory that `verify` holds for so many empty documents in shards of the same size."""
+def _peak(folder: Path, count: int, mode: VerifyMode, text: bytes = b"") -> int:
+    """The most memory that `verify` holds for so many documents of `text` in shards of the same size."""
     (folder / "src").mkdir(parents=True)
-    (folder / "src" / "a.jsonl").write_bytes(b'{"text":""}\n' * count)
+    (folder / "src" / "a.jsonl").write_bytes(b'{"text":"%s"}\n' % text * count)
     fields: dict[str, Any] = {"tokenizer": {"name": "bytes"}, "output": {"shards": {"tokens": 5_000}}}
     run_job(make_job(folder / "src", folder / "out", **fields), executor=inline())
     tracemalloc.start()
@@ -623,10 +623,18 @@ def _peak_of_empty_documents(folder: Path, count: int, mode: VerifyMode) -> int:
 @pytest.mark.parametrize("mode", [VerifyMode.SAMPLE, VerifyMode.FULL])
 def test_memory_does_not_grow_with_the_number_of_empty_documents(tmp_path: Path, mode: VerifyMode) -> None:
     """They have no text to be counted by; 40,000 more of them took 16 MB."""
-    _peak_of_empty_documents(tmp_path / "first", 100, mode)  # what is loaded and kept once
-    few = _peak_of_empty_documents(tmp_path / "few", 10_000, mode)
-    many = _peak_of_empty_documents(tmp_path / "many", 50_000, mode)
+    _peak(tmp_path / "first", 100, mode)  # what is loaded and kept once
+    few = _peak(tmp_path / "few", 10_000, mode)
+    many = _peak(tmp_path / "many", 50_000, mode)
     assert many < few + (1 << 20), f"{few:,} and {many:,} bytes"
+
+
+def test_memory_does_not_grow_with_the_number_of_large_documents(tmp_path: Path) -> None:
+    """Each has 8 MB of tokens while it is compared, and the last 64 were remembered."""
+    text = b"x" * 1_000_000
+    few = _peak(tmp_path / "few", 4, VerifyMode.FULL, text)
+    many = _peak(tmp_path / "many", 12, VerifyMode.FULL, text)
+    assert many < few + (8 << 20), f"{few:,} and {many:,} bytes"
 
 
 @pytest.mark.parametrize("damage", [_flip_a_byte, _remove_a_shard, _cut_a_sidecar, _remove_a_sidecar])

@@ -3,7 +3,8 @@
 The comparison owns the tokens [start, end) that the file claims. It accepts them only if the file's documents,
 delimiters included, are exactly these tokens, one after the other; a claim that is too short or too long is
 found at the file's end. With claims that tile the stream (`tables`) this proves that the shards are the
-concatenation of the documents. Memory: some MiB of text at a time, or the longest document.
+concatenation of the documents. Memory: the tokens of some
+MiB of text at a time, or the longest document, twice: the batch in hand, and what is remembered of those before it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ _WINDOW_TOKENS = 1 << 20
 """How far behind a fault the tokens are searched for the next document."""
 
 _REMEMBERED = 64
+_REMEMBERED_TOKENS = 1 << 20
+"""Of all documents that are remembered together. The last one is remembered however large it is."""
+
 _SHOWN = 8
 
 MOST_FINDINGS = 20
@@ -37,6 +41,21 @@ class Expected(NamedTuple):
     lost: tuple[str, str] | None = None
 
 
+class _Memory:
+    """The last documents, of which a fault may be a copy; bounded by their number and by their tokens."""
+
+    def __init__(self) -> None:
+        self.documents: deque[Expected] = deque()
+        self._size = 0
+
+    def add(self, document: Expected) -> None:
+        # A copy: without a delimiter a document's tokens are a view of those of its whole batch.
+        self.documents.append(document._replace(tokens=document.tokens.copy()))
+        self._size += len(document.tokens)
+        while len(self.documents) > 1 and (self._size > _REMEMBERED_TOKENS or len(self.documents) > _REMEMBERED):
+            self._size -= len(self.documents.popleft().tokens)
+
+
 class StreamComparer:
     """Takes the documents of one file and stream in order; collects findings."""
 
@@ -50,7 +69,7 @@ class StreamComparer:
         self._at = claim.starts[number]
         self._end = claim.starts[number] + claim.tokens[number]
         self._pending: deque[Expected] = deque()
-        self._before: deque[Expected] = deque(maxlen=_REMEMBERED)
+        self._before = _Memory()
         self._is_lost = False
         self._wrong_sidecars: set[str] = set()
 
@@ -88,7 +107,8 @@ class StreamComparer:
             passed.append(self._pending.popleft())
             self._report_lost(passed[-1])
             self._at += len(passed[-1].tokens)
-        self._before.extend(passed)
+        for document in passed[-_REMEMBERED:]:
+            self._before.add(document)
         self.tokens_compared += int(np.count_nonzero(found[: self._at - start] != UNKNOWN))
         self._check_sidecars(start, passed)
 
@@ -120,17 +140,17 @@ class StreamComparer:
         else:
             self._report_replaced(history.documents, found[: history.tokens])
         for _ in range(history.documents):
-            self._before.append(self._pending.popleft())
+            self._before.add(self._pending.popleft())
         self._at += history.tokens
 
     def _report_added(self, found: Tokens, size: int) -> None:
         """`size` tokens that belong to none of the documents expected here; `found` are the first of them."""
-        for document in (*self._pending, *reversed(self._before)):
+        for document in (*self._pending, *reversed(self._before.documents)):
             if np.array_equal(document.tokens, found):
                 what = f"one time the {size:,} tokens of the document"
                 self._report(Fault.DOCUMENT_DOUBLED, 0, document, what, "them once more")
                 return
-        around = self._pending[0] if self._pending else self._before[-1] if self._before else None
+        around = self._pending[0] if self._pending else self._before.documents[-1] if self._before.documents else None
         what = f"{size:,} tokens that are no document of the file: {_shown(found)}"
         expected = "the next document" if self._pending else "the end of the file's tokens"
         self._report(Fault.TOKENS_ADDED, 0, around, expected, what)
