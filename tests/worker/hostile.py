@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -72,6 +73,14 @@ def flip(content: bytes, at: int) -> bytes:
     return content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :]
 
 
+def named_gzip(content: bytes, name_bytes: int, *, checksum: bool = False) -> bytes:
+    """A gzip file whose header has a name of so many bytes."""
+    header = b"\x1f\x8b\x08" + bytes([10 if checksum else 8]) + bytes(5) + b"\x03" + b"n" * name_bytes + b"\0"
+    if checksum:
+        header += (zlib.crc32(header) & 0xFFFF).to_bytes(2, "little")
+    return header + gzip.compress(content, mtime=0)[10:]
+
+
 def hostile_files() -> list[Hostile]:
     """All of them; names are unique."""
     return [*_compressed(), *_named(), *_encodings(), *_lines(), *_parquet()]
@@ -106,6 +115,11 @@ def _compressed() -> list[Hostile]:
         Hostile("zstd three bytes after the end", "three.jsonl.zst", zst + b"abc", corrupt),
         Hostile("zstd cut second frame", "second_frame.jsonl.zst", two_frames[:-20], corrupt),
         Hostile("zstd cut skippable frame", "skip_cut.jsonl.zst", zst + skippable_frame(b"x" * 99)[:50], corrupt),
+        Hostile("gzip long name", "long_name.jsonl.gz", named_gzip(plain, 600_000), corrupt),
+        Hostile("gzip name as long as may be", "named.jsonl.gz", named_gzip(plain, (512 << 10) - 11), documents=20),
+        Hostile("gzip name one byte too long", "too_named.jsonl.gz", named_gzip(plain, (512 << 10) - 10), corrupt),
+        Hostile("gzip header checksum", "hcrc.jsonl.gz", named_gzip(plain, 9, checksum=True), documents=20),
+        Hostile("gzip header wrong checksum", "whcrc.jsonl.gz", flip(named_gzip(plain, 9, checksum=True), 11), corrupt),
         Hostile("gzip several members", "members.jsonl.gz", two_members, documents=20),
         Hostile("gzip zero padding", "padded.jsonl.gz", gz + bytes(512), documents=20),
         Hostile("gzip of nothing", "nothing.jsonl.gz", gzip.compress(b"")),

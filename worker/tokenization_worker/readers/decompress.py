@@ -44,6 +44,10 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after one byte of 0x50..0x5f
 _SINGLE_SEGMENT = 0x20
 _GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, cast(type[Exception], igzip_lib.IsalError))
+_LONG_HEADER = (
+    f"the header of a member, with the file's name and comment, is longer than {igzip.READ_BUFFER_SIZE:,} bytes: no "
+    "program writes such a header"
+)
 
 
 class Readable(Protocol):
@@ -121,6 +125,8 @@ def _gzip_blocks(source: StoredBytes) -> Iterator[bytes]:
             block = members.read(BLOCK_BYTES)
         except _GZIP_ERRORS as error:
             raise _corrupt(source, "gzip", error) from error
+        except OverflowError as error:
+            raise _corrupt(source, "gzip", ValueError(_LONG_HEADER)) from error
         if not block:
             return
         yield block

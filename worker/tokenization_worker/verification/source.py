@@ -1,18 +1,18 @@
 """A second reader of the source: small, slow, obvious, and sharing nothing with the one that wrote the dataset.
 
-A file is read from its start to its end, never in slices; gzip by the standard library; every record by its
-own code path. What becomes of a file or a record follows docs/policy.md. Memory is bounded by the longest
+A file is read from its start to its end, never in slices; gzip through zlib of the standard library; every record
+by its own code path. What becomes of a file or a record follows docs/policy.md. Memory is bounded by the longest
 line that is parsed (6 times `documents.maxBytes` and 64 KiB) and its parsed form, whatever the file's size.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from gzip import BadGzipFile
 from hashlib import sha256
 from typing import BinaryIO, cast
 
@@ -26,13 +26,14 @@ from tokenization_worker.verification.advance import Tell, untold
 from tokenization_worker.verification.facts import Poison, SourceRules, zstd
 from tokenization_worker.verification.foreign import foreign_kind
 from tokenization_worker.verification.frames import ZstdContent
+from tokenization_worker.verification.members import GzipContent
 
 BOM = b"\xef\xbb\xbf"
 
 _BLOCK_BYTES = 1 << 20
 _BLANK = re.compile(rb"[ \t\r]*")
 _NOT_BLANK = re.compile(rb"[^ \t\r\n]")
-_DECODER_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zstd.ZstdError)
+_DECODER_ERRORS = (BadGzipFile, EOFError, zlib.error, zstd.ZstdError)
 _NEVER_EMPTY = (".gz", ".zst", ".zstd", ".parquet")
 _FORMATS = {
     ".jsonl": SourceFormat.JSONL,
@@ -157,7 +158,7 @@ def read_records(
 def _decompressed(stored: BinaryIO, magic: bytes) -> tuple[BinaryIO, bool]:
     """The content of a file, and whether it was compressed; by its first bytes, whatever its name is."""
     if magic[:2] == b"\x1f\x8b":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=stored, mode="rb")), True
+        return cast(BinaryIO, GzipContent(stored)), True
     is_skippable = magic[1:] == b"\x2a\x4d\x18" and 0x50 <= magic[0] <= 0x5F
     if magic == b"\x28\xb5\x2f\xfd" or is_skippable:
         return cast(BinaryIO, ZstdContent(stored)), True
