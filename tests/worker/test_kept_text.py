@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +250,24 @@ def test_a_pattern_that_backtracks_on_ordinary_text_is_refused(ranks: Path, tmp_
     assert error.message.startswith(f"tokenizer.pattern: {pattern!r} cannot cut ordinary text")
     assert "backtracking" in error.message
     assert "a+" in error.next_step
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited by RLIMIT_AS")
+def test_a_pattern_that_repeats_itself_without_end_is_refused(ranks: Path, tmp_path: Path) -> None:
+    pattern = r"(?R)|(?s:.)"
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + (200 << 20), hard))  # or it takes 1 GB and 2 s
+    try:
+        error = refusal(job_with(tmp_path, ranks_with(ranks, pattern)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert error.reason == "TokenizerInvalid"
+    assert error.message.startswith(f"tokenizer.pattern: {pattern!r} repeats itself without an end")
+    assert "(?R)" in error.next_step
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def test_an_invalid_pattern_is_refused(ranks: Path, tmp_path: Path) -> None:

@@ -186,7 +186,10 @@ def _check_pattern(reference: TiktokenEngine, pattern: str) -> None:
 
 
 def _find_empty_match(pattern: str, text: str) -> int | None:
-    """Where the pattern matches nothing; None where it does not, or where tiktoken alone can tell."""
+    """Where the pattern matches nothing; None where it does not, or where tiktoken alone can tell.
+
+    Raises SpecError (TokenizerInvalid) for a pattern that repeats itself without an end.
+    """
     import regex  # type: ignore[import-untyped]
 
     deadline = time.process_time() + _EMPTY_MATCH_S
@@ -198,6 +201,11 @@ def _find_empty_match(pattern: str, text: str) -> int | None:
                 return None
     except (regex.error, TimeoutError):
         return None
+    except MemoryError as error:  # the library's own limit of 1 GB, for a pattern that stands in itself
+        raise _invalid_pattern(
+            f"{pattern!r} repeats itself without an end: the package regex needs more memory for it than there is",
+            "leave out what stands for the pattern or a part of it within itself: (?R), (?0), (?1), (?&name)",
+        ) from error
     return None
 
 
