@@ -58,6 +58,9 @@ MISTAKES: dict[str, Mistake] = {
         {"source": {"uris": ["https://a/b"]}}, 'spec.source.uris[0]: found "https://a/b"; write gs://'
     ),
     "uri-file-host": Mistake({"source": {"uris": ["file://a/b"]}}, "file:///path"),
+    "uri-nul": Mistake({"source": {"uris": ["/a\0b"]}}, "leave out the NUL character"),
+    "output-uri-nul": Mistake({"output": {"uri": "/a\0b"}}, "leave out the NUL character"),
+    "tokenizer-uri-nul": Mistake({"tokenizer": {"name": None, "uri": "/a\0b"}}, "leave out the NUL character"),
     "tokenizer-uri": Mistake({"tokenizer": {"name": None, "uri": "ftp://a"}}, "spec.tokenizer.uri: found"),
     "enum": Mistake(
         {"source": {"format": "jsonl"}},

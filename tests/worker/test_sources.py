@@ -321,6 +321,8 @@ def test_a_path_too_long_for_the_disk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as raised:
         list_source((str(tmp_path / ("x" * 300)),))
     assert raised.value.reason == "SourceNotReadable"
+    assert "permission" not in raised.value.next_step
+    assert "at most 255 bytes" in raised.value.next_step
 
 
 @pytest.mark.parametrize("closed", ["folder", "folder/a"])

@@ -92,6 +92,11 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         load_tokenizer(make_spec(uri=tmp_path / "nothing.json"))
 
 
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"TokenizerUnavailable: tokenizer.uri: .* cannot be read: .*name too long"):
+        load_tokenizer(make_spec(uri=tmp_path / ("x" * 300)))
+
+
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"TokenizerUnavailable: .* is a folder, expected a file"):
         load_tokenizer(make_spec(uri=tmp_path))

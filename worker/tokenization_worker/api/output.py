@@ -19,7 +19,7 @@ from tokenization_worker.api.data import DType, OutputFormat
 from tokenization_worker.api.fields import PositiveBigCount
 from tokenization_worker.api.model import RULE_ERROR, Rule, SpecBlock
 from tokenization_worker.api.quantities import nearest_percentage, parse_percentage
-from tokenization_worker.api.source import MEANT_AS_URI
+from tokenization_worker.api.source import MEANT_AS_URI, NO_NUL
 
 RERUN_PLACEHOLDER = "{rerunToken}"
 OUR_NAMES = ("index.json", "shards.jsonl.zst", "_tokenization")
@@ -45,6 +45,7 @@ OutputUri = Annotated[
         cel=f"!self.replace('{RERUN_PLACEHOLDER}', '').matches(r'[{{}}*?]')",
         holds=lambda uri: not re.search(r"[{}*?]", uri.replace(RERUN_PLACEHOLDER, "")),
     ),
+    NO_NUL,
 ]
 
 ShardPath = Annotated[

@@ -25,6 +25,11 @@ READABLE_URI = Rule(
     cel=f"!self.matches(r'{MEANT_AS_URI}') || self.matches(r'{_URI}')",
     holds=lambda uri: not re.search(MEANT_AS_URI, uri) or bool(re.match(_URI, uri)),
 )
+NO_NUL = Rule(
+    "leave out the NUL character: no path and no URI has one",
+    cel=None,
+    holds=lambda uri: "\0" not in uri,
+)
 _DOTTED = r"^[^.]+(\.[^.]+)*$"
 DOTTED_PATH = Rule(
     'write a field name, or a dotted path that descends, such as "doc.text"',
@@ -32,7 +37,7 @@ DOTTED_PATH = Rule(
     holds=lambda path: bool(re.fullmatch(_DOTTED, path)),
 )
 
-SourceUri = Annotated[str, StringConstraints(min_length=1, max_length=2048), READABLE_URI]
+SourceUri = Annotated[str, StringConstraints(min_length=1, max_length=2048), READABLE_URI, NO_NUL]
 FieldPath = Annotated[str, StringConstraints(min_length=1, max_length=256), DOTTED_PATH]
 
 

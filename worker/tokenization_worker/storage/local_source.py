@@ -144,6 +144,12 @@ def _refused(detail: str) -> SpecError:
 
 
 def _not_readable(path: Path, error: OSError) -> TokenizationError:
+    if error.errno == errno.ENAMETOOLONG:
+        return SpecError(
+            "SourceNotReadable",
+            f"{path}: this file system has no name as long as that: {error.strerror}",
+            next_step="correct the path: a name in it has at most 255 bytes on most file systems, all of it 4,095",
+        )
     return explain_open_files(error) or SpecError(
         "SourceNotReadable",
         f"cannot read {path} as user {os.geteuid()}: {error.strerror}",

@@ -152,8 +152,8 @@ def _remove_tree(root: Path, parent: int, name: str) -> None:
 def _remove_all(parent: int, name: str) -> None:
     """Remove `name` and what is in it, as far as that is possible.
 
-    Nothing is followed, and no pipe is waited for: the kernel opens `name` only if it is a folder itself, so nothing can
-    be put in between a look and the opening. (`shutil.rmtree` of Python 3.11 opens whatever it is given, for ever.)
+    Nothing is followed, and no pipe is waited for: the kernel opens `name` only if it is a folder itself, so nothing
+    can be put in between a look and the opening. (`shutil.rmtree` of Python 3.11 opens a pipe, and waits for ever.)
     """
     with suppress(OSError, RecursionError):
         try:

@@ -206,7 +206,8 @@ def _read(uri: str) -> bytes:
             else named,
         ) from error
     except SpecError as error:
-        if scheme_of(uri) == "file" and (path := plain_path(uri)).is_dir():
+        # os.path: what cannot be looked at, such as a name that is too long, is no folder.
+        if scheme_of(uri) == "file" and os.path.isdir(path := plain_path(uri)):  # noqa: PTH112
             raise _is_folder(path) from error
         if isinstance(error.__cause__, PermissionError):
             raise SpecError(
