@@ -22,7 +22,7 @@ from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.index import checksum_of
 from tokenization_worker.outlook import look_at_output
-from tokenization_worker.records import dump_json, load_record
+from tokenization_worker.records import dump_json, dump_record, load_record
 from tokenization_worker.verification.verify import dataset_digest, verify
 
 PLAN = layout.PLAN
@@ -108,6 +108,68 @@ def test_damaged_receipt_or_verdict_on_a_file_is_made_again_with_a_warning(name:
     if file.exists():
         load_record(file.read_bytes())
     assert shards_of(stopped.output) == byte_shards(stopped.documents)
+    assert verify(str(stopped.output), mode="full", processes=1).is_clean
+
+
+def in_slice(**fields: object) -> Callable[[dict[str, Any]], object]:
+    return lambda record: record["slices"][0].update(fields)
+
+
+def with_fields(**fields: object) -> Callable[[dict[str, Any]], object]:
+    return lambda record: record.update(fields)
+
+
+STRANGE: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
+    "list-number": (RANGE, with_fields(quarantine_digest=-1)),
+    "list-elsewhere": (RANGE, with_fields(quarantine_digest="../../../../etc")),
+    "count-null": (RANGE, with_fields(text_bytes=None)),
+    "count-fraction": (RANGE, with_fields(text_bytes=1.5)),
+    "count-negative": (RANGE, with_fields(source_bytes=-1)),
+    "no-slices": (RANGE, with_fields(slices=[])),
+    "range-of-another": (RANGE, with_fields(range_id=1)),
+    "range-of-another-epoch": (RANGE, with_fields(epoch=7)),
+    "slice-file": (RANGE, in_slice(file=3)),
+    "slice-outcome": (RANGE, in_slice(outcome="Odd")),
+    "slice-no-streams": (RANGE, in_slice(tokens=[], docs=[])),
+    "slice-more-streams": (RANGE, in_slice(tokens=[1, 1], docs=[1, 1])),
+    "slice-negative": (RANGE, in_slice(tokens=[-1])),
+    "slice-reasons": (RANGE, in_slice(quarantined={"NullText": "many"})),
+    "slice-poison": (RANGE, in_slice(poison=[{"position": None, "detail": "", "sha256": "", "bytes": 1}])),
+    "slice-bytes": (RANGE, in_slice(read_bytes=-1)),
+    "shard-path-null": (SHARD, with_fields(path=None)),
+    "shard-path-foreign": (SHARD, with_fields(path="train/thesis.npy")),
+    "shard-index-null": (SHARD, with_fields(index=None)),
+    "shard-index-other": (SHARD, with_fields(index=1)),
+    "shard-number": (SHARD, with_fields(shard=-1)),
+    "shard-split": (SHARD, with_fields(split="test")),
+    "shard-tokens": (SHARD, with_fields(tokens=-1)),
+    "shard-pieces": (SHARD, with_fields(pieces=[{"range_id": 0, "stream": 0, "start": 5, "end": 1}])),
+    "epoch-engine": (EPOCH, with_fields(engine=[])),
+    "epoch-versions": (EPOCH, with_fields(versions=1)),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_record_with_a_right_checksum_of_which_nothing_can_be_made_is_refused_and_stays(
+    name: str, stopped: Bench
+) -> None:
+    path, change = STRANGE[name]
+    file = stopped.output / path
+    record = load_record(file.read_bytes())
+    change(record)
+    file.write_bytes(dump_record(record))
+    left = file.read_bytes()
+    with pytest.raises(DataError) as raised:
+        stopped.run(more=MORE)
+    assert (raised.value.reason, str(file) in raised.value.message) == ("RecordCorrupt", True)
+    assert file.read_bytes() == left
+    if path == EPOCH:
+        assert CLEAN in raised.value.next_step
+        return
+    assert "has the right checksum" in raised.value.message
+    assert "delete this file and start the same command again" in raised.value.next_step
+    file.unlink()
+    stopped.run(more=MORE)
     assert verify(str(stopped.output), mode="full", processes=1).is_clean
 
 

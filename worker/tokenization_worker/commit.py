@@ -96,7 +96,9 @@ def find_receipt(store: Store, path: str, kind: type[R], plan_id: str) -> R | No
     except NotFound:
         return None
     with parsing(store.uri, path):
-        found = kind.from_dict(load_record(data))
+        record = load_record(data)
+    with parsing(store.uri, path, is_whole=True):
+        found = kind.from_dict(record)
     require_plan(store.uri, path, found.plan_id, plan_id)
     return found
 
@@ -104,7 +106,7 @@ def find_receipt(store: Store, path: str, kind: type[R], plan_id: str) -> R | No
 def create_receipt(store: Store, path: str, receipt: R) -> R:
     """Create a receipt, or return the one that is there; raises `Disagreement` if their data differ."""
     record = create_record(store, path, receipt.to_dict())
-    with parsing(store.uri, path):
+    with parsing(store.uri, path, is_whole=True):
         found = type(receipt).from_dict(record)
     require_plan(store.uri, path, found.plan_id, receipt.plan_id)
     difference = receipt.disagreement(found)

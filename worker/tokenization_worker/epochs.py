@@ -91,10 +91,24 @@ def _read_entry(store: Store, number: int) -> dict[str, Any] | None:
         if entry["epoch"] != number:
             raise ValueError(f"it is the entry of epoch {entry['epoch']}")
         if "sealed" not in entry:
-            return {**entry, "engine": entry["engine"]}
+            _require_possible(entry)
+            return {**entry}
         if number == 0 or entry["sealed"] != number - 1:
             raise ValueError(f"it seals epoch {entry['sealed']}, which is not the one before it")
         return {**entry}
+
+
+def _require_possible(entry: dict[str, Any]) -> None:
+    """Raise `TypeError` or `KeyError` for the entry of an engine that cannot be one."""
+    texts = [entry["engine"], entry.get("versions", "")]
+    if "voids" in entry:
+        document = entry["document"]
+        texts += [entry["voids"]["engine"], document["uri"], document["excerpt"]]
+        if type(entry["firstDifference"]) is not int or type(document["position"]) is not int:
+            raise TypeError("firstDifference or the position of its document is no number")
+    for text in texts:
+        if type(text) is not str:
+            raise TypeError(f"found {text!r:.60}, expected text")
 
 
 def seal_epoch(store: Store, epoch: int) -> None:

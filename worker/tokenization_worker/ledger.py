@@ -6,19 +6,20 @@ Reading it is the whole of "resume": every start lists the receipts and does wha
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import accumulate, repeat
 from operator import add
 from typing import Any, TypeVar
 
 from tokenization_worker import layout
+from tokenization_worker.formats import npy
 from tokenization_worker.listed import NUMBER, RECORD, DamagedRecord, list_ours, read_ours
 from tokenization_worker.parallel import map_at_once
 from tokenization_worker.plan import Plan
 from tokenization_worker.poison import read_poison
-from tokenization_worker.readers.documents import Poison
+from tokenization_worker.readers.documents import FileOutcome, Poison
 from tokenization_worker.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.records import require_plan
 from tokenization_worker.storage.base import Store
@@ -62,7 +63,8 @@ def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
     ledger = Ledger()
     ranges = [f"{range_id:08d}" for range_id in range(plan.n_ranges)]
     folder, damaged = f"{layout.LEDGER}{epoch}/", ledger.damaged
-    for receipt in _read(store, plan, f"{folder}ranges/", RECORD, ranges, RangeReceipt, damaged):
+    places = _Places(plan, epoch)
+    for receipt in _read(store, plan, f"{folder}ranges/", RECORD, ranges, RangeReceipt, places.check_range, damaged):
         ledger.ranges[receipt.range_id] = receipt
     lists = set(list_ours(store, layout.quarantine_prefix(epoch), ".*", ranges))  # after the receipts: they come later
     for range_id, receipt in ledger.ranges.items():
@@ -70,7 +72,8 @@ def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
         if digest and lists.isdisjoint(layout.quarantine_paths(epoch, range_id, digest)):
             ledger.lost_lists.add(range_id)
     shards = list(_possible_shards(plan, ledger))
-    for shard in _read(store, plan, f"{folder}shards/", f"[^/]+/{RECORD}", shards, ShardReceipt, damaged):
+    pattern = f"[^/]+/{RECORD}"
+    for shard in _read(store, plan, f"{folder}shards/", pattern, shards, ShardReceipt, places.check_shard, damaged):
         ledger.shards[shard.split, shard.index] = shard
     for path in list_ours(store, layout.segments_prefix(epoch), NUMBER, ranges):
         ledger.segments.add(int(path.rpartition("/")[2]))
@@ -90,20 +93,67 @@ def _read(
     pattern: str,
     names: list[str],
     kind: type[R],
+    check: Callable[[str, R], None],
     damaged: list[DamagedRecord],
 ) -> Iterator[R]:
     """The receipts below `folder`, all of `plan`."""
 
     def make(path: str, record: dict[str, Any]) -> R:
         require_plan(store.uri, path, record["plan_id"], plan.plan_id)
-        return kind.from_dict(record)
+        receipt = kind.from_dict(record)
+        check(path, receipt)
+        return receipt
 
     return read_ours(store, folder, pattern, names, make, damaged)
 
 
+class _Places:
+    """What a receipt of a plan and an epoch must say at its path; the checks raise `ValueError`."""
+
+    def __init__(self, plan: Plan, epoch: int) -> None:
+        self._epoch = epoch
+        self._borders = plan.cut.range_slice.tolist()
+        self._files = plan.cut.slice_file
+        self._template = plan.data["output"]["path"]
+        splits = plan.data["output"]["splits"]
+        by_hash = len(splits) > 1 and splits[0]["share"] is not None
+        self._n_streams = len(splits) if by_hash else 1
+        # The first shard of each split, counted over all of them; None: they are not counted.
+        firsts = accumulate((split["shards"] or 0 for split in splits[:-1]), initial=0)
+        self._firsts = {split["name"]: None if by_hash else first for split, first in zip(splits, firsts, strict=True)}
+
+    def check_range(self, path: str, receipt: RangeReceipt) -> None:
+        number = receipt.range_id
+        if path != layout.range_receipt_path(receipt.epoch, number) or receipt.epoch != self._epoch:
+            raise ValueError(f"it is the receipt of range {number} in epoch {receipt.epoch}")
+        if number + 1 >= len(self._borders):
+            raise ValueError(f"the plan has {len(self._borders) - 1} ranges")
+        files = self._files[self._borders[number] : self._borders[number + 1]].tolist()
+        if [part.file for part in receipt.slices] != files:
+            raise ValueError("its slices are not those of the plan")
+        if any(len(part.tokens) != self._n_streams for part in receipt.slices):
+            raise ValueError(f"its slices have not {self._n_streams} streams, as the plan has")
+
+    def check_shard(self, path: str, receipt: ShardReceipt) -> None:
+        split, index = receipt.split, receipt.index
+        if path != layout.shard_receipt_path(receipt.epoch, split, index) or receipt.epoch != self._epoch:
+            raise ValueError(f"it is the receipt of shard {index} of split {split!r} in epoch {receipt.epoch}")
+        if split not in self._firsts:
+            raise ValueError(f"the plan has no split {split!r}")
+        first = self._firsts[split]
+        shard = -1 if first is None else first + index
+        expected = layout.shard_path(self._template, npy.SUFFIX, split=split, index=index, shard=shard)
+        if (receipt.shard, receipt.path) != (shard, expected):
+            raise ValueError(f"it is of {receipt.path!r:.200}, expected {expected}")
+
+
 def _verdict(path: str, record: dict[str, Any]) -> tuple[int, str, str]:
-    del path
-    return record["file"], record["outcome"], record["detail"]
+    file, outcome, detail = record["file"], record["outcome"], record["detail"]
+    if type(file) is not int or path != layout.verdict_path(file):
+        raise ValueError(f"it is the verdict on file {file!r:.60}")
+    if outcome not in tuple(FileOutcome) or type(detail) is not str:
+        raise ValueError(f"{outcome!r:.60} is no outcome of a file, or its detail no text")
+    return file, outcome, detail
 
 
 def _possible_shards(plan: Plan, ledger: Ledger) -> Iterator[str]:

@@ -67,6 +67,7 @@ def read_ours(
                     raise
                 damaged.append(DamagedRecord(entry.path, entry.version, str(error)))
                 return
+        with parsing(store.uri, entry.path, is_whole=True):
             made = make(entry.path, fields)
         yield made
 

@@ -50,8 +50,10 @@ def read_poison(store: Store) -> dict[int, tuple[Poison, ...]]:
 
 
 def _verdict(path: str, verdict: dict[str, Any]) -> tuple[int, Poison]:
-    del path
-    return int(verdict["file"]), _poison_of(verdict)
+    file, poison = verdict["file"], _poison_of(verdict)
+    if type(file) is not int or path != layout.poison_path(file, poison.position):
+        raise ValueError(f"it is the verdict on the document at {poison.position} of file {file!r:.60}")
+    return file, poison
 
 
 def _poison_of(verdict: dict[str, Any]) -> Poison:

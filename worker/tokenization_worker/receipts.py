@@ -3,12 +3,14 @@
 Frozen values that tasks return and the ledger stores as JSON. A receipt is enough to go on without looking
 at token bytes: it says how many documents and tokens each slice of the range gave to each stream. A driver may hold
 200,000 of each kind: what many have in common is held once, a quarter of 1.4 KB each. They are named tuples, which are
-made from a record in a fifth of the time of a frozen dataclass.
+made from a record in a fifth of the time of a frozen dataclass. A record whose fields have other types, or numbers that
+cannot be, raises `TypeError` or `ValueError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from operator import itemgetter
@@ -32,6 +34,40 @@ def _interned(values: Sequence[Any], places: tuple[int, ...]) -> list[Any]:
     for place in places:
         own[place] = intern(own[place])
     return own
+
+
+class _Fields:
+    """The fields of a record, and of which type each is; counts are 0 or more, but for `signed`, which may be -1."""
+
+    def __init__(self, *signed: str, **types: type) -> None:
+        self._types = types
+        self._kinds = tuple(types.values())
+        counts = [place for place, kind in enumerate(self._kinds) if kind is int]
+        self._counts = itemgetter(*counts, counts[0])  # twice, so that it gives a tuple also of one
+        self._signed = signed
+
+    def check(self, values: Sequence[Any]) -> None:
+        if tuple(map(type, values)) == self._kinds and min(self._counts(values)) >= 0:
+            return
+        for (name, kind), value in zip(self._types.items(), values, strict=True):
+            if type(value) not in ((float, int) if kind is float else (kind,)):
+                raise TypeError(f"{name} is {value!r:.60}, expected {kind.__name__}")
+            if kind is int and value < (-1 if name in self._signed else 0):
+                raise ValueError(f"{name} is {value}, which cannot be")
+
+
+def _require_counts(name: str, values: tuple[Any, ...]) -> None:
+    if not ({*map(type, values)} <= _INT and min(values, default=0) >= 0):
+        raise ValueError(f"{name}: found {values!r:.60}, expected counts")
+
+
+_INT = frozenset([int])
+_DIGITS = re.compile("[0-9a-f]*")
+
+
+def _require_digests(*digests: str) -> None:
+    if not _DIGITS.fullmatch("".join(digests)):
+        raise ValueError(f"found {digests!r:.200}, expected digests")
 
 
 class SliceResult(NamedTuple):
@@ -72,17 +108,43 @@ class SliceResult(NamedTuple):
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
         poison = value.get("poison")
-        found = tuple(Poison(**item) for item in poison) if poison else ()
+        found = tuple(map(_poison_of, poison)) if poison else ()
         values = [*_SLICE(value), found, value.get("read_bytes"), value.get("quarantined_bytes")]
+        _SLICE_FIELDS.check(values[: -len(cls._field_defaults)])
         values[_TOKENS], values[_DOCS] = tuple(value["tokens"]), tuple(value["docs"])
-        return cls.of(values)
+        made = cls.of(values)
+        made._require_possible()
+        return made
+
+    def _require_possible(self) -> None:
+        if self.outcome not in _OUTCOMES:
+            raise ValueError(f"{self.outcome!r:.60} is no outcome of a file")
+        if not self.tokens or len(self.tokens) != len(self.docs):
+            raise ValueError(f"it has {len(self.tokens)} streams of tokens and {len(self.docs)} of documents")
+        counts = (*self.tokens, *self.docs, *self.quarantined.values())
+        sizes = tuple(size for size in (self.read_bytes, self.quarantined_bytes) if size is not None)
+        _require_counts("tokens, docs, quarantined or bytes", counts + sizes)
+        _require_digests(self.digest)
 
     def to_dict(self) -> dict[str, Any]:
         return self._asdict() | {"poison": [asdict(item) for item in self.poison]}
 
 
 _SLICE = itemgetter(*SliceResult._fields[:-3])
+_SLICE_FIELDS = _Fields(
+    file=int, outcome=str, detail=str, tokens=list, docs=list, records=int, quarantined=dict, digest=str
+)
+_OUTCOMES = frozenset(map(str, FileOutcome))
 _OUTCOME, _TOKENS, _DOCS = _places(SliceResult, "outcome", "tokens", "docs")
+
+
+def _poison_of(value: dict[str, Any]) -> Poison:
+    poison = Poison(**value)
+    _POISON_FIELDS.check((poison.position, poison.detail, poison.sha256, poison.bytes))
+    return poison
+
+
+_POISON_FIELDS = _Fields(position=int, detail=str, sha256=str, bytes=int)
 
 
 def segment_digest(slices: Iterable[SliceResult]) -> str:
@@ -147,11 +209,31 @@ class RangeReceipt(NamedTuple):
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
         values = [*_RANGE(value), value.get("versions", "")]
+        _RANGE_FIELDS.check(values)
+        _require_digests(value["segment_digest"], value["quarantine_digest"])
         values[_SLICES] = tuple([SliceResult.from_dict(item) for item in value["slices"]])
         return cls.of(values)
 
 
 _RANGE = itemgetter(*RangeReceipt._fields[:-1])
+_RANGE_FIELDS = _Fields(
+    plan_id=str,
+    epoch=int,
+    range_id=int,
+    slices=list,
+    segment_digest=str,
+    segment_bytes=int,
+    quarantine_digest=str,
+    text_bytes=int,
+    source_bytes=int,
+    stored_bytes=int,
+    samples=int,
+    engine=str,
+    node=str,
+    pid=int,
+    seconds=float,
+    versions=str,
+)
 _RANGE_TEXTS = _places(RangeReceipt, "plan_id", "engine", "node", "versions")
 (_SLICES,) = _places(RangeReceipt, "slices")
 
@@ -208,11 +290,42 @@ class ShardReceipt(NamedTuple):
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
         values = list(_SHARD(value))
-        values[_PIECES] = tuple([Piece._make(_PIECE(item)) for item in value["pieces"]])
+        _SHARD_FIELDS.check(values)
+        _require_digests(value["sha256"], value["documents_sha256"])
+        values[_PIECES] = tuple(_pieces_of(value["pieces"]))
         return cls.of(values)
+
+
+def _pieces_of(values: list[Any]) -> Iterator[Piece]:
+    for value in values:
+        piece = Piece._make(_PIECE(value))
+        _require_counts("pieces", piece)
+        if piece.start > piece.end:
+            raise ValueError(f"a piece begins at {piece.start} and ends at {piece.end}")
+        yield piece
 
 
 _PIECE = itemgetter(*Piece._fields)
 _SHARD = itemgetter(*ShardReceipt._fields)
+_SHARD_FIELDS = _Fields(
+    "shard",
+    plan_id=str,
+    epoch=int,
+    split=str,
+    index=int,
+    shard=int,
+    path=str,
+    tokens=int,
+    documents=int,
+    bytes=int,
+    crc32c=int,
+    sha256=str,
+    documents_sha256=str,
+    version=str,
+    pieces=list,
+    node=str,
+    pid=int,
+    seconds=float,
+)
 _SHARD_TEXTS = _places(ShardReceipt, "plan_id", "split", "node")
 (_PIECES,) = _places(ShardReceipt, "pieces")

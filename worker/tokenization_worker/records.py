@@ -50,12 +50,22 @@ def record_checksum(fields: dict[str, Any]) -> str:
 
 
 @contextmanager
-def parsing(uri: str, path: str) -> Iterator[None]:
-    """Turn what parsing the record at `path` of the store at `uri` raises into `DataError("RecordCorrupt")`."""
+def parsing(uri: str, path: str, *, is_whole: bool = False) -> Iterator[None]:
+    """Turn what parsing the record at `path` of the store at `uri` raises into `DataError("RecordCorrupt")`.
+
+    `is_whole`: its checksum is right. Then a start does not delete it, and the next step is a person's.
+    """
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         what = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        if is_whole and path.startswith((layout.VERDICTS, layout.LEDGER)):
+            raise DataError(
+                "RecordCorrupt",
+                f"{uri}/{path} has the right checksum and is no record of this version of the program: {what}",
+                next_step="go on with the version that wrote it. If there is none, delete this file and start the same "
+                f"command again: it {made_again(path)}",
+            ) from error
         raise DataError("RecordCorrupt", f"{uri}/{path} is damaged: {what}", next_step=_next_step(uri, path)) from error
 
 

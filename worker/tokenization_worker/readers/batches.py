@@ -22,8 +22,8 @@ MAX_REJECTED = 10_000
 takes 260 to 310 bytes of memory, which for lines of one byte made a batch of 276 MB (2026-11-21)."""
 
 MAX_TEXTS = 1 << 16
-"""Documents after which a batch is handed on whatever its bytes: 8 million empty texts are 19 KB of Parquet, and encoding
-them at once took 600 bytes each, 4.8 GB. With this number a worker takes 150 MB for any of them (2026-11-24, EPYC)."""
+"""Documents after which a batch is handed on whatever its bytes: 8 million empty texts are 19 KB of Parquet, and to
+encode them at once took 600 bytes each, 4.8 GB. With this number a worker takes 150 MB for them (2026-11-24, EPYC)."""
 
 
 @dataclass(slots=True)
