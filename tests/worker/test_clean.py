@@ -117,6 +117,13 @@ def test_a_foreign_file_below_ours_stays_and_is_named(path: str, stopped: Bench)
     assert files_below(stopped.output) == {path}
 
 
+@pytest.mark.parametrize("path", ["ledger/0/segments/00000000.bak", "ledger/0/segments/mine/00000000", "alive/notes"])
+def test_a_run_that_ends_leaves_a_foreign_file_in_its_scratch(path: str, stopped: Bench) -> None:
+    stopped.write(f"out/_tokenization/{path}", b"theirs")
+    stopped.run(more="  maxQuarantined: 1\n")
+    assert (stopped.output / "_tokenization" / path).read_bytes() == b"theirs"
+
+
 def test_every_file_that_a_run_leaves_is_one_that_clean_knows(stopped: Bench) -> None:
     for path in (
         layout.PROBE,

@@ -170,12 +170,16 @@ def _possible_shards(plan: Plan, ledger: Ledger) -> Iterator[str]:
 
 
 def remove_scratch(store: Store) -> None:
-    """Delete all segments and what dead writers left; nothing of the dataset or the ledger."""
+    """Delete all segments and what dead writers left; nothing of the dataset or the ledger, and no file of others."""
     n_epochs = sum(1 for _ in store.list(layout.EPOCHS))
     for epoch in range(n_epochs):
-        delete_all(store, list(store.list(layout.segments_prefix(epoch))))
+        _delete_own(store, layout.segments_prefix(epoch))
     # A probe is of a start that was killed, or was not let, between its creation and its end.
     for _ in map_at_once(store.delete, (layout.PROBE, layout.FAILURE), store.connections):
         pass
-    delete_all(store, list(store.list(layout.ALIVE)))  # of runs that were killed
+    _delete_own(store, layout.ALIVE)  # of runs that were killed
     store.close_scratch()
+
+
+def _delete_own(store: Store, prefix: str) -> None:
+    delete_all(store, [entry for entry in store.list(prefix) if layout.is_own_name(entry.path)])
