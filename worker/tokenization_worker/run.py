@@ -38,6 +38,7 @@ from tokenization_worker.checking import telling_of_check, telling_of_record
 from tokenization_worker.commit import Disagreement, create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.counts import counted
+from tokenization_worker.counts import counted
 from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, find_epoch, start_epoch
 from tokenization_worker.errors import DataError
 from tokenization_worker.estimate import SAMPLED_BYTES
@@ -168,7 +169,7 @@ def _run(
     context = _context(prepared, plan, epoch, options, epoch.versions if repair is None else repair.versions)
     ledger = read_ledger(store, plan, epoch.number)
     discard_damaged_records(store, ledger, on_progress)
-    damaged = _find_damaged(store, ledger) if repair is None else frozenset(repair.expected)
+    damaged = _find_damaged(store, ledger, on_progress) if repair is None else frozenset(repair.expected)
     if index is None:
         encodes = bool(damaged) or len(ledger.ranges) < plan.n_ranges
     else:
@@ -311,9 +312,18 @@ def _unknown_versions(prepared: Prepared) -> str:
     )
 
 
-def _find_damaged(store: Store, ledger: Ledger) -> frozenset[tuple[str, int]]:
-    """Shards of an unfinished run that somebody deleted or changed since they were written."""
-    return frozenset((shard.split, shard.index) for shard in find_changed_shards(store, ledger.shards.values()))
+def _find_damaged(store: Store, ledger: Ledger, watch: Watcher) -> frozenset[tuple[str, int]]:
+    """Shards of an unfinished run that were deleted or changed since they were written; `watch` is told."""
+    changed = find_changed_shards(store, ledger.shards.values())
+    if changed:
+        first = min(changed, key=lambda shard: (shard.split, shard.index))
+        watch(
+            Warned(
+                f"{counted(len(changed), 'shard')} deleted or changed since an earlier start wrote them, the first: "
+                f"{store.uri}/{first.path}. They are written again now; check the disk, and which program writes there"
+            )
+        )
+    return frozenset((shard.split, shard.index) for shard in changed)
 
 
 def _commit(work: Work, prepared: Prepared, do_work: Callable[[Work], None], watch: Watcher) -> Index:
