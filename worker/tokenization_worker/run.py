@@ -38,7 +38,6 @@ from tokenization_worker.checking import telling_of_check, telling_of_record
 from tokenization_worker.commit import Disagreement, create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.counts import counted
-from tokenization_worker.counts import counted
 from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, find_epoch, start_epoch
 from tokenization_worker.errors import DataError
 from tokenization_worker.estimate import SAMPLED_BYTES
