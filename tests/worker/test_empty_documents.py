@@ -183,7 +183,7 @@ def test_verify_turns_none_of_them_back(
         return bytes(ids)
 
     facts: Any = SimpleNamespace(tokenizer=None, delimiter_id=9, delimiter_position=position)
-    tokenizer = SimpleNamespace(reference=Reference(), restore=restore)
+    tokenizer = SimpleNamespace(reference=Reference(), restore=restore, drop=None)
     monkeypatch.setattr(files, "load_tokenizer", lambda spec: tokenizer)
     batches = files._Batches(facts)
     found = batches.encode("f", [0] * 3, ["", "a", ""])

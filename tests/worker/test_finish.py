@@ -17,7 +17,7 @@ from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.commit import Disagreement
 from tokenization_worker.context import RunContext
-from tokenization_worker.errors import TemporaryError
+from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Event, Progress, Watcher
 from tokenization_worker.executors.base import Task
 from tokenization_worker.finish import commit
@@ -154,9 +154,18 @@ def test_documents_without_tokens_are_written_and_begin_in_no_shard(tmp_path: Pa
     assert sum(split["documents"] for split in index["splits"]) == 60
 
 
-def test_epochs_that_vanish_during_a_run_stop_it_and_the_next_start_ends_it(runs: Runs) -> None:
+def test_epochs_that_vanish_during_a_run_stop_it_until_they_are_put_back(runs: Runs) -> None:
     epoch = runs.output / layout.epoch_path(0)
-    with pytest.raises(TemporaryError, match="removed while the run went on"):
-        run_job(runs.job(runs.output), executor=inline(), on_progress=at_the_end(epoch.unlink))
+    content: list[bytes] = []
+
+    def remove() -> None:
+        content.append(epoch.read_bytes())
+        epoch.unlink()
+
+    with pytest.raises(DataError, match=r"epochs/0000\.json is gone"):
+        run_job(runs.job(runs.output), executor=inline(), on_progress=at_the_end(remove))
+    with pytest.raises(DataError, match=r"epochs/0000\.json is gone"):
+        run_job(runs.job(runs.output), executor=inline())
+    epoch.write_bytes(content[0])
     run_job(runs.job(runs.output), executor=inline())
     assert difference(runs.output, runs.expected) is None

@@ -168,7 +168,7 @@ def test_ranges_that_are_done_are_not_believed_without_their_epochs(
         (own / "samples").unlink()
     libraries.become(version, **(NOT_LOWERED if version == THEN else {}))
     before = files_below(output_of(job))
-    with pytest.raises(DataError, match=r"epochs/0000\.json is damaged: it is gone") as caught:
+    with pytest.raises(DataError, match=r"epochs/0000\.json is gone, and ranges") as caught:
         run_job(job, executor=inline())
     assert caught.value.reason == "RecordCorrupt"
     assert "tokjob clean" in caught.value.next_step

@@ -42,7 +42,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 def make_plan(splits: list[dict[str, object]] | None = None) -> Plan:
     numbers = np.arange(RANGES)
     cut = Cut(numbers.astype(np.int32), 0 * numbers, 0 * numbers - 1, np.arange(RANGES + 1), 0 * numbers + 10)
-    data = {"output": {"shards": {"tokens": SHARD_TOKENS}, "splits": splits or [{"name": "train", "shards": None}]}}
+    output = {
+        "path": "{split}/{split}_{index:06d}",
+        "shards": {"tokens": SHARD_TOKENS},
+        "splits": splits or [{"name": "train", "shards": None, "share": None}],
+    }
+    data = {"output": output}
     files = tuple(SourceFile(f"/{number}", 10, "v") for number in range(RANGES))
     return Plan("plan", "data", "run", data, files, (None,) * RANGES, cut)
 
@@ -53,8 +58,8 @@ def range_receipt(range_id: int, detail: str = "", list_digest: str = "") -> Ran
     return RangeReceipt("plan", 0, range_id, (part,), digest, 99, list_digest, 1, 2, 10, 0, "reference", "node", 1, 0.5)
 
 
-def shard_receipt(store: Store, split: str, index: int) -> ShardReceipt:
-    """Of a shard that is written now, with its sidecar."""
+def shard_receipt(store: Store, split: str, index: int, before: int = 0) -> ShardReceipt:
+    """Of a shard that is written now, with its sidecar; `before`: shards of earlier splits."""
     path = f"{split}/{split}_{index:06d}.npy"
     shard, sidecar = f"shard {path}".encode(), f"sidecar {path}".encode()
     create_bytes(store, path, shard)
@@ -64,7 +69,22 @@ def shard_receipt(store: Store, split: str, index: int) -> ShardReceipt:
     crc, digests = google_crc32c.value(shard), (sha256(shard).hexdigest(), sha256(sidecar).hexdigest())
     piece = Piece(index, 0, 0, RANGE_TOKENS)
     return ShardReceipt(
-        "plan", 0, split, index, index, path, 700, 7, len(shard), crc, *digests, entry.version, (piece,), "n", 1, 0.5
+        "plan",
+        0,
+        split,
+        index,
+        before + index,
+        path,
+        700,
+        7,
+        len(shard),
+        crc,
+        *digests,
+        entry.version,
+        (piece,),
+        "n",
+        1,
+        0.5,
     )
 
 
@@ -82,10 +102,13 @@ def write_ledger(store: Store, splits: dict[str, int]) -> Ledger:
         if number % 5 == 0:
             create_bytes(store, layout.segment_path(0, number), b"segment")
             written.segments.add(number)
+    before = 0
     for split, count in splits.items():
         for index in range(count):
-            receipt_path = layout.shard_receipt_path(0, split, index)
-            written.shards[split, index] = create_receipt(store, receipt_path, shard_receipt(store, split, index))
+            receipt = shard_receipt(store, split, index, before)
+            path = layout.shard_receipt_path(0, split, index)
+            written.shards[split, index] = create_receipt(store, path, receipt)
+        before += count
     verdict = {"file": 3, "uri": "/3", "outcome": "CorruptFile", "offset": 1, "detail": "torn"}
     create_record(store, layout.verdict_path(3), verdict)
     written.verdicts[3] = ("CorruptFile", "torn")
@@ -129,7 +152,7 @@ def test_a_receipt_too_large_for_metadata_is_read(fake: FakeGcs, store: GcsStore
 
 
 def test_local_disks_and_buckets_give_the_same_ledger(store: GcsStore, tmp_path: Path) -> None:
-    splits = [{"name": "test", "shards": 2}, {"name": "train", "shards": None}]
+    splits = [{"name": "test", "shards": 2, "share": None}, {"name": "train", "shards": None, "share": None}]
     local = LocalStore(tmp_path)
     written = write_ledger(local, {"test": 2, "train": 4})
     assert read_ledger(local, make_plan(splits), 0) == written
@@ -215,7 +238,7 @@ def test_a_record_that_is_deleted_while_it_is_read_is_none(
 def test_a_record_of_another_version_is_refused_and_not_deleted(store: GcsStore) -> None:
     """Its checksum is right: nothing has damaged it, this program does not know it."""
     create_record(store, layout.range_receipt_path(0, 4), {"plan_id": "plan", "of": "a later version"})
-    with pytest.raises(DataError, match=r"RecordCorrupt: .*00000004.json is damaged: no field"):
+    with pytest.raises(DataError, match=r"RecordCorrupt: .*00000004.json has the right checksum and is no record"):
         read_ledger(store, make_plan(), 0)
 
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenization_worker import layout
+from tokenization_worker.commands import tokjob
 from tokenization_worker.commit import Voided, create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.encode import EngineMismatch
+from tokenization_worker.errors import DataError
 from tokenization_worker.readers.documents import EXCERPT_CHARACTERS
 from tokenization_worker.records import load_record, parsing
 from tokenization_worker.storage.base import NotFound, Store
@@ -69,14 +71,22 @@ def find_epoch(store: Store) -> Epoch | None:
     """
     with suppress(NotFound):
         return current_epoch(store)
-    done = next((entry.path for entry in store.list(layout.LEDGER) if "/ranges/" in entry.path), None)
-    if done is None:
+    if not any("/ranges/" in entry.path for entry in store.list(layout.LEDGER)):
         return None
     with suppress(NotFound):  # another start wrote both between these calls
         return current_epoch(store)
-    epoch = layout.epoch_path(0)
-    with parsing(store.uri, epoch):
-        raise ValueError(f"it is gone, and {done} was written after it")
+    raise epochs_gone(store)
+
+
+def epochs_gone(store: Store) -> DataError:
+    """The error of a run that has done ranges and has no epochs."""
+    return DataError(
+        "RecordCorrupt",
+        f"{store.uri}/{layout.epoch_path(0)} is gone, and ranges of the run are done: nothing else says which engine "
+        "and which versions of libraries their tokens are of",
+        next_step=f"put {layout.EPOCHS} back from a copy, or remove the unfinished run ({tokjob('clean', store.uri)}) "
+        "and start again",
+    )
 
 
 def _read_entry(store: Store, number: int) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.commit import Disagreement, create_or_read, place_bytes
 from tokenization_worker.context import RunContext
 from tokenization_worker.counts import counted
-from tokenization_worker.epochs import current_epoch, require_current, seal_epoch
+from tokenization_worker.epochs import current_epoch, epochs_gone, require_current, seal_epoch
 from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.events import Warned, Watcher, ignore
 from tokenization_worker.formats import npy
@@ -329,11 +329,7 @@ def _voided_epochs(store: Store) -> list[dict[str, Any]]:
     try:
         return [entry for entry in current_epoch(store).history if "voids" in entry]
     except NotFound as error:
-        raise TemporaryError(
-            "StorageFailed",
-            f"{store.uri}/{layout.epoch_path(0)} was removed while the run went on",
-            next_step="start the same command again",
-        ) from error
+        raise epochs_gone(store) from error
 
 
 def _tokenizer_source(spec: TokenizerSpec) -> dict[str, Any]:

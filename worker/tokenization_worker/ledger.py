@@ -144,7 +144,8 @@ class _Places:
         shard = -1 if first is None else first + index
         expected = layout.shard_path(self._template, npy.SUFFIX, split=split, index=index, shard=shard)
         if (receipt.shard, receipt.path) != (shard, expected):
-            raise ValueError(f"it is of {receipt.path!r:.200}, expected {expected}")
+            found = f"it is of shard {receipt.shard} at {receipt.path!r:.200}"
+            raise ValueError(f"{found}, expected shard {shard} at {expected}")
 
 
 def _verdict(path: str, record: dict[str, Any]) -> tuple[int, str, str]:

@@ -65,6 +65,11 @@ class BatchBuilder:
         return len(self.texts) >= MAX_TEXTS or len(self.rejected) >= MAX_REJECTED
 
     @property
+    def room(self) -> int:
+        """Texts that it may still take; at least one where it has not many records."""
+        return MAX_TEXTS - len(self.texts)
+
+    @property
     def is_empty(self) -> bool:
         return not (self.records or self.source_bytes)
 

@@ -60,7 +60,9 @@ def read_jsonl(runs: Iterator[Run | Oversized], text_field: str, max_document_by
             if rest is not None and _has_short_lines(rest) and _parse_short(rest, path, max_document_bytes, batch):
                 rest = None
             while rest is not None and (rest := _parse(rest, path, max_document_bytes, batch)) is not None:
+                batch.source_bytes += run.source_bytes - rest.source_bytes
                 yield batch.take()
+                run = rest
         batch.source_bytes += run.source_bytes
         if batch.is_full:
             yield batch.take()

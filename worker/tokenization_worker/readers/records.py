@@ -42,8 +42,8 @@ class Run:
 
 
 def rest_of(run: Run, begin: int, offset: int) -> Run | None:
-    """The records of `run` from `data[begin]` on, or None; its bytes are counted with the run."""
-    return Run(run.data, begin, run.end, offset, 0) if begin < run.end else None
+    """The records of `run` from `data[begin]` on, or None."""
+    return Run(run.data, begin, run.end, offset, run.end - begin) if begin < run.end else None
 
 
 @dataclass(frozen=True, slots=True)
