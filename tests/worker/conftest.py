@@ -16,10 +16,12 @@ from command_line import sample_texts
 from corpus import Corpus, json_lines, mixed_corpus, one_large_file, tiny_files
 from gcs_fake import FakeGcs, serve_fake_gcs
 from local_servers import ask_without_proxies
+from tokenizer_models import write_ranks
 
 from ranks_once import parse_ranks_once
 from tokenization_worker import processes
 from tokenization_worker.executors import local
+from tokenization_worker.tokenizers import behaviour
 
 parse_ranks_once()
 ask_without_proxies()
@@ -110,6 +112,21 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (local, processes):
         monkeypatch.setattr(module, "start_method", start_method)
+
+
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 2,000 ranks, which is no known encoding: its job names the pattern."""
+    return write_ranks(tmp_path_factory.mktemp("ranks") / "some.tiktoken", 2000)
+
+
+@pytest.fixture
+def few_code_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is recorded of a tokenizer is recorded anew, and of so few characters that it takes no time."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(behaviour, "_DENSE", (range(0x2000, 0x2100),))
+    monkeypatch.setattr(behaviour, "_THIN", ())
+    monkeypatch.setattr(behaviour, "_LONG_RUN", 1000)
 
 
 @pytest.fixture(scope="session")

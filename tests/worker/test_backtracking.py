@@ -13,7 +13,7 @@ import pytest
 from corpus import json_lines
 from inline import inline
 from runs import make_job, read_index
-from tokenizer_models import make_spec, train_byte_level, write_json, write_ranks
+from tokenizer_models import make_spec, train_byte_level, write_json
 
 from tokenization_worker import estimate, versions
 from tokenization_worker.api.job import TokenizationJob
@@ -46,13 +46,9 @@ BLANKS = " " * 120_001
 HARD = "a" * 60 + "c"
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_ranks(tmp_path_factory.mktemp("ranks") / "some.tiktoken", 2000)
-
-
 @pytest.fixture(autouse=True)
 def few_code_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Long runs stay long: patterns backtrack on them."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(behaviour, "_DENSE", (range(0x2000, 0x2100),))
     monkeypatch.setattr(behaviour, "_THIN", ())

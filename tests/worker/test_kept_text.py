@@ -19,7 +19,6 @@ from tokenizer_models import (
     train_sentencepiece,
     write_json,
     write_letters,
-    write_ranks,
 )
 
 from tokenization_worker import estimate
@@ -28,9 +27,11 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.outlook import look_ahead
 from tokenization_worker.run import Options, run_job
-from tokenization_worker.tokenizers import behaviour, tiktoken_engine
+from tokenization_worker.tokenizers import tiktoken_engine
 from tokenization_worker.tokenizers.base import KillsEngine
 from tokenization_worker.tokenizers.load import load_tokenizer
+
+pytestmark = pytest.mark.usefixtures("few_code_points")
 
 TEXTS = ["Hello, world! It's 3 o'clock.\n", "naïve café – 東京 \U0001f600", "\tdef f(x):  return x ** 2"]
 BACKTRACKING = r"(?:a|aa)+(?!a)b|\s|\S"
@@ -38,19 +39,6 @@ BACKTRACKING = r"(?:a|aa)+(?!a)b|\s|\S"
 
 HOPELESS = r"(?:a|a)+(?!a)b|\s|\S"
 """As above, and the `regex` package takes twice as long for every further a."""
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_ranks(tmp_path_factory.mktemp("ranks") / "some.tiktoken", 2000)
-
-
-@pytest.fixture(autouse=True)
-def few_code_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(behaviour, "_DENSE", (range(0x2000, 0x2100),))
-    monkeypatch.setattr(behaviour, "_THIN", ())
-    monkeypatch.setattr(behaviour, "_LONG_RUN", 1000)
 
 
 def job_with(tmp_path: Path, tokenizer: dict[str, Any], texts: list[str] = TEXTS, **fields: Any) -> TokenizationJob:

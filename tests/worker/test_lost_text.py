@@ -11,7 +11,7 @@ import pytest
 from corpus import json_lines
 from inline import inline
 from runs import make_job
-from tokenizer_models import make_spec, train_byte_level, write_json, write_letters, write_ranks
+from tokenizer_models import make_spec, train_byte_level, write_json, write_letters
 
 from tokenization_worker import encode, range_work
 from tokenization_worker.api.data import DelimiterPosition
@@ -20,12 +20,13 @@ from tokenization_worker.encode import Encoder, EngineMismatch, LosesText
 from tokenization_worker.errors import SpecError
 from tokenization_worker.estimate import SAMPLED_BYTES
 from tokenization_worker.run import Options, run_job
-from tokenization_worker.tokenizers import behaviour
 from tokenization_worker.tokenizers.base import Encoded, Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.tokenizers.sample import SAMPLE_ONE_IN
 from tokenization_worker.verification.report import Fault, VerifyMode
 from tokenization_worker.verification.verify import verify
+
+pytestmark = pytest.mark.usefixtures("few_code_points")
 
 BEFORE_LINKS = r"https?://\S+|\S+|\s+(?!https?://)"
 """Loses the blank before a link, and nothing else."""
@@ -34,19 +35,6 @@ LOST = "see https://a.b/1 end"
 KEPT = "seehttps://a.b/1 end"
 HEAD = ["plain words of a document, and more of them. " * 500] * (2 * SAMPLED_BYTES // 22_000)
 """More than a plan looks at."""
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_ranks(tmp_path_factory.mktemp("ranks") / "some.tiktoken", 2000)
-
-
-@pytest.fixture(autouse=True)
-def few_code_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(behaviour, "_DENSE", (range(0x2000, 0x2100),))
-    monkeypatch.setattr(behaviour, "_THIN", ())
-    monkeypatch.setattr(behaviour, "_LONG_RUN", 1000)
 
 
 def with_pattern(ranks: Path) -> dict[str, Any]:
