@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,3 +61,26 @@ def test_wrong_argument_is_a_spec_error(call: Callable[[], Any], words: str) -> 
 
 def test_options_are_right_by_default() -> None:
     assert Options() == Options(processes=None, engine="auto")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: run_job(JOB),
+        lambda: make_plan(JOB),
+        lambda: open_dataset("x"),
+        lambda: verify("x"),
+        lambda: TokenizationJob.from_yaml("job.yaml"),
+    ],
+    ids=["run_job", "make_plan", "open_dataset", "verify", "from_yaml"],
+)
+def test_a_current_folder_that_is_gone_is_a_spec_error(
+    call: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(SpecError, match="SpecInvalid: the current folder does not exist any more"):
+        call()
+    os.chdir(tmp_path)

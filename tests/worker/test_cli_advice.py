@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
@@ -67,8 +68,12 @@ def test_a_count_and_a_port_of_thousands_of_digits_are_refused(flag: str, words:
     assert words in answer(f"run {JOB} --executor ray {flag}{separator}{'9' * 5_000}")
 
 
-@pytest.mark.parametrize("command", ["status z", f"run {JOB}", "plan job.yaml", "verify z", "show z", "clean z"])
-def test_a_current_folder_that_is_gone_is_named(command: str, answer: Answer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["status z", f"run {JOB}", "plan job.yaml", "verify z", "show z", "clean z", "validate z"])
+def test_a_current_folder_that_is_gone_is_named(
+    command: str, answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = io.StringIO()
+    monkeypatch.setattr("sys.stdout", printed)
     gone = tmp_path / "gone"
     gone.mkdir()
     os.chdir(gone)
@@ -76,6 +81,7 @@ def test_a_current_folder_that_is_gone_is_named(command: str, answer: Answer, tm
     told = answer(command)
     assert "SpecInvalid: the current folder does not exist any more" in told
     assert "next: cd to one that does" in told
+    assert not printed.getvalue()
 
 
 FLAGS = {

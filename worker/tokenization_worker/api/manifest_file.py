@@ -15,6 +15,7 @@ import shlex
 import stat
 from pathlib import Path
 
+from tokenization_worker.current_folder import find_lost_folder
 from tokenization_worker.errors import SpecError
 
 MOST_BYTES = 1 << 20
@@ -45,6 +46,8 @@ def read_manifest_file(path: Path) -> str:
             "SpecNotFound", f"this user may not read {path}", next_step="give this user read permission for the file"
         ) from error
     except OSError as error:
+        if not path.is_absolute() and (lost := find_lost_folder()) is not None:
+            raise lost from error
         near = _near_name(path) if isinstance(error, FileNotFoundError) else None
         raise SpecError(
             "SpecNotFound",

@@ -14,6 +14,7 @@ from tokenization_worker.api.data import DataSpec, OutputSpec, SourceSpec, Split
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.output import RERUN_PLACEHOLDER
 from tokenization_worker.api.quantities import Limit, parse_percentage, parse_quantity
+from tokenization_worker.current_folder import needing_current_folder
 from tokenization_worker.errors import SpecError
 
 
@@ -82,7 +83,8 @@ def resolve_uri(uri: str) -> str:
     if "://" in uri and not uri.startswith("file://"):
         return uri
     _require_user(uri.removeprefix("file://"))
-    path = os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))  # noqa: PTH100, PTH111  "/a/*/../b" stays lexical
+    with needing_current_folder():
+        path = os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))  # noqa: PTH100, PTH111  "/a/*/../b" stays lexical
     return "/" + path.lstrip("/")  # POSIX lets two slashes at the start be, and no system here makes use of that
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from tokenization_worker.causes import chain_of
 from tokenization_worker.cli.escapes import say
 from tokenization_worker.cli.interrupts import leaving_on_interrupt
+from tokenization_worker.current_folder import find_lost_folder
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.open_files import LEAST, explain_open_files, require_open_files
 from tokenization_worker.redact import redact
@@ -218,15 +219,7 @@ def _explain_lost_folder(error: BaseException) -> SpecError | None:
     """The error to tell where a relative path had no meaning: the folder that the command was started in is gone."""
     if not any(isinstance(cause, FileNotFoundError) for cause in chain_of(error)):
         return None
-    try:
-        os.getcwd()  # noqa: PTH109
-    except FileNotFoundError:
-        return SpecError(
-            "SpecInvalid",
-            "the current folder does not exist any more",
-            next_step="cd to one that does (to the same path, where the folder was made again)",
-        )
-    return None
+    return find_lost_folder()
 
 
 def _can_print() -> bool:

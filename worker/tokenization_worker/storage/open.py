@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tokenization_worker.api.source import MEANT_AS_URI
+from tokenization_worker.current_folder import needing_current_folder
 from tokenization_worker.errors import SpecError
 from tokenization_worker.storage.base import Store
 
@@ -29,7 +30,8 @@ def plain_path(uri: str) -> Path:
     path = uri.removeprefix("file://")
     if path.startswith("//"):  # POSIX lets two slashes at the start be, and a file has one name
         path = "/" + path.lstrip("/")
-    return Path(path).expanduser().absolute()
+    with needing_current_folder():
+        return Path(path).expanduser().absolute()
 
 
 def open_store(uri: str) -> Store:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -162,8 +162,9 @@ def list_source(uris: tuple[str, ...], pins: Mapping[str, str] | None = None) ->
 
 def _matches_nothing(pattern: str) -> SpecError:
     """The error of a pattern without files: what is wrong with it, where its own characters say so."""
-    here = f"{Path.cwd()}/"
-    typed = pattern.removeprefix(here)
+    typed = pattern
+    with suppress(FileNotFoundError):  # the current folder is gone, and the pattern is absolute
+        typed = pattern.removeprefix(f"{Path.cwd()}/")
     why, step = _why_nothing(pattern, typed)
     return SpecError(
         "SourceInvalid",
