@@ -48,6 +48,15 @@ JOB = TokenizationJob.of(source="nowhere", tokenizer="bytes", output="out")
         ),  # type: ignore[arg-type]
         (lambda: open_dataset(None), "open_dataset takes the place of a dataset, a path or URI, found None"),  # type: ignore[arg-type]
         (lambda: open_dataset(""), "open_dataset takes the place of a dataset, a path or URI, found ''"),
+        (
+            lambda: TokenizationJob.from_object("job.yaml"),  # type: ignore[arg-type]
+            "from_object takes the dictionary of a manifest, found str\n  next: of a path or a text Tok",
+        ),
+        (
+            lambda: TokenizationJob.of("a", "b", "c"),  # type: ignore[arg-type]
+            "TokenizationJob.of takes keywords alone, found 3 values without one",
+        ),
+        (lambda: run_job(JOB, 2), "run_job takes a job, and the rest by keyword; found 2 without one"),  # type: ignore[arg-type]
         (lambda: TokenizationJob.from_yaml(""), "the manifest is empty"),
     ],
     ids=lambda value: value.split("\n")[0] if isinstance(value, str) else "",

@@ -68,7 +68,9 @@ def test_a_count_and_a_port_of_thousands_of_digits_are_refused(flag: str, words:
     assert words in answer(f"run {JOB} --executor ray {flag}{separator}{'9' * 5_000}")
 
 
-@pytest.mark.parametrize("command", ["status z", f"run {JOB}", "plan job.yaml", "verify z", "show z", "clean z", "validate z"])
+@pytest.mark.parametrize(
+    "command", ["status z", f"run {JOB}", "plan job.yaml", "verify z", "show z", "clean z", "validate z"]
+)
 def test_a_current_folder_that_is_gone_is_named(
     command: str, answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +87,10 @@ def test_a_current_folder_that_is_gone_is_named(
 
 
 FLAGS = {
+    "--source --tokenizer bytes": "--source has no value: --tokenizer, which is a flag, follows it",
+    f"{JOB} --maxQuarantined 2 %": "found % after a blank: write 2% without the blank",
+    "job.yaml --maxQuarantined=2 %": "write 2% without the blank",
+    f"{JOB} --maxQuarantined '2 %'": 'found "2 %"; write 2% without the blank (a count such as 10',
     "--input x": "there is no --input: --source takes the files",
     "-i x": "there is no -i: --source takes",
     "--data x": "there is no --data: --source takes",
@@ -259,7 +265,9 @@ def test_a_number_with_a_zero_before_it_is_written_once(answer: Answer) -> None:
 PATTERNS = {
     "'{a,b}.jsonl'": "{a,b} is no pattern here",
     "a.jsonl,b.jsonl": "a comma does not separate paths here",
-    "'$HOME/x'": "the shell did not replace what begins with $",
+    "'$HOME/x'": "what begins with $ was not replaced",
+    "'a.jsonl b.jsonl'": "a blank is part of a name here, and separates no paths",
+    "'c{1..3}.jsonl'": "{1..3} is no pattern here",
     "\"'data'\"": "the quotes are part of the name",
     "'C:\\data\\a.jsonl'": "a backslash is part of a name here",
     "C:/data": "in WSL: /mnt/c/",
@@ -274,6 +282,43 @@ def test_a_pattern_without_files_is_told_what_is_wrong_with_it(typed: str, words
     told = answer(f"run --source {typed} --tokenizer bytes --output out")
     assert "matches no file: " in told
     assert words in told
+
+
+def test_a_variable_in_a_manifest_is_no_matter_of_quotes(answer: Answer, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(MANIFEST.replace("[data]", "[$HOME/x]"))
+    assert "next: write the whole path (a manifest has no variables); on the command line" in answer("run job.yaml")
+
+
+def test_a_blank_in_the_name_of_a_folder_is_no_list_of_paths(answer: Answer) -> None:
+    told = answer("run --source 'My Data/a.jsonl' --tokenizer bytes --output out")
+    assert "matches no file\n" in told
+
+
+@pytest.mark.parametrize("place", ["pipe", "/dev/stdin", "/dev/fd/0"])
+def test_a_pipe_as_source_is_to_be_written_to_a_file(place: str, answer: Answer, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    told = answer(f"run --source {place} --tokenizer bytes --output out")
+    assert "is a pipe, or a file by the number of this process alone: no source" in told
+    assert "next: write its text to a file first (... > text.jsonl), and name that file" in told
+
+
+@pytest.mark.parametrize("flag", ["--output", "--source"])
+def test_a_name_that_is_not_utf8_is_shown_by_its_bytes(flag: str, answer: Answer) -> None:
+    others = {"--source": "data", "--output": "out"} | {flag: os.fsdecode(b"caf\xe9")}
+    told = answer(f"run --tokenizer bytes {' '.join(f'{name} {value}' for name, value in others.items())}")
+    assert r"found b'caf\xe9', which is not UTF-8; write a name in UTF-8 (a file or folder: rename it with mv)" in told
+
+
+def test_a_place_that_is_no_dataset_is_told_which_one_may_be_meant(
+    answer: Answer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(f"run {JOB}", 0)
+    for inside in ("out/train/train_000000.npy", "out/train"):
+        assert f"next: give the folder of the dataset: {tmp_path}/out\n" in answer(f"verify {inside}")
+    for command in ("verify", "show", "clean"):
+        assert f"{tmp_path}/outt does not exist; did you mean {tmp_path}/out?" in answer(f"{command} outt")
+    assert main(["status", "outt"]) == 0
+    assert f"Empty      {tmp_path}/outt\n           {tmp_path}/outt does not exist; did you" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("flag", ["--output", "--source"])

@@ -57,7 +57,8 @@ def test_status_tells_each_phase_and_the_next_step(bench: Bench) -> None:
         return words.out.splitlines(), json.loads(numbers.out)
 
     words, numbers = status()
-    assert words == [f"Empty      {bench.output}", "           next: tokjob run with this output.uri"]
+    gone = f"           {bench.output} does not exist"
+    assert words == [f"Empty      {bench.output}", gone, "           next: tokjob run with this output.uri"]
     assert numbers["phase"] == "Empty"
 
     bench.stop()

@@ -393,7 +393,7 @@ def test_every_message_says_what_to_do_next(bench: Bench, capsys: pytest.Capture
         (["status"], ["required: output"]),
         (["clean"], ["required: output"]),
         (["validate"], ["required: manifests"]),
-        (["verify", "nowhere"], ["NotADataset:", "nowhere has no index.json; found nothing", "check the path"]),
+        (["verify", "nowhere"], ["NotADataset:", "nowhere does not exist", "check the path"]),
         (["clean", "nowhere"], ["NotAnOutput:", "nowhere does not exist", "check the path"]),
         (["validate", "job.yaml", "nope.yaml"], ["SpecNotFound: nope.yaml"]),
         (["status", "out", "--jsno"], ["unknown flag --jsno; did you mean --json?", "next: tokjob status --help"]),

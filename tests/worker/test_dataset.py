@@ -482,7 +482,7 @@ def test_a_place_that_is_not_there_is_refused(first_output: Path, split: str, to
 def test_a_prefix_without_index_is_no_dataset(tmp_path: Path) -> None:
     corpus = _jsonl(tmp_path / "source").finish()
     job = make_job(corpus.folder, tmp_path / "out", tokenizer={"name": "bytes"})
-    with pytest.raises(SpecError, match=r"NotADataset: .*found nothing"):
+    with pytest.raises(SpecError, match=r"NotADataset: .*does not exist"):
         open_dataset(tmp_path / "out")
     with pytest.raises(Stopped):
         run_job(job, options=Options(processes=1), should_stop=lambda: True)

@@ -334,7 +334,10 @@ SLIPS: dict[str, Slip] = {
         ("circle is a link in a circle", "give --output a new folder"),
     ),
     "the index in place of its folder": Slip(
-        "verify done/index.json", "NotADataset", 2, ("index.json has no index.json; found a file", "give its folder: ")
+        "verify done/index.json",
+        "NotADataset",
+        2,
+        ("index.json has no index.json; found a file", "give the folder of the dataset: "),
     ),
     "rank files into a file": Slip("fetch-ranks /dev/null", "SpecInvalid", 2, ("/dev/null is not a folder",)),
     "another job at the output": Slip(

@@ -7,6 +7,8 @@ whole index, so that a flipped digit never becomes an answer; an index without o
 
 from __future__ import annotations
 
+import difflib
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -162,8 +164,10 @@ def require_index(store: Store) -> Index:
         there = foreign_content(store) or "nothing"
         next_step = "check the path: it must be the output.uri of a finished job"
         root = store.local_path("")
-        if root is not None and root.name == layout.INDEX and root.is_file():
-            next_step = f"give its folder: {root.parent}"
+        if root is not None and not root.exists():
+            raise SpecError("NotADataset", f"{store.uri} does not exist{near_folder(root)}", next_step=next_step)
+        if root is not None and (output := _output_above(root)) is not None:
+            next_step = f"give the folder of the dataset: {output}"
     raise SpecError("NotADataset", f"{store.uri} has no {layout.INDEX}; found {there}", next_step=next_step)
 
 
@@ -176,10 +180,25 @@ def not_an_output(store: Store) -> SpecError:
     elif there is not None:
         words = f"is {there}"
     elif root is not None and not root.exists():
-        words = "does not exist"
+        words = f"does not exist{near_folder(root)}"
     else:
         words = "is empty"
     return SpecError("NotAnOutput", f"{store.uri} {words}", next_step=_CHECK_THE_PATH)
+
+
+def near_folder(root: Path) -> str:
+    """`; did you mean out?`, where a folder beside `root`, which does not exist, has nearly its name."""
+    try:
+        names = [each.name for each in root.parent.iterdir() if each.is_dir()]
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(root.name, names, n=1)
+    return f"; did you mean {root.parent / near[0]}?" if near else ""
+
+
+def _output_above(root: Path) -> Path | None:
+    """The nearest folder above `root` that holds an index beside what is ours."""
+    return next((each for each in root.parents if (each / layout.INDEX).is_file()), None)
 
 
 FOREIGN_FILES = "files, but none of ours"

@@ -32,7 +32,15 @@ from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.estimated_plan import EstimatedPlan, with_estimate
 from tokenization_worker.events import Warned, Watcher, ignore
 from tokenization_worker.failure import read_failure
-from tokenization_worker.index import Index, foreign_content, is_proven, not_an_output, read_index, read_own_index
+from tokenization_worker.index import (
+    Index,
+    foreign_content,
+    is_proven,
+    near_folder,
+    not_an_output,
+    read_index,
+    read_own_index,
+)
 from tokenization_worker.ledger import read_ledger
 from tokenization_worker.own_files import Sorted, shard_named, sort_own, sort_shards
 from tokenization_worker.plan import read_naming
@@ -202,7 +210,7 @@ class OutputState:
 
     `poison`: documents that were found to kill their worker. `read_bytes`, `quarantined_bytes`: of documents; None
     where a receipt of an older version does not know them. `reason` and `message`: why the last start of a run that is
-    Failed ended, or what is wrong with a dataset that is Damaged.
+    Failed ended, or what is wrong with a dataset that is Damaged; for Empty, that the place does not exist.
     """
 
     uri: str
@@ -234,7 +242,9 @@ def look_at_output(uri: str | os.PathLike[str]) -> OutputState:
         if index is None:
             if foreign_content(store) is not None:
                 raise not_an_output(store)
-            return OutputState(store.uri, "Empty", next_step="tokjob run with this output.uri")
+            root = store.local_path("")
+            message = "" if root is None or root.exists() else f"{store.uri} does not exist{near_folder(root)}"
+            return OutputState(store.uri, "Empty", message=message, next_step="tokjob run with this output.uri")
         return _finished(store, OutputState(store.uri, "Complete"))
     try:
         epoch = current_epoch(store)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Never, get_args
 
 from tokenization_worker import layout
 from tokenization_worker.adoption import (
@@ -39,7 +39,7 @@ from tokenization_worker.commit import Disagreement, create_record
 from tokenization_worker.context import RunContext
 from tokenization_worker.counts import counted
 from tokenization_worker.epochs import REFERENCE, Epoch, current_epoch, find_epoch, start_epoch
-from tokenization_worker.errors import DataError
+from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.estimate import SAMPLED_BYTES
 from tokenization_worker.events import Committing, Finished, Planned, Resumed, Warned, Watcher, ignore
 from tokenization_worker.executors.base import Executor
@@ -97,7 +97,7 @@ ExecutorFactory = Callable[[Prepared, RunContext], Executor]
 
 def run_job(
     job: TokenizationJob,
-    *,
+    *positional: Never,
     options: Options | None = None,
     executor: ExecutorFactory | None = None,
     on_progress: Watcher = ignore,
@@ -109,6 +109,9 @@ def run_job(
     is done stays done: call again with the same job.
     """
     require_job("run_job", job)
+    if positional:
+        found = f"run_job takes a job, and the rest by keyword; found {positional[0]!r} without one"
+        raise SpecError("SpecInvalid", found, next_step="write run_job(job, options=Options(processes=...))")
     require_instance("options", options, Options)
     require_function("on_progress", on_progress, "on_progress(event)")
     require_function("should_stop", should_stop, "should_stop() -> bool")

@@ -6,6 +6,7 @@ are bounded because the API server estimates the cost of every CEL rule from the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -49,6 +50,8 @@ def _with_hint(value: object, message: str) -> str:
     written = percentage if percentage is not None else nearest_number(value)
     if percentage is not None and not str(value).endswith("%") and Fraction(str(value)) > 1:
         written = f"{percentage}, or the count {int(Fraction(str(value)))}"
+    if percentage is not None and re.search(r"\s%$", str(value)):
+        written = f"{percentage} without the blank"
     return message if written is None else f"write {written} ({message.removeprefix('write ')})"
 
 

@@ -7,11 +7,12 @@ cluster. `resolve.py` turns the first into the frozen values that the worker use
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, Never
 
 import yaml
 from pydantic import ConfigDict, Field, StringConstraints
@@ -26,6 +27,8 @@ from tokenization_worker.api.source import Documents, Source
 from tokenization_worker.api.status import JobStatus
 from tokenization_worker.api.tokenizer import Tokenizer
 from tokenization_worker.api.workers import Head, Workers
+from tokenization_worker.counts import counted
+from tokenization_worker.errors import SpecError
 
 API_GROUP: Final = "tokenization.dev"
 VERSION: Final = "v1alpha1"
@@ -302,12 +305,18 @@ class TokenizationJob(SpecBlock):
         """Read a manifest that is already a dictionary; raises like `from_yaml`. `origin` names it in
         messages.
         """
+        if isinstance(manifest, str | os.PathLike):
+            raise SpecError(
+                "SpecInvalid",
+                f"from_object takes the dictionary of a manifest, found {type(manifest).__name__}",
+                next_step="of a path or a text TokenizationJob.from_yaml(...) makes a job",
+            )
         return validate_manifest(cls, manifest, origin=origin)
 
     @classmethod
     def of(
         cls,
-        *,
+        *positional: Never,
         source: Text | Sequence[Text] | Mapping[str, Any] | None = None,
         tokenizer: Text | Mapping[str, Any] | None = None,
         output: Text | Mapping[str, Any] | None = None,
@@ -319,6 +328,12 @@ class TokenizationJob(SpecBlock):
         `source` may be a pattern or a list of them, `tokenizer` a name or a file, `output` a URI; each may be its
         block. Raises as `from_yaml` does.
         """
+        if positional:
+            raise SpecError(
+                "SpecInvalid",
+                f"{KEYWORDS} takes keywords alone, found {counted(len(positional), 'value')} without one",
+                next_step="write TokenizationJob.of(source=..., tokenizer=..., output=...)",
+            )
         given = {"source": source, "tokenizer": tokenizer, "output": output}
         fields |= {path: value for path, value in given.items() if value is not None}
         return validate_manifest(cls, manifest_of(name, fields, origin=KEYWORDS), origin=KEYWORDS)

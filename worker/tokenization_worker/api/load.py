@@ -238,6 +238,9 @@ def describe_error(model: type[Block], error: ErrorDetails) -> str:
     if kind == "string_type" and isinstance(found, dict) and list(found.values()) == [None] and not _is_hidden(loc):
         text = "{" + str(*found) + "}"
         return f"{path}: found a mapping of names to values; expected text: write it in quotes, '{text}'"
+    if kind == "string_unicode":
+        shown = kind_of(found) if _is_hidden(loc) else _show_bytes(found)
+        return f"{path}: found {shown}, which is not UTF-8; write a name in UTF-8 (a file or folder: rename it with mv)"
     words = _EXPECTED.get(kind)
     expected = words(context) if words is not None else error["msg"]
     if kind in ("int_type", "int_from_float", "int_parsing") and (meant := nearest_number(found)) is not None:
@@ -319,6 +322,14 @@ def _show(value: object) -> str:
     except ValueError:  # a program's number of more than 4,300 digits
         return "a number of thousands of digits"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _show_bytes(value: object) -> str:
+    """A name that is not UTF-8: its bytes, as the file system has them."""
+    try:
+        return repr(os.fsencode(value) if isinstance(value, str) else value)[: _SHOWN_CHARACTERS + 4]
+    except UnicodeEncodeError:
+        return ascii(value)[:_SHOWN_CHARACTERS]
 
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -78,6 +78,9 @@ def nearest_percentage(value: object) -> str | None:
     """
     if isinstance(value, str) and re.fullmatch(r"\.[0-9]{1,12}%", value):
         return f"0{value}"
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,12})?\s+%", value):
+        closed = re.sub(r"\s+", "", value)
+        return closed if Fraction(closed[:-1]) <= 100 else None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     if not isinstance(value, int) and not re.fullmatch(_SHORT_NUMBER, str(value)):

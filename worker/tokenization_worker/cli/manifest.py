@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -100,6 +101,7 @@ class JobParser(CommandParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """As argparse does; then of the words after `--source` the one that is a manifest becomes that."""
         found, unknown = super().parse_known_args(args, namespace)
+        self._refuse_lonely_percent(found, unknown)
         if unknown and not unknown[0].startswith("-"):
             self.error(
                 f"found {unknown[0]!r} after the manifest {found.manifest!r}, expected one manifest at most; files to "
@@ -119,6 +121,13 @@ class JobParser(CommandParser):
             groups = [[word for word in group if word != manifests[0]] for group in groups]
         found.source = [word for group in groups for word in group] or None
         return found, unknown
+
+    def _refuse_lonely_percent(self, found: argparse.Namespace, unknown: Sequence[str]) -> None:
+        """Raise for `2 %`, of which the shell makes two words."""
+        if "%" in (found.manifest, *unknown[:1]):
+            before = next((one for one, two in pairwise(self._typed) if two == "%"), "")
+            number = before.rpartition("=")[2]
+            self.error(f"found % after a blank: write {number}% without the blank")
 
     def _refuse_curly_quotes(self, found: argparse.Namespace, sources: Sequence[str]) -> None:
         """Raise for a value in quotes that no shell takes away: they would be part of a name."""

@@ -56,8 +56,12 @@ class CommandParser(argparse.ArgumentParser):
         lonely = re.match(r"argument (--[\w.-]+)(?:/\S+)?: expected (?:one|at least one) argument", message)
         if lonely is not None and lonely[1] in self._typed[:-1]:
             value = self._typed[self._typed.index(lonely[1]) + 1]
+            is_flag = value.partition("=")[0] in self._flags()
             shown = "..." if is_secret_field(lonely[1].removeprefix("--")) else value
-            message += f"; a value that begins with - follows =: {lonely[1]}={shown}"
+            if is_flag:
+                message = f"{lonely[1]} has no value: {value.partition('=')[0]}, which is a flag, follows it"
+            else:
+                message += f"; a value that begins with - follows =: {lonely[1]}={shown}"
         say(f"{self.format_usage()}{self.prog}: error: {printable(message)}", error=True)
         self.exit(2, f"  next: {self.prog} {self.help_flag} shows every flag\n")
 

@@ -24,6 +24,8 @@ def main(arguments: list[str]) -> int:
         print(orjson.dumps(dataclasses.asdict(state)).decode())
         return 0
     say(f"{state.phase:<10} {printable(state.uri)}")
+    if state.message and not state.reason:
+        say(f"           {printable(state.message)}")
     if state.reason:
         say(f"           {state.reason}: {printable(state.message)}")
     if state.ranges:

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR, S_ISFIFO, S_ISREG
 from typing import cast
 
 from tokenization_worker.errors import SpecError, TokenizationError
@@ -89,7 +89,17 @@ class LocalSource:
         return stream.opened, cast(ByteReader, stream)
 
 
+_INHERITED = ("/dev/stdin", "/dev/fd/", "/proc/self/")
+
+
 def _require_file(path: Path, status: os.stat_result) -> None:
+    if S_ISFIFO(status.st_mode) or str(path).startswith(_INHERITED):
+        raise SpecError(
+            "SourceInvalid",
+            f"{path} is a pipe, or a file by the number of this process alone: no source",
+            next_step="write its text to a file first (... > text.jsonl), and name that file; where a folder or glob "
+            "matches it, narrow source.uris",
+        )
     if not S_ISREG(status.st_mode):
         raise _refused(f"{path} is a pipe, socket or device, and not a file")
 

@@ -6,6 +6,7 @@ twice counts once. What is skipped below folders and wildcards is the business o
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -183,20 +184,33 @@ def _why_nothing(pattern: str, typed: str) -> tuple[str, str]:
     if re.match(r"[A-Za-z]:\\|[A-Za-z]:/", typed) or "\\" in typed:
         return "a backslash is part of a name here, and no separator", "write / between folders (in WSL: /mnt/c/...)"
     if "$" in typed:
-        return "the shell did not replace what begins with $", "put the path in double quotes, or in none"
-    if re.search(r"\{[^}]*,[^}]*\}", typed):
+        step = (
+            "write the whole path (a manifest has no variables); on the command line, put it in double quotes, or in "
+            "none, and the shell replaces it"
+        )
+        return "what begins with $ was not replaced", step
+    if (braces := re.search(r"\{[^{}]*(?:,|\.\.)[^{}]*\}", typed)) is not None:
         step = "write --source (in a manifest: a list entry of source.uris) for each of them"
-        return "{a,b} is no pattern here, only * and ** are", step
+        return f"{braces[0]} is no pattern here, only * and ** are", step
     if re.search(r"[?\[]", typed):
         return "? and [...] are no patterns here, only * and ** are", "use *, or name the files"
     if "," in typed:
         step = "write --source (in a manifest: a list entry of source.uris) for each of them"
         return "a comma does not separate paths here", step
+    if _is_list_of_paths(typed):
+        step = "give each file its own --source, or its own quotes (in a manifest: its own list entry of source.uris)"
+        return "a blank is part of a name here, and separates no paths", step
     if scheme_of(pattern) == "file":
         path = plain_path(pattern)
         if path.is_dir() and not any(path.iterdir()):
             return "the folder is empty", ""
     return "", ""
+
+
+def _is_list_of_paths(typed: str) -> bool:
+    """Whether each of the words between blanks is a path by itself: it exists, has a suffix, or is a pattern."""
+    words = typed.split()
+    return len(words) > 1 and all(re.search(r"\*|\w\.\w+$", word) or os.path.lexists(word) for word in words)
 
 
 _QUOTES = tuple("'\"\u2018\u2019\u201c\u201d")
