@@ -24,7 +24,7 @@ from tokenization_worker import layout, planning
 from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.errors import ChangedError
+from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.events import Event, Progress, Warned
 from tokenization_worker.executors.base import Task
 from tokenization_worker.outlook import look_ahead, make_plan
@@ -515,3 +515,31 @@ def test_verify_takes_a_source_that_changes_meanwhile_for_no_fault_of_the_datase
     with pytest.raises(ChangedError, match="SourceChanged"):
         verify(str(bench.output), mode="full", processes=1)  # type: ignore[arg-type]
     assert json.loads((bench.output / "index.json").read_bytes())["conservation"]["files"] == {"Read": 2}
+
+
+@pytest.mark.parametrize(("way", "words"), [(Way.DELETE, "it is gone: deleted or moved"), (Way.RENAME, "replaced by")])
+def test_a_file_that_is_deleted_or_replaced_while_it_is_read_is_told_as_that(
+    way: Way, words: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while_reading(monkeypatch, bench, lambda: bench.change(way))
+    with pytest.raises(ChangedError, match=f"a.jsonl changed while it was read: .*{words}"):
+        bench.run()
+
+
+@pytest.mark.parametrize(
+    ("take_away", "words"),
+    [
+        (lambda output: output.rename(output.with_name("moved")), "the output's folder {output} is gone"),
+        (lambda output: shutil.rmtree(output / "_tokenization"), "files of this run in {output} are gone"),
+    ],
+    ids=["moved", "emptied"],
+)
+def test_an_output_that_is_taken_away_during_a_run_is_named(
+    take_away: Callable[[Path], object], words: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while_encoding(monkeypatch, bench, lambda: take_away(bench.output))
+    with pytest.raises(TemporaryError) as caught:
+        bench.run()
+    assert words.format(output=bench.output) in caught.value.message
+    assert "removed or moved while the run went on" in caught.value.message
+    assert caught.value.next_step.startswith("put it back and start the same command again, which goes on; without it")

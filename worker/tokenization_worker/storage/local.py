@@ -87,15 +87,29 @@ def _too_large_file(detail: str) -> SpecError:
     )
 
 
+def _output_gone(root: Path, path: Path | str) -> TemporaryError:
+    """The error of a write that finds no folder: what is missing below `root` is made, so others took it away."""
+    gone = "files of this run in" if root.exists() else "the output's folder"
+    verb = "are" if root.exists() else "is"
+    return TemporaryError(
+        "StorageFailed",
+        f"cannot write {path}: {gone} {root} {verb} gone: removed or moved while the run went on",
+        next_step="put it back and start the same command again, which goes on; without it the run begins anew",
+    )
+
+
 @contextmanager
-def map_os_errors(what: str, path: Path | str) -> Iterator[None]:
-    """Turn an operating-system error on `path` into the answer its reader can act on."""
+def map_os_errors(what: str, path: Path | str, *, root: Path | None = None) -> Iterator[None]:
+    """Turn an operating-system error on `path` into the answer its reader can act on. `root`: of an output that this
+    process has begun to write to."""
     try:
         yield
     except OSError as error:
         limited = explain_open_files(error)
         if limited is not None:
             raise limited from error
+        if error.errno == errno.ENOENT and root is not None:
+            raise _output_gone(root, path) from error
         detail = f"cannot {what} {path}: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise TemporaryError(
@@ -218,7 +232,7 @@ class LocalStore:
 
     def upload(self, path: str, *, expect: str = MARK_ABSENT, durable: bool = True) -> LocalUpload:
         scratch = self._own_scratch()
-        with map_os_errors("write", self.root / path):
+        with map_os_errors("write", self.root / path, root=self.root):
             fd, name = scratch.new_file() if durable else scratch.spare_file()
         return LocalUpload(self, scratch, name, fd, path, expect, durable)
 
@@ -316,7 +330,7 @@ class LocalUpload:
 
     def commit(self, metadata: Mapping[str, str] | None = None) -> Entry:
         del metadata  # local files carry none; their readers open the small files
-        with map_os_errors("write", self._target):
+        with map_os_errors("write", self._target, root=self._root):
             if self._durable:
                 os.fsync(self._fd)
             else:

@@ -84,9 +84,10 @@ def source_changed(was: SourceFile, now: SourceFile | None, when: str = "since t
     """The error for a file that is not what the plan recorded; `now` None: it is gone."""
     way_back = _way_back(was)
     if now is None:
-        words = f"was {describe_file(was)}; it is gone"
+        words = f"was {describe_file(was)}; it is gone: deleted or moved"
     elif not was.is_version(now):
-        words = f"was {describe_file(was)}; is {describe_file(now)}"
+        replaced = ", another file" if was.inode and now.inode and was.inode != now.inode else ""
+        words = f"was {describe_file(was)}; is {describe_file(now)}{replaced}"
     else:
         words = f"{describe_touch(was, now)}; size and modification time are the same"
         way_back = f"start the same command again if its text is still the planned one; if it is not, {way_back}"

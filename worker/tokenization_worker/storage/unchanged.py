@@ -75,7 +75,17 @@ class LocalReader(io.FileIO):
             raise self._changed(self.opened)
 
     def _changed(self, file: SourceFile) -> Exception:
-        return source_changed(file, local_file(self._path, os.fstat(self.fileno())), "while it was read")
+        """What has the path now says more than the open file, which may have no name any more."""
+        now: os.stat_result | None = os.fstat(self.fileno())
+        try:
+            named = os.stat(self._path)  # noqa: PTH116
+            if (named.st_dev, named.st_ino) != (self._opened.st_dev, self._opened.st_ino):
+                now = named
+        except (FileNotFoundError, NotADirectoryError):
+            now = None
+        except OSError:  # it cannot be looked at: the open file is all that is known
+            pass
+        return source_changed(file, None if now is None else local_file(self._path, now), "while it was read")
 
 
 def _open_now(path: str, flags: int) -> int:
