@@ -231,6 +231,28 @@ MANIFESTS = {
         "the manifest is not UTF-8 at byte 108",
         "iconv -f ISO-8859-1 -t UTF-8 < m",
     ),
+    "UTF-32": (MANIFEST.encode("utf-32"), "the manifest is UTF-32", "iconv -f UTF-32 -t UTF-8 < m"),
+    "UTF-32 without a mark": (MANIFEST.encode("utf-32-be"), "the manifest is UTF-32", "iconv -f UTF-32BE -t"),
+    "a wrong indent": (
+        MANIFEST.replace("  tokenizer", "   tokenizer").encode(),
+        "line 6, column 4: not YAML: while parsing a block mapping, did not find expected key",
+        "; indent all fields of a block by the same number of spaces\n",
+    ),
+    "a no-break space": (
+        MANIFEST.replace("  source", "\u00a0 source").replace("  tokenizer", "   tokenizer").encode(),
+        "did not find expected key",
+        "; line 5, column 1 is a no-break space, and no space",
+    ),
+    "a no-break space in a name": (
+        MANIFEST.replace("  output", "\u00a0 output").encode(),
+        "output: a no-break space (U+00A0) is part of the name: write a space",
+        "next: ",
+    ),
+    "a backslash in double quotes": (
+        MANIFEST.replace("[data]", '["data\\c1"]').encode(),
+        "found unknown escape character",
+        "use single quotes, 'C:\\data'",
+    ),
     "large records": (b'{"text": "words of a text"}\n' * 70_000, "found 2.0 MB of JSON records", "--source m"),
     "one large record": (b'{"text": "' + b"x" * 2_000_000 + b'"}', "found 2.0 MB of JSON records", "--source m"),
     "nothing": (b"# to be written\n---\n", "the manifest is empty", "--print-manifest prints one"),

@@ -48,7 +48,11 @@ def test_content_decides_whatever_the_suffix(tmp_path: Path, suffix: str) -> Non
         (b"<html>not found</html>", "<html>"),
         (b'{"a": 1}', "has a field model; found a"),
         (b'{"model": ', "not valid JSON"),
-        (b'{"model": {"type": "Nonsense"}, "added_tokens": [{"id": 0, "content": "</s>"}]}', "tokenizers refuses it"),
+        (
+            b'{"model": {"type": "Nonsense"}, "added_tokens": [{"id": 0, "content": "</s>"}]}',
+            'its model, of type "Nonsense", is not one that the library tokenizers',
+        ),
+        (b'{"model": {"x": "BPE"}}', "its model, with x, is not one that the library tokenizers"),
         (
             b'{"model": {}, "added_tokens": [{"id": 0}]}',
             r'tokenizer.json: added_tokens\[0\] is {"id":0}, expected a token',
@@ -65,6 +69,7 @@ def test_content_decides_whatever_the_suffix(tmp_path: Path, suffix: str) -> Non
         "other json",
         "cut json",
         "unknown model",
+        "model without a type",
         "added token without text",
         "added token that is a number",
         "added token with a text for its id",

@@ -132,6 +132,8 @@ def _load(text: str, origin: str, next_step: str) -> list[Any]:
 def _hint(text: str, error: yaml.MarkedYAMLError, mark: Any) -> str:
     """What to write instead, behind the parser's words for the mistakes that they do not explain."""
     problem = str(error.problem)
+    if "unknown escape character" in problem:
+        return "; in double quotes a backslash begins an escape: use single quotes, 'C:\\data'"
     if "cannot start any token" in problem and mark is not None:
         line = [*text.splitlines(), ""][mark.line]
         is_tab = "\t" in line[: mark.column + 1]
@@ -142,8 +144,19 @@ def _hint(text: str, error: yaml.MarkedYAMLError, mark: Any) -> str:
         return "; put a text that begins with * in quotes: '*.jsonl'"
     if "flow mapping" in str(error.context) or "flow sequence" in str(error.context):
         return "; put a text with {, }, [ or ] in quotes: 'out/{rerunToken}'"
+    if "did not find expected key" in problem or "expected <block end>" in problem:
+        return "; indent all fields of a block by the same number of spaces" + _no_break_space(text)
     if "could not determine a constructor" in problem:
         return "; a manifest has plain values only: leave the tag (!...) out"
+    return ""
+
+
+def _no_break_space(text: str) -> str:
+    """Where the first line is that a no-break space indents: it looks like a space, and is none."""
+    for number, line in enumerate(text.splitlines(), 1):
+        indent = line[: len(line) - len(line.lstrip())]
+        if "\u00a0" in indent:
+            return f"; line {number}, column {indent.index(chr(0xA0)) + 1} is a no-break space, and no space"
     return ""
 
 
@@ -215,6 +228,8 @@ def describe_error(model: type[Block], error: ErrorDetails) -> str:
         return f"{path}: not as the operator writes it: remove status from the manifest"
     found, context, kind = error["input"], error.get("ctx", {}), error["type"]
     if kind == "extra_forbidden":
+        if "\u00a0" in str(loc[-1]):
+            return f"{path}: a no-break space (U+00A0) is part of the name: write a space"
         owner, _ = field_at(model, loc[:-1])
         elsewhere = _paths_of(model, str(loc[-1]))
         if elsewhere and not any(each.rpartition(".")[0] == path.rpartition(".")[0] for each in elsewhere):

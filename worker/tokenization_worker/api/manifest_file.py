@@ -29,6 +29,12 @@ _MAGIC = (
     (b"\x1f\x8b", "gzip data"),
     (b"PAR1", "a Parquet file"),
 )
+_WIDE = (
+    ("UTF-32LE", "utf-32-le", 4),
+    ("UTF-32BE", "utf-32-be", 4),
+    ("UTF-16LE", "utf-16-le", 2),
+    ("UTF-16BE", "utf-16-be", 2),
+)
 _FIELD = re.compile(r"\b(apiVersion|kind|metadata|spec)[\"']?\s*:")
 
 
@@ -66,7 +72,7 @@ def read_manifest_file(path: Path) -> str:
     if len(data) > MOST_BYTES:
         raise _no_manifest(path, f"more than {MOST_BYTES >> 20} MiB")
     if (wide := _wide_encoding(data)) is not None:
-        raise _other_encoding(path, "UTF-16", wide)
+        raise _other_encoding(path, wide[:6], wide)
     if b"\0" in data[:1024] or data[:1] == b"\x93":
         raise _no_manifest(path, "binary data")
     try:
@@ -83,11 +89,13 @@ def read_manifest_file(path: Path) -> str:
 
 
 def _wide_encoding(data: bytes) -> str | None:
-    """The name that iconv has for the UTF-16 that a manifest is in; None where it is in none."""
+    """The name that iconv has for the UTF-32 or UTF-16 that a manifest is in; None where it is in neither."""
+    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # before UTF-16, of which one begins alike
+        return "UTF-32"
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
-    for name, encoding in (("UTF-16LE", "utf-16-le"), ("UTF-16BE", "utf-16-be")):
-        if b"\0" in data[:2] and _FIELD.search(data[: len(data) // 2 * 2].decode(encoding, "replace")):
+    for name, encoding, size in _WIDE:
+        if b"\0" in data[:size] and _FIELD.search(data[: len(data) // size * size].decode(encoding, "replace")):
             return name
     return None
 

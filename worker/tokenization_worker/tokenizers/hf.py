@@ -98,13 +98,18 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
     document = _parse(uri, data)
     name = shorten_uri(uri)
     added = _added_tokens(uri, document)
-    delimiter_id = resolve_delimiter(spec, name, {token["content"]: token["id"] for token in added})
+    try:
+        delimiter_id = resolve_delimiter(spec, name, {token["content"]: token["id"] for token in added})
+    except SpecError:
+        _require_known_model(library, uri, document)  # a broken file is said to be one before its tokens are asked for
+        raise
     added = [token | {"special": True} if token["id"] == delimiter_id else token for token in added]
     specials = {token["content"]: token["id"] for token in added if token.get("special")}
     prepared = orjson.dumps({**document, **_TEXT_ALONE, "added_tokens": added})
     try:
         native = library.Tokenizer.from_str(prepared.decode())
     except Exception as error:
+        _require_known_model(library, uri, document)
         raise _invalid(uri, f"tokenizers refuses it: {error}", "check the file, or upgrade tokenizers") from error
     _check_ids(uri, added, native)
     native.encode_special_tokens = True
@@ -177,6 +182,22 @@ def _parse(uri: str, data: bytes) -> dict[str, Any]:
             next_step="set model.dropout to null in a copy of the file",
         )
     return dict(document)
+
+
+def _require_known_model(library: ModuleType, uri: str, document: dict[str, Any]) -> None:
+    """Raise where the library does not read the file's model. It parses that again: only for a file that failed."""
+    model = document["model"]
+    try:
+        library.Tokenizer.from_str(orjson.dumps({"model": model, "version": "1.0", "added_tokens": []}).decode())
+    except Exception as error:
+        kind = model.get("type")
+        found = f"of type {_shown(kind)}" if kind is not None else f"with {', '.join(sorted(model)[:6]) or 'nothing'}"
+        detail = "" if "ModelUntagged" in str(error) else f": {error}"
+        raise _invalid(
+            uri,
+            f"its model, {found}, is not one that the library tokenizers {version('tokenizers')} knows{detail}",
+            "check that the file is whole, or upgrade tokenizers",
+        ) from error
 
 
 def _added_tokens(uri: str, document: dict[str, Any]) -> list[dict[str, Any]]:
