@@ -230,6 +230,12 @@ SLIPS: dict[str, Slip] = {
     ),
     "paths with a comma": source(f"run --source data/a.jsonl,data/b.jsonl {INTO}", "a comma does not separate paths"),
     "an empty folder": source(f"run --source nothing {INTO}", "nothing' matches no file: the folder is empty"),
+    "two paths in one pair of quotes": source(
+        f"run --source 'data/a.jsonl a.txt' {INTO}", "a blank is part of a name here", "its own quotes"
+    ),
+    "standard input by its name": source(
+        f"run --source /dev/stdin {INTO}", "/dev/stdin is a pipe", "write its text to a file first"
+    ),
     "standard input": source(f"run --source - {INTO}", "standard input is not a source", "write it to a file first"),
     "JSON lines as Parquet": source(
         f"run --source data/a.jsonl --source.format Parquet {INTO}",
@@ -339,6 +345,13 @@ SLIPS: dict[str, Slip] = {
         2,
         ("index.json has no index.json; found a file", "give the folder of the dataset: "),
     ),
+    "a folder of shards in place of the dataset": Slip(
+        "verify done/train",
+        "NotADataset",
+        2,
+        ("train has no index.json; found a part of", "give the folder of the dataset: "),
+    ),
+    "a typo in a dataset": Slip("verify dome", "NotADataset", 2, ("dome does not exist; did you mean",)),
     "rank files into a file": Slip("fetch-ranks /dev/null", "SpecInvalid", 2, ("/dev/null is not a folder",)),
     "another job at the output": Slip(
         "run --source data --tokenizer gpt2 --output done",
