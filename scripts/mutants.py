@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "versions: ranges that are done are believed without their epochs",
         "epochs.py",
-        "    if not any(\"/ranges/\" in entry.path for entry in store.list(layout.LEDGER)):",
+        '    if not any("/ranges/" in entry.path for entry in store.list(layout.LEDGER)):',
         "    if True:",
         _of("test_library_versions.py", "not_believed_without"),
     ),
