@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,7 @@ from tokenization_worker.context import RunContext, TokenizeTask
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Finished
 from tokenization_worker.ledger import Ledger
-from tokenization_worker.limits import LISTED_BEYOND, room_left
+from tokenization_worker.limits import LISTED_BEYOND, list_reasons, room_left
 from tokenization_worker.range_work import RangeWork
 from tokenization_worker.readers.documents import FileOutcome
 from tokenization_worker.receipts import RangeReceipt, SliceResult
@@ -170,3 +171,15 @@ def test_what_may_still_be_allowed_is_read_to_the_end(
 )
 def test_room_left(limit: int | str, found: int, may_drop_files: bool, room: int | None) -> None:
     assert room_left(Limit.parse(limit), found, may_drop_files=may_drop_files) == room
+
+
+@pytest.mark.parametrize(
+    ("reasons", "words"),
+    [
+        ({"InvalidJson": 6}, "InvalidJson 6"),
+        ({"InvalidJson": 1_006, "B": 3, "C": 2, "D": 1}, "InvalidJson 1,006, B 3, C 2, 1 other"),
+        ({"InvalidJson": 6, "B": 1, "C": 1, "D": 1, "E": 1}, "InvalidJson 6, B 1, C 1, 2 others"),
+    ],
+)
+def test_the_counts_of_reasons_add_up(reasons: dict[str, int], words: str) -> None:
+    assert list_reasons(Counter(reasons)) == words

@@ -18,6 +18,9 @@ LISTED_BEYOND = 10_000
 """Unusable documents beyond a count that are still found and listed before a run ends early: most sources have fewer,
 and all of them can be looked at together."""
 
+_REASONS = 3
+"""Reasons that a message counts one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentCounts:
@@ -52,6 +55,16 @@ def percent(part: int, whole: int) -> str:
     return f"{text} %"
 
 
+def list_reasons(reasons: Counter[str]) -> str:
+    """`InvalidJson 6, MissingText 1, NotAnObject 1, 2 others`: the most frequent reasons, and the rest as one number."""
+    shown = reasons.most_common(_REASONS)
+    words = [f"{reason} {number:,}" for reason, number in shown]
+    others = reasons.total() - sum(number for _, number in shown)
+    if others:
+        words.append(counted(others, "other"))
+    return ", ".join(words)
+
+
 def excess(counts: DocumentCounts, limit: Limit) -> str | None:
     """In words, which bound of `maxQuarantined` is exceeded and by how much; None where neither is."""
     documents = limit.allowed(counts.read)
@@ -61,7 +74,7 @@ def excess(counts: DocumentCounts, limit: Limit) -> str | None:
     too_large = size is not None and allowed_bytes is not None and size > allowed_bytes
     if not too_many and not too_large:
         return None
-    reasons = ", ".join(f"{reason} {number:,}" for reason, number in counts.reasons.most_common(3))
+    reasons = list_reasons(counts.reasons)
     is_one = counts.quarantined == 1
     read = counted(counts.read, "document")
     words = f"{counts.quarantined:,} of {read} {'is' if is_one else 'are'} unusable ({reasons})"

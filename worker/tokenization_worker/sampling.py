@@ -17,7 +17,7 @@ from tokenization_worker.api.quantities import Limit
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.counts import counted
 from tokenization_worker.errors import DataError, TokenizationError
-from tokenization_worker.limits import DocumentCounts, excess, percent, too_many_corrupt
+from tokenization_worker.limits import DocumentCounts, excess, list_reasons, percent, too_many_corrupt
 from tokenization_worker.readers.documents import DamagedFile, FileOutcome, ReadOptions, Reason
 from tokenization_worker.readers.encodings import guess_encoding, is_binary
 from tokenization_worker.readers.head import HeadSample, read_head
@@ -116,7 +116,7 @@ def _judge(samples: Samples, n_files: int, limits: RunLimits, *, is_all: bool) -
         return Foresight(_refusal(f"{words}; {example}", heads))
     seen = f"the beginnings of {len(heads):,} of {counted(n_files, 'file')}"
     share = percent(counts.quarantined, counts.read)
-    reasons = ", ".join(f"{reason} {number:,}" for reason, number in counts.reasons.most_common(3))
+    reasons = list_reasons(counts.reasons)
     are = "is" if counts.quarantined == 1 else "are"
     found = f"{counts.quarantined:,} of {counted(counts.read, 'document')} in {seen} {are} unusable ({reasons})"
     most = 0 if limit.share == 0 else limit.count  # whatever the rest of the source is

@@ -17,7 +17,7 @@ from tokenization_worker.commit import Disagreement
 from tokenization_worker.counts import counted
 from tokenization_worker.errors import DataError
 from tokenization_worker.ledger import Ledger
-from tokenization_worker.limits import DocumentCounts, excess
+from tokenization_worker.limits import DocumentCounts, excess, list_reasons
 from tokenization_worker.plan import Plan
 from tokenization_worker.readers.documents import Reason
 from tokenization_worker.receipts import ShardReceipt
@@ -132,7 +132,7 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusabl
     """
     count = totals.quarantined.total()
     where = f"{store.uri}/{layout.quarantine_prefix(epoch)}"
-    reasons = ", ".join(f"{reason} {n:,}" for reason, n in totals.quarantined.most_common(3))
+    reasons = list_reasons(totals.quarantined)
     words = excess(totals.documents, limit)
     if words is not None:
         found = f"{words}; the first: {_described(next(unusable))}"
