@@ -168,7 +168,7 @@ def test_a_command_to_paste_works_from_where_the_job_was_started(name: str, answ
     told = answer(
         f"run --source {shlex.quote(f'sub/{name}')} --tokenizer bytes --output out", 4 if "wide" in name else 2
     )
-    command = re.split(r"; (?:only if|or raise)", told.partition("next: ")[2].strip())[0]
+    command = re.split(r"; (?:then give|or raise)", told.partition("next: ")[2].strip())[0]
     command = re.sub(r"^.*?(?=test -f|python3 -c|iconv)", "", command, flags=re.DOTALL)
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, timeout=60)
     [made] = [path for path in (tmp_path / "sub").iterdir() if path != source]

@@ -249,7 +249,7 @@ SLIPS: dict[str, Slip] = {
         f"run --source table.csv --source.format Jsonl {INTO}",
         "table.csv is a table (.csv)",
         "convert it: python3 -c",
-        "< {made}/table.csv > {made}/table.jsonl",
+        "{made}/lines-table.csv.jsonl < {made}/table.csv",
     ),
     "a web address": spec(
         f"run --source https://example.com/a.jsonl {INTO}",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import sqlite3
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -217,14 +219,43 @@ def test_a_table_of_rows_is_refused_with_the_command_that_converts_it(name: str,
     assert kind is not None and kind.format is SourceFormat.TEXT
 
 
-def test_the_printed_command_makes_lines_of_a_table(tmp_path: Path) -> None:
-    import json
-    import subprocess
+TABLES = {
+    "commas": b'text,n\n"two\nlines, quoted",1\nx,2\n',
+    "a byte order mark": b'\xef\xbb\xbftext,n\n"two\nlines, quoted",1\nx,2\n',
+    "semicolons": b'text;n\n"two\nlines, quoted";1\nx;2\n',
+    "tabs and CR": b'text\tn\r\n"two\nlines, quoted"\t1\r\nx\t2\r\n',
+    "bars and quotes": b'"text"|"n"\n"two\nlines, quoted"|1\nx|2\n',
+}
 
-    (tmp_path / "rows.csv").write_text('text,n\n"two\nlines, quoted",1\nx,2\n')
+
+def _run_command_for(path: Path) -> subprocess.CompletedProcess[bytes]:
+    content = path.read_bytes()
     with pytest.raises(SpecError) as raised:
-        kind_of_source(str(tmp_path / "rows.csv"), 9, SourceFormat.AUTO, lambda _: io.BytesIO(b"text,n\nxx"))
-    command = str(raised.value.next_step).removeprefix("convert it: ").partition("; only if")[0]
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+        kind_of_source(str(path), len(content), SourceFormat.AUTO, lambda _: io.BytesIO(content))
+    command = str(raised.value.next_step).removeprefix("convert it: ").partition("; then give the new file")[0]
+    return subprocess.run(command, shell=True, check=False, cwd=path.parent, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("content", TABLES.values(), ids=list(TABLES))
+def test_the_printed_command_makes_lines_of_a_table(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(content)
+    (tmp_path / "rows.jsonl").write_text("a neighbour")
+    assert _run_command_for(tmp_path / "rows.csv").returncode == 0
+    lines = (tmp_path / "lines-rows.csv.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [{"text": "two\nlines, quoted", "n": "1"}, {"text": "x", "n": "2"}]
+    assert (tmp_path / "rows.jsonl").read_text() == "a neighbour"
+
+
+def test_the_printed_command_for_a_table_never_writes_over_a_file(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(TABLES["commas"])
+    (tmp_path / "lines-rows.csv.jsonl").write_text("kept")
+    ran = _run_command_for(tmp_path / "rows.csv")
+    assert ran.returncode and b"File exists" in ran.stderr
+    assert (tmp_path / "lines-rows.csv.jsonl").read_text() == "kept"
+
+
+def test_the_printed_command_for_a_table_that_is_not_utf8_says_so_and_leaves_no_file(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes("text,n\n\u00e9t\u00e9,1\n".encode("latin-1"))
+    ran = _run_command_for(tmp_path / "rows.csv")
+    assert ran.returncode and b"the table is not UTF-8: " in ran.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]

@@ -29,15 +29,24 @@ def before_command(uri: str) -> str:
     return DOWNLOAD if _is_remote(uri) else ""
 
 
+THEN = "; then give the new file to source.uris in place of the old one, or move the old one away"
+"""Behind a command that writes a new file beside a source file: a folder or glob would match both."""
+
+
+def feed(uri: str, unpack: str, command: str) -> str:
+    """A line for a shell that gives a file's content to `command`, which does not start where the file is missing."""
+    source = shell_name(uri)
+    if unpack == "cat":
+        return f"{before_command(uri)}{command} < {source}"
+    return f"{before_command(uri)}test -f {source} && {unpack} {source} | {command}"
+
+
 def convert(uri: str, unpack: str, command: str, name: str) -> str:
     """A line for a shell that pipes a file through `command` into a new file `name` beside it.
 
     Where the file is missing it fails, and makes no empty file: a shell opens what is read before what is written.
     """
-    source, target = shell_name(uri), beside(uri, name)
-    if unpack == "cat":
-        return f"{before_command(uri)}{command} < {source} > {target}"
-    return f"{before_command(uri)}test -f {source} && {unpack} {source} | {command} > {target}"
+    return f"{feed(uri, unpack, command)} > {beside(uri, name)}"
 
 
 def _is_remote(uri: str) -> bool:

@@ -7,11 +7,13 @@ about tables without magic bytes.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
+import shlex
 from itertools import pairwise
 
-from tokenization_worker.commands import before_command, beside, convert, shell_name
+from tokenization_worker.commands import THEN, before_command, beside, feed, shell_name
 from tokenization_worker.errors import SpecError
 from tokenization_worker.limits import WHAT_TO_DO
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome
@@ -59,11 +61,19 @@ _ARROW = (
     'p.write_table(f.read_table(sys.argv[1]), sys.argv[1] + ".parquet")\' {name}'
 )
 _OCTAL = re.compile(rb" *[0-7]+[ \0]*")
-_TABLES = {".csv": '","', ".tsv": '"\\t"'}
+_TABLES = {".csv": b",", ".tsv": b"\t"}
+_DELIMITERS = b",;\t|"
+_QUOTED = re.compile(rb'"[^"]*"?')
 _ROWS_TO_LINES = (
-    "python3 -c 'import csv, json, sys; csv.field_size_limit(1 << 30); "
-    "[print(json.dumps(row)) for row in csv.DictReader(sys.stdin, delimiter={delimiter})]'"
+    "import csv, io, json, os, sys; "
+    'out = open(sys.argv[1], "x"); '
+    "sys.excepthook = lambda kind, error, _: (os.remove(out.name), "
+    'print("the table is not UTF-8:" if kind is UnicodeDecodeError else "failed:", error, file=sys.stderr)); '
+    "csv.field_size_limit(1 << 30); "
+    'rows = csv.DictReader(io.TextIOWrapper(sys.stdin.buffer, "utf-8-sig", newline=""), delimiter={delimiter}); '
+    'out.writelines(json.dumps(row) + "\\n" for row in rows)'
 )
+"""A program that never writes over a file, and leaves none where it fails."""
 
 
 def check_supported(content: bytes, uri: str, compression: Compression) -> None:
@@ -137,19 +147,28 @@ def _has_tar_fields(header: bytes) -> bool:
     return header.find(b"\0", 0, 100) > 0 and all(map(_OCTAL.fullmatch, fields))
 
 
-def refuse_table(uri: str, name: str, compression: Compression) -> None:
+def refuse_table(content: bytes, uri: str, name: str, compression: Compression) -> None:
     """Raise `SpecError("SourceInvalid")` for a name of comma- or tab-separated rows.
 
-    `name` is the name without `.gz` or `.zst`.
+    `content` is its beginning, `name` the name without `.gz` or `.zst`.
     """
     suffix = posixpath.splitext(name)[1].lower()
     if suffix not in _TABLES:
         return
-    target = posixpath.splitext(posixpath.basename(name))[0] + ".jsonl"
-    command = convert(uri, UNPACK[compression], _ROWS_TO_LINES.format(delimiter=_TABLES[suffix]), target)
+    delimiter = json.dumps(_delimiter_of(content, _TABLES[suffix]).decode())
+    program = shlex.quote(_ROWS_TO_LINES.format(delimiter=delimiter))
+    target = f"lines-{posixpath.basename(name)}.jsonl"
+    command = feed(uri, UNPACK[compression], f"python3 -c {program} {beside(uri, target)}") + THEN
     raise SpecError(
         "SourceInvalid",
         f"{uri} is a table ({suffix}), which is not read: its rows have no text field of their own",
         next_step=f"convert it: {command}; only if each whole file, or "
         "each piece between separators, is one text, set source.format to Text",
     )
+
+
+def _delimiter_of(content: bytes, usual: bytes) -> bytes:
+    """What separates the names in a table's first line; `usual` where none of the known delimiters stands there."""
+    names = _QUOTED.sub(b"", content.lstrip().partition(b"\n")[0])
+    most = max(_DELIMITERS, key=lambda delimiter: (names.count(delimiter), delimiter == usual[0]))
+    return bytes([most]) if names.count(most) else usual

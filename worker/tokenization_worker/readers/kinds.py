@@ -140,7 +140,7 @@ def detect_format(content: bytes, uri: str, format: SourceFormat, compression: C
         raise DamagedFile(FileOutcome.CORRUPT_FILE, 0, f"named .parquet but {begins}")
     if not content:
         return SourceFormat.JSONL  # it has no documents in any format
-    refuse_table(uri, _without_compression_suffix(uri), compression)
+    refuse_table(content, uri, _without_compression_suffix(uri), compression)
     raise SpecError(
         "SourceInvalid",
         f"cannot tell the format of {uri}: no known suffix, and it begins with {content[:20]!r}",
@@ -157,7 +157,7 @@ def _refuse_other_format(content: bytes, uri: str, format: SourceFormat, compres
     if format is SourceFormat.PARQUET and is_object:
         raise _other_format(f"{uri} begins with '{{': it is not Parquet")
     if format is SourceFormat.JSONL and content and not is_object:
-        refuse_table(uri, _without_compression_suffix(uri), compression)
+        refuse_table(content, uri, _without_compression_suffix(uri), compression)
 
 
 def _other_format(message: str) -> SpecError:
