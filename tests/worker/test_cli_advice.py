@@ -205,7 +205,11 @@ def test_the_run_of_a_small_text_that_is_not_utf8_has_the_hint_of_its_plan(answe
     )
     told = answer("run --source roman.txt --tokenizer bytes --output out", 4)
     assert "QuarantineExceeded: 1 of 1 document is unusable (InvalidUtf8 1)" in told
-    assert f"iconv -f ISO-8859-1 -t UTF-8 < {tmp_path}/roman.txt > {tmp_path}/utf8-roman.txt; look at the list" in told
+    assert (
+        f"iconv -f ISO-8859-1 -t UTF-8 < {tmp_path}/roman.txt > {tmp_path}/utf8-roman.txt; then give the new file"
+        in told
+    )
+    assert "to source.uris in place of the old one, or move the old one away; look at the list" in told
 
 
 def test_texts_that_are_too_large_are_told_the_field_that_allows_them(answer: Answer) -> None:

@@ -201,6 +201,40 @@ def test_lines_of_json_that_are_not_utf8_get_the_hint(bench: Bench) -> None:
     assert_refused(bench, "(InvalidJson 50)", "iconv -f ISO-8859-1 -t UTF-8 < ", "/utf8-b.jsonl")
 
 
+@pytest.mark.parametrize("name", ["b.txt", "b.jsonl"])
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [(FRENCH[:60], FRENCH[:60].encode("latin-1")), (JAPANESE[:30], QUOTED[:60].encode("cp1252"))],
+    ids=["Latin-1 in French", "CP1252 in Japanese"],
+)
+def test_utf8_with_a_few_other_lines_is_not_to_be_converted(good: str, bad: bytes, name: str, bench: Bench) -> None:
+    for path in bench.source.iterdir():
+        path.unlink()
+    line = b'{"text": "%s"}\n' if name.endswith(".jsonl") else b"%s\n"
+    (bench.source / name).write_bytes(line % good.encode() * 300 + line % bad.replace(b'"', b"") * 5)
+    error = assert_refused(
+        bench, f"5 of 305 non-ASCII lines at the beginning of {bench.source}/{name} are not UTF-8", "show --quarantined"
+    )
+    assert "iconv" not in error
+
+
+@pytest.mark.parametrize(("valid", "is_converted"), [(1, True), (2, False)])
+def test_one_valid_line_in_a_hundred_is_chance(valid: int, is_converted: bool, bench: Bench) -> None:
+    for path in bench.source.iterdir():
+        path.unlink()
+    lines = [FRENCH[:60].encode("latin-1")] * 99 + ["\u00e9t\u00e9".encode()] * valid
+    bench.write("src/b.txt", b"\n".join(lines))
+    assert ("iconv -f ISO-8859-1" in assert_refused(bench, "InvalidUtf8 1")) == is_converted
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("word", ["words", "\u00e9t\u00e9"])
+def test_utf16_without_a_mark_as_json_lines_gets_the_command(encoding: str, word: str, bench: Bench) -> None:
+    name = encoding.upper().replace("16-", "16")
+    (bench.source / "b.jsonl").write_bytes(f'{{"text": "{word}"}}\n'.encode(encoding) * 50)
+    assert_refused(bench, f"looks like {name} (a guess", f"iconv -f {name} -t UTF-8 < ", "/utf8-b.jsonl")
+
+
 def test_a_run_that_is_there_is_told_of_and_not_refused(bench: Bench) -> None:
     bench.stop()
     planned = bench.tokjob("plan", "job.yaml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 
 import pytest
 
@@ -151,3 +152,23 @@ def test_the_plan_looks_at_the_head_of_a_file_only() -> None:
     stream = Watched(BIG)
     assert kind_of_source("a", len(BIG), AUTO, lambda _: stream) == FileKind(JSONL, NONE)
     assert stream.closed
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (random.Random(1).randbytes(2000), ("its content is binary", "leave it out")),
+        (b"some words\n" * 9, ("begins with b'some words", "add --source.format Text (in a manifest")),
+        (
+            "some words\n".encode("utf-16-le") * 9,
+            ("looks like UTF-16LE", "iconv -f UTF-16LE -t UTF-8 < run.log > utf8-"),
+        ),
+    ],
+    ids=["binary", "text", "UTF-16"],
+)
+def test_a_file_of_an_unknown_format_is_told_what_it_looks_like(content: bytes, words: tuple[str, ...]) -> None:
+    with pytest.raises(SpecError) as raised:
+        detect_kind(content, "run.log", AUTO)
+    told = f"{raised.value.message}; {raised.value.next_step}"
+    assert [word for word in words if word not in told] == []
+    assert "Jsonl" not in told

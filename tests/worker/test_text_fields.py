@@ -49,7 +49,7 @@ def test_a_chat_is_explained_with_a_command_that_joins_it(record: dict[str, Any]
     advice = text_advice(lines(record, record), "IN.jsonl")
     assert f"{field} is a list of chat messages" in advice
     assert "did you mean" not in advice
-    command = advice[advice.index("python3 -c ") :]
+    command = advice[advice.index("python3 -c ") :].partition("; then give the new file")[0]
     (tmp_path / "IN.jsonl").write_bytes(lines(record, record))
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, timeout=60)
     made = [json.loads(line) for line in (tmp_path / "text-IN.jsonl").read_text().splitlines()]

@@ -29,6 +29,9 @@ def before_command(uri: str) -> str:
     return DOWNLOAD if _is_remote(uri) else ""
 
 
+COMPRESSION_SUFFIXES = (".gz", ".zst", ".zstd")
+_LINES = (".jsonl", ".ndjson", ".json")
+
 THEN = "; then give the new file to source.uris in place of the old one, or move the old one away"
 """Behind a command that writes a new file beside a source file: a folder or glob would match both."""
 
@@ -42,11 +45,18 @@ def feed(uri: str, unpack: str, command: str) -> str:
 
 
 def convert(uri: str, unpack: str, command: str, name: str) -> str:
-    """A line for a shell that pipes a file through `command` into a new file `name` beside it.
+    """A line for a shell that pipes a file through `command` into a new file `name` beside it, and what to do then.
 
     Where the file is missing it fails, and makes no empty file: a shell opens what is read before what is written.
     """
-    return f"{feed(uri, unpack, command)} > {beside(uri, name)}"
+    return f"{feed(uri, unpack, command)} > {beside(uri, name)}{THEN}"
+
+
+def lines_name(prefix: str, uri: str) -> str:
+    """Of a new file of JSON lines beside `uri`, in plain text: `lines-a.jsonl` for `a.jsonl.gz`."""
+    stem, suffix = posixpath.splitext(posixpath.basename(uri))
+    name = stem if suffix.lower() in COMPRESSION_SUFFIXES else stem + suffix
+    return f"{prefix}-{name}" if name.lower().endswith(_LINES) else f"{prefix}-{name}.jsonl"
 
 
 def _is_remote(uri: str) -> bool:

@@ -25,6 +25,13 @@ from tokenization_worker.readers.kinds import conversion_command
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.source_file import SourceFile
 
+_MOST_VALID = 0.01
+"""Of lines beyond ASCII: `iconv` makes nonsense of those that are UTF-8 already. Of short lines in another encoding,
+some are valid by chance."""
+
+_WIDE = ("UTF-16LE", "UTF-16BE")
+"""Of their lines, split at a byte, many are valid."""
+
 Samples = list[tuple[SourceFile, HeadSample]]
 Opener = Callable[[SourceFile], Callable[[str], ByteReader]]
 
@@ -199,6 +206,14 @@ def encoding_hint(heads: Sequence[tuple[SourceFile, HeadSample]]) -> str:
             guess = guess_encoding(head.not_utf8)
             if guess is None and is_binary(head.not_utf8):
                 return ""
+            valid, invalid = head.encoded_lines
+            if valid > _MOST_VALID * (valid + invalid) and guess not in _WIDE:
+                are = "is" if invalid == 1 else "are"
+                return (
+                    f"{invalid:,} of {counted(valid + invalid, 'non-ASCII line')} at the beginning of {file.uri} {are} "
+                    "not UTF-8, and the others are UTF-8: do not convert the whole file; after a run `tokjob show "
+                    "--quarantined` lists the documents: correct them, or leave them out with maxQuarantined"
+                )
             if guess is None:
                 command = conversion_command(file.uri, "ENCODING", head.compression)
                 return f"{file.uri} is not UTF-8; find out its encoding and convert it: {command}"

@@ -21,6 +21,7 @@ _MOST_CONTROLS = 0.02
 """Of all bytes: random ones have 11 %."""
 
 _KANA = re.compile("[\u3040-\u30ff]")
+_HIGH = re.compile(rb"[\x80-\xff]")
 _HAN = re.compile("[\u4e00-\u9fff]")
 
 
@@ -29,7 +30,7 @@ def guess_encoding(data: bytes) -> str | None:
 
     `data` may begin and end inside a character. Expected is text that is not UTF-8.
     """
-    wide = _guess_wide(data)
+    wide = guess_wide(data)
     if wide is not None:
         return wide
     japanese = _decode(data, "shift_jis")
@@ -41,13 +42,34 @@ def guess_encoding(data: bytes) -> str | None:
     return _guess_single(data)
 
 
+def count_lines(content: bytes) -> tuple[int, int]:
+    """Lines with bytes above 0x7f, of those that are UTF-8 and of those that are not: (valid, invalid)."""
+    counts = [0, 0]
+    begin = 0
+    while (high := _HIGH.search(content, begin)) is not None:
+        end = content.find(b"\n", high.start())
+        end = len(content) if end < 0 else end
+        counts[not _is_utf8(content[high.start() : end])] += 1  # what is before it in the line is ASCII
+        begin = end
+    return counts[0], counts[1]
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def is_binary(data: bytes) -> bool:
     """Whether `data` is no text in any encoding of bytes: more than a few control characters."""
     controls = sum(byte < 0x20 and byte not in b"\t\n\f\r" for byte in data)
     return controls > _MOST_CONTROLS * len(data)
 
 
-def _guess_wide(data: bytes) -> str | None:
+def guess_wide(data: bytes) -> str | None:
+    """UTF-16 without a byte order mark, for data that begins at an even byte of the file."""
     even, odd = data[::2], data[1::2]
     if not odd:
         return None

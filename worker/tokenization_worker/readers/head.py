@@ -24,6 +24,7 @@ from tokenization_worker.readers.documents import (
     Reason,
     Rejected,
 )
+from tokenization_worker.readers.encodings import count_lines, guess_wide
 from tokenization_worker.readers.jsonl import max_line_bytes, read_jsonl
 from tokenization_worker.readers.kinds import (
     HEAD_BYTES,
@@ -68,7 +69,8 @@ class HeadSample:
 
     `document_bytes`, `rejected_bytes`: bytes of the documents in the sample, and of the unusable ones, of which
     `unusable` are the first. A text of which a part is known, and that is not UTF-8, is one of them. `not_utf8`: bytes
-    around the first one that is not UTF-8, where records are unusable.
+    around the first one that is not UTF-8, where records are unusable; the first bytes of UTF-16. `encoded_lines`: of
+    the lines with bytes above 0x7f those that are UTF-8, and those that are not; counted where `not_utf8` is there.
     """
 
     texts: list[str]
@@ -86,6 +88,7 @@ class HeadSample:
     rejected_bytes: int = 0
     unusable: tuple[Rejected, ...] = ()
     not_utf8: bytes = b""
+    encoded_lines: tuple[int, int] = (0, 0)
     compression: Compression = Compression.NONE
 
 
@@ -128,7 +131,10 @@ def read_head(
             texts += batch.texts
             unusable += batch.rejected
             document_bytes += batch.source_bytes - batch.other_bytes
-        not_utf8 = _not_utf8(content[:whole], is_whole=True) if unusable else b""
+        not_utf8 = b""
+        if unusable:  # ASCII in UTF-16 is valid UTF-8, with NUL bytes
+            is_wide = guess_wide(content[:_AROUND]) is not None
+            not_utf8 = content[:_AROUND] if is_wide else _not_utf8(content[:whole], is_whole=True)
         if format is SourceFormat.TEXT and not whole and (not_utf8 := _not_utf8(content, is_whole=False)):
             reason, detail = Reason.INVALID_UTF8, "bytes that are not UTF-8 in a document that was not read to its end"
             unusable = [Rejected(0, 0, reason, detail, excerpt(content), len(content))]
@@ -151,6 +157,7 @@ def read_head(
             rejected_bytes=sum(item.bytes for item in unusable),
             unusable=tuple(unusable[:_UNUSABLE]),
             not_utf8=not_utf8,
+            encoded_lines=count_lines(content[:whole] or content) if not_utf8 else (0, 0),
             compression=compression,
         )
     except DamagedFile as damage:

@@ -13,12 +13,13 @@ import posixpath
 from collections.abc import Callable
 
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.commands import convert
+from tokenization_worker.commands import COMPRESSION_SUFFIXES, convert
 from tokenization_worker.errors import SpecError
 from tokenization_worker.limits import WHAT_TO_DO
 from tokenization_worker.readers.archives import UNPACK, check_supported, refuse_table
 from tokenization_worker.readers.decompress import Readable, StoredBytes, read_blocks
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileKind, FileOutcome
+from tokenization_worker.readers.encodings import guess_wide, is_binary
 
 HEAD_BYTES = 64 << 10
 """How much of a file's beginning is looked at."""
@@ -31,7 +32,6 @@ _SKIPPABLE_FRAME_MAGIC = b"\x2a\x4d\x18"  # after one byte of 0x50..0x5f
 _PARQUET_MAGIC = b"PAR1"
 _PAGE_HEADER = b"\x15"
 """Behind the magic bytes the header of the first page: a control character, which no text has there."""
-_COMPRESSION_SUFFIXES = (".gz", ".zst", ".zstd")
 _FORMAT_OF_SUFFIX = {
     ".jsonl": SourceFormat.JSONL,
     ".ndjson": SourceFormat.JSONL,
@@ -39,7 +39,7 @@ _FORMAT_OF_SUFFIX = {
     ".txt": SourceFormat.TEXT,
     ".md": SourceFormat.TEXT,
 }
-_TEXT_NAMES = tuple(suffix + packed for suffix in _FORMAT_OF_SUFFIX for packed in ("", *_COMPRESSION_SUFFIXES))
+_TEXT_NAMES = tuple(suffix + packed for suffix in _FORMAT_OF_SUFFIX for packed in ("", *COMPRESSION_SUFFIXES))
 _WIDE_BOMS = (  # the longer ones first: UTF-32 LE begins like UTF-16 LE
     (b"\xff\xfe\x00\x00", "UTF-32"),
     (b"\x00\x00\xfe\xff", "UTF-32"),
@@ -104,7 +104,7 @@ def check_not_empty(head: bytes, uri: str, format: SourceFormat) -> None:
     if head:
         return
     suffix = _suffix(uri)
-    if suffix in (*_COMPRESSION_SUFFIXES, ".parquet"):
+    if suffix in (*COMPRESSION_SUFFIXES, ".parquet"):
         what = suffix
     elif format is SourceFormat.PARQUET:
         what = "Parquet"
@@ -141,11 +141,20 @@ def detect_format(content: bytes, uri: str, format: SourceFormat, compression: C
     if not content:
         return SourceFormat.JSONL  # it has no documents in any format
     refuse_table(content, uri, _without_compression_suffix(uri), compression)
-    raise SpecError(
-        "SourceInvalid",
-        f"cannot tell the format of {uri}: no known suffix, and it begins with {content[:20]!r}",
-        next_step="set source.format to Jsonl, Parquet or Text",
-    )
+    raise _unknown_format(content, uri, compression)
+
+
+def _unknown_format(content: bytes, uri: str, compression: Compression) -> SpecError:
+    begins = f"cannot tell the format of {uri}: no known suffix, and it begins with {content[:20]!r}"
+    wide = guess_wide(content)
+    if wide is not None and not is_binary(content.replace(b"\0", b"")):
+        step = f"it looks like {wide} (a guess: look at the result); convert it: "
+        return SpecError("SourceInvalid", begins, next_step=step + conversion_command(uri, wide, compression))
+    if is_binary(content):
+        step = "leave it out of source.uris, or convert it to JSON lines, Parquet or text"
+        return SpecError("SourceInvalid", f"{begins}: its content is binary", next_step=step)
+    step = "where the file is text, add --source.format Text (in a manifest, source.format: Text); else convert it"
+    return SpecError("SourceInvalid", begins, next_step=step)
 
 
 def _refuse_other_format(content: bytes, uri: str, format: SourceFormat, compression: Compression) -> None:
@@ -226,4 +235,4 @@ def _suffix(uri: str) -> str:
 
 def _without_compression_suffix(uri: str) -> str:
     stem, suffix = posixpath.splitext(uri)
-    return stem if suffix.lower() in _COMPRESSION_SUFFIXES else uri
+    return stem if suffix.lower() in COMPRESSION_SUFFIXES else uri
