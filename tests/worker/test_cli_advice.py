@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -197,6 +198,72 @@ def test_lines_that_are_almost_json_get_the_command_that_corrects_them(
         subprocess.run(["sh", "-c", converted[0]], cwd=tmp_path, check=True, timeout=60)
         lines = (tmp_path / "lines-b.jsonl").read_text().splitlines()
         assert [json.loads(each) for each in lines] == [{"text": "words"}] * count
+
+
+DOCS = [json.dumps({"text": f"document {number}"}) for number in range(12)]
+ONE_FAULT = {
+    "an array over lines": ("x.json", "[\n" + ",\n".join(DOCS) + "\n]\n", "jq -c '.[]' < ", "/lines-x.json; "),
+    "an array that opens on its first line": ("x.jsonl", "[" + ",\n".join(DOCS) + "]\n", "jq -c '.[]' < ", "/lines-x"),
+    "objects on one line": ("x.jsonl", "".join(DOCS), "jq -c . < ", "/lines-x.jsonl; "),
+    "a line of two objects": ("x.jsonl", DOCS[0] + "\n".join(DOCS), "jq -c . < ", "/lines-x.jsonl; "),
+    "a list in an object": ("x.json", '{"data": [' + ", ".join(DOCS) + "]}", "jq -c '.data[]' < ", "/lines-x.json; "),
+    "such a list over lines": (
+        "x.json",
+        json.dumps({"my data": [json.loads(each) for each in DOCS]}, indent=1),
+        "jq -c '.[\"my data\"][]' < ",
+        "/lines-x.json; ",
+    ),
+    "strings": ("x.jsonl", '"some words"\n' * 5, "each line is a JSON string", "jq -c '{text: .}' < "),
+    "some NaN": ("x.jsonl", DOCS[0] + '\n{"text": "a", "n": NaN}\n', "NaN or Infinity", "not strict JSON"),
+    "all NaN": ("x.jsonl", '{"text": "a", "n": -Infinity}\n' * 5, "NaN or Infinity", "not strict JSON"),
+    "a packed array": ("x.json.gz", "[" + ", ".join(DOCS) + "]", "zcat ", "/lines-x.json; "),
+    "a packed array over lines": ("x.json.gz", "[\n" + ",\n".join(DOCS) + "\n]", "zcat ", "/lines-x.json; "),
+}
+FEW = {
+    "an array over lines",
+    "a packed array over lines",
+    "objects on one line",
+    "a line of two objects",
+    "some NaN",
+}
+"""Faults with fewer unusable records than refuse a source, or with a record that is none."""
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize("fault", ONE_FAULT)
+def test_lines_with_one_fault_get_the_command_that_corrects_it(
+    fault: str, command: str, answer: Answer, tmp_path: Path
+) -> None:
+    name, content, *words = ONE_FAULT[fault]
+    data = content.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    told = answer(f"{command} --source {name} --tokenizer bytes --output out", 4 if fault in FEW else 2)
+    assert [word for word in words if word not in told] == []
+    assert "; then give the new file to source.uris in place of the old one, or move the old one away" in told
+    assert "write one JSON object a line" not in told
+    if shutil.which("jq"):
+        printed = re.search(r"(?:test -f [^;]*|jq|python3) .*(?=; then give)", told)
+        assert printed is not None
+        subprocess.run(["sh", "-c", printed[0]], cwd=tmp_path, check=True, timeout=60)
+        [made] = tmp_path.glob("lines-*")
+        assert all(isinstance(json.loads(line)["text"], str) for line in made.read_text().splitlines())
+
+
+def test_the_command_for_nan_writes_null(answer: Answer, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"text": "a", "n": [NaN, 1]}\n\n' * 3)
+    told = answer("run --source x.jsonl --tokenizer bytes --output out")
+    command = told[told.index("python3 -c ") :].partition("; then give")[0]
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, timeout=60)
+    lines = (tmp_path / "lines-x.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"text": "a", "n": [None, 1]}] * 3
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_limit_below_all_texts_is_told_and_no_other_field(command: str, answer: Answer, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"text": "some words"}\n' * 5)
+    told = answer(f"{command} --source x.jsonl --tokenizer bytes --output out --documents.maxBytes 5", 4)
+    assert "raise documents.maxBytes: nearly all texts are larger" in told
+    assert "did you mean" not in told
 
 
 def test_the_run_of_a_small_text_that_is_not_utf8_has_the_hint_of_its_plan(answer: Answer, tmp_path: Path) -> None:

@@ -279,9 +279,34 @@ SLIPS: dict[str, Slip] = {
         "pretty.jsonl: expected lines that are JSON objects",
         "jq -c . < {made}/pretty.jsonl",
     ),
-    "a file that is not text": source(
-        f"run --source notes.xyz {INTO}", "cannot tell the format of", "notes.xyz", "begins with", "source.format"
+    "a JSON array over lines": Slip(
+        f"run --source rows.json {INTO}",
+        "QuarantineExceeded",
+        4,
+        ("11 of 12 documents", "begins with '['", "jq -c '.[]' < {made}/rows.json > {made}/lines-rows.json; then give"),
     ),
+    "JSON with NaN": source(
+        f"run --source nan.jsonl {INTO}",
+        "nan.jsonl: expected lines that are JSON objects",
+        "a line has NaN or Infinity, which is not strict JSON",
+    ),
+    "a list in an object": source(
+        f"run --source envelope.json {INTO}", "data is a list of all records", "jq -c '.data[]' < {made}/envelope.json"
+    ),
+    "a few lines in another encoding": Slip(
+        f"run --source latin.jsonl {INTO}",
+        "QuarantineExceeded",
+        4,
+        ("1 of 11 non-ASCII lines", "do not convert the whole file", "show --quarantined"),
+    ),
+    "a file without a known suffix": source(
+        f"run --source notes.xyz {INTO}",
+        "cannot tell the format of",
+        "notes.xyz",
+        "begins with",
+        "--source.format Text",
+    ),
+    "a file that is not text": source(f"run --source noise.bin {INTO}", "its content is binary", "leave it out"),
     "UTF-16": Slip(
         f"run --source utf16.jsonl {INTO}",
         "WrongEncoding",
@@ -400,6 +425,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "chat.jsonl").write_text((json.dumps(chat) + "\n") * 10)
     (folder / "array.json").write_text(json.dumps([{"text": TEXT}] * 10))
     (folder / "pretty.jsonl").write_text((json.dumps({"text": TEXT}, indent=2) + "\n") * 10)
+    (folder / "rows.json").write_text("[\n" + ",\n".join([json.dumps({"text": TEXT})] * 10) + "\n]\n")
+    (folder / "nan.jsonl").write_text('{"text": "words", "score": NaN}\n' * 10)
+    (folder / "envelope.json").write_text(json.dumps({"data": [{"text": TEXT}] * 10}))
+    accents = '{"text": "d\u00e9j\u00e0 vu"}\n'
+    (folder / "latin.jsonl").write_bytes(accents.encode() * 10 + accents.encode("latin-1"))
+    (folder / "noise.bin").write_bytes(bytes(range(256)) * 8)
     (folder / "notes.xyz").write_text("plain words\n")
     (folder / "utf16.jsonl").write_bytes(lines.encode("utf-16"))
     (folder / "mixed.jsonl").write_text(lines + "not JSON\n" * 3)

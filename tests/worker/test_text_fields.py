@@ -59,6 +59,14 @@ def test_a_chat_is_explained_with_a_command_that_joins_it(record: dict[str, Any]
     assert made[0].get("id") == record.get("id")
 
 
+def test_records_over_lines_with_a_list_are_no_list_of_records() -> None:
+    record = json.dumps({"authors": [{"name": "A"}], "text": PROSE}, indent=1).encode() + b"\n"
+    assert "jq -c . < " in text_advice(record * 3, "a.jsonl")
+    assert "did you mean source.textField: body?" in text_advice(
+        lines({"authors": [{"name": "A"}], "body": PROSE}), "a.jsonl"
+    )
+
+
 def test_messages_of_parts_are_no_simple_chat() -> None:
     assert "python3 -c" not in text_advice(lines(PARTS), "a.jsonl")
 

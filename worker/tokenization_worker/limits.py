@@ -56,7 +56,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def list_reasons(reasons: Counter[str]) -> str:
-    """`InvalidJson 6, MissingText 1, NotAnObject 1, 2 others`: the most frequent reasons, and the rest as one number."""
+    """`InvalidJson 6, MissingText 1, NotAnObject 1, 2 others`: the most frequent ones, the rest as one number."""
     shown = reasons.most_common(_REASONS)
     words = [f"{reason} {number:,}" for reason, number in shown]
     others = reasons.total() - sum(number for _, number in shown)

@@ -6,7 +6,6 @@ files into ranges. Writes nothing: `adoption` decides what happens at the output
 
 from __future__ import annotations
 
-import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ from tokenization_worker.api.data import DataSpec, DType, SourceFormat
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import canonical_data, data_key, plan_id, run_key
 from tokenization_worker.api.resolve import RunLimits, resolve_data, resolve_limits
-from tokenization_worker.commands import convert
 from tokenization_worker.counts import counted
 from tokenization_worker.errors import DataError, SpecError, TemporaryError, TokenizationError
 from tokenization_worker.estimate import (
@@ -37,7 +35,6 @@ from tokenization_worker.layout import INDEX, SHARDS_TABLE, require_number_fits,
 from tokenization_worker.parallel import LookAhead, map_at_once
 from tokenization_worker.plan import Plan
 from tokenization_worker.ranges import Inside, choose_range_bytes, cut_files
-from tokenization_worker.readers.archives import UNPACK
 from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome, ReadOptions, Reason
 from tokenization_worker.readers.head import HeadSample, read_head
 from tokenization_worker.readers.kinds import is_named_parquet, kind_of_source, may_be_empty, may_be_parquet
@@ -45,6 +42,7 @@ from tokenization_worker.readers.open import record_separator
 from tokenization_worker.readers.parquet import parquet_row_groups
 from tokenization_worker.readers.records import can_cut
 from tokenization_worker.readers.sizes import estimate_content_bytes
+from tokenization_worker.readers.text_fields import array_advice
 from tokenization_worker.samples import SampledText, choose_texts
 from tokenization_worker.sampling import advice, encoding_hint, foresee, read_on
 from tokenization_worker.source_check import find_strange
@@ -296,7 +294,7 @@ def _refuse_unusable(
         else f"expected lines that are JSON objects with a text at {data.source.text_field!r}, found none"
     )
     if head.is_array:
-        next_step = _array_advice(file, head.compression)
+        next_step = array_advice(file.uri, head.compression)
     elif hint:
         next_step = f"{hint}; to go on all the same, raise maxQuarantined"
     elif head.field_advice:
@@ -316,11 +314,6 @@ def _refuse_unusable(
     watch(Warned(f"{problem.reason}: {problem.message}"))
 
 
-def _array_advice(file: SourceFile, compression: Compression) -> str:
-    command = convert(file.uri, UNPACK[compression], "jq -c '.[]'", "lines-" + posixpath.basename(file.uri))
-    return f"the file begins with '[', as a JSON array does; one JSON object a line is needed: {command}"
-
-
 def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | DataError | None:
     """What is wrong with the fields of `file`, if its first records say so."""
     if head.damage is not None and head.damage.outcome == FileOutcome.SCHEMA_MISMATCH:
@@ -337,7 +330,7 @@ def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | 
         return SpecError(
             "SourceInvalid",
             f"{file.uri}: expected one JSON object a line, found a JSON array",
-            next_step=_array_advice(file, head.compression),
+            next_step=array_advice(file.uri, head.compression),
         )
     found = ", ".join(head.fields[:20]) or "no fields"
     return SpecError(

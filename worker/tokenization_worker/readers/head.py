@@ -37,7 +37,7 @@ from tokenization_worker.readers.open import OpenSource, record_separator
 from tokenization_worker.readers.parquet import read_parquet_head
 from tokenization_worker.readers.records import excerpt, split_runs
 from tokenization_worker.readers.text import read_text
-from tokenization_worker.readers.text_fields import text_advice
+from tokenization_worker.readers.text_fields import line_advice, text_advice
 
 _PATIENCE = 32
 """A first document larger than the sample is read on for, up to this many times the sample's size."""
@@ -47,6 +47,9 @@ _UNUSABLE = 3
 
 _FIELD_LINES = 1000
 """Lines of a head whose fields are named; a message shows 20 names."""
+
+_JUDGED = 20
+"""Unusable lines that must have the same fault for a command to be certain."""
 
 _AROUND = 2048
 """Bytes before and behind the first one that is not UTF-8, for a guess at the encoding."""
@@ -146,9 +149,7 @@ def read_head(
             stored_bytes=stored.taken * whole // len(content) if content else 0,
             damage=None,
             fields=_fields(content[:whole]) if format is SourceFormat.JSONL else [],
-            field_advice=text_advice(content[:whole], uri, compression)
-            if format is SourceFormat.JSONL and unusable and not texts
-            else "",
+            field_advice=_advice(content[:whole], format, texts, unusable, uri, compression),
             is_array=is_array,
             is_whole=ended,
             content_bytes=len(content),
@@ -164,6 +165,27 @@ def read_head(
         return HeadSample([], Counter(), 0, 0, damage, [])
     finally:
         stream.close()
+
+
+def _advice(
+    content: bytes,
+    format: SourceFormat,
+    texts: list[str],
+    unusable: list[Rejected],
+    uri: str,
+    compression: Compression,
+) -> str:
+    """What to do about unusable records; where others have a text, only what corrects all of them."""
+    if not unusable:
+        return ""
+    [(reason, _)] = Counter(item.reason for item in unusable).most_common(1)
+    if reason == Reason.DOCUMENT_TOO_LARGE:
+        return "" if texts else "raise documents.maxBytes: nearly all texts are larger"
+    if format is not SourceFormat.JSONL:
+        return ""
+    lines = [content[item.position : item.position + item.bytes] for item in unusable[:_JUDGED]]
+    found = line_advice(content, lines, uri, compression)
+    return found if found or texts else text_advice(content, uri, compression)
 
 
 def _parquet_head(uri: str, size: int, options: ReadOptions, max_bytes: int, open_source: OpenSource) -> HeadSample:
