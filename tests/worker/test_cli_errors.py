@@ -323,15 +323,16 @@ class Outcome:
 def refusals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Outcome]]:
     """The real command line on every mistake that is tested in this session, as many at once as there are cores."""
 
-    def refuse(name: str) -> Outcome:
-        mistake, bench = REFUSED[name], Bench(tmp_path_factory.mktemp(name))
+    def refuse(name: str, bench: Bench) -> Outcome:
+        mistake = REFUSED[name]
         mistake.prepare(bench)
         before = bench.files()
         return Outcome(bench, bench.tokjob("run", *mistake.arguments), before, bench.files())
 
     chosen = [item.callspec.params["name"] for item in request.session.items if "refusals" in item.fixturenames]
+    benches = {name: Bench(tmp_path_factory.mktemp(name)) for name in chosen}  # mktemp is not for threads
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
-        return {name: threads.submit(refuse, name) for name in chosen}
+        return {name: threads.submit(refuse, name, bench) for name, bench in benches.items()}
 
 
 @pytest.mark.parametrize("name", REFUSED)
