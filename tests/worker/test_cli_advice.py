@@ -391,7 +391,7 @@ def test_a_blank_in_the_name_of_a_folder_is_no_list_of_paths(answer: Answer) -> 
 def test_a_pipe_as_source_is_to_be_written_to_a_file(place: str, answer: Answer, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     told = answer(f"run --source {place} --tokenizer bytes --output out")
-    assert "is a pipe, or a file by the number of this process alone: no source" in told
+    assert "is a pipe, or standard input; expected a file that can be read again" in told
     assert "next: write its text to a file first (... > text.jsonl), and name that file" in told
 
 

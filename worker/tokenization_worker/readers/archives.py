@@ -161,7 +161,7 @@ def refuse_table(content: bytes, uri: str, name: str, compression: Compression) 
     command = feed(uri, UNPACK[compression], f"python3 -c {program} {beside(uri, target)}") + THEN
     raise SpecError(
         "SourceInvalid",
-        f"{uri} is a table ({suffix}), which is not read: its rows have no text field of their own",
+        f"{uri} is a table ({suffix}); expected JSON lines, Parquet or text",
         next_step=f"convert it: {command}; only if each whole file, or "
         "each piece between separators, is one text, set source.format to Text",
     )

@@ -96,7 +96,7 @@ def _require_file(path: Path, status: os.stat_result) -> None:
     if S_ISFIFO(status.st_mode) or str(path).startswith(_INHERITED):
         raise SpecError(
             "SourceInvalid",
-            f"{path} is a pipe, or a file by the number of this process alone: no source",
+            f"{path} is a pipe, or standard input; expected a file that can be read again",
             next_step="write its text to a file first (... > text.jsonl), and name that file; where a folder or glob "
             "matches it, narrow source.uris",
         )
