@@ -21,7 +21,8 @@ MEANT_AS_URI = r"://|^(gs|s3|hf|file)(:|//)"
 _URI = r"^((gs|s3|hf)://[^/]|file:///)"
 
 READABLE_URI = Rule(
-    "write gs://bucket/path, s3://bucket/path, hf://datasets/org/name/path, file:///path or, on a laptop, a plain path",
+    "write gs://bucket/path, s3://bucket/path, hf://datasets/org/name/path, file:///path or, on a laptop, a plain path"
+    "; download what lies at other addresses first",
     cel=f"!self.matches(r'{MEANT_AS_URI}') || self.matches(r'{_URI}')",
     holds=lambda uri: not re.search(MEANT_AS_URI, uri) or bool(re.match(_URI, uri)),
 )
