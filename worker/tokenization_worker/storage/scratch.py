@@ -1,7 +1,7 @@
 """Temporary files of a local store: who owns them, and who may remove them.
 
 They live in `_tokenization/tmp/<host>-<pid>-<random>/`, each folder guarded by a lock that the kernel drops when
-its process dies, so that whoever comes next can tell a dead writer's leftovers from a live writer's work. Nothing there
+its process dies, so that the next process can tell a dead writer's leftovers from a live writer's work. Nothing there
 is reached through a link, and nothing is written over that has another name as well.
 """
 

@@ -1,8 +1,8 @@
 """Calls that are tried again, as the whole process sees them: what is waited for, and whether to go on waiting.
 
 A user who waits for minutes is told why, by a warning of `logging`, which Python prints to standard error unless the
-program says otherwise; whoever is asked to stop gives such calls up. How often and how long a call is tried is the
-business of `retry` and of the clients.
+program says otherwise; a process that is asked to stop gives such calls up. How often and how long a call is tried is
+the business of `retry` and of the clients.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def is_waiting() -> bool:
 
 
 def give_up() -> bool:
-    """Let no call that may be given up be repeated from now on; whether one was. For whoever was asked to stop."""
+    """Let no call that may be given up be repeated from now on; whether one was. For a process that is to stop."""
     global _gives_up
     _gives_up = True
     return is_waiting()
@@ -71,8 +71,8 @@ def give_up() -> bool:
 
 @contextmanager
 def leaving_when_stopped() -> Iterator[None]:
-    """For a wait of the main thread that may be left anywhere: `give_up` finds it, and whoever was asked to stop raises
-    `KeyboardInterrupt` in it. Raises it at once where that was before.
+    """For a wait of the main thread that may be left anywhere: `give_up` finds it, and a process that was asked to stop
+    raises `KeyboardInterrupt` in it. Raises it at once where that was before.
     """
     waiting = Waiting(None)
     _repeated.add(waiting)
