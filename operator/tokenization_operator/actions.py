@@ -34,11 +34,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete exactly this object."""
+    """Delete exactly this version of this object: what has changed since is looked at again first.
+
+    Without `resource_version`: whatever its version (of what this operator has just made itself).
+    """
 
     kind: Kind
     name: str
     uid: str
+    resource_version: str | None = None
 
 
 Action = Create | Point | Delete
@@ -56,4 +60,5 @@ class Decision:
 
 
 def deletion(kind: Kind, child: Object) -> Delete:
-    return Delete(kind, child["metadata"]["name"], child["metadata"]["uid"])
+    metadata = child["metadata"]
+    return Delete(kind, metadata["name"], metadata["uid"], metadata["resourceVersion"])

@@ -14,7 +14,7 @@ from tokenization_operator.pods import Image
 from tokenization_operator.sentences import shorten
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import WORKER_ACCOUNT, TokenizationJob
-from tokenization_worker.api.status import JobStatus, Phase, RunStatus
+from tokenization_worker.api.status import AttemptStatus, JobStatus, Phase, RunStatus
 from tokenization_worker.api.times import seconds_since
 
 AT_ONCE_S = 0.0
@@ -97,6 +97,11 @@ class Case:
         """Delete what is left of an attempt or a run, and wait until it is gone."""
         phase = phase or self.before.phase or Phase.PENDING
         return self.at(phase, reason, message, actions=self.deletions(), **changes)
+
+    def ended_attempt(self) -> AttemptStatus | None:
+        """The attempt, over: the status says so before its RayJob is deleted, and no later edit takes that back."""
+        attempt = self.before.attempt
+        return None if attempt is None else attempt.model_copy(update={"is_over": True})
 
     def not_prepared(self, phase: Phase) -> Decision:
         """No Pod can be made before the namespace has the ServiceAccount."""

@@ -85,7 +85,7 @@ class Cluster:
     async def require_current(self, job: Object) -> None:
         """Raise `Conflict` or `Gone` unless the job is what was seen: never create or delete from a stale read."""
         metadata = job["metadata"]
-        there = await self._read(Kind.JOB, metadata["namespace"], metadata["name"])
+        there = await self.read(Kind.JOB, metadata["namespace"], metadata["name"])
         if there is None:
             raise Gone
         if there["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
@@ -103,7 +103,7 @@ class Cluster:
                 raise Rejected(words_of(error)) from error
             if error.status != 409:
                 raise
-        found = await self._read(wanted.kind, metadata["namespace"], metadata["name"])
+        found = await self.read(wanted.kind, metadata["namespace"], metadata["name"])
         if found is None or is_leaving(found):
             raise Conflict
         if not is_owned(found, uid):
@@ -178,25 +178,33 @@ class Cluster:
         asked = self._list(Kind.RAY_JOB, namespace, f"{JOB_LABEL}={job}", "application/json")
         return await _if_there(asked) or []
 
+    async def read(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """An object as it is now; None where it is gone."""
+        asked = self._custom.get_namespaced_custom_object(*self._of(kind, namespace), name, _request_timeout=TIMEOUT_S)
+        found = await _if_there(asked)
+        return None if found is None else dict(found)
+
     async def pod(self, namespace: str, name: str) -> Object | None:
         """As it is now; None where it is gone."""
         found = await _if_there(self._core.read_namespaced_pod(name, namespace, _request_timeout=TIMEOUT_S))
         return None if found is None else dict(self._core.api_client.sanitize_for_serialization(found))
 
-    async def delete(self, wanted: Delete, namespace: str) -> bool:
-        """Delete exactly that object; what it owns goes with it. False where it is not there any more."""
-        body = client.V1DeleteOptions(
-            propagation_policy="Background", preconditions=client.V1Preconditions(uid=wanted.uid)
-        )
+    async def delete(self, wanted: Delete, namespace: str) -> None:
+        """Delete exactly that version of that object, and with it what it owns; one that is gone is no error.
+
+        Raises `Conflict` where it has changed, or another object has its name by now.
+        """
+        exactly = client.V1Preconditions(uid=wanted.uid, resource_version=wanted.resource_version)
+        body = client.V1DeleteOptions(propagation_policy="Background", preconditions=exactly)
         try:
             await self._custom.delete_namespaced_custom_object(
                 *self._of(wanted.kind, namespace), wanted.name, body=body, _request_timeout=TIMEOUT_S
             )
         except ApiException as error:
-            if error.status not in (404, 409):
+            if error.status == 409:
+                raise Conflict from error
+            if error.status != 404:
                 raise
-            return False
-        return True
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
         """Whether Pods can be made; what was there is believed for a minute."""
@@ -230,11 +238,6 @@ class Cluster:
         if made is None:
             return KubeRay.MISSING
         return KubeRay.THERE if is_locked(made) else KubeRay.TOO_OLD
-
-    async def _read(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        asked = self._custom.get_namespaced_custom_object(*self._of(kind, namespace), name, _request_timeout=TIMEOUT_S)
-        found = await _if_there(asked)
-        return None if found is None else dict(found)
 
     def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:
         group, version, plural = PLACES[kind]

@@ -111,9 +111,7 @@ def _fewer(case: Case, failure: Failure, workers: WorkersStatus | None) -> int |
 
 def suspend(case: Case) -> Decision:
     """Give all machines back. What is done is kept."""
-    attempt = case.before.attempt
-    ended = None if attempt is None else attempt.model_copy(update={"is_over": True})
-    changes: dict[str, Any] = {"attempt": ended, "workers": None}
+    changes: dict[str, Any] = {"attempt": case.ended_attempt(), "workers": None}
     if case.has_children(but_plan=True):
         return case.wait_for_end("Suspending", "what is done is kept", phase=Phase.SUSPENDING, **changes)
     return case.at(Phase.SUSPENDED, "Suspended", "spec.suspend is true; what is done is kept", **changes)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tokenization_operator.actions import Create, Decision, Delete, Point
+from tokenization_operator.actions import Create, Decision, Delete, Point, deletion
 from tokenization_operator.cache import Cache, Key
 from tokenization_operator.case import NOT_MADE
 from tokenization_operator.children import image_of
@@ -93,7 +93,7 @@ class Reconciler:
             if decision.actions:
                 await self._cluster.require_current(found)
             for action in decision.actions:
-                await self._do(action, seen)
+                await self._do(action, seen, found)
         except Rejected as error:
             return await self._tell_not_made(found, seen, decision, "ClusterRejected", str(error))
         except Foreign as error:
@@ -259,17 +259,28 @@ class Reconciler:
             words = f"ttlSecondsAfterFinished is ignored: {seen.managed_by} would make the job again"
             await self._cluster.events.post(found, "Normal", "TtlIgnored", words)
 
-    async def _do(self, action: Create | Point | Delete, seen: Observation) -> None:
+    async def _do(self, action: Create | Point | Delete, seen: Observation, found: Object) -> None:
         match action:
             case Create():
                 made = await self._cluster.create(action, seen.uid)
                 self._cache.put(action.kind, made)
             case Point():
                 self._cache.put(Kind.CHECKPOINT, await self._cluster.point(action, seen.uid, seen.checkpoint))
+            case Delete(kind=Kind.JOB):
+                await self._cluster.delete(deletion(Kind.JOB, found), seen.namespace)
             case Delete():
-                there = await self._cluster.delete(action, seen.namespace)
-                if not there:  # the watch that would say so may have begun after that
-                    self._cache.forget(action.kind, seen.namespace, action.name, action.uid)
+                await self._delete(action, seen.namespace)
+
+    async def _delete(self, wanted: Delete, namespace: str) -> None:
+        """Delete a child, read again first; raises `Conflict` where it is not what the decision was made on."""
+        there = await self._cluster.read(wanted.kind, namespace, wanted.name)
+        if there is None or there["metadata"]["uid"] != wanted.uid:
+            self._cache.forget(wanted.kind, namespace, wanted.name, wanted.uid)  # no watch may tell of it any more
+        elif there["metadata"]["resourceVersion"] != wanted.resource_version:
+            self._cache.put(wanted.kind, there)
+            raise Conflict
+        else:
+            await self._cluster.delete(wanted, namespace)
 
 
 def _manager(metadata: dict[str, Any]) -> str:

@@ -42,7 +42,7 @@ def begin_run(case: Case, number: int) -> Decision:
         if case.before.phase in (Phase.SUCCEEDED, Phase.FAILED):  # tools would take that for the end of the new run
             return Decision(case.before, case.deletions(), is_observed=False)
         words = f"run {number} begins when what is left of run {case.before.run.number} is gone"
-        return case.wait_for_end("Rerun", words)
+        return case.wait_for_end("Rerun", words, attempt=case.ended_attempt())
     job = case.seen.job
     run = RunStatus(
         number=number,

@@ -49,6 +49,7 @@ class FakeApi:
     kuberay: KubeRay = KubeRay.THERE
     accounts: set[str] = field(default_factory=lambda: {"tokenization-worker"})
     calls: int = 0
+    before_delete: Callable[[str, Object], None] = lambda kind, item: None  # of what an operator deletes
     _versions: Any = field(default_factory=lambda: count(1))
     _uids: Any = field(default_factory=lambda: count(1))
 
@@ -78,9 +79,11 @@ class FakeApi:
             self.edit(kind, name, {"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}})
 
     def let_go(self) -> None:
-        """What is leaving is gone."""
+        """What is leaving is gone, and so is what belongs to an owner that is gone."""
         for (kind, name), item in list(self.objects.items()):
-            if item["metadata"].get("deletionTimestamp"):
+            uids = {each["metadata"]["uid"] for each in self.objects.values()}
+            owners = {owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()}
+            if item["metadata"].get("deletionTimestamp") or (owners and not owners & uids):
                 self.remove(kind, name)
 
     def remove(self, kind: str, name: str) -> None:
@@ -105,16 +108,38 @@ class FakeApi:
 
 
 class FakeCluster:
-    """What `Cluster` is to the reconciler, on a `FakeApi`. `dies_before`: calls until the operator is killed."""
+    """What `Cluster` is to the reconciler, on a `FakeApi`. `dies_before`: calls until the operator is killed;
+    `freezes_before`: calls until it stops, as a process does on SIGSTOP, until `thaw`.
+    """
 
     def __init__(self, api: FakeApi) -> None:
         self.api = api
         self.events = FakeEvents(api, self._call)
         self.dies_before: int | None = None
         self.dies_before_making = ""
+        self.freezes_before: int | None = None
+        self.is_frozen = False
+        self._thawed = asyncio.Event()
 
-    async def _call(self) -> None:
+    def thaw(self) -> None:
+        self._thawed.set()
+
+    async def _freeze(self) -> None:
+        if self.freezes_before is None:
+            return
+        self.freezes_before -= 1
+        if self.freezes_before >= 0:
+            return
+        self.freezes_before, self.is_frozen = None, True
+        await self._thawed.wait()
+        self._thawed.clear()
+        self.is_frozen = False
+
+    async def _call(self, *, may_freeze: bool = True) -> None:
+        """Between the last look at a job and a creation, the Lease has to keep a frozen operator from writing."""
         await asyncio.sleep(0)  # somebody else may come between
+        if may_freeze:
+            await self._freeze()
         self.api.calls += 1
         if self.dies_before is not None:
             if not self.dies_before:
@@ -141,7 +166,7 @@ class FakeCluster:
             raise Conflict
 
     async def create(self, wanted: Create, uid: str) -> Object:
-        await self._call()
+        await self._call(may_freeze=False)
         name = wanted.body["metadata"]["name"]
         if wanted.kind == self.dies_before_making:
             raise Killed
@@ -165,13 +190,20 @@ class FakeCluster:
             raise Conflict
         return self.api.edit(Kind.CHECKPOINT, found["metadata"]["name"], {"spec": changes})
 
-    async def delete(self, wanted: Delete, namespace: str) -> bool:
+    async def delete(self, wanted: Delete, namespace: str) -> None:
         await self._call()
         there = self.api.objects.get((wanted.kind, wanted.name))
-        if there is None or there["metadata"]["uid"] != wanted.uid:
-            return False
+        if there is None:
+            return
+        exactly = there["metadata"]["uid"], wanted.resource_version or there["metadata"]["resourceVersion"]
+        if exactly != (wanted.uid, there["metadata"]["resourceVersion"]):
+            raise Conflict
+        self.api.before_delete(wanted.kind, copy.deepcopy(there))
         self.api.delete(wanted.kind, wanted.name)
-        return True
+
+    async def read(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        await self._call()
+        return copy.deepcopy(self.api.objects.get((kind, name)))
 
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
         await self._call()

@@ -8,26 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from fake_api import NAMESPACE, FakeCluster, Killed
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from story import NAME, SETTINGS, Story
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from story import NAME, SETTINGS, Story, manifest
 
 from tokenization_operator.cache import Cache
 from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
+from tokenization_operator.observation import Object, is_owned
 from tokenization_operator.reconciler import Reconciler
+
+SEEDS = 20
+MOVES = 200
 
 
 class Side:
-    """One operator."""
+    """One operator. `skew_s`: how wrong the clock of its machine is."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
+        self.skew_s = 0
+        self.frozen: asyncio.Task[None] | None = None
         self.start()
 
     def start(self) -> None:
@@ -35,9 +42,12 @@ class Side:
         self.cluster = FakeCluster(self.story.api)
         self.cache = Cache()
         self.news: list[Any] = []
-        self.reconciler = Reconciler(self.cache, self.cluster, SETTINGS, Metrics(), lambda: self.story.now)
+        self.reconciler = Reconciler(self.cache, self.cluster, SETTINGS, Metrics(), self.now)
         for (kind, _), item in self.story.api.objects.items():
             self.cache.put(kind, copy.deepcopy(item))
+
+    def now(self) -> datetime:
+        return self.story.now + timedelta(seconds=self.skew_s)
 
     async def look(self) -> None:
         try:
@@ -45,7 +55,23 @@ class Side:
         except Killed:
             self.start()
         finally:
-            self.cluster.dies_before = None
+            self.cluster.dies_before = self.cluster.freezes_before = None
+
+    async def freeze(self, calls: int) -> None:
+        """Look until so many calls are done, and no further; an operator that needs fewer has looked."""
+        self.cluster.freezes_before = calls
+        self.frozen = asyncio.ensure_future(self.look())
+        while not self.frozen.done() and not self.cluster.is_frozen:
+            await asyncio.sleep(0)
+        if self.frozen.done():
+            await self.thaw()
+
+    async def thaw(self) -> None:
+        """Go on where it was."""
+        frozen, self.frozen = self.frozen, None
+        if frozen is not None:
+            self.cluster.thaw()
+            await frozen
 
 
 class Jobs(RuleBasedStateMachine):
@@ -53,45 +79,76 @@ class Jobs(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.loop = asyncio.new_event_loop()
         self.story = Story()
+        self.story.api.before_delete = self.deletes_in_error
         self.sides = [Side(self.story), Side(self.story)]
         self.tokens = 0
         self.wanted: str | None = None
+        self.born = 0
+
+    def is_there(self) -> bool:
+        return (Kind.JOB, NAME) in self.story.api.objects
+
+    def awake(self) -> list[Side]:
+        return [side for side in self.sides if side.frozen is None]
 
     # Operators
 
-    def hear(self, number: int, most: int | None) -> None:
+    def hear(self, side: Side, most: int | None) -> None:
         """Hand out the news to both, of which one side hears only the oldest."""
-        for side in self.sides:
-            side.news.extend(self.story.api.news)
+        for each in self.sides:
+            each.news.extend(self.story.api.news)
         self.story.api.news.clear()
-        side = self.sides[number]
         count = len(side.news) if most is None else most
         heard, side.news = side.news[:count], side.news[count:]
         for what, kind, item in heard:
             (side.cache.drop if what == "DELETED" else side.cache.put)(kind, item)
 
+    @precondition(lambda self: self.awake())
     @rule(number=st.integers(0, 1), most=st.one_of(st.none(), st.integers(0, 4)))
     def look(self, number: int, most: int | None) -> None:
-        self.hear(number, most)
-        asyncio.run(self.sides[number].look())
+        side = self.awake()[number % len(self.awake())]
+        self.hear(side, most)
+        self.loop.run_until_complete(side.look())
 
+    @precondition(lambda self: len(self.awake()) == 2)
     @rule(most=st.one_of(st.none(), st.integers(0, 4)))
     def both_look(self, most: int | None) -> None:
-        self.hear(0, None)
-        self.hear(1, most)
+        self.hear(self.sides[0], None)
+        self.hear(self.sides[1], most)
 
         async def both() -> None:
             await asyncio.gather(*(side.look() for side in self.sides))
 
-        asyncio.run(both())
+        self.loop.run_until_complete(both())
 
+    @precondition(lambda self: self.awake())
     @rule(number=st.integers(0, 1), calls=st.integers(0, 6))
     def die(self, number: int, calls: int) -> None:
         """Killed in the middle of a look, and started again."""
-        self.hear(number, None)
-        self.sides[number].cluster.dies_before = calls
-        asyncio.run(self.sides[number].look())
+        side = self.awake()[number % len(self.awake())]
+        self.hear(side, None)
+        side.cluster.dies_before = calls
+        self.loop.run_until_complete(side.look())
+
+    @precondition(lambda self: len(self.awake()) == 2)
+    @rule(number=st.integers(0, 1), calls=st.integers(0, 6), most=st.one_of(st.none(), st.integers(0, 4)))
+    def freeze(self, number: int, calls: int, most: int | None) -> None:
+        """Stopped in the middle of a look, with what it has decided; the other one goes on."""
+        side = self.sides[number]
+        self.hear(side, most)
+        self.loop.run_until_complete(side.freeze(calls))
+
+    @precondition(lambda self: len(self.awake()) < 2)
+    @rule()
+    def thaw(self) -> None:
+        for side in self.sides:
+            self.loop.run_until_complete(side.thaw())
+
+    @rule(number=st.integers(0, 1), seconds=st.sampled_from([-7200, -30, 0, 30, 7200]))
+    def skew(self, number: int, seconds: int) -> None:
+        self.sides[number].skew_s = seconds
 
     @rule(seconds=st.sampled_from([1, 15, 61, 700, 4000]))
     def pass_time(self, seconds: int) -> None:
@@ -99,25 +156,30 @@ class Jobs(RuleBasedStateMachine):
 
     # The user
 
+    @precondition(lambda self: self.is_there())
     @rule(value=st.booleans())
     def suspend(self, value: bool) -> None:
         self.story.api.edit(Kind.JOB, NAME, {"spec": {"suspend": value}})
 
+    @precondition(lambda self: self.is_there())
     @rule()
     def rerun(self) -> None:
         self.tokens += 1
         self.wanted = str(self.tokens)
         self.story.api.edit(Kind.JOB, NAME, {"spec": {"rerunToken": self.wanted}})
 
+    @precondition(lambda self: self.is_there())
     @rule()
     def remove_token(self) -> None:
         self.wanted = None
         self.story.api.edit(Kind.JOB, NAME, {"spec": {"rerunToken": None}})
 
+    @precondition(lambda self: self.is_there())
     @rule(limit=st.integers(0, 9))
     def raise_limit(self, limit: int) -> None:
         self.story.api.edit(Kind.JOB, NAME, {"spec": {"maxQuarantined": limit}})
 
+    @precondition(lambda self: self.is_there())
     @rule(kind=st.sampled_from([Kind.PLAN_JOB, Kind.RAY_JOB]))
     def delete_child(self, kind: Kind) -> None:
         """One that the status knows; a RayJob that is deleted in the moment of its creation is made once more."""
@@ -126,6 +188,20 @@ class Jobs(RuleBasedStateMachine):
             if kind is Kind.PLAN_JOB or name == attempt.get("rayJobName"):
                 self.story.api.delete(kind, name)
 
+    @precondition(lambda self: self.is_there())
+    @rule(seconds=st.sampled_from([None, 0, 60]))
+    def set_ttl(self, seconds: int | None) -> None:
+        self.story.api.edit(Kind.JOB, NAME, {"spec": {"ttlSecondsAfterFinished": seconds}})
+
+    @precondition(lambda self: not self.is_there())
+    @rule()
+    def apply_again(self) -> None:
+        """A job whose time had come is made anew; its namesake's children are gone by then, or go."""
+        self.story.api.let_go()
+        self.wanted = None
+        self.born = len(self.story.api.made)
+        self.story.api.create(Kind.JOB, manifest({}))
+
     @rule()
     def finalizers_end(self) -> None:
         self.story.api.let_go()
@@ -133,7 +209,7 @@ class Jobs(RuleBasedStateMachine):
     # Pods and KubeRay
 
     def _checkpoint(self) -> str | None:
-        run = self.story.status.get("run")
+        run = self.story.status.get("run") if self.is_there() else None
         name = run["checkpoint"] if run else None
         return name if (Kind.CHECKPOINT, name) in self.story.api.objects else None
 
@@ -184,18 +260,32 @@ class Jobs(RuleBasedStateMachine):
 
     # What always holds
 
+    def deletes_in_error(self, kind: str, item: Object) -> None:
+        """Called for each deletion by an operator, before it is done."""
+        job = self.story.api.objects.get((Kind.JOB, NAME))
+        status = (job or {}).get("status") or {}
+        if job is None or not (kind == Kind.JOB or is_owned(item, job["metadata"]["uid"])):
+            return  # of a namesake
+        run, attempt = status["run"], status.get("attempt") or {}
+        is_finished = status["phase"] in ("Succeeded", "Failed")
+        if kind == Kind.JOB:
+            assert is_finished
+            assert status["observedGeneration"] == job["metadata"]["generation"]
+        elif item["metadata"]["name"] == f"{NAME}-r{run['number']}-a{attempt.get('number')}":
+            assert is_finished or attempt.get("isOver"), f"{item['metadata']['name']} is at work: {status}"
+
     @invariant()
     def one_ray_job(self) -> None:
         assert len(self.story.names(Kind.RAY_JOB)) <= 1, self.story.names(Kind.RAY_JOB)
 
     @invariant()
     def one_ray_job_an_attempt(self) -> None:
-        made = self.story.made(Kind.RAY_JOB)
+        made = [name for kind, name in self.story.api.made[self.born :] if kind == Kind.RAY_JOB]
         assert len(made) == len(set(made)), made
 
     @invariant()
     def no_success_without_a_commit(self) -> None:
-        status = self.story.status
+        status = self.story.status if self.is_there() else {}
         if status.get("phase") == "Succeeded":
             run = status["run"]
             checkpoint = self.story.api.objects[Kind.CHECKPOINT, run["checkpoint"]]
@@ -206,6 +296,8 @@ class Jobs(RuleBasedStateMachine):
     @invariant()
     def no_end_of_an_earlier_run_for_a_new_token(self) -> None:
         """Tools that look at a commit take it for this one's."""
+        if not self.is_there():
+            return
         job = self.story.job
         status, token = self.story.status, job["spec"].get("rerunToken")
         is_current = status.get("observedGeneration") == job["metadata"]["generation"]
@@ -214,24 +306,34 @@ class Jobs(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """In the end all is quiet, and the last token has its run."""
+        self.thaw()
         for _ in range(40):
             made = len(self.story.api.made)
             self.story.api.let_go()
-            for number in (0, 1):
-                self.hear(number, None)
-                asyncio.run(self.sides[number].look())
+            for side in self.sides:
+                self.hear(side, None)
+                self.loop.run_until_complete(side.look())
                 self.one_ray_job()
             self.one_ray_job_an_attempt()
             if len(self.story.api.made) == made and not self.story.api.news and not any(s.news for s in self.sides):
                 break
         else:
             raise AssertionError(f"never quiet: {self.story.status}")
-        if self.wanted is not None:
+        if self.wanted is not None and self.is_there():
             assert self.story.status["run"]["rerunToken"] == self.wanted
         self.no_success_without_a_commit()
+        self.loop.close()
 
 
 TestJobs = Jobs.TestCase
 TestJobs.settings = settings(
     max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
+
+LONG = settings(TestJobs.settings, max_examples=1, stateful_step_count=MOVES, database=None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(SEEDS))
+def test_nothing_that_always_holds_is_broken_by_two_hundred_moves(number: int) -> None:
+    run_state_machine_as_test(seed(number)(type("Long", (Jobs,), {})), settings=LONG, _min_steps=MOVES)
