@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -55,7 +56,8 @@ class Story:
             cache = Cache()
             for (kind, _), item in self.api.objects.items():
                 cache.put(kind, copy.deepcopy(item))
-        return Sleeper(Reconciler(cache, FakeCluster(self.api), self._settings, Metrics(), lambda: self.now))
+        cluster = FakeCluster(self.api)
+        return Sleeper(Reconciler(cache, cluster, self._settings, Metrics(), lambda: self.now), cluster)
 
     def look(self) -> float | None:
         deliver(self.api, self.cache)
@@ -168,9 +170,25 @@ class Sleeper:
     """An operator whose watches bring nothing."""
 
     reconciler: Reconciler
+    cluster: FakeCluster
 
     def look(self) -> None:
         asyncio.run(self.reconciler.look((NAMESPACE, NAME)))
+
+    def look_while(self, happens: Callable[[], object], *, calls: int) -> None:
+        """Stop after so many calls, go on when that has happened."""
+
+        async def look() -> None:
+            self.cluster.freezes_before = calls
+            look = asyncio.ensure_future(self.reconciler.look((NAMESPACE, NAME)))
+            while not self.cluster.is_frozen:
+                assert not look.done(), "it needs fewer calls"
+                await asyncio.sleep(0)
+            happens()
+            self.cluster.thaw()
+            await look
+
+        asyncio.run(look())
 
 
 def planned(**spec: object) -> Story:

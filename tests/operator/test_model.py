@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from fake_api import NAMESPACE, FakeCluster, Killed
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from story import NAME, SETTINGS, Story, manifest
@@ -133,18 +133,48 @@ class Jobs(RuleBasedStateMachine):
         self.loop.run_until_complete(side.look())
 
     @precondition(lambda self: len(self.awake()) == 2)
-    @rule(number=st.integers(0, 1), calls=st.integers(0, 6), most=st.one_of(st.none(), st.integers(0, 4)))
+    @rule(number=st.integers(0, 1), calls=st.integers(0, 3), most=st.one_of(st.none(), st.integers(0, 4)))
     def freeze(self, number: int, calls: int, most: int | None) -> None:
         """Stopped in the middle of a look, with what it has decided; the other one goes on."""
         side = self.sides[number]
         self.hear(side, most)
         self.loop.run_until_complete(side.freeze(calls))
 
+    @precondition(lambda self: len(self.awake()) == 2 and self.is_there())
+    @rule(
+        number=st.integers(0, 1),
+        calls=st.integers(0, 3),
+        edit=st.sampled_from(["", "rerun", "raise_limit"]),
+        seconds=st.sampled_from([0, 15, 700]),
+    )
+    def sleep_through(self, number: int, calls: int, edit: str, seconds: int) -> None:
+        """One is stopped while its user, the other one and the run go on; and goes on with what it had decided."""
+        self.freeze(number, calls, None)
+        if edit == "rerun" and self.is_there():
+            self.rerun()
+        elif edit == "raise_limit" and self.is_there():
+            self.raise_limit(seconds)
+        self.go_on(1 - number, seconds)
+        self.advance(is_well=True, done=1)
+        self.go_on(1 - number, 0)
+        self.thaw()
+
     @precondition(lambda self: len(self.awake()) < 2)
     @rule()
     def thaw(self) -> None:
         for side in self.sides:
             self.loop.run_until_complete(side.thaw())
+
+    @precondition(lambda self: self.awake())
+    @rule(number=st.integers(0, 1), seconds=st.sampled_from([0, 15, 700]))
+    def go_on(self, number: int, seconds: int) -> None:
+        """One operator hears all there is and does all there is to do."""
+        side = self.awake()[number % len(self.awake())]
+        for _ in range(4):
+            self.hear(side, None)
+            self.loop.run_until_complete(side.look())
+            self.story.api.let_go()
+            self.story.now += timedelta(seconds=seconds)
 
     @rule(number=st.integers(0, 1), seconds=st.sampled_from([-7200, -30, 0, 30, 7200]))
     def skew(self, number: int, seconds: int) -> None:
@@ -258,6 +288,22 @@ class Jobs(RuleBasedStateMachine):
         proof = {"jobUid": spec["jobUid"], "run": spec["number"], "runKey": spec["runKey"]}
         self._report(committed=proof | {"indexUri": "gs://tokens/demo/index.json", "indexDigest": "0"})
 
+    @rule(is_well=st.booleans(), done=st.integers(0, 4))
+    def advance(self, is_well: bool, done: int) -> None:
+        """What comes next in the life of a run, well or badly."""
+        phase = self.story.status.get("phase") if self.is_there() else None
+        if not self._checkpoint():
+            return
+        if phase == "Planning" and self.story.names(Kind.PLAN_JOB):
+            self.plan_ends(0 if is_well else 5)
+        elif phase == "Starting" and self.story.names(Kind.RAY_JOB):
+            self.kuberay(("Running", "RUNNING"))
+            self.drive(done)
+        elif phase == "Running" and is_well:
+            self.commit()
+        elif phase == "Running" and self.story.names(Kind.RAY_JOB):
+            self.kuberay(("Failed", "FAILED"))
+
     # What always holds
 
     def deletes_in_error(self, kind: str, item: Object) -> None:
@@ -330,7 +376,8 @@ TestJobs.settings = settings(
     max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 
-LONG = settings(TestJobs.settings, max_examples=1, stateful_step_count=MOVES, database=None)
+LONG = settings(TestJobs.settings, max_examples=3, stateful_step_count=MOVES, database=None, phases=[Phase.generate])
+"""The first of the examples is always the simplest."""
 
 
 @pytest.mark.slow

@@ -342,3 +342,24 @@ def test_an_operator_that_was_frozen_past_a_ttl_deletes_no_job_that_runs_again()
     frozen.look()
     assert (Kind.JOB, NAME) in story.api.objects
     assert story.status["run"]["number"] == 2
+
+
+def test_a_job_that_is_to_run_again_just_before_its_deletion_stays() -> None:
+    story = running(ttlSecondsAfterFinished=60, rerunToken="1")
+    story.commit()
+    story.now += timedelta(seconds=120)
+    edit = {"spec": {"rerunToken": "2"}}
+    story.another_operator().look_while(lambda: story.api.edit(Kind.JOB, NAME, edit), calls=1)
+    assert (Kind.JOB, NAME) in story.api.objects
+
+
+@pytest.mark.parametrize("calls", [1, 2], ids=["before it is read again", "before it is deleted"])
+def test_a_ray_job_that_has_changed_since_is_looked_at_again(calls: int) -> None:
+    story = running()
+    story.commit()
+    story.now += timedelta(seconds=120)  # its cluster outlives its dataset
+    sleeper = story.another_operator()
+    name = story.names(Kind.RAY_JOB)[0]
+    ended = {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}
+    sleeper.look_while(lambda: story.api.edit(Kind.RAY_JOB, name, ended, is_status=True), calls=calls)
+    assert not is_leaving(story.api.objects[Kind.RAY_JOB, name])
