@@ -13,6 +13,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from tokenization_operator.actions import Create, Delete, Point
 from tokenization_operator.answers import TIMEOUT_S, is_locked, is_refusal, words_of
 from tokenization_operator.events import Events
+from tokenization_operator.fence import Fence
 from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.merge import merge_patch
 from tokenization_operator.names import JOB_LABEL
@@ -47,16 +48,19 @@ class Rejected(Exception):
 
 
 class Cluster:
-    """Calls of one operator."""
+    """Calls of one operator. What writes raises `NotLeading` where the fence is closed."""
 
-    def __init__(self, api: client.ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, api: client.ApiClient, clock: Callable[[], float] = time.monotonic, fence: Fence | None = None
+    ) -> None:
         self._api: Any = api
         self._custom: Any = client.CustomObjectsApi(api)  # its answers are objects as they came
         self._core: Any = client.CoreV1Api(api)
         self._clock = clock
         self._kuberay: tuple[float, KubeRay] | None = None
         self._accounts: dict[tuple[str, str], float] = {}  # that were there: when
-        self.events = Events(self._core, clock)
+        self._fence = fence or Fence()
+        self.events = Events(self._core, clock, self._fence)
 
     async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
         """Replace the status of exactly the job that was seen; the job as it is then. Raises `Conflict`, `Gone`."""
@@ -72,7 +76,7 @@ class Cluster:
                     metadata["name"],
                     body,
                     _content_type=_MERGE,
-                    _request_timeout=TIMEOUT_S,
+                    _request_timeout=self._write_s(),
                 )
             )
         except ApiException as error:
@@ -96,7 +100,9 @@ class Cluster:
         metadata = wanted.body["metadata"]
         place = self._of(wanted.kind, metadata["namespace"])
         try:
-            made = await self._custom.create_namespaced_custom_object(*place, wanted.body, _request_timeout=TIMEOUT_S)
+            made = await self._custom.create_namespaced_custom_object(
+                *place, wanted.body, _request_timeout=self._write_s()
+            )
             return await self._require_locked(made) if wanted.kind is Kind.RAY_JOB else dict(made)
         except ApiException as error:
             if is_refusal(error):
@@ -138,7 +144,7 @@ class Cluster:
             metadata["name"],
             {"metadata": {name: metadata[name] for name in ("resourceVersion", "uid")}, "spec": changes},
             _content_type=_MERGE,
-            _request_timeout=TIMEOUT_S,
+            _request_timeout=self._write_s(),
         )
         try:
             return dict(await asked)
@@ -198,13 +204,17 @@ class Cluster:
         body = client.V1DeleteOptions(propagation_policy="Background", preconditions=exactly)
         try:
             await self._custom.delete_namespaced_custom_object(
-                *self._of(wanted.kind, namespace), wanted.name, body=body, _request_timeout=TIMEOUT_S
+                *self._of(wanted.kind, namespace), wanted.name, body=body, _request_timeout=self._write_s()
             )
         except ApiException as error:
             if error.status == 409:
                 raise Conflict from error
             if error.status != 404:
                 raise
+
+    def _write_s(self) -> float:
+        """How long a write may take; raises `NotLeading`."""
+        return min(TIMEOUT_S, self._fence.left_s())
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
         """Whether Pods can be made; what was there is believed for a minute."""

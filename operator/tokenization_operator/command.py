@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -18,7 +19,7 @@ from tokenization_operator.metrics import Metrics
 from tokenization_operator.preflight import find_missing
 from tokenization_operator.settings import VARIABLES, Settings, SettingsInvalid
 
-_PROBES = "http://0.0.0.0:{port}/healthz"
+_PROBES = "http://{address}:{port}/healthz"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,25 +33,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kopf.configure(verbose=options.verbose, log_format=kopf.LogFormat.FULL if options.plain else kopf.LogFormat.JSON)
     for noisy in ("kopf", "aiohttp.access"):  # they would tell of each event, and of each probe
         logging.getLogger(noisy).setLevel(logging.DEBUG if options.verbose else logging.WARNING)
-    metrics = Metrics()
     if options.check:
         return asyncio.run(_check())
+    address = options.bind_address
+    try:
+        for name in ("metrics_port", "health_port"):
+            require_free(address, getattr(options, name), f"--{name.replace('_', '-')}")
+    except PortTaken as error:
+        print(f"tokenization-operator: {error}", file=sys.stderr)
+        return 2
+    metrics = Metrics()
     if options.metrics_port:
-        start_http_server(options.metrics_port, registry=metrics.registry)
+        start_http_server(options.metrics_port, address, registry=metrics.registry)
     registry = kopf.OperatorRegistry()
     operator = Operator(settings, metrics)
     operator.register(registry)
-    asyncio.run(_serve(operator, registry, settings, options.health_port))
+    probes = _PROBES.format(address=f"[{address}]" if ":" in address else address, port=options.health_port)
+    asyncio.run(_serve(operator, registry, settings, probes if options.health_port else None))
     return 1 if operator.has_failed else 0
 
 
-async def _serve(operator: Operator, registry: kopf.OperatorRegistry, settings: Settings, health_port: int) -> None:
+class PortTaken(Exception):
+    """A port that the operator is to listen at cannot be had; the message says which, and what to do."""
+
+
+def require_free(address: str, port: int, flag: str) -> None:
+    """Raise `PortTaken` unless something can listen there; port 0 is none."""
+    if not port:
+        return
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        socket.create_server((address, port), family=family).close()
+    except OSError as error:
+        words = error.strerror or str(error)
+        raise PortTaken(f"cannot listen at {address} port {port}: {words}. Give another one with {flag}") from None
+
+
+async def _serve(
+    operator: Operator, registry: kopf.OperatorRegistry, settings: Settings, liveness_endpoint: str | None
+) -> None:
     await kopf.operator(
         registry=registry,
         standalone=True,
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,
-        liveness_endpoint=_PROBES.format(port=health_port) if health_port else None,
+        liveness_endpoint=liveness_endpoint,
         stop_flag=operator.stop_flag,
     )
 
@@ -72,11 +99,12 @@ def _parser() -> argparse.ArgumentParser:
     variables = "\n".join(f"  {name:<{width}}  {words}" for name, words in VARIABLES.items())
     parser = argparse.ArgumentParser(
         prog="tokenization-operator",
-        description="Reconcile TokenizationJobs: plan them, give them Ray clusters, report progress. One replica.",
+        description="Reconcile TokenizationJobs: plan them, give them Ray clusters, report progress.",
         epilog=f"environment:\n{variables}\n\nexit codes: 0 told to stop, 1 it cannot go on, 2 settings make no sense",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--metrics-port", type=int, default=8081, help="for Prometheus; 0: none (8081)")
+    parser.add_argument("--bind-address", default="0.0.0.0", help="where both listen; :: for IPv6 (0.0.0.0)")
     parser.add_argument("--health-port", type=int, default=8080, help="/healthz; 0: none (8080)")
     parser.add_argument(
         "--check", action="store_true", help="only look whether the cluster has all that is needed, and end"

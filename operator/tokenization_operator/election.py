@@ -1,7 +1,7 @@
 """Which of several operators works: the one that holds the Lease.
 
-The official client library elects; this module gives it a Lease to do so with, and moves the fence with each renewal. It
-runs in a thread of its own: the Lease is renewed also while the event loop is busy.
+The official client library elects; this module gives it a Lease to do so with, and moves the fence with each renewal.
+It runs in a thread of its own: the Lease is renewed also while the event loop is busy.
 
 A holder that cannot renew stops to write after `RENEW_S`; another one takes the Lease `LEASE_S` after the last renewal
 that it has seen. Both count on clocks of their own, so that the clocks of their machines may differ.
@@ -37,7 +37,6 @@ RETRY_S = 2
 
 _REQUEST_S = 5.0
 _CODE_OF_NO_ANSWER = 503
-_NOT_FOUND = 404
 
 
 @dataclass(frozen=True)
@@ -128,14 +127,14 @@ class LeaseLock:
 
 
 def _no_answer(error: ApiException | HTTPError) -> NoAnswer:
-    is_answer = isinstance(error, ApiException) and error.status
-    code = error.status if is_answer else _CODE_OF_NO_ANSWER
-    return NoAnswer(json.dumps({"code": code}), f"{code} {error.reason}" if is_answer else type(error).__name__)
+    if isinstance(error, ApiException) and error.status:
+        return NoAnswer(json.dumps({"code": error.status}), f"{error.status} {error.reason}")
+    return NoAnswer(json.dumps({"code": _CODE_OF_NO_ANSWER}), f"{type(error).__name__}: {error}")
 
 
 class Election:
-    """Takes part until `release`; `on_change(True)` when this operator has begun to lead, `on_change(False)` when it has
-    ceased to. `on_end` of an error after which it takes no part. All are called in the election's thread."""
+    """Takes part until `release`. Calls `on_change(True)` when this operator begins to lead, `on_change(False)` when it
+    ceases to, and `on_end` with an error after which it takes no part: each in a thread of the election."""
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.answers import TIMEOUT_S, time_of, words_of
+from tokenization_operator.fence import Fence
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import Object
 from tokenization_operator.sentences import shorten
@@ -39,8 +40,9 @@ EVENT_SOURCE = "tokenization-operator"
 class Events:
     """Those of all namespaces; `core`: a `CoreV1Api`."""
 
-    def __init__(self, core: Any, clock: Callable[[], float]) -> None:
+    def __init__(self, core: Any, clock: Callable[[], float], fence: Fence) -> None:
         self._core = core
+        self._fence = fence
         self._clock = clock
         self._warnings: dict[str, tuple[float, list[Any]]] = {}  # by namespace: when asked for, and events
         self._asking = asyncio.Lock()
@@ -91,8 +93,9 @@ class Events:
             last_timestamp=moment,
             count=1,
         )
+        limit_s = min(TIMEOUT_S, self._fence.left_s())
         try:
-            await self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=TIMEOUT_S)
+            await self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=limit_s)
         except (ApiException, aiohttp.ClientError, TimeoutError) as error:  # the status says it, too
             log.warning("an event is lost: %s: %s", reason, words_of(error), extra={"job": metadata["name"]})
 

@@ -1,7 +1,7 @@
 """Whether this operator may write: always without a Lease, else until its last renewal is too old. No I/O.
 
-The fence closes by itself. An operator that was frozen, or cut off from the API server, finds it closed before any other
-one may hold the Lease.
+The fence closes by itself. An operator that was frozen, or cut off from the API server, finds it closed before any
+other one may hold the Lease.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import aiohttp
 import kopf
@@ -18,17 +20,21 @@ from kubernetes.aio.client.exceptions import ApiException
 from tokenization_operator.answers import words_of
 from tokenization_operator.cache import Cache, Key, job_of
 from tokenization_operator.cluster import Cluster, Forbidden
+from tokenization_operator.election import Election
+from tokenization_operator.fence import Fence, NotLeading
 from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.preflight import KUBERAY, OWN_KINDS, find_missing
 from tokenization_operator.reconciler import Reconciler
-from tokenization_operator.settings import Settings
+from tokenization_operator.settings import LeaseSettings, Settings
 from tokenization_operator.stateless import NoDiffs, NoProgress
 from tokenization_operator.sync import drop_what_is_gone, fill, labels_of
 from tokenization_operator.workqueue import WorkQueue
 from tokenization_worker.errors import TokenizationError
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 WORKERS = 16
 COMPARE_S = 300.0
@@ -53,6 +59,9 @@ class Operator:
         self._needs_kuberay = False
         self._kinds: tuple[Kind, ...] = ()
         self._cluster: Cluster | None = None
+        self._reconciler: Reconciler | None = None
+        self._fence = Fence()
+        self._election: Election | None = None
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
         """Add all handlers to Kopf's registry."""
@@ -86,7 +95,7 @@ class Operator:
         except config.ConfigException as error:
             raise self._failed(f"{NO_CLUSTER}: {error}") from error
         self._api = client.ApiClient()
-        cluster = Cluster(self._api)
+        cluster = Cluster(self._api, fence=self._fence)
         try:
             missing = await find_missing(self._api, OWN_KINDS)
             if missing:  # it would have nothing to do, and Kopf would only warn
@@ -100,21 +109,57 @@ class Operator:
             await self._api.close()
             raise kopf.TemporaryError(f"the API server does not answer: {words_of(error)}", delay=_START_S) from error
         self._cluster = cluster
-        reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics)
-        self.queue = WorkQueue(reconciler.look, self._tell)
+        self._reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics)
+        self.queue = WorkQueue(self._look, self._tell)
         self.metrics.watch(self.queue)
-        for key in self.cache.jobs():
-            self.queue.add(key)
+        if self.settings.lease is not None:
+            self._take_part(self.settings.lease)
+        self._look_at_all()
         self._tasks = [asyncio.create_task(self.queue.run(WORKERS)), asyncio.create_task(self._resync())]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
+    def _take_part(self, lease: LeaseSettings) -> None:
+        """Work only while this operator holds the Lease; what it knows is kept up to date meanwhile."""
+        self._fence.close()
+        loop = asyncio.get_running_loop()
+        self._election = Election(
+            lease,
+            self._fence,
+            on_change=lambda leads: _tell_loop(loop, self._lead, leads),
+            on_end=lambda error: _tell_loop(loop, self._end, error),
+        )
+        self._election.start()
+        log.info("another operator works until the Lease %s/%s is held here", lease.namespace, lease.name)
+
+    def _lead(self, leads: bool) -> None:
+        log.warning("this operator %s the Lease and %s", *(("holds", "works") if leads else ("has lost", "waits")))
+        if leads:
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        assert self.queue is not None
+        for key in self.cache.jobs():
+            self.queue.add(key)
+
+    async def _look(self, key: Key) -> float | None:
+        assert self._reconciler is not None
+        if not self._fence.is_open:
+            return None
+        try:
+            return await self._reconciler.look(key)
+        except NotLeading:
+            return None
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         """An operator of which a part has ended ends: it would answer its probes and do nothing."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("the operator ends: %s", words_of(error), exc_info=error)
-            self.has_failed = True
-            self.stop_flag.set()
+            self._end(error)
+
+    def _end(self, error: BaseException) -> None:
+        log.critical("the operator ends: %s", words_of(error), exc_info=error)
+        self.has_failed = True
+        self.stop_flag.set()
 
     def _failed(self, words: str) -> kopf.PermanentError:
         self.has_failed = True
@@ -124,6 +169,8 @@ class Operator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._election is not None:
+            await asyncio.to_thread(self._election.release)
         if self._api is not None:
             await self._api.close()
 
@@ -158,6 +205,12 @@ class Operator:
         self.metrics.failed()
         known = isinstance(error, (TokenizationError, ApiException, aiohttp.ClientError, TimeoutError))
         log.error("look failed: %s", words_of(error), exc_info=None if known else error, extra={"job": "/".join(key)})
+
+
+def _tell_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[T], None], what: T) -> None:
+    """From another thread; an operator that has ended needs no telling."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(tell, what)
 
 
 def select(settings: kopf.OperatorSettings) -> None:

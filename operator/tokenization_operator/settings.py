@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +25,20 @@ VARIABLES = {
     "TOKENIZATION_PLAN_DEADLINE_SECONDS": "how long a plan may take (3600)",
     "TOKENIZATION_PLAN_RESOURCES": "requests and limits of plan Pods, as JSON",
     "TOKENIZATION_RESYNC_SECONDS": "how often every job is looked at, whatever the watches say (60)",
+    "TOKENIZATION_LEASE_NAME": "of the Lease that the working operator holds; absent: it is the only one",
+    "TOKENIZATION_LEASE_NAMESPACE": "where that Lease is (required with it)",
+    "TOKENIZATION_POD_NAME": "who holds the Lease (the machine's name)",
     "TOKENIZATION_RETRY_DELAY_SECONDS": "the pause before a second attempt; it doubles from one to the next (10)",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """The Lease that the working operator holds; `identity`: of this process, different for each."""
+
+    namespace: str
+    name: str
+    identity: str
 
 
 class SettingsInvalid(Exception):
@@ -50,6 +64,7 @@ class Settings:
     retry_delay_max_s: float = 600.0
     commit_grace_s: float = 60.0
     pod_resources: Mapping[str, Any] = field(default_factory=dict)
+    lease: LeaseSettings | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -67,12 +82,21 @@ class Settings:
             "resync_s": _number(environment, "TOKENIZATION_RESYNC_SECONDS"),
             "retry_delay_s": _number(environment, "TOKENIZATION_RETRY_DELAY_SECONDS"),
             "pod_resources": _object(environment, "TOKENIZATION_PLAN_RESOURCES"),
+            "lease": _lease(environment),
         }
         return cls(
             image=_required(environment, "TOKENIZATION_WORKER_IMAGE"),
             ray_version=_required(environment, "TOKENIZATION_RAY_VERSION"),
             **{name: value for name, value in found.items() if value},
         )
+
+
+def _lease(environment: Mapping[str, str]) -> LeaseSettings | None:
+    name = environment.get("TOKENIZATION_LEASE_NAME")
+    if not name:
+        return None
+    pod = environment.get("TOKENIZATION_POD_NAME") or socket.gethostname()
+    return LeaseSettings(_required(environment, "TOKENIZATION_LEASE_NAMESPACE"), name, f"{pod}_{uuid.uuid4()}")
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:
