@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.actions import Create, Point
+from tokenization_operator.actions import Create, Delete, Point
 from tokenization_operator.cluster import Cluster, Conflict, Rejected
 from tokenization_operator.events import Events
+from tokenization_operator.fence import Fence, NotLeading
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay
 
@@ -206,7 +208,7 @@ def test_warnings_are_of_ones_own_children_and_of_this_life() -> None:
     seconds = [0.0]
     posted = Posted(event("demo-r1-p1", "old", -1), event("demo-r1-p1", "quota", 1), event("other-r1-p1", "other", 1))
 
-    events = Events(posted, lambda: seconds[0])
+    events = Events(posted, lambda: seconds[0], Fence())
     names = frozenset({"demo-r1-p1"})
     assert asyncio.run(events.warnings("team", names, NOW)) == ("quota",)
     asked = posted.asked
@@ -239,3 +241,37 @@ def test_metadata_are_listed_where_nothing_else_is_of_use(items: list[Any] | Non
     assert (pods, ray_jobs) == ("/api/v1/namespaces/team/pods", "/apis/ray.io/v1/rayjobs")
     assert "as=PartialObjectMetadataList" in metadata
     assert whole == "application/json"
+
+
+JOB = {"metadata": {"name": "demo", "namespace": "team", "uid": "u", "resourceVersion": "1"}}
+
+WRITES: dict[str, Callable[[Cluster], Any]] = {
+    "status": lambda cluster: cluster.write_status(JOB, {"phase": "Running"}),
+    "create": lambda cluster: cluster.create(Create(Kind.RAY_JOB, RAY_JOB), "u"),
+    "point": lambda cluster: cluster.point(POINT, "u", with_version("7")),
+    "delete": lambda cluster: cluster.delete(Delete(Kind.RAY_JOB, "demo-r1-a1", "u", "1"), "team"),
+    "event": lambda cluster: cluster.events.post(JOB, "Normal", "Running", "it runs"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_an_operator_that_has_lost_its_lease_writes_nothing(write: Callable[[Cluster], Any]) -> None:
+    fence = Fence()
+    fence.close()
+    with pytest.raises(NotLeading):  # nothing is asked: there is nobody who would answer
+        asyncio.run(write(Cluster(SimpleNamespace(), fence=fence)))  # type: ignore[arg-type]
+
+
+def test_a_write_takes_no_longer_than_the_lease_is_held() -> None:
+    fence = Fence(lambda: 0.0)
+    fence.open_until(3.0)
+    asked: list[float] = []
+
+    class Slow:
+        async def delete_namespaced_custom_object(self, *_: Any, _request_timeout: float, **__: Any) -> None:
+            asked.append(_request_timeout)
+
+    cluster = Cluster(SimpleNamespace(), fence=fence)  # type: ignore[arg-type]
+    cluster._custom = Slow()
+    asyncio.run(cluster.delete(Delete(Kind.RAY_JOB, "demo-r1-a1", "u", "1"), "team"))
+    assert asked == [3.0]
