@@ -54,7 +54,8 @@ class Cache:
             self.drop(kind, found)
 
     def of_kind(self, kind: str) -> list[Object]:
-        return [item for (found, _, _), item in self._objects.items() if found == kind]
+        """Another thread may ask, for Prometheus: it reads a copy."""
+        return [item for (found, _, _), item in self._objects.copy().items() if found == kind]
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         return self._objects.get((kind, namespace, name))

@@ -111,7 +111,7 @@ class Operator:
         self._cluster = cluster
         self._reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics)
         self.queue = WorkQueue(self._look, self._tell)
-        self.metrics.watch(self.queue)
+        self.metrics.watch(self.queue, self.cache)
         if self.settings.lease is not None:
             self._take_part(self.settings.lease)
         self._look_at_all()

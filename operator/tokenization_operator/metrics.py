@@ -1,21 +1,51 @@
-"""What Prometheus is told, and whether the operator is alive."""
+"""What Prometheus is told, and whether the operator is alive. No metric costs a request to the API server.
+
+Prometheus asks from a thread of its own, so that what is read for it is copied before it is looked at.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
-from tokenization_worker.api.status import Phase
+from tokenization_operator.job_metrics import GAUGES, choose_jobs, count_phases, find_durations, sample_job
+from tokenization_operator.kinds import Kind
+from tokenization_operator.observation import Object
+from tokenization_worker.api.status import JobStatus, Phase
 
 MOST_REASONS = 100
+OUTCOMES = ("Succeeded", "AlreadyComplete", "Failed")
+
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_OF_RUNS = (
+    30,
+    *(n * _MINUTE for n in (1, 5, 15, 30)),
+    *(n * _HOUR for n in (1, 2, 4, 8, 16)),
+    _DAY,
+    2 * _DAY,
+    7 * _DAY,
+)
+_OF_PLANS = (5, 10, 20, 30, _MINUTE, *(n * _MINUTE for n in (2, 5, 10, 30)), _HOUR)
+_OF_STARTS = (10, 30, *(n * _MINUTE for n in (1, 2, 5, 10, 20, 30)), _HOUR, 2 * _HOUR)
+_OF_JOB = ["job_namespace", "job_name"]
+"""Not `namespace` and `job`: those are the labels that Prometheus gives to what it has scraped."""
 
 
 class Watched(Protocol):
     @property
     def age_s(self) -> float: ...
 
-    def __len__(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+
+
+class Known(Protocol):
+    def of_kind(self, kind: str) -> list[Object]: ...
 
 
 class Metrics:
@@ -23,6 +53,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
         self._reasons: set[str] = set()
         self._moves = Counter(
             "tokenization_job_transitions",
@@ -33,9 +65,34 @@ class Metrics:
         self._failures = Counter(
             "tokenization_reconcile_failures", "Looks that ended in an error.", registry=self.registry
         )
-        self._depth = Gauge("tokenization_queue_depth", "Jobs that wait to be looked at.", registry=self.registry)
+        self._depth = Gauge(
+            "tokenization_queue_depth",
+            "Jobs that are to be looked at now and wait for a worker of the operator.",
+            registry=self.registry,
+        )
         self._age = Gauge(
             "tokenization_last_reconcile_age_seconds", "Since the last look at any job.", registry=self.registry
+        )
+        self._runs = Histogram(
+            "tokenization_run_duration_seconds",
+            "From the start of a run, or the end of its last wait in a queue or suspended, to its end.",
+            ["outcome"],
+            buckets=_OF_RUNS,
+            registry=self.registry,
+        )
+        for outcome in OUTCOMES:  # a series that begins with its first event has no rate for it
+            self._runs.labels(outcome=outcome)
+        self._plans = Histogram(
+            "tokenization_plan_duration_seconds",
+            "From the creation of the Job that plans a run to its plan.",
+            buckets=_OF_PLANS,
+            registry=self.registry,
+        )
+        self._starts = Histogram(
+            "tokenization_start_duration_seconds",
+            "From when no queue holds an attempt to when its driver works.",
+            buckets=_OF_STARTS,
+            registry=self.registry,
         )
 
     def moved(self, phase: Phase | None, reason: str | None) -> None:
@@ -47,9 +104,53 @@ class Metrics:
             self._reasons.add(reason)
         return reason if reason in self._reasons else "Other"
 
+    def wrote(self, before: JobStatus, after: JobStatus, now: datetime, plan_began: str | None) -> None:
+        """The status of a job was written; `plan_began`: when the Job that plans its run was created."""
+        found = find_durations(before, after, now, plan_began)
+        if found.run is not None:
+            outcome = after.reason if after.reason in OUTCOMES else str(after.phase)
+            self._runs.labels(outcome=outcome).observe(found.run)
+        if found.plan is not None:
+            self._plans.observe(found.plan)
+        if found.start is not None:
+            self._starts.observe(found.start)
+
     def failed(self) -> None:
         self._failures.inc()
 
-    def watch(self, queue: Watched) -> None:
-        self._depth.set_function(lambda: float(len(queue)))
+    def watch(self, queue: Watched, known: Known) -> None:
+        """Tell of this queue, and of the jobs that are known."""
+        self._depth.set_function(lambda: float(queue.waiting))
         self._age.set_function(lambda: queue.age_s)
+        self.registry.register(_Jobs(known))
+
+
+class _Jobs(Collector):
+    """Jobs as they are known when Prometheus asks."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return ()  # else it would be asked for everything once more
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        jobs = self._known.of_kind(Kind.JOB)
+        phases = GaugeMetricFamily("tokenization_jobs", "Jobs by phase.", labels=["phase"])
+        for phase, count in count_phases(jobs).items():
+            phases.add_metric([phase], count)
+        chosen = choose_jobs(jobs)
+        left_out = "Jobs that have no series of their own: there are too many."
+        yield phases
+        yield GaugeMetricFamily("tokenization_jobs_left_out", left_out, value=len(jobs) - len(chosen))
+        words = "1 for the phase of a job, with its reason."
+        now = GaugeMetricFamily("tokenization_job_phase", words, labels=[*_OF_JOB, "phase", "reason"])
+        gauges = {
+            name: GaugeMetricFamily(f"tokenization_job_{name}", words, labels=_OF_JOB) for name, words in GAUGES.items()
+        }
+        for each in map(sample_job, chosen):
+            now.add_metric([each.namespace, each.name, each.phase, each.reason], 1)
+            for name, value in each.values.items():
+                gauges[name].add_metric([each.namespace, each.name], value)
+        yield now
+        yield from gauges.values()

@@ -233,6 +233,8 @@ class Reconciler:
             return found
         found = await self._store(found, status)
         before = seen.status
+        plan_began = seen.plan_job["metadata"].get("creationTimestamp") if seen.plan_job else None
+        self._metrics.wrote(before, after, seen.now, plan_began)
         if (before.phase, before.reason) != (after.phase, after.reason):
             log.info(
                 "%s: %s",

@@ -50,8 +50,11 @@ class WorkQueue(Generic[K]):
         """There is nothing to look at, which is as good as having looked."""
         self._last_look_at = time.monotonic()
 
-    def __len__(self) -> int:
-        return len(self._due) + len(self._busy) + len(self._again)
+    @property
+    def waiting(self) -> int:
+        """Keys whose time has come and that no worker has taken. Another thread may ask: it counts a copy."""
+        now = time.monotonic()
+        return sum(at <= now for at in self._due.copy().values())
 
     def add(self, key: K, delay_s: float = 0.0) -> None:
         """Look at a key in `delay_s`, or sooner if that is wanted already."""

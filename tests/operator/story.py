@@ -33,6 +33,7 @@ class Story:
         self.cache = Cache()
         self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
         self._settings = settings
+        self.metrics = Metrics()
         self.restart()
         self.api.create(Kind.JOB, manifest(spec or {}))
         self.settle()
@@ -41,7 +42,7 @@ class Story:
         """Another process of the operator, which knows nothing."""
         self.cluster = FakeCluster(self.api)
         self.cache = Cache()
-        self.reconciler = Reconciler(self.cache, self.cluster, self._settings, Metrics(), lambda: self.now)
+        self.reconciler = Reconciler(self.cache, self.cluster, self._settings, self.metrics, lambda: self.now)
         self.api.news.clear()
         for (kind, _), item in self.api.objects.items():
             self.cache.put(kind, item)

@@ -80,7 +80,7 @@ def test_a_key_is_looked_at_by_one_worker_at_a_time_and_again_if_it_was_named_me
         queue.add("a")
         queue.add("b")
         await looks.until(lambda: looks.began == ["a", "b"])
-        assert len(queue) == 3
+        assert queue.waiting == 0, "one is wanted again, and both are under work"
         looks.gate.set()
         await looks.until(lambda: sorted(looks.ended) == ["a", "a", "b"])
         running.cancel()
@@ -163,12 +163,29 @@ def test_wishes_for_another_day_do_not_pile_up() -> None:
         for round_s in range(1000):
             for key in "abc":
                 queue.add(key, 10**6 - round_s)
-        assert len(queue) == 3
+        assert len(queue._due) == 3
         assert len(queue._heap) < 100
         queue.add("b")
         running = asyncio.create_task(queue.run(1))
         await looks.until(lambda: looks.ended == ["b"])
-        assert len(queue) == 2
+        assert len(queue._due) == 2
+        running.cancel()
+
+    play(story)
+
+
+def test_only_keys_whose_time_has_come_and_that_nobody_looks_at_wait() -> None:
+    async def story() -> None:
+        looks = Looks()
+        looks.gate.clear()
+        queue = WorkQueue(looks.look, looks.tell)
+        for key in "abc":
+            queue.add(key)
+        queue.add("next week", 10**6)
+        assert queue.waiting == 3
+        running = asyncio.create_task(queue.run(2))
+        await looks.until(lambda: looks.began == ["a", "b"])
+        assert queue.waiting == 1
         running.cancel()
 
     play(story)
