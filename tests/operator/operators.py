@@ -67,7 +67,7 @@ def run_operator(
     **more: str,
 ) -> Iterator[Process]:
     """A process with the environment of the chart's container; `image`: of the jobs' Pods, if not the chart's."""
-    own = {each["name"]: each["value"] for each in container["env"] if each["name"] != "HOME"}
+    own = {each["name"]: each["value"] for each in container["env"] if "value" in each and each["name"] != "HOME"}
     mine = {"KUBECONFIG": str(kubeconfig)} | ({"TOKENIZATION_WORKER_IMAGE": image} if image else {})
     ports = ["--metrics-port", str(metrics_port), "--health-port", str(health_port)]
     with log.open("ab") as file, Path(os.devnull).open("rb") as nothing:

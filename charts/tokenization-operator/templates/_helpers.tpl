@@ -13,6 +13,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "tokenization.labels" -}}
 {{ include "tokenization.selector" . }}
+{{ include "tokenization.release" . }}
+{{- end }}
+
+{{- /* Of what nothing may select as the operator's Pods. */ -}}
+{{- define "tokenization.release" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
@@ -33,7 +38,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   verbs: [get, list, watch, delete]            # delete: ttlSecondsAfterFinished
 - apiGroups: [tokenization.dev]
   resources: [tokenizationjobs/status]
-  verbs: [get, patch]
+  verbs: [patch]
 - apiGroups: [tokenization.dev]
   resources: [tokenizationcheckpoints]
   verbs: [get, list, watch, create, patch]     # never their status: that is the Pods'
@@ -48,7 +53,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   verbs: [get, list, watch]
 - apiGroups: [""]
   resources: [events]
-  verbs: [get, list, watch, create, patch]
+  verbs: [list, create]
 - apiGroups: [""]
   resources: [serviceaccounts]
   verbs: [get]
