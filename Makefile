@@ -74,10 +74,11 @@ format: install  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-generate: install  ## write crds/ and docs/job-reference.md from the models
+generate: install  ## write crds/ and docs/job-reference.md from the models, the chart's README from its values
 	$(BIN)/tokjob crd --write crds
 	cp crds/*.yaml charts/tokenization-operator/files/crds/
 	$(BIN)/python -c 'from pathlib import Path; from tokenization_worker.api.reference import generate_reference; Path("docs/job-reference.md").write_text(generate_reference(), encoding="utf-8")'
+	$(BIN)/python scripts/chart_readme.py
 
 chaos: install  ## kill KILLS local runs and RAY_RUNS on Ray, put FAULTS scripts of faults before the store, compare bytes
 	PYTHONPATH=tests $(BIN)/python tests/worker/chaos.py --kills $(KILLS)

@@ -1,0 +1,277 @@
+"""The chart's dashboard and alerts on a real Prometheus, which scrapes real operators while jobs run, fail and wait."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jobs import Jobs, local_spec, wait_for
+from kubernetes import client
+from namespaces import new_namespace
+from operators import CHART, Release, render
+
+from testbed.api_proxy import ApiProxy, Asked
+from testbed.cluster import Testbed
+from testbed.ports import free_ports
+from testbed.programs import Unavailable
+from testbed.prometheus import Prometheus, find_prometheus, promtool
+from tokenization_operator.kinds import Kind
+from tokenization_worker.api.times import time_text
+
+pytestmark = [pytest.mark.testbed, pytest.mark.slow, pytest.mark.usefixtures("prometheus_is_there")]
+
+HOLD = "testbed/worker:hold"
+STUCK_S = 25
+QUICK = {
+    "enabled": True,
+    "maxReconcileAgeSeconds": STUCK_S,
+    "maxReconcileFailures": 5,
+    "maxSecondsWithoutProgress": 5,
+    "for": {
+        "operatorDown": "2s",
+        "operatorStuck": "2s",
+        "jobFailed": "2s",
+        "jobStalled": "2s",
+        "jobRetrying": "5s",
+        "jobQuarantine": "2s",
+    },
+}
+"""A cause is not given minutes here."""
+
+DASHBOARD = CHART / "files" / "dashboard.json"
+
+
+@pytest.fixture(scope="session")
+def prometheus_is_there() -> None:
+    """Skips where there is none; where it can be installed and has to be, that is a failure."""
+    try:
+        find_prometheus()
+    except Unavailable as error:
+        if os.environ.get("REQUIRE_TESTBED") and shutil.which("apt-get"):
+            raise
+        pytest.skip(str(error))
+
+
+def write_rules(folder: Path, **values: Any) -> Path:
+    """The rules of the chart as a file of Prometheus."""
+    objects = render("team", f"metrics.prometheusRule={json.dumps({'enabled': True, **values})}")
+    [found] = [each for each in objects if each["kind"] == "PrometheusRule"]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": found["spec"]["groups"]}), encoding="utf-8")
+    return path
+
+
+def panels() -> list[tuple[str, str]]:
+    """Title and query of all that the dashboard shows, as Grafana sends them for all namespaces."""
+    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    return [
+        (each["title"], target["expr"].replace("$job_namespace", ".*"))
+        for each in board["panels"]
+        for target in each.get("targets", ())
+    ]
+
+
+class Scene:
+    """An operator that Prometheus scrapes, and the jobs of its namespace."""
+
+    def __init__(self, jobs: Jobs, prometheus: Prometheus, folder: Path) -> None:
+        self.jobs = jobs
+        self.prometheus = prometheus
+        self.folder = folder
+
+    def hold(self, name: str, *, last_range: timedelta, quarantined: int = 0) -> None:
+        """A job that runs as long as it is there; its Pods are played. `last_range`: since when, from now."""
+        spec = local_spec(self.folder / name, image=HOLD, maxQuarantined=10)
+        self.jobs.apply(name, spec)
+        wait_for(lambda: f"{name}-r1" in self.jobs.names(Kind.CHECKPOINT), bool)
+        plan = {"planId": "p", "dataKey": "d", "files": 1, "bytes": 99, "ranges": 4, "estimatedTokens": 4000}
+        self._report(name, plan=plan)
+        self.jobs.wait_for_driver(name)
+        moment = time_text(datetime.now(UTC) + last_range)
+        counts = {"rangesTotal": 4, "rangesCompleted": 1, "percent": 25, "tokens": 1000, "documents": 100}
+        progress = counts | {"attempt": 1, "quarantined": quarantined, "lastRangeTime": moment}
+        self._report(name, progress=progress)
+        self.jobs.reach(name, "Running")
+
+    def _report(self, name: str, **parts: Any) -> None:
+        self.jobs.patch(Kind.CHECKPOINT, f"{name}-r1", parts, is_status=True)
+
+
+@contextmanager
+def staged(
+    bed: Testbed, api: client.ApiClient, folder: Path, *, server: str | None = None, **more: str
+) -> Iterator[Scene]:
+    """`server`: of the API, for the operator; `more`: of its environment."""
+    rules = write_rules(folder, **QUICK)
+    [port] = free_ports(1)
+    with new_namespace(api) as name:
+        release = Release(bed, api, name, folder)
+        with (
+            release.operator(metrics_port=port, server=server, **more),
+            Prometheus(folder / "prometheus", port, rules) as prometheus,
+        ):
+            wait_for(lambda: prometheus.query("tokenization_jobs"), bool)
+            yield Scene(Jobs(api, name), prometheus, folder)
+
+
+AGES = timedelta(hours=-1)
+NOT_YET = timedelta(hours=1)
+"""As of a driver that completes a range again and again."""
+
+
+@pytest.fixture(scope="module")
+def scene(bed: Testbed, api: client.ApiClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """One job for each alert of jobs, one that runs well, and one whose plan and driver are real."""
+    with staged(bed, api, tmp_path_factory.mktemp("scene")) as scene:
+        jobs, folder = scene.jobs, scene.folder
+        jobs.apply("real", local_spec(folder / "real"))
+        jobs.apply("broken", local_spec(folder / "real", source={"uris": [f"file://{folder}/nothing/*.jsonl"]}))
+        jobs.apply("retrying", local_spec(folder / "real", image="testbed/worker:plan-exit1", infraRetryLimit=1000))
+        scene.hold("well", last_range=NOT_YET)
+        scene.hold("stalled", last_range=AGES)
+        scene.hold("quarantine", last_range=NOT_YET, quarantined=6)
+        jobs.reach("real", "Succeeded")
+        jobs.reach("broken", "Failed")
+        yield scene
+
+
+@pytest.mark.parametrize(("title", "query"), panels())
+def test_every_panel_shows_something(scene: Scene, title: str, query: str) -> None:
+    found = wait_for(lambda: scene.prometheus.query(query), bool)
+    assert all(each["value"][1] != "NaN" for each in found), found
+
+
+def test_panels_show_what_jobs_say_of_themselves(scene: Scene) -> None:
+    jobs, prometheus = scene.jobs, scene.prometheus
+    status = jobs.status("real")
+
+    def numbers(metric: str) -> dict[str, float]:
+        found = prometheus.query(f'{metric}{{job_namespace="{jobs.namespace}"}}')
+        return {each["metric"]["job_name"]: float(each["value"][1]) for each in found}
+
+    wait_for(lambda: numbers("tokenization_job_progress_ratio").get("real"), lambda share: share == 1)
+    assert numbers("tokenization_job_tokens")["real"] == status["progress"]["tokens"] > 0
+    assert numbers("tokenization_job_quarantined_limit_ratio")["quarantine"] == 0.6
+    assert numbers("tokenization_job_attempts")["well"] == 1
+    [runs] = prometheus.query('tokenization_run_duration_seconds_count{outcome="Succeeded"}')
+    assert runs["value"][1] == "1"
+
+
+def test_each_alert_of_a_job_fires_for_its_cause_and_for_no_other(scene: Scene) -> None:
+    wanted = {
+        ("TokenizationJobFailed", "broken"),
+        ("TokenizationJobStalled", "stalled"),
+        ("TokenizationJobRetrying", "retrying"),
+        ("TokenizationJobQuarantine", "quarantine"),
+    }
+    assert wait_for(scene.prometheus.ever_firing, lambda found: found >= wanted) == wanted
+
+
+def test_an_operator_that_is_gone_fires_one_alert(bed: Testbed, api: client.ApiClient, tmp_path: Path) -> None:
+    rules = write_rules(tmp_path, **QUICK)
+    [port] = free_ports(1)
+    with new_namespace(api) as name, Prometheus(tmp_path / "prometheus", port, rules) as prometheus:
+        release = Release(bed, api, name, tmp_path)
+        with release.operator(metrics_port=port):
+            wait_for(lambda: prometheus.query("tokenization_jobs"), bool)
+        fired = wait_for(prometheus.ever_firing, bool)
+    assert fired == {("TokenizationOperatorDown", "")}
+
+
+def test_an_operator_that_looks_at_nothing_fires_one_alert(bed: Testbed, api: client.ApiClient, tmp_path: Path) -> None:
+    with staged(bed, api, tmp_path, TOKENIZATION_RESYNC_SECONDS="3600") as scene:
+        age = "tokenization_last_reconcile_age_seconds"
+        wait_for(lambda: float(scene.prometheus.query(age)[0]["value"][1]), lambda seconds: seconds > STUCK_S)
+        fired = wait_for(scene.prometheus.ever_firing, bool)
+    assert fired == {("TokenizationOperatorStuck", "")}
+
+
+def test_an_operator_that_may_not_write_fires_one_alert(bed: Testbed, api: client.ApiClient, tmp_path: Path) -> None:
+    def refuse(asked: Asked) -> int | None:
+        return 500 if asked.method == "PATCH" and asked.path.endswith("/status") else None
+
+    with ApiProxy.of(api) as proxy:
+        proxy.answer = refuse
+        with staged(bed, api, tmp_path, server=proxy.url) as scene:
+            for number in range(4):
+                scene.jobs.apply(f"job-{number}", local_spec(tmp_path / "job"))
+            fired = wait_for(scene.prometheus.ever_firing, bool)
+    assert fired == {("TokenizationReconcileFailures", "")}
+
+
+WHERE = '{job_namespace="team", job_name="demo"'
+AT_WORK = (f'tokenization_job_phase{WHERE}, phase="Running", reason="Running"}}', "1x90")
+DEFAULTS = {
+    "TokenizationOperatorDown": ([("tokenization_last_reconcile_age_seconds", "1x4 stale")], 9, 11),
+    "TokenizationOperatorStuck": ([("tokenization_last_reconcile_age_seconds", "0+60x30")], 9, 12),
+    "TokenizationReconcileFailures": ([("tokenization_reconcile_failures_total", "0x10 0+2x30")], 15, 26),
+    "TokenizationJobFailed": (
+        [(f'tokenization_job_phase{WHERE}, phase="Failed", reason="SourceInvalid"}}', "1x30")],
+        0,
+        2,
+    ),
+    "TokenizationJobStalled": (
+        [AT_WORK, (f"tokenization_job_last_progress_timestamp_seconds{WHERE}}}", "0x90")],
+        20,
+        22,
+    ),
+    "TokenizationJobRetrying": (
+        [
+            (f'tokenization_job_phase{WHERE}, phase="Retrying", reason="HeadLost"}}', "1x20 stale"),
+            (f'tokenization_job_phase{WHERE}, phase="Starting", reason="ClusterRequested"}}', "_x20 1x70"),
+            (f"tokenization_job_failures{WHERE}}}", "1x90"),
+        ],
+        29,
+        31,
+    ),
+    "TokenizationJobQuarantine": (
+        [AT_WORK, (f"tokenization_job_quarantined_limit_ratio{WHERE}}}", "0.5x3 0.51x30")],
+        8,
+        10,
+    ),
+}
+"""Of each alert: what happens, minute by minute; until when it is quiet, and when it fires."""
+
+
+@pytest.mark.parametrize("alert", DEFAULTS)
+def test_by_default_an_alert_fires_after_minutes_and_not_before(alert: str, tmp_path: Path) -> None:
+    series, quiet_at, fires_at = DEFAULTS[alert]
+    if alert != "TokenizationOperatorDown":
+        series = [*series, ("tokenization_last_reconcile_age_seconds", "1x90")][: len(series) + ("Stuck" not in alert)]
+    asked = {
+        "rule_files": [str(write_rules(tmp_path))],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series],
+                "promql_expr_test": [
+                    {
+                        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                        "eval_time": f"{minute}m",
+                        "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in names],
+                    }
+                    for minute, names in ((quiet_at, ()), (fires_at, (alert,)))
+                ],
+            }
+        ],
+    }
+    path = tmp_path / "test.yaml"
+    path.write_text(yaml.safe_dump(asked), encoding="utf-8")
+    promtool("test", "rules", path)
+
+
+def test_all_alerts_are_tried_and_prometheus_finds_no_fault_in_their_rules(tmp_path: Path) -> None:
+    path = write_rules(tmp_path)
+    promtool("check", "rules", path)
+    [group] = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    assert {rule["alert"] for rule in group["rules"]} == DEFAULTS.keys()
