@@ -12,6 +12,7 @@ from testbed.programs import (
     Unavailable,
     find_argo_agent,
     find_helm,
+    find_helm_unittest,
     find_judges,
     find_kustomize_controller,
     find_programs,
@@ -33,6 +34,7 @@ def main() -> int:
         programs = find_programs()
         if options.action == "build":
             find_helm()
+            find_helm_unittest()
             find_judges()
             find_kustomize_controller()
             find_argo_agent()

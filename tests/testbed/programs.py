@@ -27,6 +27,7 @@ _RECIPES = {
     "controlplane": ("controlplane", "."),
     "kuberay": ("kuberay", _KUBERAY),
     "helm": ("helm", "helm.sh/helm/v4/cmd/helm"),
+    "unittest": ("unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),
     "judges": ("judges", "."),
     "kustomize": ("gitops", _KUSTOMIZE),
     "argo": ("gitops", "github.com/argoproj/gitops-engine/agent"),
@@ -70,6 +71,11 @@ def find_programs() -> Programs:
 def find_helm() -> Path:
     """Helm itself; raises `Unavailable`."""
     return _find("helm") / _PROGRAM
+
+
+def find_helm_unittest() -> Path:
+    """What runs the chart's unit tests; raises `Unavailable`."""
+    return _find("unittest") / _PROGRAM
 
 
 def find_judges() -> Path:
