@@ -58,6 +58,9 @@ cluster-down: install  ## stop it
 load: install  ## 300 jobs at once on one operator: time, memory, requests, share of a core
 	PYTHONPATH=tests:tests/operator $(BIN)/python tests/operator/load.py $(LOAD_ARGS)
 
+dashboard-picture: install  ## draw docs/dashboard.svg from what Prometheus has of five minutes of an operator
+	PYTHONPATH=tests:tests/operator $(BIN)/python tests/operator/picture.py
+
 compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this
 	@$(BIN)/python -m compileall -q worker operator
 
@@ -124,4 +127,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down load compile lint format generate chaos motion flips chaos-operator mutants bench bench-ray bench-gcs straggler startup windows scale memory clean
+.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down load dashboard-picture compile lint format generate chaos motion flips chaos-operator mutants bench bench-ray bench-gcs straggler startup windows scale memory clean

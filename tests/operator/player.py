@@ -20,14 +20,26 @@ RANGES = 1000
 
 
 class Player:
-    """Of one namespace. `interval_s`: between two reports of a driver; after so many `reports` its run is committed."""
+    """Of one namespace. `interval_s`: between two reports of a driver; after so many `reports` its run is committed.
 
-    def __init__(self, api: client.ApiClient, namespace: str, interval_s: float, reports: int | None = None) -> None:
+    `ranges`: of a plan; a driver completes one a report.
+    """
+
+    def __init__(
+        self,
+        api: client.ApiClient,
+        namespace: str,
+        interval_s: float,
+        reports: int | None = None,
+        *,
+        ranges: int = RANGES,
+    ) -> None:
         self._api = api
         self._custom: Any = client.CustomObjectsApi(api)
         self._namespace = namespace
         self.interval_s = interval_s
         self._reports = reports
+        self._ranges = ranges
         self._runs: dict[str, dict[str, Any]] = {}  # of a checkpoint: `spec.run`
         self._next_report: dict[str, tuple[float, int]] = {}  # of a checkpoint: when, and how many ranges are done then
         self._attempts: dict[str, int] = {}
@@ -62,7 +74,7 @@ class Player:
         self._attempts[name] = number
         self._runs[name] = found["spec"]["run"]
         if not number and "plan" not in (found.get("status") or {}):
-            plan = {"planId": "p", "dataKey": "d", "files": 10, "bytes": 10**9, "ranges": RANGES}
+            plan = {"planId": "p", "dataKey": "d", "files": 10, "bytes": 10**9, "ranges": self._ranges}
             self._report(name, {"plan": plan | {"estimatedTokens": 10**9}})
 
     def _take_ray_job(self, found: dict[str, Any]) -> None:
@@ -94,12 +106,14 @@ class Player:
         return {
             "attempt": self._attempts[name],
             "stage": "Tokenize",
-            "rangesTotal": RANGES,
+            "rangesTotal": self._ranges,
             "rangesCompleted": done,
             "completedThrough": done,
             "completedRanges": [{"start": 2 * number, "end": 2 * number + 1} for number in range(64)],
-            "percent": done * 100 // RANGES,
+            "percent": done * 100 // self._ranges,
             "tokens": done * 10**6,
+            "documents": done * 10**3,
+            "quarantined": done // 10,
             "lastRangeTime": moment,
             "lastCheckpointTime": moment,
         }

@@ -5,30 +5,29 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from held import hold
 from jobs import Jobs, local_spec, wait_for
 from kubernetes import client
 from namespaces import new_namespace
-from operators import CHART, Release, render
+from operators import CHART, Process, Release, render, stop
 
 from testbed.api_proxy import ApiProxy, Asked
 from testbed.cluster import Testbed
 from testbed.ports import free_ports
 from testbed.programs import Unavailable
 from testbed.prometheus import Prometheus, find_prometheus, promtool
-from tokenization_operator.kinds import Kind
-from tokenization_worker.api.times import time_text
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow, pytest.mark.usefixtures("prometheus_is_there")]
 
-HOLD = "testbed/worker:hold"
 STUCK_S = 25
 QUICK = {
     "enabled": True,
@@ -36,7 +35,7 @@ QUICK = {
     "maxReconcileFailures": 5,
     "maxSecondsWithoutProgress": 5,
     "for": {
-        "operatorDown": "2s",
+        "operatorDown": "10s",
         "operatorStuck": "2s",
         "jobFailed": "2s",
         "jobStalled": "2s",
@@ -83,27 +82,11 @@ def panels() -> list[tuple[str, str]]:
 class Scene:
     """An operator that Prometheus scrapes, and the jobs of its namespace."""
 
-    def __init__(self, jobs: Jobs, prometheus: Prometheus, folder: Path) -> None:
+    def __init__(self, jobs: Jobs, operator: Process, prometheus: Prometheus, folder: Path) -> None:
         self.jobs = jobs
+        self.operator = operator
         self.prometheus = prometheus
         self.folder = folder
-
-    def hold(self, name: str, *, last_range: timedelta, quarantined: int = 0) -> None:
-        """A job that runs as long as it is there; its Pods are played. `last_range`: since when, from now."""
-        spec = local_spec(self.folder / name, image=HOLD, maxQuarantined=10)
-        self.jobs.apply(name, spec)
-        wait_for(lambda: f"{name}-r1" in self.jobs.names(Kind.CHECKPOINT), bool)
-        plan = {"planId": "p", "dataKey": "d", "files": 1, "bytes": 99, "ranges": 4, "estimatedTokens": 4000}
-        self._report(name, plan=plan)
-        self.jobs.wait_for_driver(name)
-        moment = time_text(datetime.now(UTC) + last_range)
-        counts = {"rangesTotal": 4, "rangesCompleted": 1, "percent": 25, "tokens": 1000, "documents": 100}
-        progress = counts | {"attempt": 1, "quarantined": quarantined, "lastRangeTime": moment}
-        self._report(name, progress=progress)
-        self.jobs.reach(name, "Running")
-
-    def _report(self, name: str, **parts: Any) -> None:
-        self.jobs.patch(Kind.CHECKPOINT, f"{name}-r1", parts, is_status=True)
 
 
 @contextmanager
@@ -115,12 +98,20 @@ def staged(
     [port] = free_ports(1)
     with new_namespace(api) as name:
         release = Release(bed, api, name, folder)
-        with (
-            release.operator(metrics_port=port, server=server, **more),
-            Prometheus(folder / "prometheus", port, rules) as prometheus,
-        ):
-            wait_for(lambda: prometheus.query("tokenization_jobs"), bool)
-            yield Scene(Jobs(api, name), prometheus, folder)
+        with release.operator(metrics_port=port, server=server, **more) as process:
+            wait_for(lambda: answers(port), bool)  # else it is down at first
+            with Prometheus(folder / "prometheus", port, rules) as prometheus:
+                wait_for(lambda: prometheus.query("tokenization_jobs"), bool)
+                yield Scene(Jobs(api, name), process, prometheus, folder)
+
+
+def answers(port: int) -> bool:
+    """Whether an operator tells its metrics there."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return b"tokenization_jobs{" in answer.read()
+    except OSError:
+        return False
 
 
 AGES = timedelta(hours=-1)
@@ -136,16 +127,16 @@ def scene(bed: Testbed, api: client.ApiClient, tmp_path_factory: pytest.TempPath
         jobs.apply("real", local_spec(folder / "real"))
         jobs.apply("broken", local_spec(folder / "real", source={"uris": [f"file://{folder}/nothing/*.jsonl"]}))
         jobs.apply("retrying", local_spec(folder / "real", image="testbed/worker:plan-exit1", infraRetryLimit=1000))
-        scene.hold("well", last_range=NOT_YET)
-        scene.hold("stalled", last_range=AGES)
-        scene.hold("quarantine", last_range=NOT_YET, quarantined=6)
+        hold(jobs, "well", folder, last_range=NOT_YET)
+        hold(jobs, "stalled", folder, last_range=AGES)
+        hold(jobs, "quarantine", folder, last_range=NOT_YET, quarantined=6)
         jobs.reach("real", "Succeeded")
         jobs.reach("broken", "Failed")
         yield scene
 
 
-@pytest.mark.parametrize(("title", "query"), panels())
-def test_every_panel_shows_something(scene: Scene, title: str, query: str) -> None:
+@pytest.mark.parametrize("query", [pytest.param(query, id=title) for title, query in panels()])
+def test_every_panel_shows_something(scene: Scene, query: str) -> None:
     found = wait_for(lambda: scene.prometheus.query(query), bool)
     assert all(each["value"][1] != "NaN" for each in found), found
 
@@ -177,13 +168,10 @@ def test_each_alert_of_a_job_fires_for_its_cause_and_for_no_other(scene: Scene) 
 
 
 def test_an_operator_that_is_gone_fires_one_alert(bed: Testbed, api: client.ApiClient, tmp_path: Path) -> None:
-    rules = write_rules(tmp_path, **QUICK)
-    [port] = free_ports(1)
-    with new_namespace(api) as name, Prometheus(tmp_path / "prometheus", port, rules) as prometheus:
-        release = Release(bed, api, name, tmp_path)
-        with release.operator(metrics_port=port):
-            wait_for(lambda: prometheus.query("tokenization_jobs"), bool)
-        fired = wait_for(prometheus.ever_firing, bool)
+    with staged(bed, api, tmp_path) as scene:
+        assert not scene.prometheus.ever_firing()
+        stop(scene.operator)
+        fired = wait_for(scene.prometheus.ever_firing, bool)
     assert fired == {("TokenizationOperatorDown", "")}
 
 

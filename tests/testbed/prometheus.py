@@ -19,7 +19,7 @@ from testbed.programs import Unavailable
 
 _NAME = "prometheus"
 _TOOL = "promtool"
-_INTERVAL = "1s"
+_INTERVAL = "2s"
 _PATIENCE_S = 60.0
 
 
@@ -40,7 +40,7 @@ def promtool(*words: str | Path) -> str:
 
 
 class Prometheus:
-    """Scrapes metrics at a port of this machine every second. A context manager. `rules`: a file of them."""
+    """Scrapes metrics at a port of this machine every two seconds. A context manager. `rules`: a file of them."""
 
     def __init__(self, folder: Path, port: int, rules: Path | None = None) -> None:
         self._folder = folder
