@@ -33,7 +33,7 @@ QUICK = {
     "enabled": True,
     "maxReconcileAgeSeconds": STUCK_S,
     "maxReconcileFailures": 5,
-    "maxSecondsWithoutProgress": 5,
+    "maxSecondsWithoutProgress": 60,  # a driver reports every 15 s at first, and this machine may be slow
     "for": {
         "operatorDown": "10s",
         "operatorStuck": "2s",
