@@ -65,7 +65,9 @@ class Value:
 def read_values(text: str) -> Iterator[Value]:
     """All values of a values.yaml, in its order; raises `NoComment`."""
     lines = text.splitlines()
-    yield from _values(yaml.compose(text, yaml.SafeLoader), lines, "")
+    root = yaml.compose(text, yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)
+    yield from _values(root, lines, "")
 
 
 def _values(node: yaml.MappingNode, lines: list[str], prefix: str) -> Iterator[Value]:

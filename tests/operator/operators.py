@@ -102,7 +102,8 @@ class Release:
         """The operator as a process, see `run_operator`; `server`: of the API, by another way."""
         path = self._folder / f"kubeconfig-{os.urandom(4).hex()}"
         kubeconfig = account_kubeconfig(self._api, self.namespace, self.account, path, server=server)
-        with run_operator(self.container, kubeconfig, self.log, **more) as process:
+        pod = {"TOKENIZATION_LEASE_NAMESPACE": self.namespace, "TOKENIZATION_POD_NAME": f"operator-{path.name[-8:]}"}
+        with run_operator(self.container, kubeconfig, self.log, **pod | more) as process:
             yield process
 
     def errors(self) -> list[dict[str, Any]]:
