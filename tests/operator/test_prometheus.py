@@ -8,7 +8,7 @@ import shutil
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from testbed.cluster import Testbed
 from testbed.ports import free_ports
 from testbed.programs import Unavailable
 from testbed.prometheus import Prometheus, find_prometheus, promtool
+from tokenization_operator.kinds import Kind
+from tokenization_worker.api.times import time_text
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow, pytest.mark.usefixtures("prometheus_is_there")]
 
@@ -33,7 +35,6 @@ QUICK = {
     "enabled": True,
     "maxReconcileAgeSeconds": STUCK_S,
     "maxReconcileFailures": 5,
-    "maxSecondsWithoutProgress": 60,  # a driver reports every 15 s at first, and this machine may be slow
     "for": {
         "operatorDown": "10s",
         "operatorStuck": "2s",
@@ -128,7 +129,9 @@ def scene(bed: Testbed, api: client.ApiClient, tmp_path_factory: pytest.TempPath
         jobs.apply("broken", local_spec(folder / "real", source={"uris": [f"file://{folder}/nothing/*.jsonl"]}))
         jobs.apply("retrying", local_spec(folder / "real", image="testbed/worker:plan-exit1", infraRetryLimit=1000))
         hold(jobs, "well", folder, last_range=NOT_YET)
-        hold(jobs, "stalled", folder, last_range=AGES)
+        hold(jobs, "stalled", folder, last_range=AGES, stallTimeoutSeconds=10**6)
+        began = {"attempt": {"runningTime": time_text(datetime.now(UTC) + AGES)}}
+        jobs.patch(Kind.JOB, "stalled", began, is_status=True)
         hold(jobs, "quarantine", folder, last_range=NOT_YET, quarantined=6)
         jobs.reach("real", "Succeeded")
         jobs.reach("broken", "Failed")
