@@ -102,6 +102,7 @@ class Player:
         self._report(name, {"committed": proof | {"indexUri": "gs://tokens/x/index.json", "indexDigest": "0" * 64}})
 
     def _progress(self, name: str, done: int) -> dict[str, Any]:
+        done = min(done, self._ranges)  # a driver reports until its RayJob is gone
         moment = time_text(datetime.now(UTC))
         return {
             "attempt": self._attempts[name],

@@ -45,6 +45,11 @@ def test_helm_finds_nothing_to_complain_about() -> None:
         ("plan.deadlineSeconds=soon", "deadlineSeconds"),
         ("cost.pricePerChipHour=cheap", "pricePerChipHour"),
         ("hostCpuPriorityClass.value=5", "value"),
+        ("operator.replicas=0", "replicas"),
+        ("metrics.prometheusRule.for.jobFailed=soon", "jobFailed"),
+        ("metrics.prometheusRule.maxQuarantinedShare=50", "maxQuarantinedShare"),
+        ("metrics.dashboard.labels.grafana_dashboard=1", "grafana_dashboard"),
+        ("metrics.port=8080", "two different ports"),
         ("nonsense=1", "nonsense"),
     ],
 )
@@ -94,9 +99,29 @@ def test_a_namespace_is_prepared_by_the_chart_as_by_the_command() -> None:
 
 def test_alerts_and_monitors_come_only_when_asked_for() -> None:
     kinds = {each["kind"] for each in render("team")}
-    assert not kinds & {"ServiceMonitor", "PrometheusRule"}
-    asked = render("team", "metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true")
-    assert {"ServiceMonitor", "PrometheusRule"} <= {each["kind"] for each in asked}
+    wanted = {"ServiceMonitor": "serviceMonitor", "PrometheusRule": "prometheusRule", "ConfigMap": "dashboard"}
+    assert not kinds & wanted.keys()
+    asked = render("team", *(f"metrics.{value}.enabled=true" for value in wanted.values()))
+    assert wanted.keys() <= {each["kind"] for each in asked}
+    [board] = [each for each in asked if each["kind"] == "ConfigMap"]
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1", "by which Grafana's sidecar finds it"
+    shown = json.loads(board["data"]["tokenization.json"])
+    assert shown == json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
+
+
+def test_no_test_of_a_release_is_taken_for_an_operator() -> None:
+    objects = render("team", "operator.replicas=2", 'networkPolicy={"enabled": true}')
+    [pod] = [each for each in objects if each["kind"] == "Pod"]
+    selectors = [
+        each["spec"].get("podSelector", each["spec"].get("selector"))
+        for each in objects
+        if each["kind"] in ("Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service")
+    ]
+    assert len(selectors) == 4
+    for selector in selectors:
+        wanted = selector.get("matchLabels", selector)
+        assert wanted
+        assert not wanted.items() <= pod["metadata"]["labels"].items(), wanted
 
 
 def test_network_policies_admit_probes_jobs_and_kuberay_and_come_only_when_asked_for() -> None:
