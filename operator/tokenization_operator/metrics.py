@@ -5,7 +5,8 @@ Prometheus asks from a thread of its own, so that what is read for it is copied 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Protocol
 
@@ -51,7 +52,7 @@ class Known(Protocol):
 class Metrics:
     """All metrics of one operator."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -71,8 +72,12 @@ class Metrics:
             registry=self.registry,
         )
         self._age = Gauge(
-            "tokenization_last_reconcile_age_seconds", "Since the last look at any job.", registry=self.registry
+            "tokenization_last_reconcile_age_seconds",
+            "Since the last look at any job; before the first one, since the operator began.",
+            registry=self.registry,
         )
+        began = clock()
+        self._age.set_function(lambda: clock() - began)  # one that waits for the API server looks at nothing
         self._runs = Histogram(
             "tokenization_run_duration_seconds",
             "From the start of a run, or the end of its last wait in a queue or suspended, to its end.",

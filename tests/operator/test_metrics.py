@@ -176,6 +176,12 @@ def test_runs_that_fail_or_were_complete_are_told_apart() -> None:
     assert histogram(complete, "tokenization_run_duration_seconds", outcome="AlreadyComplete") == (1, 0)
 
 
+def test_an_operator_that_cannot_begin_has_looked_at_nothing_since_it_tried() -> None:
+    moments = iter([100.0, 400.0])
+    metrics = Metrics(clock=lambda: next(moments))
+    assert metrics.registry.get_sample_value("tokenization_last_reconcile_age_seconds") == 300
+
+
 def test_prometheus_is_told_of_the_process() -> None:
     text = generate_latest(exported(planned().cache)).decode()
     for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds", "python_info"):
