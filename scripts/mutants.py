@@ -1220,6 +1220,55 @@ MUTANTS = (
         Mutant(f"operator: {name}", module, old, new, tests, "operator")
         for name, module, old, new, tests in (
             (
+                "a deletion names no version",
+                "cluster.py",
+                "resource_version=wanted.resource_version",
+                "resource_version=None",
+                _of("test_cluster.py", "exactly_the_version"),
+            ),
+            (
+                "an attempt whose RayJob is deleted may go on",
+                "runs.py",
+                "attempt=case.ended_attempt()",
+                "attempt=case.before.attempt",
+                _of("test_model.py", "two_hundred"),
+            ),
+            (
+                "a late answer opens the fence for longer than the Lease lasts",
+                "election.py",
+                "self._fence.open_until(began + RENEW_S)",
+                "self._fence.open_until(self._fence.clock() + RENEW_S)",
+                _of("test_election.py", "late"),
+            ),
+            (
+                "two may write when another one holds the Lease",
+                "election.py",
+                "            self._fence.close()\n        times",
+                "            pass\n        times",
+                _of("test_election.py", "told_of_another_one"),
+            ),
+            (
+                "a Lease that was released is taken back",
+                "election.py",
+                "            if self._is_released:\n                return False\n",
+                "",
+                _of("test_election.py", "released"),
+            ),
+            (
+                "without the Lease writes go on",
+                "cluster.py",
+                "        return min(TIMEOUT_S, self._fence.left_s())",
+                "        return TIMEOUT_S",
+                _of("test_cluster.py", "lost_its_lease"),
+            ),
+            (
+                "without the Lease events go on",
+                "events.py",
+                "limit_s = min(TIMEOUT_S, self._fence.left_s())",
+                "limit_s = TIMEOUT_S",
+                _of("test_cluster.py", "lost_its_lease"),
+            ),
+            (
                 "never create children from a stale read",
                 "reconciler.py",
                 "                await self._cluster.require_current(found)\n",

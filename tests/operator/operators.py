@@ -98,12 +98,14 @@ class Release:
         self.log = folder / "operator.log"
 
     @contextmanager
-    def operator(self, *, server: str | None = None, **more: Any) -> Iterator[Process]:
-        """The operator as a process, see `run_operator`; `server`: of the API, by another way."""
+    def operator(self, *, server: str | None = None, has_lease: bool = False, **more: Any) -> Iterator[Process]:
+        """The operator as a process, see `run_operator`; `server`: of the API, by another way. Without a Lease two of
+        them work at once, which is harder, and a new one need not wait until that of a killed one has run out."""
         path = self._folder / f"kubeconfig-{os.urandom(4).hex()}"
         kubeconfig = account_kubeconfig(self._api, self.namespace, self.account, path, server=server)
         pod = {"TOKENIZATION_LEASE_NAMESPACE": self.namespace, "TOKENIZATION_POD_NAME": f"operator-{path.name[-8:]}"}
-        with run_operator(self.container, kubeconfig, self.log, **pod | more) as process:
+        lease = {} if has_lease else {"TOKENIZATION_LEASE_NAME": ""}
+        with run_operator(self.container, kubeconfig, self.log, **pod | lease | more) as process:
             yield process
 
     def errors(self) -> list[dict[str, Any]]:

@@ -60,6 +60,10 @@ class Player:
     ) -> None:
         self._ended.set()
 
+    def finish(self) -> None:
+        """Let every run commit with its next report."""
+        self._reports, self.interval_s = 0, 1.0
+
     def _follow(self, kind: Kind, take: Any) -> None:
         while not self._ended.is_set():
             try:
@@ -93,7 +97,7 @@ class Player:
                     continue
                 self._next_report[name] = due + self.interval_s, done + 1
                 self._report(name, {"progress": self._progress(name, done)})
-                if done == self._reports:
+                if self._reports is not None and done >= self._reports:
                     self._commit(name)
 
     def _commit(self, name: str) -> None:

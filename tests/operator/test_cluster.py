@@ -275,3 +275,18 @@ def test_a_write_takes_no_longer_than_the_lease_is_held() -> None:
     cluster._custom = Slow()
     asyncio.run(cluster.delete(Delete(Kind.RAY_JOB, "demo-r1-a1", "u", "1"), "team"))
     assert asked == [3.0]
+
+
+def test_exactly_the_version_that_was_decided_on_is_deleted() -> None:
+    asked: list[Any] = []
+
+    class Desk:
+        async def delete_namespaced_custom_object(self, *_: Any, body: Any, **__: Any) -> None:
+            asked.append(body.preconditions)
+            raise ApiException(status=409)
+
+    cluster = cluster_of(Desk())
+    with pytest.raises(Conflict):
+        asyncio.run(cluster.delete(Delete(Kind.RAY_JOB, "demo-r1-a1", "u", "7"), "team"))
+    [exactly] = asked
+    assert (exactly.uid, exactly.resource_version) == ("u", "7")

@@ -33,6 +33,7 @@ class Asked:
     method: str
     path: str
     is_watch: bool
+    is_dry_run: bool = False
 
 
 Answer = Callable[[Asked], int | None]
@@ -51,6 +52,7 @@ class ApiProxy:
         self.asked: list[Asked] = []
         self.answer: Answer = lambda asked: None
         self.url = ""
+        self._is_whole = asyncio.Event()
 
     @classmethod
     def of(cls, api: client.ApiClient) -> Self:
@@ -74,6 +76,13 @@ class ApiProxy:
     def open_watches(self) -> int:
         return len(self._watches)
 
+    def cut(self) -> None:
+        """Answer nothing until `heal`, as a network does that loses all packets."""
+        self._do(self._cut())
+
+    def heal(self) -> None:
+        self._loop.call_soon_threadsafe(self._is_whole.set)
+
     def end_watches(self, *, expired: bool = False) -> int:
         """End all open watches, as a connection does that breaks, or with 410 Gone; how many there were."""
         return self._do(self._end_watches(expired=expired))
@@ -82,6 +91,7 @@ class ApiProxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _start(self) -> None:
+        self._is_whole.set()
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False, skip_auto_headers=["Accept-Encoding"]
         )
@@ -95,6 +105,7 @@ class ApiProxy:
         self.url = f"http://{host}:{port}"
 
     async def _stop(self) -> None:
+        self._is_whole.set()
         await self._end_watches(expired=False)
         await self._runner.cleanup()
         await self._session.close()
@@ -105,6 +116,9 @@ class ApiProxy:
         async with asyncio.timeout(_CLOSED_S):
             while len(self._sockets.get_map()) > 1:  # but for the one that wakes the loop
                 await asyncio.sleep(0.01)
+
+    async def _cut(self) -> None:
+        self._is_whole.clear()
 
     async def _end_watches(self, *, expired: bool) -> int:
         ended = list(self._watches.items())
@@ -118,12 +132,14 @@ class ApiProxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:
             return await self._hand_on(request)
-        except aiohttp.ClientError as error:  # one of the two sides has gone
+        except (aiohttp.ClientError, ConnectionResetError) as error:  # one of the two sides has gone
             return web.Response(status=502, text=str(error))
 
     async def _hand_on(self, request: web.Request) -> web.StreamResponse:
-        asked = Asked(request.method, request.path, request.query.get("watch") in ("1", "true"))
+        is_watch = request.query.get("watch") in ("1", "true")
+        asked = Asked(request.method, request.path, is_watch, "dryRun" in request.query)
         self.asked.append(asked)
+        await self._is_whole.wait()
         status = self.answer(asked)
         if status is not None:
             said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "injected"}
@@ -147,6 +163,7 @@ class ApiProxy:
                 self._watches[answer] = request
             try:
                 async for chunk in given.content.iter_any():
+                    await self._is_whole.wait()
                     await answer.write(chunk)
             finally:
                 self._watches.pop(answer, None)
