@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -65,7 +66,7 @@ def require_free(address: str, port: int, flag: str) -> None:
     try:
         socket.create_server((address, port), family=family).close()
     except OSError as error:
-        words = error.strerror or str(error)
+        words = os.strerror(error.errno) if error.errno else str(error)
         raise PortTaken(f"cannot listen at {address} port {port}: {words}. Give another one with {flag}") from None
 
 

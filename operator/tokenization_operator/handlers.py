@@ -166,6 +166,7 @@ class Operator:
         return kopf.PermanentError(words)
 
     async def _stop(self, **_: Any) -> None:
+        self.stop_flag.set()  # Kopf waits 5 s for its own task that waits for this flag
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
