@@ -6,6 +6,7 @@ A child is made once and never patched (Kueue edits RayJobs, KubeRay ignores lat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from tokenization_worker.api.checkpoint import (
     make_run_spec,
 )
 from tokenization_worker.api.job import API_VERSION, TokenizationJob
+from tokenization_worker.api.pod_extras import Pods
 from tokenization_worker.api.workers import WORKER_BYTES
 
 HEAD_MEMORY = "4Gi"
@@ -119,7 +121,7 @@ def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, 
         limits=resources.get("limits", {}),
         has_token=True,
     )
-    template = _pod(job, attempt, place_head(job.spec.head), plan, has_token=True) | {"restartPolicy": "Never"}
+    template = _pod(job, attempt, place_head(job.spec.head), plan, extras=job.spec.pods, has_token=True)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -128,7 +130,7 @@ def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, 
             "backoffLimit": 0,
             "activeDeadlineSeconds": settings.plan_deadline_s,
             "ttlSecondsAfterFinished": _KEPT_S,  # its log may be looked at so long
-            "template": {"metadata": {"labels": _labels(job, attempt)}, "spec": template},
+            "template": {"metadata": _pod_metadata(job, attempt), "spec": template | {"restartPolicy": "Never"}},
         },
     }
 
@@ -149,7 +151,7 @@ def build_ray_job(
             "backoffLimit": 0,
             "entrypoint": "tokjob drive",  # KubeRay pastes it unquoted into a shell: nothing of the user's
             "submitterPodTemplate": {
-                "metadata": {"labels": _labels(job, attempt)},
+                "metadata": _pod_metadata(job, attempt),
                 "spec": _submitter(job, attempt),
             },
             "rayClusterSpec": {
@@ -208,14 +210,20 @@ def _worker(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dic
 def _template(
     job: TokenizationJob, attempt: Attempt, placement: Placement, made: dict[str, Any], *, has_token: bool = False
 ) -> dict[str, Any]:
-    spec = _pod(job, attempt, placement, made, has_token=has_token, shared_memory=_SHARED_MEMORY)
-    return {"metadata": {"labels": _labels(job, attempt), "annotations": placement.annotations}, "spec": spec}
+    spec = _pod(job, attempt, placement, made, extras=job.spec.pods, has_token=has_token, shared_memory=_SHARED_MEMORY)
+    return {"metadata": _pod_metadata(job, attempt, placement.annotations), "spec": spec}
 
 
 def _pod(
-    job: TokenizationJob, attempt: Attempt, placement: Placement, made: dict[str, Any], **more: Any
+    job: TokenizationJob,
+    attempt: Attempt,
+    placement: Placement,
+    made: dict[str, Any],
+    *,
+    extras: Pods | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
-    """`more`: of `pod_spec`."""
+    """`extras`: the volumes of the user, where the Pod has them; `more`: of `pod_spec`."""
     affinity: dict[str, Any] = {}
     if placement.avoided:
         nowhere = [{"key": label, "operator": "DoesNotExist"} for label in placement.avoided]
@@ -226,6 +234,7 @@ def _pod(
     spec = pod_spec(
         made,
         attempt.image,
+        extras=extras,
         node_selector=placement.node_selector,
         tolerations=placement.tolerations,
         priority_class_name=placement.priority_class_name,
@@ -242,12 +251,14 @@ def _one_a_host(job: TokenizationJob) -> dict[str, Any]:
 
 
 def _submitter(job: TokenizationJob, attempt: Attempt) -> dict[str, Any]:
-    """KubeRay's own has no securityContext, and restricted Pod Security refuses it."""
+    """KubeRay's own has no securityContext, and restricted Pod Security refuses it. Ours speaks to the head alone: it
+    has nothing of the user's environment and volumes.
+    """
     made = container(
         "submitter",
         attempt.image,
         environment=_TEMPORARY_FOLDER,
-        spec=job.spec.model_copy(update={"env": [], "env_from": []}),
+        spec=job.spec.model_copy(update={"env": [], "env_from": [], "pods": None}),
         requests=_SUBMITTER_REQUESTS,
         limits=_SUBMITTER_LIMITS,
     )
@@ -258,12 +269,24 @@ def _labels(job: TokenizationJob, attempt: Attempt) -> dict[str, str]:
     return names.child_labels(job.metadata.name, attempt.run, attempt.number)
 
 
+def _pod_metadata(
+    job: TokenizationJob, attempt: Attempt, annotations: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What the user sets, and over it what is ours."""
+    pods = job.spec.pods or Pods()
+    marks = (pods.annotations or {}) | dict(annotations or {})
+    return {
+        "labels": (pods.labels or {}) | _labels(job, attempt),
+        **({"annotations": marks} if marks or annotations is not None else {}),
+    }
+
+
 def _metadata(job: TokenizationJob, uid: str, name: str, attempt: Attempt) -> dict[str, Any]:
-    queue = job.metadata.labels.get(names.QUEUE_LABEL)
+    asked = {label: job.metadata.labels.get(label) for label in (names.QUEUE_LABEL, names.QUEUE_PRIORITY_LABEL)}
     return {
         "name": name,
         "namespace": job.metadata.namespace,
-        "labels": _labels(job, attempt) | ({names.QUEUE_LABEL: queue} if queue else {}),
+        "labels": _labels(job, attempt) | {label: value for label, value in asked.items() if value},
         "ownerReferences": [
             {
                 "apiVersion": API_VERSION,

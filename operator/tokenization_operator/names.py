@@ -13,6 +13,7 @@ RUN_LABEL = f"{API_GROUP}/run"
 ATTEMPT_LABEL = f"{API_GROUP}/attempt"
 NODE_TYPE_LABEL = "ray.io/node-type"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 
 _MOST_OF_CLUSTER = 50  # letters of a RayCluster's name that KubeRay takes into those of its Pods
 
@@ -47,5 +48,5 @@ def head_pod_prefix(ray_cluster: str) -> str:
 
 
 def child_labels(job: str, run: int, attempt: int) -> dict[str, str]:
-    """Of all children; attempt 0 is the plan. No label of the job itself is copied but the queue's."""
+    """Of all children; attempt 0 is the plan. No label of the job itself is copied but Kueue's two."""
     return {JOB_LABEL: job, RUN_LABEL: str(run), ATTEMPT_LABEL: str(attempt)}

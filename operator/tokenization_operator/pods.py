@@ -1,6 +1,7 @@
 """The Pods of a job: what all of them have in common, as plain Kubernetes objects. Decides; does no I/O.
 
-Every Pod is admitted in a namespace of the restricted Pod Security standard and writes to /tmp only.
+Every Pod is admitted in a namespace of the restricted Pod Security standard. The worker writes to /tmp only, whose size
+is bounded, so that no Pod fills the disk of a node that others use.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenization_worker.api.job import JobSpec
+from tokenization_worker.api.model import Block
+from tokenization_worker.api.pod_extras import Pods, TemporaryVolume
 
 USER_ID = 1000
+TEMPORARY_SIZE = "10Gi"
+"""Of /tmp, where the job does not say: what GKE Autopilot gives a Pod at most. Most of what is there are Ray's logs."""
 _TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOKEN_S = 3600
 _LOCKED = {
@@ -44,12 +49,13 @@ def container(
     shared_memory: bool = False,
 ) -> dict[str, Any]:
     """A container of the worker image; `environment` outranks what the user sets."""
-    own = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in spec.env]
+    own = [_plain(each) for each in spec.env]
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]
     if has_token:
         mounts.append({"name": "token", "mountPath": _TOKEN_FOLDER})
     if shared_memory:
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    mounts += [_plain(each) for each in (spec.pods or Pods()).volume_mounts or ()]
     made: dict[str, Any] = {
         "name": name,
         "image": image.name,
@@ -65,7 +71,7 @@ def container(
     if command:
         made["command"] = list(command)
     if spec.env_from:
-        made["envFrom"] = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in spec.env_from]
+        made["envFrom"] = [_plain(each) for each in spec.env_from]
     return made
 
 
@@ -78,13 +84,21 @@ def pod_spec(
     tolerations: Sequence[Mapping[str, Any]] = (),
     priority_class_name: str | None = None,
     has_token: bool = False,
+    extras: Pods | None = None,
 ) -> dict[str, Any]:
-    """A Pod with one container. `shared_memory`: size of /dev/shm; `has_token`: it may speak to the API server."""
-    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    """A Pod with one container. `shared_memory`: size of /dev/shm; `has_token`: it may speak to the API server;
+    `extras`: volumes of the user.
+    """
+    extras = extras or Pods()
+    size = (extras.temporary_volume or TemporaryVolume()).size_limit
+    volumes: list[dict[str, Any]] = [
+        {"name": "tmp", "emptyDir": {"sizeLimit": TEMPORARY_SIZE if size is None else size}}
+    ]
     if has_token:
         volumes.append({"name": "token", "projected": {"sources": _TOKEN_SOURCES}})
     if shared_memory is not None:
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}})
+    volumes += [_plain(each) for each in extras.volumes or ()]
     made: dict[str, Any] = {
         "serviceAccountName": image.service_account,
         "automountServiceAccountToken": False,
@@ -107,6 +121,11 @@ def pod_spec(
     if priority_class_name:
         made["priorityClassName"] = priority_class_name
     return made
+
+
+def _plain(block: Block) -> dict[str, Any]:
+    """As it stands in a Pod."""
+    return block.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 _TOKEN_SOURCES = [

@@ -140,7 +140,7 @@ class Reconciler:
             return known[1]
         fields = {field: found[field] for field in ("apiVersion", "kind", "spec")}
         names = {"namespace": key[0], "name": key[1], "labels": labels}
-        job = TokenizationJob.from_object({**fields, "metadata": names})
+        job = TokenizationJob.from_object({**fields, "metadata": names}, is_stored=True)
         self._parsed[key] = version, job
         return job
 

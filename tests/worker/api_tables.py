@@ -204,7 +204,8 @@ MISTAKES: dict[str, Mistake] = {
         {"head": {"resources": {"requests": {"cpu": "four"}}}}, 'spec.head.resources.requests.cpu: found "four"'
     ),
     "env-both": Mistake(
-        {"env": [{"name": "A", "value": "1", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}, "has value or valueFrom"
+        {"env": [{"name": "A", "value": "1", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}]},
+        "has value or valueFrom",
     ),
     "env-number": Mistake(
         {"env": [{"name": "A", "value": 1}]},

@@ -87,7 +87,7 @@ spec:
     - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: huggingface, key: token, optional: true}}}
     - {name: RUST_LOG, value: "1"}
   envFrom: [{prefix: P_, configMapRef: {name: settings}}, {secretRef: {name: more}}]
-  image: registry.example/worker@sha256:0123
+  image: registry.example/worker@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
   imagePullPolicy: IfNotPresent
   imagePullSecrets: [{name: registry}]
   serviceAccountName: tokenization-worker

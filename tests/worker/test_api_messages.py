@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 from api_manifests import Manifest, with_spec, with_value
+from api_pod_tables import POD_MISTAKES, PODS_ACCEPTED, PodMistake
 from api_tables import ACCEPTED, MISTAKES, Mistake
 
 from tokenization_worker.api import output
@@ -23,6 +24,36 @@ def test_mistake_is_named_with_what_to_write(mistake: Mistake) -> None:
         TokenizationJob.from_object(with_spec(mistake.patch))
     assert caught.value.reason == "SpecInvalid"
     assert any(mistake.line in line for line in caught.value.message.splitlines()[1:]), caught.value.message
+
+
+@pytest.mark.parametrize("mistake", POD_MISTAKES.values(), ids=POD_MISTAKES.keys())
+def test_what_no_pod_may_hold_is_named_with_what_to_write(mistake: PodMistake) -> None:
+    with pytest.raises(SpecError) as caught:
+        TokenizationJob.from_object(with_spec(mistake.patch))
+    lines = [line.strip() for line in caught.value.message.splitlines()[1:]]
+    assert [line for line in lines if line.startswith(f"{mistake.field}: ") and mistake.words in line] == lines
+
+
+NEW_RULES = {
+    "chips": {"head": {"resources": {"limits": {"google.com/tpu": 4}}}},
+    "image": {"image": "Worker:1"},
+    "variable": {"env": [{"name": "1A", "value": "x"}]},
+    "selector": {"workers": {"nodeSelector": {"a b": "c d"}}},
+    "toleration": {"workers": {"tolerations": [{"operator": "Exist"}]}},
+}
+
+
+@pytest.mark.parametrize("patch", NEW_RULES.values(), ids=NEW_RULES.keys())
+def test_a_stored_job_from_before_a_rule_is_read(patch: Manifest) -> None:
+    job = TokenizationJob.from_object(with_spec(patch), is_stored=True)
+    assert TokenizationJob.from_object(job.to_manifest(), is_stored=True) == job
+    with pytest.raises(SpecError):
+        TokenizationJob.from_object(with_spec(patch))
+
+
+def test_a_stored_job_is_held_to_the_rules_that_were_always_there() -> None:
+    with pytest.raises(SpecError, match="minReplicas is at most replicas"):
+        TokenizationJob.from_object(with_spec({"workers": {"minReplicas": 2}}), is_stored=True)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +128,7 @@ def nested_metadata(annotation: object) -> Iterator[object]:
 
 def test_every_rule_has_a_manifest_that_breaks_it() -> None:
     broken = []
-    for mistake in [*MISTAKES.values(), Mistake({}, "")]:
+    for mistake in [*MISTAKES.values(), *POD_MISTAKES.values(), Mistake({}, "")]:
         manifest = with_spec(mistake.patch) | ({} if mistake.patch else {"metadata": {"name": "A"}})
         with pytest.raises(SpecError) as caught:
             TokenizationJob.from_object(manifest)
@@ -107,7 +138,7 @@ def test_every_rule_has_a_manifest_that_breaks_it() -> None:
     assert [rule.message for rule in rules if not any(rule.message in message for message in broken)] == []
 
 
-@pytest.mark.parametrize("patch", ACCEPTED.values(), ids=ACCEPTED.keys())
+@pytest.mark.parametrize("patch", (ACCEPTED | PODS_ACCEPTED).values(), ids=(ACCEPTED | PODS_ACCEPTED).keys())
 def test_right_manifest_is_accepted(patch: Manifest) -> None:
     TokenizationJob.from_object(with_spec(patch))
 

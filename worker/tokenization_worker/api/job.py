@@ -17,11 +17,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Never
 import yaml
 from pydantic import ConfigDict, Field, StringConstraints
 
-from tokenization_worker.api.fields import Count, Flag, LimitValue, PositiveCount, Quantity, ShortText
+from tokenization_worker.api.fields import Count, Flag, LimitValue, PositiveCount, Quantity
 from tokenization_worker.api.keywords import Text, manifest_of
+from tokenization_worker.api.kubernetes_names import DnsName, Image
 from tokenization_worker.api.load import KEYWORDS, load_manifest, validate_manifest
 from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.output import RERUN_PLACEHOLDER, Output
+from tokenization_worker.api.pod_extras import Pods
 from tokenization_worker.api.pods import EnvFromSource, EnvVar, ImagePullSecret
 from tokenization_worker.api.source import Documents, Source
 from tokenization_worker.api.status import JobStatus
@@ -39,6 +41,7 @@ DATA_FIELDS = ("source", "documents", "tokenizer", "output")
 OPERATOR_FIELDS = (
     "workers",
     "head",
+    "pods",
     "env",
     "env_from",
     "image",
@@ -159,6 +162,11 @@ class JobSpec(SpecBlock):
     )
     workers: Workers = Field(default=Workers(), description="The machines that tokenize. A laptop ignores it.")
     head: Head = Field(default=Head(), description="The machine that drives the run. A laptop ignores it.")
+    pods: Pods | None = Field(
+        default=None,
+        description="Labels, annotations and volumes of all Pods of the job. A laptop ignores it.",
+        examples=[{"labels": {"cost-center": "research"}}],
+    )
     env: Annotated[list[EnvVar], Field(max_length=128)] = Field(
         default=[],
         description="Environment variables of all Pods of the job.",
@@ -169,13 +177,13 @@ class JobSpec(SpecBlock):
         description="Secrets and ConfigMaps whose keys become environment variables.",
         examples=[[{"secretRef": {"name": "huggingface"}}]],
     )
-    image: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = Field(
+    image: Image | None = Field(
         default=None,
         description=(
             "The worker image. Default: the chart's. It is pinned when a run starts; a change applies to the"
             " next attempt."
         ),
-        examples=["registry.example/tokenization-worker@sha256:0123"],
+        examples=["registry.example/tokenization-worker:1.2.0"],
     )
     image_pull_policy: PullPolicy | None = Field(
         default=None,
@@ -187,7 +195,7 @@ class JobSpec(SpecBlock):
         description="The Secrets that the image is pulled with. Default: the chart's.",
         examples=[[{"name": "registry"}]],
     )
-    service_account_name: ShortText | None = Field(
+    service_account_name: DnsName | None = Field(
         default=None,
         description=(
             "The ServiceAccount of all Pods, which may read the source and write the output. Default: the chart's."
@@ -301,9 +309,11 @@ class TokenizationJob(SpecBlock):
         return load_manifest(cls, path_or_text)
 
     @classmethod
-    def from_object(cls, manifest: dict[str, Any], *, origin: str = "the manifest") -> TokenizationJob:
+    def from_object(
+        cls, manifest: dict[str, Any], *, origin: str = "the manifest", is_stored: bool = False
+    ) -> TokenizationJob:
         """Read a manifest that is already a dictionary; raises like `from_yaml`. `origin` names it in
-        messages.
+        messages; `is_stored`: the API server has accepted it, perhaps under an earlier version's rules.
         """
         if isinstance(manifest, str | os.PathLike):
             raise SpecError(
@@ -311,7 +321,7 @@ class TokenizationJob(SpecBlock):
                 f"from_object takes the dictionary of a manifest, found {type(manifest).__name__}",
                 next_step="of a path or a text TokenizationJob.from_yaml(...) makes a job",
             )
-        return validate_manifest(cls, manifest, origin=origin)
+        return validate_manifest(cls, manifest, origin=origin, is_stored=is_stored)
 
     @classmethod
     def of(

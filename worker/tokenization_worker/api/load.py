@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tokenization_worker.api.manifest_file import MOST_BYTES, read_manifest_file
-from tokenization_worker.api.model import RULE_ERROR, Block
+from tokenization_worker.api.model import RULE_ERROR, STORED, Block
 from tokenization_worker.api.quantities import MAX_INT64, nearest_number
 from tokenization_worker.api.walk import choices_of, field_at, iter_fields, known_names
 from tokenization_worker.counts import counted
@@ -205,12 +205,12 @@ def _refused(problem: str, mark: Any) -> yaml.MarkedYAMLError:
     return yaml.composer.ComposerError(None, None, problem, mark)
 
 
-def validate_manifest(model: type[B], manifest: dict[str, Any], *, origin: str) -> B:
+def validate_manifest(model: type[B], manifest: dict[str, Any], *, origin: str, is_stored: bool = False) -> B:
     """Return `manifest` as `model`; SpecError(SpecInvalid) that lists every mistake, one a line, in the
-    order found.
+    order found. `is_stored`: the API server has accepted it, perhaps before some rules were there.
     """
     try:
-        return model.model_validate(manifest, by_alias=True, by_name=False)
+        return model.model_validate(manifest, by_alias=True, by_name=False, context=STORED if is_stored else None)
     except ValidationError as error:
         details = error.errors(include_url=False)
         lines = list(dict.fromkeys(describe_error(model, detail) for detail in details))

@@ -1,61 +1,83 @@
-"""Parts of Pods that a manifest passes on: environment, tolerations, resources.
+"""Parts of Pods that a manifest passes on: environment, tolerations, where they run.
 
-The shapes are those of Kubernetes core v1, as far as a tokenization job has a use for them. They are checked
-for their structure only; what the values mean is for Kubernetes to say. No defaults stand inside list items.
+The shapes are those of Kubernetes core v1, as far as a tokenization job has a use for them. What no Pod may hold is
+refused here; whether the named objects exist is for Kubernetes to say. No defaults stand inside list items.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field, Strict, StringConstraints, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import Field, Strict, StringConstraints
 
 from tokenization_worker.api.fields import Flag, ShortText
-from tokenization_worker.api.model import RULE_ERROR, Rule, SpecBlock
+from tokenization_worker.api.kubernetes_names import (
+    DnsName,
+    EnvName,
+    KeyName,
+    LabelKey,
+    LabelMap,
+    LabelValue,
+    matching,
+)
+from tokenization_worker.api.model import Rule, SpecBlock
+from tokenization_worker.api.resources import Resources
 
-_RESOURCE_MESSAGE = "write a Kubernetes quantity, such as 4, 500m or 16Gi"
-_RESOURCE_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+_OPERATORS = ("Equal", "Exists")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_ENV_FIELD = (
+    r"^(metadata\.(name|namespace|uid|(labels|annotations)\[\x27[^\x27]+\x27\])|"
+    r"spec\.(nodeName|serviceAccountName)|status\.(hostIP|hostIPs|podIP|podIPs))$"
+)
 
 
-def _check_resource(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int | str) or not re.fullmatch(_RESOURCE_PATTERN, str(value)):
-        raise PydanticCustomError(RULE_ERROR, _RESOURCE_MESSAGE)
-    return value
-
-
-ResourceQuantity = Annotated[
-    int | str,
-    BeforeValidator(_check_resource),
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "maxLength": 32, "pattern": _RESOURCE_PATTERN}),
-]
-ResourceMap = Annotated[dict[ShortText, ResourceQuantity], Field(max_length=32)]
-LabelMap = Annotated[dict[ShortText, Annotated[str, StringConstraints(max_length=253)]], Field(max_length=32)]
-
-
-class Resources(SpecBlock):
-    """What a container asks for and may use."""
-
-    requests: ResourceMap | None = Field(
-        default=None, description="What the scheduler reserves.", examples=[{"cpu": "100", "memory": "180Gi"}]
-    )
-    limits: ResourceMap | None = Field(
-        default=None, description="What the container may use at most.", examples=[{"memory": "180Gi"}]
+def _one_of(choices: tuple[str, ...]) -> Rule:
+    """A choice that is no enum of the schema: one that fails there hides what other rules say."""
+    return Rule(
+        f"expected one of {', '.join(choices)}",
+        cel=f"self in {list(choices)}",
+        holds=lambda value: value in choices,
+        is_for_new=True,
     )
 
 
 class Toleration(SpecBlock):
     """A taint that Pods of this job accept, as in a Pod."""
 
-    key: ShortText | None = Field(
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "operator Exists accepts every value of the taint: leave value out, or write operator: Equal",
+            cel="!(has(self.operator) && self.operator == 'Exists' && has(self.value) && self.value != '')",
+            holds=lambda t: t.operator != "Exists" or not t.value,
+            field="value",
+            is_for_new=True,
+        ),
+        Rule(
+            "a toleration without key accepts every taint: write operator: Exists, or add the key",
+            cel="has(self.key) || (has(self.operator) && self.operator == 'Exists')",
+            holds=lambda t: t.key is not None or t.operator == "Exists",
+            field="operator",
+            is_for_new=True,
+        ),
+        Rule(
+            "tolerationSeconds needs effect: NoExecute; other effects never end a Pod that runs",
+            cel="!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+            holds=lambda t: t.toleration_seconds is None or t.effect == "NoExecute",
+            field="tolerationSeconds",
+            is_for_new=True,
+        ),
+    )
+
+    key: LabelKey | None = Field(
         default=None, description="The taint's key; absent: every key.", examples=["dedicated"]
     )
-    operator: ShortText | None = Field(default=None, description="Equal or Exists.", examples=["Equal"])
-    value: Annotated[str, StringConstraints(max_length=253)] | None = Field(
+    operator: Annotated[ShortText, _one_of(_OPERATORS)] | None = Field(
+        default=None, description="Equal (the default) or Exists.", examples=["Equal"]
+    )
+    value: LabelValue | None = Field(
         default=None, description="The taint's value, with operator Equal.", examples=["tokenization"]
     )
-    effect: ShortText | None = Field(
+    effect: Annotated[ShortText, _one_of(_EFFECTS)] | None = Field(
         default=None,
         description="NoSchedule, PreferNoSchedule or NoExecute; absent: all.",
         examples=["NoSchedule"],
@@ -68,15 +90,22 @@ class Toleration(SpecBlock):
 class KeySelector(SpecBlock):
     """One key of a Secret or ConfigMap in the job's namespace."""
 
-    name: ShortText = Field(description="The Secret or ConfigMap.", examples=["huggingface"])
-    key: ShortText = Field(description="The key in it.", examples=["token"])
+    name: DnsName = Field(description="The Secret or ConfigMap.", examples=["huggingface"])
+    key: KeyName = Field(description="The key in it.", examples=["token"])
     optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
 
 
 class FieldSelector(SpecBlock):
     """A field of the Pod itself."""
 
-    field_path: ShortText = Field(description="The field.", examples=["status.hostIP"])
+    field_path: Annotated[
+        ShortText,
+        matching(
+            _ENV_FIELD,
+            "write metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], "
+            "metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP or status.podIP",
+        ),
+    ] = Field(description="The field.", examples=["status.hostIP"])
     api_version: ShortText | None = Field(default=None, description="The version of its schema.", examples=["v1"])
 
 
@@ -115,7 +144,7 @@ class EnvVar(SpecBlock):
         ),
     )
 
-    name: ShortText = Field(description="Its name.", examples=["HF_TOKEN"])
+    name: EnvName = Field(description="Its name.", examples=["HF_TOKEN"])
     value: Annotated[str, StringConstraints(max_length=4096)] | None = Field(
         default=None, description="Its value, as text; numbers need quotes.", examples=["1"]
     )
@@ -129,7 +158,7 @@ class EnvVar(SpecBlock):
 class EnvSource(SpecBlock):
     """A whole Secret or ConfigMap."""
 
-    name: ShortText = Field(description="The Secret or ConfigMap.", examples=["tokenization-settings"])
+    name: DnsName = Field(description="The Secret or ConfigMap.", examples=["tokenization-settings"])
     optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
 
 
@@ -144,7 +173,7 @@ class EnvFromSource(SpecBlock):
         ),
     )
 
-    prefix: ShortText | None = Field(default=None, description="Put before every key.", examples=["APP_"])
+    prefix: EnvName | None = Field(default=None, description="Put before every key.", examples=["APP_"])
     secret_ref: EnvSource | None = Field(default=None, description="A Secret.", examples=[{"name": "huggingface"}])
     config_map_ref: EnvSource | None = Field(default=None, description="A ConfigMap.", examples=[{"name": "settings"}])
 
@@ -152,7 +181,7 @@ class EnvFromSource(SpecBlock):
 class ImagePullSecret(SpecBlock):
     """A Secret that the image is pulled with."""
 
-    name: ShortText = Field(description="The Secret.", examples=["registry"])
+    name: DnsName = Field(description="The Secret.", examples=["registry"])
 
 
 class PodPlacement(SpecBlock):
@@ -171,6 +200,6 @@ class PodPlacement(SpecBlock):
         description="Taints that the Pods accept, beside those that tpu and capacity imply.",
         examples=[[{"key": "dedicated", "operator": "Exists"}]],
     )
-    priority_class_name: ShortText | None = Field(
+    priority_class_name: DnsName | None = Field(
         default=None, description="The PriorityClass of the Pods.", examples=["batch-low"]
     )

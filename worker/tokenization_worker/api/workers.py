@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StringConstraints
 
 from tokenization_worker.api.fields import PositiveCount, ShortText
+from tokenization_worker.api.kubernetes_names import LABEL_VALUE, matching
 from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.pods import PodPlacement
 
@@ -69,6 +70,11 @@ TPU_TYPES = {
 TOPOLOGY = r"^[1-9][0-9]{0,2}(x[1-9][0-9]{0,2}){1,2}$"
 _FLAT = r"^([1-9]|1[0-6])x([1-9]|1[0-6])$"
 _CUBE = r"^[1-9][0-9]{0,2}(x[1-9][0-9]{0,2}){2}$"
+_RESERVATION = matching(
+    LABEL_VALUE,
+    "write the name of the reservation alone, without its project: at most 63 letters, digits, - _ and . such as "
+    "tpu-reservation",
+)
 _FLAT_NAMES = "['tpu-v5-lite-podslice', 'tpu-v6e-slice']"
 
 
@@ -197,7 +203,7 @@ class Workers(PodPlacement):
         ),
         examples=["Spot"],
     )
-    reservation_name: ShortText | None = Field(
+    reservation_name: Annotated[ShortText, _RESERVATION] | None = Field(
         default=None,
         description="The reservation to use, with capacity: Reservation.",
         examples=["tpu-reservation"],
