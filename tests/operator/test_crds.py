@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec
+from api_pod_tables import POD_MISTAKES, PODS_ACCEPTED, PodMistake
 from api_tables import ACCEPTED, MISTAKES
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -18,6 +22,7 @@ from tokenization_operator.kinds import PLACES, Kind
 pytestmark = pytest.mark.testbed
 
 PLURAL, KINDS = PLACES[Kind.JOB][:2], PLACES[Kind.JOB].plural
+ROOT = Path(__file__).parents[2]
 PYTHON_ONLY = {
     "int-float": "a whole number with a point is a whole number in JSON Schema",
     "special-same": "values of a map cannot be compared with each other in CEL at a bounded cost",
@@ -37,6 +42,7 @@ class Server:
 
     def create(self, manifest: Manifest, **how: str) -> Manifest:
         body = {name: value for name, value in manifest.items() if value is not None}
+        body["metadata"] = {**body["metadata"], "namespace": self._namespace}
         made: Manifest = self._custom.create_namespaced_custom_object(
             *PLURAL, self._namespace, KINDS, body, **{"field_validation": "Strict", "dry_run": "All"} | how
         )
@@ -75,9 +81,33 @@ def test_a_mistake_is_refused(server: Server, name: str) -> None:
     assert caught.value.status in (400, 422), caught.value.body
 
 
-@pytest.mark.parametrize("name", ACCEPTED)
-def test_a_right_manifest_is_accepted(server: Server, name: str) -> None:
-    server.create(with_spec(ACCEPTED[name]))
+@pytest.mark.parametrize("mistake", POD_MISTAKES.values(), ids=POD_MISTAKES.keys())
+def test_what_no_pod_may_hold_is_refused_in_words(server: Server, mistake: PodMistake) -> None:
+    with pytest.raises(ApiException) as caught:
+        server.create(with_spec(mistake.patch))
+    answer = json.loads(caught.value.body)
+    [cause] = answer["details"]["causes"]  # no other, such as "<nil>: some validation rules were not checked"
+    assert cause["field"].replace("[", ".").replace("]", "") == mistake.field.replace("[", ".").replace("]", "")
+    assert mistake.words in cause["message"]
+    assert "<nil>" not in answer["message"]
+
+
+@pytest.mark.parametrize("patch", (ACCEPTED | PODS_ACCEPTED).values(), ids=(ACCEPTED | PODS_ACCEPTED).keys())
+def test_a_right_manifest_is_accepted(server: Server, patch: Manifest) -> None:
+    server.create(with_spec(patch))
+
+
+EXAMPLES = [
+    (path.relative_to(ROOT).as_posix(), each)
+    for path in sorted(ROOT.glob("examples/**/*.yaml"))
+    for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    if each["kind"] == "TokenizationJob"
+]
+
+
+@pytest.mark.parametrize("manifest", [each for _, each in EXAMPLES], ids=[name for name, _ in EXAMPLES])
+def test_every_example_is_accepted(server: Server, manifest: Manifest) -> None:
+    server.create(manifest)
 
 
 def test_what_is_left_out_gets_its_default(server: Server) -> None:
