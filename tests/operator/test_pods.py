@@ -1,0 +1,183 @@
+"""What a job may add to its Pods: which of them have it, and that Kubernetes admits them."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_manifests import Manifest, with_spec
+from api_pod_tables import EVERY_VOLUME, EVERYTHING
+from jobs import Jobs, local_spec
+from kubernetes import client
+from operators import WORKERS
+
+from tokenization_operator.children import Attempt, build_checkpoint, build_plan_job, build_ray_job, image_of
+from tokenization_operator.kinds import Kind
+from tokenization_operator.settings import Settings
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.keys import attempt_digest
+
+SETTINGS = Settings("worker:1", "2.60.0")
+OWN = {"tokenization.dev/job": "demo", "tokenization.dev/run": "1", "tokenization.dev/attempt": "1"}
+ROLES = ("plan", "submitter", "head", "worker")
+HOST_CPU = {
+    "workers": {
+        "tpu": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x4", "chipsPerHost": 8, "share": "HostCpu"}
+    }
+}
+
+
+def read(spec: Manifest, **metadata: Any) -> TokenizationJob:
+    manifest = with_spec(spec) | {"metadata": {"name": "demo", "namespace": "team", **metadata}}
+    return TokenizationJob.from_object(manifest, is_stored=True)
+
+
+def children(job: TokenizationJob) -> tuple[Manifest, Manifest, Manifest]:
+    """Checkpoint, plan Job and RayJob."""
+    attempt = Attempt(1, 1, image_of(job, SETTINGS, None), 1)
+    return (
+        build_checkpoint(job, "uid", attempt, None),
+        build_plan_job(job, "uid", attempt, "demo-r1-p1", SETTINGS),
+        build_ray_job(job, "uid", attempt, None, SETTINGS),
+    )
+
+
+def templates(spec: Manifest) -> dict[str, Manifest]:
+    """The Pods of a job, metadata and spec, by what they are for."""
+    _, plan, ray_job = children(read(spec))
+    cluster = ray_job["spec"]["rayClusterSpec"]
+    made = (
+        plan["spec"]["template"],
+        ray_job["spec"]["submitterPodTemplate"],
+        cluster["headGroupSpec"]["template"],
+        cluster["workerGroupSpecs"][0]["template"],
+    )
+    return dict(zip(ROLES, made, strict=True))
+
+
+def temporary(template: Manifest) -> Manifest:
+    [volume] = [each for each in template["spec"]["volumes"] if each["name"] == "tmp"]
+    return dict(volume["emptyDir"])
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_pod_has_the_labels_and_annotations_of_the_job(role: str) -> None:
+    template = templates(EVERYTHING)[role]
+    assert template["metadata"]["labels"] == EVERYTHING["pods"]["labels"] | OWN
+    assert template["metadata"]["annotations"] == EVERYTHING["pods"]["annotations"]
+
+
+@pytest.mark.parametrize("role", ["plan", "head", "worker"])
+def test_volumes_are_where_text_is_read_beside_our_own(role: str) -> None:
+    plain, template = templates({})[role]["spec"], templates(EVERYTHING)[role]["spec"]
+    ours = [each for each in plain["volumes"] if each["name"] != "tmp"]
+    assert template["volumes"][1:] == ours + EVERY_VOLUME
+    [container], [bare] = template["containers"], plain["containers"]
+    assert container["volumeMounts"] == bare["volumeMounts"] + EVERYTHING["pods"]["volumeMounts"]
+
+
+def test_the_submitter_has_no_volume_of_the_job() -> None:
+    """A claim that one node alone may mount would keep it from the others."""
+    template = templates(EVERYTHING)["submitter"]["spec"]
+    assert [each["name"] for each in template["volumes"]] == ["tmp"]
+    assert [each["name"] for each in template["containers"][0]["volumeMounts"]] == ["tmp"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_pod_fills_the_disk_of_its_node(role: str) -> None:
+    assert temporary(templates({})[role]) == {"sizeLimit": "10Gi"}
+    volumes = templates({})[role]["spec"]["volumes"]
+    assert all("sizeLimit" in each["emptyDir"] for each in volumes if "emptyDir" in each)
+
+
+@pytest.mark.parametrize("role", ["plan", "head", "worker"])
+def test_the_size_of_tmp_is_the_jobs(role: str) -> None:
+    assert temporary(templates({"pods": {"temporaryVolume": {"sizeLimit": "50Gi"}}})[role]) == {"sizeLimit": "50Gi"}
+    assert temporary(templates({"pods": {"temporaryVolume": {}}})[role]) == {"sizeLimit": "10Gi"}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_marks_by_which_we_find_our_pods_outrank_those_of_a_stored_job(role: str) -> None:
+    labels = {"tokenization.dev/job": "other", "team": "a"}
+    assert templates({"pods": {"labels": labels}})[role]["metadata"]["labels"] == OWN | {"team": "a"}
+
+
+def test_our_annotations_outrank_those_of_the_job() -> None:
+    mark = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+    found = templates(HOST_CPU | {"pods": {"annotations": {mark: "false", "a": "b"}}})["worker"]["metadata"]
+    assert found["annotations"] == {mark: "true", "a": "b"}
+
+
+@pytest.mark.parametrize("role", ["plan", "submitter"])
+def test_a_job_that_adds_nothing_has_pods_without_annotations(role: str) -> None:
+    assert templates({})[role]["metadata"] == {"labels": OWN}
+
+
+def test_both_labels_for_kueue_are_passed_on() -> None:
+    kueue = {"kueue.x-k8s.io/queue-name": "tpus", "kueue.x-k8s.io/priority-class": "high"}
+    for child in children(read({}, labels={**kueue, "team": "a"})):
+        assert child["metadata"]["labels"] == OWN | kueue
+    for child in children(read({}, labels={"kueue.x-k8s.io/priority-class": "high"})):
+        assert child["metadata"]["labels"] == OWN | {"kueue.x-k8s.io/priority-class": "high"}
+
+
+@pytest.mark.parametrize("field", EVERYTHING["pods"], ids=str)
+def test_what_is_added_matters_for_an_attempt(field: str) -> None:
+    added = {name: value for name, value in EVERYTHING["pods"].items() if name in (field, "volumes")}
+    before = {name: value for name, value in added.items() if name != field}
+    assert attempt_digest(read({"pods": added})) != attempt_digest(read({"pods": before}))
+
+
+def test_an_empty_block_matters_for_nothing() -> None:
+    assert attempt_digest(read({"pods": {}})) == attempt_digest(read({}))
+
+
+@pytest.mark.testbed
+@pytest.mark.parametrize("role", ROLES)
+def test_pods_with_all_of_it_are_admitted_under_the_restricted_standard(
+    api: client.ApiClient, namespace: str, role: str
+) -> None:
+    core = client.CoreV1Api(api)
+    core.create_namespaced_service_account(namespace, {"metadata": {"name": WORKERS}})
+    template = copy.deepcopy(templates(EVERYTHING)[role])
+    template["metadata"]["name"] = "demo"
+    made = core.create_namespaced_pod(namespace, template, dry_run="All", field_validation="Strict")
+    assert made.metadata.labels["cost-center"] == "research"
+    mounted = {mount.mount_path for mount in made.spec.containers[0].volume_mounts}
+    assert (role == "submitter") is not (mounted >= {each["mountPath"] for each in EVERYTHING["pods"]["volumeMounts"]})
+
+
+@pytest.mark.testbed
+def test_a_job_runs_in_pods_with_labels_and_volumes_of_its_own(
+    api: client.ApiClient, team: Jobs, tmp_path: Path
+) -> None:
+    labels = {"cost-center": "research", "app.kubernetes.io/name": "corpus", "app.kubernetes.io/part-of": "llm"}
+    pods = {
+        "labels": labels,
+        "annotations": {"example.com/note": "a b"},
+        "volumes": [{"name": "ca", "configMap": {"name": "ca", "optional": True}}, {"name": "disk", "emptyDir": {}}],
+        "volumeMounts": [{"name": "ca", "mountPath": "/etc/ca"}, {"name": "disk", "mountPath": "/disk"}],
+        "temporaryVolume": {"sizeLimit": "2Gi"},
+    }
+    seen: dict[str, Manifest] = {}
+
+    def look(status: Manifest) -> bool:
+        seen.update((each["metadata"]["name"], each) for each in team.all(Kind.POD))
+        for service in client.CoreV1Api(api).list_namespaced_service(team.namespace).items:
+            selectors[service.metadata.name] = service.spec.selector or {}
+        return status.get("phase") == "Succeeded"
+
+    selectors: dict[str, dict[str, str]] = {}
+    team.apply("labelled", local_spec(tmp_path, pods=pods))
+    team.wait("labelled", look)
+    mine = {name: each for name, each in seen.items() if name.startswith("labelled-r1-")}
+    for name, pod in mine.items():
+        assert pod["metadata"]["labels"].items() >= labels.items(), name
+        assert pod["metadata"]["annotations"]["example.com/note"] == "a b", name
+    mounted = [name for name, pod in mine.items() if any(each["name"] == "ca" for each in pod["spec"]["volumes"])]
+    assert len(mounted) == len(mine) - 1 >= 3, mine.keys()
+    [head] = [pod for name, pod in mine.items() if "-head" in name]
+    [selector] = [each for name, each in selectors.items() if name.startswith("labelled-r1-a1")]
+    assert head["metadata"]["labels"].items() >= selector.items()
