@@ -153,7 +153,7 @@ def test_pods_with_all_of_it_are_admitted_under_the_restricted_standard(
 def test_a_job_runs_in_pods_with_labels_and_volumes_of_its_own(
     api: client.ApiClient, team: Jobs, tmp_path: Path
 ) -> None:
-    labels = {"cost-center": "research", "app.kubernetes.io/name": "corpus", "app.kubernetes.io/part-of": "llm"}
+    labels = {"cost-center": "research", "app.kubernetes.io/component": "corpus", "app.kubernetes.io/part-of": "llm"}
     pods = {
         "labels": labels,
         "annotations": {"example.com/note": "a b"},
@@ -179,5 +179,7 @@ def test_a_job_runs_in_pods_with_labels_and_volumes_of_its_own(
     mounted = [name for name, pod in mine.items() if any(each["name"] == "ca" for each in pod["spec"]["volumes"])]
     assert len(mounted) == len(mine) - 1 >= 3, mine.keys()
     [head] = [pod for name, pod in mine.items() if "-head" in name]
-    [selector] = [each for name, each in selectors.items() if name.startswith("labelled-r1-a1")]
-    assert head["metadata"]["labels"].items() >= selector.items()
+    of_head = {name: each for name, each in selectors.items() if each.get("ray.io/node-type") == "head"}
+    assert of_head
+    for name, selector in of_head.items():
+        assert head["metadata"]["labels"].items() >= selector.items(), name

@@ -204,6 +204,8 @@ POD_MISTAKES: dict[str, PodMistake] = {
         "labels for Kueue stand in metadata",
     ),
     "label-argo": PodMistake(_pods(labels={"app.kubernetes.io/instance": "app"}), "spec.pods.labels", _OWN),
+    "label-name": PodMistake(_pods(labels={"app.kubernetes.io/name": "corpus"}), "spec.pods.labels", _OWN),
+    "label-creator": PodMistake(_pods(labels={"app.kubernetes.io/created-by": "me"}), "spec.pods.labels", _OWN),
     "label-job": PodMistake(_pods(labels={"job-name": "x"}), "spec.pods.labels", _OWN),
     "label-key": PodMistake(_pods(labels={"cost center": "x"}), "spec.pods.labels", f'found "cost center"; {_KEY}'),
     "label-value": PodMistake(_pods(labels={"team": "a/b"}), "spec.pods.labels.team", _VALUE),

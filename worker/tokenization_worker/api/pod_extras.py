@@ -26,7 +26,10 @@ _OWN_PREFIXES = (
     *("tokenization.dev/", "ray.io/", "kueue.x-k8s.io/", "batch.kubernetes.io/"),
     *("argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "meta.helm.sh/"),
 )
-_OWN_KEYS = ("job-name", "controller-uid", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by")
+_OWN_KEYS = (
+    *("job-name", "controller-uid", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by"),
+    *("app.kubernetes.io/name", "app.kubernetes.io/created-by"),  # KubeRay's Services select head Pods by them
+)
 _NOT_OWN = keys_without(
     _OWN_PREFIXES,
     _OWN_KEYS,
