@@ -103,7 +103,7 @@ SOURCES: dict[str, tuple[Manifest, dict[str, object]]] = {
     "configMap": ({"name": "a", "items": [ITEM]}, {"name": "b", "optional": True} | ITEMS),
     "secret": ({"name": "a", "items": [ITEM]}, {"name": "b", "optional": True} | ITEMS),
     "downwardAPI": ({"items": [FIELD]}, FIELDS),
-    "serviceAccountToken": ({"path": "a"}, {"path": "b", "audience": "b", "expirationSeconds": 600}),
+    "serviceAccountToken": ({"path": "a", "audience": "a"}, {"path": "b", "audience": "b", "expirationSeconds": 600}),
 }
 """The same of a projected volume."""
 

@@ -136,7 +136,9 @@ class NamedItems(SpecBlock):
 class TokenSource(SpecBlock):
     """A token of the Pods' ServiceAccount, for another service than the API server."""
 
-    audience: ShortText | None = Field(default=None, description="Whom the token is for.", examples=["sts.example.com"])
+    audience: ShortText = Field(
+        description="Whom the token is for. Workers have none for the API server.", examples=["sts.example.com"]
+    )
     expiration_seconds: Annotated[int, Strict(), Field(ge=600, le=2**31 - 1)] | None = Field(
         default=None, description="How long it is valid, in seconds.", examples=[3600]
     )
