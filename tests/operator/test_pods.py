@@ -12,6 +12,7 @@ from api_pod_tables import EVERY_VOLUME, EVERYTHING
 from jobs import Jobs, local_spec
 from kubernetes import client
 from operators import WORKERS
+from story import Story
 
 from tokenization_operator.children import Attempt, build_checkpoint, build_plan_job, build_ray_job, image_of
 from tokenization_operator.kinds import Kind
@@ -132,6 +133,18 @@ def test_what_is_added_matters_for_an_attempt(field: str) -> None:
 
 def test_an_empty_block_matters_for_nothing() -> None:
     assert attempt_digest(read({"pods": {}})) == attempt_digest(read({}))
+
+
+def test_a_stored_job_from_before_a_rule_goes_on() -> None:
+    """What it holds is for Kubernetes to judge, as it was before the upgrade."""
+    chips = {"example.com/device": 1, "google.com/tpu": 4}
+    story = Story({"head": {"resources": {"requests": chips, "limits": chips}}, "image": "Team worker:1"})
+    story.plan()
+    assert story.where == ("Starting", "WaitingForWorkers")
+    [ray_job] = story.api.of(Kind.RAY_JOB)
+    [container] = ray_job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    assert container["image"] == "Team worker:1"
+    assert container["resources"]["limits"].items() >= chips.items()
 
 
 @pytest.mark.testbed
