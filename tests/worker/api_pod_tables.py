@@ -360,6 +360,7 @@ PODS_ACCEPTED: dict[str, Manifest] = {
     "quantities": _resources("workers", requests={"cpu": "0.5", "memory": 1024}, limits={"cpu": "1500m"}),
     "limits": _resources("head", requests={"memory": "1024Mi", "cpu": 2}, limits={"memory": "1Gi", "cpu": "2000m"}),
     "device": _resources("workers", requests={"example.com/device": 1}, limits={"example.com/device": "1"}),
+    "overcommitted": _resources("workers", requests={"kubernetes.io/batch-cpu": 1}),
     "storage": _resources("workers", requests={"ephemeral-storage": "10Gi"}, limits={"hugepages-2Mi": "4Mi"}),
     "image": {"image": "worker"},
     "image-tag": {"image": "localhost:5000/team/token_worker:v1.2-rc.1"},

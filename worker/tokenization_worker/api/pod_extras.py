@@ -52,7 +52,7 @@ class TemporaryVolume(SpecBlock):
 
     size_limit: ResourceQuantity | None = Field(
         default=None,
-        description="A Pod that writes more to /tmp is evicted, and the attempt is tried again. Default: 10Gi.",
+        description="A Pod that writes more to /tmp is evicted. Default: 10Gi.",
         examples=["50Gi"],
     )
 

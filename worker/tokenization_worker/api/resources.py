@@ -84,7 +84,8 @@ def _above_limits(resources: Any) -> list[str]:
 
 
 def _is_device(name: str) -> bool:
-    return "/" in name and name != TPU_RESOURCE
+    """Whether Kubernetes wants a limit for it; chips have a rule of their own."""
+    return "/" in name and "kubernetes.io/" not in name and name != TPU_RESOURCE
 
 
 def _unlimited_devices(resources: Any) -> list[str]:
@@ -99,7 +100,7 @@ def _unlimited_devices(resources: Any) -> list[str]:
 _IS_READABLE = f"string(self.requests[k]).matches(r'{_QUANTITY}') && string(self.limits[k]).matches(r'{_QUANTITY}')"
 _REQUEST, _LIMIT = "quantity(string(self.requests[k]))", "quantity(string(self.limits[k]))"
 _IS_ABOVE = f"k in self.limits && {_IS_READABLE} && {_REQUEST}.isGreaterThan({_LIMIT})"
-_IS_DEVICE = f"k.contains('/') && k != '{TPU_RESOURCE}'"
+_IS_DEVICE = f"k.contains('/') && !k.contains('kubernetes.io/') && k != '{TPU_RESOURCE}'"
 _IS_OTHER = f"{_IS_DEVICE} && (!(k in self.limits) || ({_IS_READABLE} && {_REQUEST}.compareTo({_LIMIT}) != 0))"
 
 
