@@ -10,6 +10,7 @@ RAY_RUNS ?= 30
 FAULTS ?= 500
 FLIPS ?= 1000
 SEEDS ?= 10
+LOSSES ?= 20
 RUNS ?= 20
 
 .DEFAULT_GOAL := help
@@ -97,6 +98,9 @@ flips: install  ## flip FLIPS single bits of outputs, one at a time: nothing wro
 chaos-operator: install  ## SEEDS times 60 random edits, deletions and kills of two operators on a real API server
 	SEEDS=$(SEEDS) REQUIRE_TESTBED=1 $(BIN)/python -m pytest -q -m testbed tests/operator/test_many.py -k whatever
 
+chaos-replicas: install  ## kill, freeze or cut off the leader of two replicas LOSSES times under 60 jobs
+	LOSSES=$(LOSSES) REQUIRE_TESTBED=1 $(BIN)/python -m pytest -q -s -m testbed tests/operator/test_replicas.py
+
 mutants: install  ## break the guarantees one at a time in a copy: tests must turn red
 	$(BIN)/python scripts/mutants.py
 
@@ -127,4 +131,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down load dashboard-picture compile lint format generate chaos motion flips chaos-operator mutants bench bench-ray bench-gcs straggler startup windows scale memory clean
+.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants bench bench-ray bench-gcs straggler startup windows scale memory clean

@@ -24,7 +24,7 @@ from tokenization_operator.kinds import Kind
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 
-BLOWS = int(os.environ.get("BLOWS", "3"))
+LOSSES = int(os.environ.get("LOSSES", "3"))
 """How often the leader is killed, frozen or cut off."""
 
 JOBS = 60
@@ -149,7 +149,7 @@ def go_on(replica: Replica, how: str) -> None:
 def test_whatever_happens_to_the_leader_each_of_sixty_jobs_has_one_ray_job(
     release: Release, jobs: Jobs, api: client.ApiClient, record_property: Any
 ) -> None:
-    chance = random.Random(BLOWS)
+    chance = random.Random(LOSSES)
     took: list[float] = []
     with ExitStack() as stack:
         seen = stack.enter_context(seeing(api, jobs.namespace))
@@ -158,7 +158,7 @@ def test_whatever_happens_to_the_leader_each_of_sixty_jobs_has_one_ray_job(
         two.leader()
         for number in range(JOBS):
             jobs.apply(f"job-{number}", spec(f"job-{number}"))
-        for number in range(BLOWS):
+        for number in range(LOSSES):
             leader = two.leader()
             how = ["killed", "frozen", "cut off"][number % 3]
             time.sleep(chance.uniform(0, 2))  # at any moment of its work
@@ -176,7 +176,7 @@ def test_whatever_happens_to_the_leader_each_of_sixty_jobs_has_one_ray_job(
             PATIENCE_S,
         )
     record_property("take_over_s", took)
-    print(f"\n{BLOWS} blows; the Lease was taken over after {', '.join(f'{each:.1f}' for each in sorted(took))} s")
+    print(f"\n{LOSSES} losses of the leader; the Lease was taken over after {', '.join(f'{each:.1f}' for each in sorted(took))} s")
     assert sorted(seen.made) == sorted(f"job-{number}-r1-a1" for number in range(JOBS))
     assert not seen.doubled
     assert max(took) < TAKE_OVER_S
