@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tokenization_worker.api.checkpoint import TokenizationCheckpoint
 from tokenization_worker.api.crd import generate_crds
 from tokenization_worker.api.job import JobSpec, TokenizationJob
 from tokenization_worker.api.reference import generate_reference
+from tokenization_worker.api.schema import EXAMPLE, write_example
 from tokenization_worker.api.walk import iter_fields
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +76,30 @@ def test_schema_is_structural_and_bounded(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [JOBS, CHECKPOINTS])
+def test_every_description_is_whole_sentences_and_then_at_most_an_example(name: str) -> None:
+    for path, node in nodes(schema_of(name)):
+        words, _, _ = node.get("description", ".").partition(EXAMPLE)
+        assert words.endswith("."), path
+        assert not re.search(r"[^.A-Z][.!?][A-Z]|[.!?]{2}|  ", words), f"{path}: sentences are glued: {words}"
+
+
+def test_the_example_of_a_description_is_its_end() -> None:
+    schemas = dict(nodes(schema_of(JOBS)["properties"]["spec"], "spec"))
+    for entry in iter_fields(JobSpec, "spec"):
+        if entry.info.examples:
+            end, [example, *_] = schemas[entry.path]["description"].partition(EXAMPLE)[2], entry.info.examples
+            is_block = isinstance(example, dict | list)
+            assert json.loads(end) == example if is_block else end == write_example(example), f"{entry.path}: {end}"
+
+
+def test_a_field_says_when_a_change_of_it_counts() -> None:
+    fields = schema_of(JOBS)["properties"]["spec"]["properties"]
+    assert "applies at once. Example: true" in fields["suspend"]["description"]
+    assert "applies to the next attempt. Example: IfNotPresent" in fields["imagePullPolicy"]["description"]
+    assert fields["output"]["description"].endswith("(or one that holds {rerunToken}).")
+
+
+@pytest.mark.parametrize("name", [JOBS, CHECKPOINTS])
 def test_no_default_stands_inside_a_list_item(name: str) -> None:
     assert [path for path, node in nodes(schema_of(name)) if "[]" in path and "default" in node] == []
 
@@ -124,8 +151,8 @@ def test_kubectl_shows_the_documented_columns() -> None:
     columns = version["additionalPrinterColumns"]
     plain = [column["name"].upper() for column in columns if not column.get("priority")]
     wide = [column["name"].upper() for column in columns if column.get("priority")]
-    assert plain == ["PHASE", "PROGRESS", "RATE", "ETA", "WORKERS", "ATTEMPT", "AGE"]
-    assert wide == ["REASON", "OUTPUT"]
+    assert plain == ["PHASE", "REASON", "PROGRESS", "RATE", "ETA", "WORKERS", "ATTEMPT", "AGE"]
+    assert wide == ["DURATION", "COST", "OUTPUT"]
     assert version["subresources"] == {"status": {}}
     assert yaml.safe_load(CRDS[JOBS])["spec"]["names"]["shortNames"] == ["tkj"]
 

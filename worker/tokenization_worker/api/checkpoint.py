@@ -134,6 +134,10 @@ class Committed(StatusBlock):
     data_key: Word | None = Field(default=None, description="The dataset's dataKey.")
     index_uri: Address = Field(description="The index.")
     index_digest: Word = Field(description="SHA-256 of the index.")
+    digest: Word | None = Field(default=None, description="The digest of the dataset's content; absent of old workers.")
+    fingerprint: Word | None = Field(
+        default=None, description="The fingerprint of the dataset's tokenizer; absent of old workers."
+    )
     documents: BigCount | None = Field(default=None, description="Documents written.")
     tokens: BigCount | None = Field(default=None, description="Tokens written.")
     time: Time | None = Field(default=None, description="When it was committed.")

@@ -14,24 +14,28 @@ import yaml
 from tokenization_worker.api.checkpoint import TokenizationCheckpoint
 from tokenization_worker.api.job import API_GROUP, DATA_FIELDS, VERSION, TokenizationJob
 from tokenization_worker.api.model import Block
-from tokenization_worker.api.schema import Schema, structural_schema
+from tokenization_worker.api.schema import EXAMPLE, Schema, structural_schema
 
 DATA_SENTENCE = (
     "Data: once the job is planned, it changes only together with a new rerunToken and a new output.uri (or "
     "one that holds {rerunToken})."
 )
 RUN_SENTENCE = "How it runs: may change at any time and applies to the next attempt."
+AT_ONCE_SENTENCE = "How it runs: may change at any time and applies at once."
+_AT_ONCE = ("suspend", "ttlSecondsAfterFinished")
 
 _HEADER = "# Generated from the models by `tokjob crd`. Change the models, not this file.\n"
 
 JOB_COLUMNS = (
     ("Phase", "string", ".status.phase", 0),
+    ("Reason", "string", ".status.reason", 0),
     ("Progress", "string", ".status.display.progress", 0),
     ("Rate", "string", ".status.display.rate", 0),
     ("ETA", "string", ".status.display.eta", 0),
     ("Workers", "string", ".status.display.workers", 0),
     ("Attempt", "integer", ".status.attempt.number", 0),
-    ("Reason", "string", ".status.reason", 1),
+    ("Duration", "string", ".status.display.duration", 1),
+    ("Cost", "string", ".status.cost.actual", 1),
     ("Output", "string", ".status.output.uri", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
@@ -48,9 +52,8 @@ def generate_crds() -> dict[str, str]:
     """Return the YAML text of both CRDs by file name."""
     job = _root_schema(TokenizationJob)
     for name, field in job["properties"]["spec"]["properties"].items():
-        sentence = DATA_SENTENCE if name in DATA_FIELDS else RUN_SENTENCE
         if name != "rerunToken":
-            field["description"] += f" {sentence}"
+            field["description"] = _insert(_when_it_may_change(name), field["description"])
     job["properties"]["status"]["properties"]["conditions"].update(
         {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     )
@@ -72,6 +75,18 @@ def generate_crds() -> dict[str, str]:
             _definition("TokenizationCheckpoint", "tkc", [], CHECKPOINT_COLUMNS, checkpoint)
         ),
     }
+
+
+def _when_it_may_change(name: str) -> str:
+    if name in DATA_FIELDS:
+        return DATA_SENTENCE
+    return AT_ONCE_SENTENCE if name in _AT_ONCE else RUN_SENTENCE
+
+
+def _insert(sentence: str, description: str) -> str:
+    """The description with another sentence, before its example: that has no end of its own."""
+    words, example, value = description.partition(EXAMPLE)
+    return f"{words} {sentence}{example}{value}"
 
 
 def _root_schema(model: type[Block]) -> Schema:

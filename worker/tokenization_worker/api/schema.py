@@ -15,6 +15,9 @@ from tokenization_worker.api.model import Block
 
 Schema = dict[str, Any]
 
+EXAMPLE = " Example: "
+"""Before the last part of a description."""
+
 _COPIED = (
     "type",
     "enum",
@@ -81,7 +84,7 @@ def _describe(description: str, examples: list[Any] | None) -> str:
     text = " ".join(description.split())
     if not examples:
         return text
-    return f"{text} Example: {write_example(examples[0])}"
+    return f"{text}{EXAMPLE}{write_example(examples[0])}"
 
 
 def write_example(value: object) -> str:

@@ -74,8 +74,24 @@ class PlanStatus(StatusBlock):
     estimated_seconds: BigCount | None = Field(
         default=None, description="Duration with all workers, in seconds; absent likewise."
     )
+    workers: Count | None = Field(default=None, description="The worker Pods that time and cost are estimated for.")
     chip_hours: Word | None = Field(default=None, description="TPU chip hours, a decimal number.")
-    estimated_cost: Word | None = Field(default=None, description="Cost, with its currency, at the chart's price.")
+    cpu_hours: Word | None = Field(
+        default=None, description="CPU hours on ordinary nodes, the head's among them, a decimal number."
+    )
+    estimated_cost: Word | None = Field(
+        default=None, description="Cost, with its currency, at the chart's prices; absent where one is missing."
+    )
+
+
+class MachinesStatus(StatusBlock):
+    """What an attempt asks for, as it is paid for."""
+
+    hosts: Count | None = Field(default=None, description="Its worker Pods.")
+    chips: Count | None = Field(default=None, description="TPU chips that the job itself reserves.")
+    cpus: Word | None = Field(
+        default=None, description="CPUs on ordinary nodes, the head's among them, a decimal number."
+    )
 
 
 class AttemptStatus(StatusBlock):
@@ -100,6 +116,10 @@ class AttemptStatus(StatusBlock):
         default=None, description="What the next attempt asks for, where fewer came in time and are enough."
     )
     is_over: bool | None = Field(default=None, description="Whether it has ended: the next one has another number.")
+    machines: MachinesStatus | None = Field(default=None, description="What it asks for; the cost counts these.")
+    pending_changes: Sentence | None = Field(
+        default=None, description="What was changed in the spec since it began: from the next attempt."
+    )
 
 
 class WorkersStatus(StatusBlock):
@@ -149,6 +169,20 @@ class DisplayStatus(StatusBlock):
     rate: Word | None = Field(default=None, description="For example 12.3M/s.")
     eta: Word | None = Field(default=None, description="For example 8m.")
     workers: Word | None = Field(default=None, description="For example 16/16.")
+    duration: Word | None = Field(default=None, description="How long a finished run took, for example 17m5s.")
+
+
+class CostStatus(StatusBlock):
+    """What the machines of the run came to, over all attempts that have ended, also those that failed."""
+
+    chip_hours: Word | None = Field(default=None, description="TPU chip hours, a decimal number.")
+    host_hours: Word | None = Field(default=None, description="Hours of worker Pods, a decimal number.")
+    cpu_hours: Word | None = Field(
+        default=None, description="CPU hours on ordinary nodes, the head's among them, a decimal number."
+    )
+    actual: Word | None = Field(
+        default=None, description="Cost, with its currency, at the chart's prices; absent where one is missing."
+    )
 
 
 class FailuresStatus(StatusBlock):
@@ -173,19 +207,27 @@ class FailureRecord(StatusBlock):
 
 
 class OutputStatus(StatusBlock):
-    """The dataset."""
+    """The dataset: where it will be, and, once it is complete, what a training job needs to know."""
 
-    uri: Address | None = Field(default=None, description="Its folder, with rerunToken filled in.")
+    uri: Address | None = Field(
+        default=None, description="Its folder, with rerunToken filled in; set when the run begins."
+    )
     index_uri: Address | None = Field(default=None, description="Its index; set when the dataset is complete.")
     index_digest: Word | None = Field(default=None, description="SHA-256 of the index.")
+    digest: Word | None = Field(
+        default=None,
+        description="The digest of its content, as tokjob verify --digest prints it; equal for equal datasets.",
+    )
+    tokens: BigCount | None = Field(default=None, description="Its tokens.")
+    fingerprint: Word | None = Field(default=None, description="The fingerprint of its tokenizer.")
 
 
 class Condition(StatusBlock):
     """A condition as all Kubernetes objects have them."""
 
     type: Word = Field(
-        description="Accepted, Planned, QuotaReserved, ClusterReady, Suspended, Complete, Failed, Ready, "
-        "Reconciling or Stalled."
+        description="Accepted, Planned, Complete and Ready always; QuotaReserved, ClusterReady, Suspended, Failed, "
+        "Reconciling and Stalled while they say something."
     )
     status: Word = Field(description="True, False or Unknown.")
     observed_generation: BigCount | None = Field(default=None, description="The generation it was derived from.")
@@ -201,12 +243,17 @@ class JobStatus(StatusBlock):
     phase: Phase | None = Field(default=None, description="Where the job stands.")
     reason: Word | None = Field(default=None, description="Why, as a CamelCase word.")
     message: Sentence | None = Field(default=None, description="Why, in words, with the next step.")
+    start_time: Time | None = Field(default=None, description="When the run began.")
+    completion_time: Time | None = Field(default=None, description="When the run succeeded or failed.")
     run: RunStatus | None = Field(default=None, description="The run that this status speaks of.")
     plan: PlanStatus | None = Field(default=None, description="What the plan found; set once the job is planned.")
     attempt: AttemptStatus | None = Field(default=None, description="The current attempt.")
     workers: WorkersStatus | None = Field(default=None, description="The workers of the attempt.")
     progress: ProgressStatus | None = Field(default=None, description="How far the run is.")
     display: DisplayStatus | None = Field(default=None, description="The same as words, for the columns of kubectl.")
+    cost: CostStatus | None = Field(
+        default=None, description="What the machines of the run came to; plan.estimatedCost is what was expected."
+    )
     failures: FailuresStatus | None = Field(default=None, description="What went wrong so far.")
     last_failures: Annotated[list[FailureRecord], Field(max_length=5)] | None = Field(
         default=None, description="The last failed attempts."

@@ -22,13 +22,16 @@ _MOST_LAST_WORDS = 1500
 def committed_report(run: RunSpec, job: TokenizationJob, finished: Finished) -> Committed:
     """The proof that the index of this run is there."""
     store = open_store(resolve_data(job).output.uri)
+    index = require_index(store)
     return Committed(
         job_uid=run.job_uid,
         run=run.number,
         run_key=run.run_key,
-        data_key=require_index(store)["dataKey"],
+        data_key=index["dataKey"],
         index_uri=f"{store.uri}/{layout.INDEX}",
         index_digest=sha256(store.read(layout.INDEX)).hexdigest(),
+        digest=index["digest"],
+        fingerprint=index["tokenizer"]["fingerprint"],
         documents=finished.documents_written,
         tokens=finished.tokens,
         time=time_text(datetime.now(UTC)),
