@@ -10,11 +10,14 @@ from tokenization_operator import names
 from tokenization_operator.actions import Action, Create, Decision, deletion
 from tokenization_operator.case import AT_ONCE_S, Case
 from tokenization_operator.children import Attempt, build_ray_job
+from tokenization_operator.cost import machines_of
+from tokenization_operator.display import part_of, ready_words, share_of_workers
 from tokenization_operator.ending import fail, progress_of
 from tokenization_operator.failures import Blame, Failure
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay, Object
 from tokenization_operator.outcome import failure_of_ray_job
+from tokenization_operator.pending import pending_changes
 from tokenization_operator.pod_trouble import Trouble, find_trouble
 from tokenization_operator.ray_state import RayState, Stage, cluster_name, count_ready_workers, find_head, read_ray_job
 from tokenization_worker.api.checkpoint import report_interval_s
@@ -64,6 +67,7 @@ def _begin_attempt(case: Case) -> Decision:
         replicas=(last.next_replicas if last else None) or case.job.spec.workers.replicas,
         image=case.image.name,
     )
+    new = new.model_copy(update={"machines": machines_of(case.job, new.replicas or 1)})
     run = case.run.model_copy(update={"spec_digest": attempt_digest(case.seen.job)})
     words = f"attempt {new.number} begins"
     return case.at(Phase.STARTING, "AttemptStarted", words, attempt=new, run=run, again_s=AT_ONCE_S)
@@ -96,9 +100,10 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
     """An attempt whose RayJob is there: what became of it."""
     state = read_ray_job(job)
     cluster = cluster_name(job)
-    changes_of_attempt = {"ray_job_name": job["metadata"]["name"], "ray_cluster_name": cluster}
+    changes_of_attempt: dict[str, Any] = {"ray_job_name": job["metadata"]["name"], "ray_cluster_name": cluster}
     if attempt.head_pod is None and state.stage is Stage.RUNNING and (head := find_head(case.seen.pods)) is not None:
         changes_of_attempt["head_pod"] = head["metadata"]["name"]
+    changes_of_attempt["pending_changes"] = pending_changes(case, attempt)
     attempt = attempt.model_copy(update=changes_of_attempt | _clocks(case, attempt, state.stage))
     progress = progress_of(case, attempt)
     desired = (attempt.replicas or 1) * case.hosts_of_replica
@@ -116,9 +121,11 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
     actions = () if cluster is None else _name_writer(case, attempt, job, cluster)
     if _has_begun(case, attempt):
         assert progress is not None
-        reason, words = "Running", f"{progress.ranges_completed or 0:,} of {progress.ranges_total or 0:,} ranges"
+        reason, words = "Running", part_of(progress.ranges_completed or 0, progress.ranges_total or 0, "range")
         if trouble is not None and trouble.reason == "WorkerMemory":
             reason, words = trouble.reason, f"{words}. {trouble.message}"
+        if attempt.pending_changes is not None:
+            words += f"; {attempt.pending_changes}"
         return case.at(Phase.RUNNING, reason, words, actions=actions, **changes)
     if trouble is not None and trouble.reason == "ImagePullFailed" and case.pulls_otherwise(_head_of(job)):
         return _replace_image(case, attempt, job, changes)
@@ -179,9 +186,9 @@ def _waiting_words(
     wanted = attempt.replicas or 1
     least = case.job.spec.workers.min_replicas or wanted
     hint = "; workers.minReplicas would let it begin with fewer" if 1 < wanted <= least else ""
-    words = f"{_ready_words(workers)} workers are ready; waits until {until}{hint}{changed}"
+    words = f"{ready_words(workers)}; waits until {until}{hint}{changed}"
     if trouble is None and workers.ready == workers.desired:
-        return "WaitingForDriver", f"{_ready_words(workers)} workers are ready; the driver begins"
+        return "WaitingForDriver", f"{ready_words(workers)}; the driver begins"
     if trouble is None:
         return "WaitingForWorkers", words
     are_some_there = trouble.reason == "Unschedulable" and bool(workers.ready)
@@ -191,10 +198,6 @@ def _waiting_words(
 def _waits_since(attempt: AttemptStatus) -> str | None:
     """Since when it may have machines; before there is a RayJob, since it began."""
     return attempt.admitted_time or attempt.start_time
-
-
-def _ready_words(workers: WorkersStatus) -> str:
-    return f"{workers.ready or 0}/{workers.desired}"
 
 
 def _too_late(case: Case, attempt: AttemptStatus, there: str) -> Decision | None:
@@ -220,7 +223,7 @@ def _lateness(
     trouble: Trouble | None,
 ) -> Failure | None:
     if state.stage is Stage.STARTING:
-        words = f"{_ready_words(workers)} workers"
+        words = share_of_workers(workers)
         return _startup_failure(case, attempt, f"{words}. {trouble.reason}: {trouble.message}" if trouble else words)
     if state.stage is not Stage.RUNNING:
         return None

@@ -11,9 +11,11 @@ from tokenization_operator.actions import Decision, deletion
 from tokenization_operator.attempts import FINISHING, decide_attempt
 from tokenization_operator.case import Case
 from tokenization_operator.conditions import make_conditions
-from tokenization_operator.display import make_display
+from tokenization_operator.cost import settle
+from tokenization_operator.derived import ENDED, derive
 from tokenization_operator.ending import committed_of, fail_late, succeed, suspend, tidy
 from tokenization_operator.kinds import Kind
+from tokenization_operator.names import QUEUE_LABEL
 from tokenization_operator.observation import Observation, is_leaving
 from tokenization_operator.planning import decide_plan
 from tokenization_operator.runs import (
@@ -36,11 +38,12 @@ SOON_S = 20.0
 
 def decide(seen: Observation, settings: Settings) -> Decision:
     """The next step for one job."""
-    decision = _next_step(Case(seen, settings))
+    case = Case(seen, settings)
+    decision = _next_step(case)
     strays = tuple(deletion(Kind.RAY_JOB, each) for each in seen.stray_ray_jobs if not is_leaving(each))
     if not decision.is_observed:
         return Decision(seen.status, (*strays, *decision.actions), SOON_S)
-    status = begin_time_anew(seen.status, decision.status, seen.now)
+    status = settle(case, begin_time_anew(seen.status, decision.status, seen.now))
     again_s = decision.look_again_s
     if again_s is None and (status.phase in _COMING or status.reason == FINISHING):
         again_s = SOON_S
@@ -54,14 +57,18 @@ def not_made(seen: Observation, status: JobStatus, reason: str, words: str) -> J
 
 def _complete(seen: Observation, status: JobStatus) -> JobStatus:
     """With what follows from the rest of it."""
-    shown = status.model_copy(
-        update={
-            "observed_generation": seen.generation,
-            "display": make_display(status.plan, status.progress, status.workers),
-        }
-    )
+    if status is seen.status and status.phase in ENDED and status.observed_generation == seen.generation:
+        return status  # an upgrade writes nothing to the jobs that have ended
+    shown = derive(seen, status)
     obstacle = status.reason or "" if status.phase is Phase.PENDING and status.reason in _UNACCEPTED else ""
-    conditions = make_conditions(shown, seen.status.conditions or (), seen.generation, seen.now, obstacle=obstacle)
+    conditions = make_conditions(
+        shown,
+        seen.status.conditions or (),
+        seen.generation,
+        seen.now,
+        obstacle=obstacle,
+        in_queue=QUEUE_LABEL in seen.job.metadata.labels,
+    )
     return shown.model_copy(update={"conditions": conditions})
 
 

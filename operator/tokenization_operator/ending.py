@@ -7,11 +7,20 @@ from typing import Any
 from tokenization_operator import names
 from tokenization_operator.actions import Action, Decision, Delete
 from tokenization_operator.case import Case
+from tokenization_operator.cost import charge
+from tokenization_operator.derived import end_of
+from tokenization_operator.display import duration_words, part_of, plan_words
 from tokenization_operator.failures import Blame, Failure, Limits, Verdict, judge, remember
 from tokenization_operator.kinds import Kind
 from tokenization_operator.ray_state import Stage, read_ray_job
 from tokenization_worker.api.checkpoint import Committed
-from tokenization_worker.api.status import AttemptStatus, OutputStatus, Phase, ProgressStatus, WorkersStatus
+from tokenization_worker.api.status import (
+    AttemptStatus,
+    OutputStatus,
+    Phase,
+    ProgressStatus,
+    WorkersStatus,
+)
 from tokenization_worker.api.times import seconds_since
 from tokenization_worker.counts import counted
 
@@ -38,20 +47,34 @@ def succeed(case: Case, committed: Committed) -> Decision:
     already = plan is not None and bool(plan.already_complete) and attempt is None
     progress = case.before.progress if attempt is None else progress_of(case, attempt)
     if progress is not None:
-        progress = progress.model_copy(update={"percent": 100, "eta_seconds": 0})
-    uri = committed.index_uri.rpartition("/")[0]
+        progress = progress.model_copy(update={"percent": 100})
     return case.at(
         Phase.SUCCEEDED,
         "AlreadyComplete" if already else "Committed",
-        f"{counted(committed.documents or 0, 'document')}, {counted(committed.tokens or 0, 'token')}: "
-        f"{committed.index_uri}",
+        f"{counted(committed.documents or 0, 'document')}, {counted(committed.tokens or 0, 'token')}"
+        f"{_spent_words(case)}: {committed.index_uri}",
         run=case.run.model_copy(update={"data_key": committed.data_key}),
         progress=progress,
         failures=None,
         workers=None,
-        output=OutputStatus(uri=uri, index_uri=committed.index_uri, index_digest=committed.index_digest),
+        output=OutputStatus(
+            uri=committed.index_uri.rpartition("/")[0],
+            index_uri=committed.index_uri,
+            index_digest=committed.index_digest,
+            digest=committed.digest,
+            tokens=committed.tokens,
+            fingerprint=committed.fingerprint,
+        ),
         again_s=case.settings.commit_grace_s,
     )
+
+
+def _spent_words(case: Case) -> str:
+    """How long the run took, and what that cost."""
+    cost = charge(case)
+    took = seconds_since(case.before.start_time or case.run.start_time, case.seen.now)
+    words = "" if took is None else f" in {duration_words(took)}"
+    return words if cost is None or cost.actual is None else f"{words}, {cost.actual}"
 
 
 def fail(case: Case, failure: Failure, **changes: Any) -> Decision:
@@ -114,7 +137,18 @@ def suspend(case: Case) -> Decision:
     changes: dict[str, Any] = {"attempt": case.ended_attempt(), "workers": None}
     if case.has_children(but_plan=True):
         return case.wait_for_end("Suspending", "what is done is kept", phase=Phase.SUSPENDING, **changes)
-    return case.at(Phase.SUSPENDED, "Suspended", "spec.suspend is true; what is done is kept", **changes)
+    return case.at(Phase.SUSPENDED, "Suspended", f"spec.suspend is true; {_suspended_words(case)}", **changes)
+
+
+def _suspended_words(case: Case) -> str:
+    """What a run would take; once it has begun, how far it is."""
+    progress, plan = case.before.progress, case.before.plan
+    if progress is not None and progress.ranges_total is not None:
+        done = progress.ranges_completed or 0
+        words = f"{part_of(done, progress.ranges_total, 'range')} {'is' if done == 1 else 'are'} done and kept"
+        return f"{words}; set it to false to go on"
+    found = "" if plan is None else f"planned: {plan_words(plan)}; "
+    return f"{found}set it to false to begin"
 
 
 def tidy(case: Case) -> Decision:
@@ -140,7 +174,4 @@ def _expiry(case: Case) -> tuple[tuple[Action, ...], float | None]:
 
 
 def _seconds_since_end(case: Case) -> float | None:
-    for each in case.before.conditions or ():
-        if each.type in ("Complete", "Failed") and each.status == "True":
-            return seconds_since(each.last_transition_time, case.seen.now)
-    return None
+    return seconds_since(end_of(case.before), case.seen.now)

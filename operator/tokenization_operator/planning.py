@@ -8,17 +8,16 @@ from tokenization_operator import names
 from tokenization_operator.actions import Create, Decision, deletion
 from tokenization_operator.case import AT_ONCE_S, Case
 from tokenization_operator.children import Attempt, build_plan_job
+from tokenization_operator.cost import expect
+from tokenization_operator.display import plan_words
 from tokenization_operator.ending import fail
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import Object, is_leaving
 from tokenization_operator.outcome import failure_of_plan
-from tokenization_operator.placement import hosts_of
 from tokenization_operator.pod_trouble import find_trouble
 from tokenization_worker.api.checkpoint import CheckpointPlan
 from tokenization_worker.api.status import Phase, PlanStatus
 from tokenization_worker.api.times import read_time, time_text
-from tokenization_worker.api.workers import TpuShare
-from tokenization_worker.counts import counted
 
 
 def decide_plan(case: Case) -> Decision:
@@ -55,32 +54,17 @@ def _deadline(case: Case, job: Object) -> str:
 
 def _take_plan(case: Case, report: CheckpointPlan) -> Decision:
     plan = PlanStatus.model_validate(report.model_dump(include=set(PlanStatus.model_fields)))
+    plan = expect(case.job, plan, case.settings)
     versions = {name: getattr(report, name) for name in ("data_key", "ray_version", "worker_version")}
     return case.at(
         Phase.PLANNING,
         "Planned",
-        f"{counted(plan.files or 0, 'file')}, {counted(plan.ranges or 0, 'range')}, {_tokens(plan)}",
+        plan_words(plan),
         run=case.run.model_copy(update=versions),
-        plan=_with_price(case, plan),
+        plan=plan,
         failures=None,
         again_s=AT_ONCE_S,
     )
-
-
-def _tokens(plan: PlanStatus) -> str:
-    return "tokens unknown" if plan.estimated_tokens is None else f"about {plan.estimated_tokens:,} tokens"
-
-
-def _with_price(case: Case, plan: PlanStatus) -> PlanStatus:
-    tpu, seconds = case.job.spec.workers.tpu, plan.estimated_seconds
-    if tpu is None or seconds is None or tpu.share is TpuShare.HOST_CPU:  # whose chips somebody else pays for
-        return plan
-    hours = hosts_of(case.job.spec.workers) * tpu.chips_per_host * seconds / 3600
-    changes = {"chip_hours": f"{hours:.1f}"}
-    price = case.settings.price_per_chip_hour
-    if price is not None:
-        changes["estimated_cost"] = f"{hours * price:.2f} {case.settings.currency}"
-    return plan.model_copy(update=changes)
 
 
 def _make_plan_job(case: Case) -> Decision:

@@ -19,6 +19,7 @@ from tokenization_operator.decide import SOON_S, decide, not_made
 from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.observation import KubeRay, Object, Observation, is_leaving, is_owned
+from tokenization_operator.pending import EVENT, HOW_TO_BEGIN_IT
 from tokenization_operator.pod_trouble import TROUBLES
 from tokenization_operator.ray_state import cluster_name
 from tokenization_operator.settings import Settings
@@ -252,6 +253,9 @@ class Reconciler:
             words = after.message or ""
             if after.reason not in _STEPS:
                 await self._cluster.events.post(found, "Warning" if is_bad else "Normal", after.reason or "", words)
+        pending = after.attempt.pending_changes if after.attempt else None
+        if pending and not (before.attempt and before.attempt.pending_changes == pending):
+            await self._cluster.events.post(found, "Normal", EVENT, f"{pending}; {HOW_TO_BEGIN_IT}")
         if after.phase in (Phase.SUCCEEDED, Phase.FAILED) and before.phase is not after.phase:
             await self._tell_of_ttl(found, seen)
         return found

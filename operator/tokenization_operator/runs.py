@@ -7,6 +7,7 @@ from datetime import datetime
 from tokenization_operator import names
 from tokenization_operator.actions import Decision
 from tokenization_operator.case import AT_ONCE_S, Case
+from tokenization_operator.derived import output_of
 from tokenization_worker.api.keys import attempt_digest, run_key
 from tokenization_worker.api.status import JobStatus, Phase, RunStatus
 from tokenization_worker.api.times import seconds_since, time_text
@@ -54,7 +55,14 @@ def begin_run(case: Case, number: int) -> Decision:
         start_time=time_text(case.seen.now),
         spec_digest=attempt_digest(job),
     )
-    status = JobStatus(phase=Phase.PENDING, reason="RunStarted", message=f"run {number} begins", run=run)
+    status = JobStatus(
+        phase=Phase.PENDING,
+        reason="RunStarted",
+        message=f"run {number} begins",
+        start_time=run.start_time,
+        run=run,
+        output=output_of(job, run.rerun_token),
+    )
     return Decision(status, look_again_s=AT_ONCE_S)
 
 

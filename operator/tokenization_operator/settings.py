@@ -20,8 +20,9 @@ VARIABLES = {
     "TOKENIZATION_IMAGE_PULL_SECRETS": "names of Secrets",
     "TOKENIZATION_SERVICE_ACCOUNT": "of all Pods of a job (tokenization-worker)",
     "TOKENIZATION_PRIORITY_CLASS": "of workers on TPU hosts that another job has reserved",
-    "TOKENIZATION_PRICE_PER_CHIP_HOUR": "for the estimated cost; absent: none is shown",
-    "TOKENIZATION_CURRENCY": "of that price (USD)",
+    "TOKENIZATION_PRICE_PER_CHIP_HOUR": "of a TPU chip, for the cost of jobs; absent: none is shown",
+    "TOKENIZATION_PRICE_PER_CPU_HOUR": "of a requested CPU on an ordinary node, its memory included; absent: likewise",
+    "TOKENIZATION_CURRENCY": "of these prices (USD)",
     "TOKENIZATION_PLAN_DEADLINE_SECONDS": "how long a plan may take (3600)",
     "TOKENIZATION_PLAN_RESOURCES": "requests and limits of plan Pods, as JSON",
     "TOKENIZATION_RESYNC_SECONDS": "how often every job is looked at, whatever the watches say (60)",
@@ -57,6 +58,7 @@ class Settings:
     service_account: str = WORKER_ACCOUNT
     low_priority_class: str = ""
     price_per_chip_hour: float | None = None
+    price_per_cpu_hour: float | None = None
     currency: str = "USD"
     plan_deadline_s: int = 3600
     resync_s: float = 60.0
@@ -77,6 +79,7 @@ class Settings:
             "low_priority_class": environment.get("TOKENIZATION_PRIORITY_CLASS"),
             "service_account": environment.get("TOKENIZATION_SERVICE_ACCOUNT"),
             "price_per_chip_hour": _number(environment, "TOKENIZATION_PRICE_PER_CHIP_HOUR"),
+            "price_per_cpu_hour": _number(environment, "TOKENIZATION_PRICE_PER_CPU_HOUR"),
             "currency": environment.get("TOKENIZATION_CURRENCY"),
             "plan_deadline_s": int(deadline) if deadline else None,
             "resync_s": _number(environment, "TOKENIZATION_RESYNC_SECONDS"),

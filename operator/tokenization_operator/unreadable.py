@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tokenization_operator.conditions import make_conditions
 from tokenization_operator.observation import Object
 from tokenization_operator.sentences import shorten
-from tokenization_worker.api.status import Condition, JobStatus, Phase
+from tokenization_worker.api.status import Condition, JobStatus, Phase, PlanStatus
 
 REASON = "NotUnderstood"
 _NEXT_STEP = "upgrade the operator, or correct the job"
@@ -26,7 +26,7 @@ def tell_unreadable(found: Object, error: Exception, now: datetime) -> dict[str,
     if phase in (Phase.SUCCEEDED, Phase.FAILED):
         return None
     words = shorten(f"this version of the operator cannot read the job; {_NEXT_STEP}: {_what_is_wrong(error)}")
-    told = JobStatus.model_construct(phase=phase, reason=REASON, message=words, plan=status.get("plan"))
+    told = JobStatus.model_construct(phase=phase, reason=REASON, message=words, plan=_plan_of(status))
     generation = found["metadata"]["generation"]
     conditions = make_conditions(told, _conditions_of(status), generation, now, obstacle=REASON)
     return status | {
@@ -43,6 +43,15 @@ def _phase_of(status: dict[str, Any]) -> Phase:
         return Phase(status.get("phase") or Phase.PENDING)
     except ValueError:
         return Phase.PENDING
+
+
+def _plan_of(status: dict[str, Any]) -> PlanStatus | None:
+    if not status.get("plan"):
+        return None
+    try:
+        return PlanStatus.model_validate(status["plan"])
+    except ValidationError:
+        return PlanStatus()
 
 
 def _conditions_of(status: dict[str, Any]) -> list[Condition]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,7 +28,9 @@ SETTINGS = Settings(image="worker:1", ray_version="2.60.0")
 class Story:
     """Time stands still but for `pass_time`."""
 
-    def __init__(self, spec: dict[str, Any] | None = None, settings: Settings = SETTINGS) -> None:
+    def __init__(
+        self, spec: dict[str, Any] | None = None, settings: Settings = SETTINGS, labels: dict[str, str] | None = None
+    ) -> None:
         self.api = FakeApi()
         self.cluster = FakeCluster(self.api)
         self.cache = Cache()
@@ -35,7 +38,7 @@ class Story:
         self._settings = settings
         self.metrics = Metrics()
         self.restart()
-        self.api.create(Kind.JOB, manifest(spec or {}))
+        self.api.create(Kind.JOB, manifest(spec or {}, labels))
         self.settle()
 
     def restart(self) -> None:
@@ -94,8 +97,9 @@ class Story:
         return self.status["phase"], self.status["reason"]
 
     @property
-    def conditions(self) -> dict[str, str]:
-        return {each["type"]: each["status"] for each in self.status["conditions"]}
+    def conditions(self) -> defaultdict[str, str]:
+        """A condition that is absent does not hold, as `kubectl wait` and kstatus read it."""
+        return defaultdict(lambda: "False", {each["type"]: each["status"] for each in self.status["conditions"]})
 
     def names(self, kind: str) -> list[str]:
         return [item["metadata"]["name"] for item in self.api.of(kind)]
@@ -204,9 +208,9 @@ def running(**spec: object) -> Story:
     return story
 
 
-def killed_before_the_cluster() -> Story:
+def killed_before_the_cluster(labels: dict[str, str] | None = None) -> Story:
     """The operator has written that it makes the RayJob, and was killed before it did."""
-    story = Story()
+    story = Story(labels=labels)
     story.dies_before(Kind.RAY_JOB)
     with pytest.raises(Killed):
         story.plan()
@@ -218,11 +222,11 @@ def failure(attempt: int, code: int, reason: str) -> dict[str, Any]:
     return {"attempt": attempt, "exitCode": code, "reason": reason, "message": f"{reason} happened", "nextStep": "mend"}
 
 
-def manifest(spec: dict[str, Any]) -> dict[str, Any]:
+def manifest(spec: dict[str, Any], labels: dict[str, str] | None = None) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": Kind.JOB,
-        "metadata": {"name": NAME},
+        "metadata": {"name": NAME, **({"labels": labels} if labels else {})},
         "spec": {
             "source": {"uris": ["gs://corpus/*.parquet"]},
             "tokenizer": {"name": "gpt2"},

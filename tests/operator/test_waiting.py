@@ -11,6 +11,7 @@ from story import NAME, SETTINGS, Story, failure, killed_before_the_cluster, man
 from tokenization_operator.cache import Cache
 from tokenization_operator.decide import SOON_S
 from tokenization_operator.kinds import Kind
+from tokenization_operator.names import QUEUE_LABEL
 from tokenization_operator.observation import KubeRay, is_leaving
 from tokenization_worker.api.times import time_text
 
@@ -32,7 +33,7 @@ def test_time_in_a_queue_does_not_count_for_the_start() -> None:
 
 
 def test_there_is_quota_from_when_the_cluster_may_be_made() -> None:
-    story = killed_before_the_cluster()
+    story = killed_before_the_cluster(labels={QUEUE_LABEL: "low"})
     assert story.conditions["QuotaReserved"] == "False"
     story.restart()
     story.settle()
