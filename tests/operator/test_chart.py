@@ -44,6 +44,7 @@ def test_helm_finds_nothing_to_complain_about() -> None:
         ("operator.imag=x", "operator"),
         ("plan.deadlineSeconds=soon", "deadlineSeconds"),
         ("cost.pricePerChipHour=cheap", "pricePerChipHour"),
+        ("cost.pricePerCpuHour=-1", "pricePerCpuHour"),
         ("hostCpuPriorityClass.value=5", "value"),
         ("operator.replicas=0", "replicas"),
         ("metrics.prometheusRule.for.jobFailed=soon", "jobFailed"),
@@ -58,7 +59,7 @@ def test_values_that_make_no_sense_are_refused(value: str, named: str) -> None:
 
 
 def test_every_setting_of_the_operator_can_be_set() -> None:
-    values = ['plan.resources={"limits": {"memory": "3Gi"}}', "cost.pricePerChipHour=1.2"]
+    values = ['plan.resources={"limits": {"memory": "3Gi"}}', "cost.pricePerChipHour=1.2", "cost.pricePerCpuHour=0.04"]
     [deployment] = [each for each in render("team", *values) if each["kind"] == "Deployment"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     named = {each["name"] for each in container["env"]}

@@ -22,11 +22,12 @@ def test_what_is_set_is_taken() -> None:
             "TOKENIZATION_NAMESPACES": "a, b c",
             "TOKENIZATION_PLAN_DEADLINE_SECONDS": "60",
             "TOKENIZATION_PRICE_PER_CHIP_HOUR": "1.2",
+            "TOKENIZATION_PRICE_PER_CPU_HOUR": "0.04",
             "TOKENIZATION_PLAN_RESOURCES": '{"limits": {"memory": "3Gi"}}',
         }
     )
     assert found.namespaces == ("a", "b", "c")
-    assert (found.plan_deadline_s, found.price_per_chip_hour) == (60, 1.2)
+    assert (found.plan_deadline_s, found.price_per_chip_hour, found.price_per_cpu_hour) == (60, 1.2, 0.04)
     assert found.pod_resources == {"limits": {"memory": "3Gi"}}
 
 

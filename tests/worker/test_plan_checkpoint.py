@@ -3,11 +3,13 @@ on the test bed."""
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from runs import make_job
 
+from tokenization_worker import open_dataset
 from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.checkpoint import (
     LAST_WORDS_VARIABLE,
@@ -22,7 +24,9 @@ from tokenization_worker.api.checkpoint import (
 from tokenization_worker.api.job import API_VERSION
 from tokenization_worker.cli import plan_checkpoint
 from tokenization_worker.errors import SpecError
+from tokenization_worker.run import Options, run_job
 from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.verification.verify import dataset_digest
 
 
 class Checkpoint:
@@ -67,6 +71,20 @@ def test_a_plan_is_reported_with_the_versions_of_the_image(checkpoint: Checkpoin
     assert report.worker_version
     assert not checkpoint.committed
     assert read_plan(LocalStore(tmp_path / "out")) is not None
+
+
+def test_a_dataset_that_is_there_is_reported_with_all_that_a_training_job_needs(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run_job(checkpoint.read().to_job(), options=Options(processes=1))
+    assert plan_checkpoint.plan_checkpoint("demo-r1") == 0
+    [report] = checkpoint.committed
+    assert report.index_uri == f"{out}/index.json"
+    assert report.index_digest == sha256((out / "index.json").read_bytes()).hexdigest()
+    assert report.digest == dataset_digest(str(out)), "that of `tokjob verify --digest`, from the bytes"
+    assert report.fingerprint == open_dataset(out).index["tokenizer"]["fingerprint"]
+    assert report.tokens == len(open_dataset(out)["train"])
 
 
 def test_a_plan_that_cannot_be_reported_leaves_words_at_once(
