@@ -1,0 +1,22 @@
+#!/bin/sh
+# Waits until a TokenizationJob has its dataset, and writes what a training job needs to know of it into the ConfigMap
+# JOB-dataset. Ends with 1, and with the job's reason, where it has failed.
+#
+#   hand_over.sh JOB [NAMESPACE]        needs kubectl 1.31 or newer
+set -eu
+job=$1
+namespace=${2:-default}
+
+kubectl -n "$namespace" wait "tkj/$job" --for=jsonpath='{.status.completionTime}' --timeout=24h
+if ! kubectl -n "$namespace" wait "tkj/$job" --for=condition=Complete --timeout=10s; then
+  kubectl -n "$namespace" get "tkj/$job" -o jsonpath='{.status.reason}: {.status.message}{"\n"}' >&2
+  exit 1
+fi
+
+# One read, so that all values are of one run.
+kubectl -n "$namespace" get "tkj/$job" -o jsonpath='DATASET_URI={.status.output.uri}
+DATASET_DIGEST={.status.output.digest}
+DATASET_TOKENS={.status.output.tokens}
+TOKENIZER_FINGERPRINT={.status.output.fingerprint}
+' | kubectl -n "$namespace" create configmap "$job-dataset" --from-env-file=/dev/stdin --dry-run=client -o yaml |
+  kubectl -n "$namespace" apply -f -
