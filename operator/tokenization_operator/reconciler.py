@@ -253,7 +253,7 @@ class Reconciler:
             words = after.message or ""
             if after.reason not in _STEPS:
                 await self._cluster.events.post(found, "Warning" if is_bad else "Normal", after.reason or "", words)
-        pending = after.attempt.pending_changes if after.attempt else None
+        pending = after.attempt.pending_changes if after.attempt and not after.attempt.is_over else None
         if pending and not (before.attempt and before.attempt.pending_changes == pending):
             await self._cluster.events.post(found, "Normal", EVENT, f"{pending}; {HOW_TO_BEGIN_IT}")
         if after.phase in (Phase.SUCCEEDED, Phase.FAILED) and before.phase is not after.phase:

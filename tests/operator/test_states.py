@@ -271,3 +271,27 @@ def test_kubectl_shows_and_explains_jobs(team: Jobs, bed: Testbed, tmp_path: Pat
     assert places == sorted(places), told
     assert "leading shards" in say("explain", "tkj.spec.output.splits")
     say("wait", "--for=condition=Complete", "tkj/shown", "--timeout=5s")
+
+
+def test_what_people_see_of_a_run_is_kept_by_the_api_server(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
+    team.apply("seen", local_spec(tmp_path, image=HOLDS))
+    team.wait_for_driver("seen")
+    assert team.status("seen")["output"] == {"uri": f"{tmp_path}/out"}
+    team.edit("seen", {"workers": {"replicas": 2}})
+    told = "workers 1 → 2: from the next attempt"
+    team.wait("seen", lambda status: status["attempt"].get("pendingChanges") == told)
+    assert wait_for(lambda: [each for each in team.events("seen") if each[1] == "ChangedForNextAttempt"], bool)
+    team.edit("seen", {"suspend": True})
+    status = team.reach("seen", "Suspended")
+    assert float(status["cost"]["hostHours"]) > 0
+    assert status["attempt"]["machines"] == {"hosts": 1, "chips": 0, "cpus": "5"}
+    [suspended] = [each for each in status["conditions"] if each["type"] == "Suspended"]
+    assert suspended["status"] == "True"
+    team.edit("seen", {"suspend": False, "image": "testbed/worker:plan-run.driver-run"})
+    status = team.reach("seen", "Succeeded", "Committed")
+    assert status["startTime"] < status["completionTime"]
+    assert status["display"]["duration"] in status["message"]
+    assert status["output"].keys() == {"uri", "indexUri", "indexDigest", "digest", "tokens", "fingerprint"}
+    assert [each["type"] for each in status["conditions"]] == ["Accepted", "Planned", "Complete", "Ready"]
+    explained = bed.kubectl("explain", "tkj.spec.imagePullPolicy").stdout
+    assert "applies to the next attempt. Example: IfNotPresent" in " ".join(explained.split())
