@@ -219,6 +219,9 @@ def test_run_that_stands_still_is_running_and_cannot_be_cleaned(long_bench: Benc
             assert_told(
                 long_bench.tokjob("clean", "out", *option), 3, "OutputLive", "a run is writing there now", "stop it"
             )
+        other = long_bench.tokjob("run", "job.yaml", *RANGE_BYTES, "--source.idField", "key")
+        assert_told(other, 3, "OutputConflict", "unfinished run of other data", "wait until it has ended")
+        assert "clean" not in other.errors
         assert before <= kept_files(long_bench)
         assert run.finish().code == 0
     assert_right(long_bench, shard_tokens=300_000)

@@ -77,7 +77,9 @@ def kill(fake: FakeGcs, age_s: float) -> None:
     begin(fake)
     name = f"{ALIVE}host-1-00000000"
     fake.put(name, b"")
-    fake.objects[name].updated -= timedelta(seconds=age_s)
+    for path, stored in fake.objects.items():
+        if path.startswith("out/"):
+            stored.updated -= timedelta(seconds=age_s)
 
 
 def test_a_run_that_was_killed_just_now_may_live_and_is_cleaned_by_force(
@@ -98,6 +100,42 @@ def test_a_run_that_was_killed_some_time_ago_is_interrupted_and_cleaned(fake: Fa
     assert look_at_output(OUT).phase == "Interrupted"
     clean_output(OUT, dry_run=False)
     assert paths(GcsStore(OUT)) == []
+
+
+def test_a_run_whose_beats_fail_is_seen_by_what_it_writes(fake: FakeGcs) -> None:
+    kill(fake, age_s=DEAD_AFTER_S + 1)
+    fake.put(f"out/{layout.range_receipt_path(0, 7)}", b"")
+    assert look_at_output(OUT).phase == "Running"
+    with pytest.raises(ChangedError, match="OutputLive"):
+        clean_output(OUT, dry_run=False)
+
+
+def test_a_run_shows_its_life_before_it_counts_what_is_done(fake: FakeGcs) -> None:
+    begin(fake)
+    seen: list[bool] = []
+
+    def look(request: str) -> None:
+        if "ledger" in request and not seen:
+            seen.append(any(name.startswith(ALIVE) for name in fake.objects))
+
+    fake.hold = look
+    run_job(JOB, options=Options(processes=2), executor=inline())
+    assert seen == [True]
+
+
+def test_another_job_is_not_told_to_clean_what_a_run_writes(fake: FakeGcs) -> None:
+    kill(fake, age_s=DEAD_AFTER_S - 30)
+    other = JOB.model_copy(
+        update={"spec": JOB.spec.model_copy(update={"source": JOB.spec.source.model_copy(update={"id_field": "key"})})}
+    )
+    with pytest.raises(ChangedError) as living:
+        run_job(other, options=Options(processes=2), executor=inline())
+    assert living.value.reason == "OutputConflict"
+    assert "wait until it has ended" in living.value.next_step
+    assert "clean" not in living.value.next_step
+    kill(fake, age_s=DEAD_AFTER_S + 1)
+    with pytest.raises(ChangedError, match=f"no job or command goes on with that run.*tokjob clean {OUT}"):
+        run_job(other, options=Options(processes=2), executor=inline())
 
 
 def test_a_run_that_ends_takes_what_killed_ones_left(fake: FakeGcs) -> None:

@@ -23,7 +23,7 @@ from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.commands import tokjob
 from tokenization_worker.commit import create_bytes, create_or_read
 from tokenization_worker.counts import counted
-from tokenization_worker.errors import ChangedError, DataError, SpecError
+from tokenization_worker.errors import ChangedError, DataError, SpecError, TokenizationError
 from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.formats import npy
 from tokenization_worker.index import ForeignIndex, Index, read_index
@@ -50,6 +50,20 @@ def _put_back(fields: str) -> str:
     """The ways out of a conflict; `fields`: those that differ, "" where only the source files do."""
     what = "the field" if fields else "the source files"
     return f"write to another output.uri; or put {what} back; or, if the old output is not wanted, "
+
+
+def _ways_past_a_run(store: Store, fields: str) -> str:
+    """The ways out of a conflict with an unfinished run: its files are not to be removed while it goes on."""
+    try:
+        is_live = store.has_live_writers()
+    except TokenizationError:  # this account may not look: it may live
+        is_live = True
+    if is_live:
+        return "that run is writing there now: write to another output.uri, or wait until it has ended"
+    return (
+        f"{_put_back(fields)}and no job or command goes on with that run, remove it with: "
+        f"{tokjob('clean', store.uri)}"
+    )
 
 
 def read_plan(store: Store) -> Plan | None:
@@ -160,7 +174,7 @@ def require_own_plan(store: Store, plan: Plan, prepared: Prepared, watch: Watche
         "OutputConflict",
         f"{store.uri} holds an unfinished run of other data: "
         f"{difference or first_file_difference(plan.files, prepared.files)}",
-        next_step=f"{_put_back(difference)}remove it with: {tokjob('clean', store.uri)}",
+        next_step=_ways_past_a_run(store, difference),
     )
 
 

@@ -7,7 +7,7 @@ missing, commit. There is no resume mode. Token bytes never pass through here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Never, get_args
 
@@ -123,10 +123,10 @@ def run_job(
         remove_scratch(store)
         return _finished(store, index, already=True)
 
-    with recording_failure(store, lambda: _is_planned(store, job)):
+    with recording_failure(store, lambda: _is_planned(store, job)), ExitStack() as life:
         prepared = prepare_at(store, job, on_progress)
         try:
-            return _run(store, index, prepared, options, executor, on_progress, should_stop)
+            return _run(store, index, prepared, options, executor, on_progress, should_stop, life)
         except DataError as error:
             raise _with_hint(error, prepared) from error
 
@@ -152,8 +152,12 @@ def _run(
     executor: ExecutorFactory | None,
     on_progress: Watcher,
     should_stop: Callable[[], bool],
+    life: ExitStack,
 ) -> Finished:
-    """Everything after the plan phase's look at the source."""
+    """Everything after the plan phase's look at the source.
+
+    `life`: shows that this run goes on from before the ledger is read: `tokjob clean` must not delete what was counted.
+    """
     if (foreseen := prepared.foreseen) and index is None and prepared.stored_bytes > SAMPLED_BYTES:
         # The run is let: its end lists all that is unusable. A smaller one gets there in a moment.
         on_progress(Warned(f"this run will end with {foreseen.reason}: {foreseen.message}"))
@@ -165,6 +169,8 @@ def _run(
         require_tables(store, index)
         repair = plan_repair(store, index, prepared.tokenizer, on_progress, has_parquet=prepared.may_have_parquet)
     plan, is_new = _fix_plan(store, index, prepared, options, on_progress)
+    if index is None:
+        life.enter_context(store.showing_life())
     if index is None and not is_new:
         forget_failure(store)
     epoch = _fix_epoch(store, index, prepared, options, on_progress)
@@ -216,18 +222,20 @@ def _run(
 
     has_work = index is None or encodes
     earlier = [receipt for name, receipt in ledger.shards.items() if name not in damaged]
-    with store.showing_life() if has_work else nullcontext():
-        if has_work:
-            do_work(work)
-        if index is None:
-            rotten = find_rot(store, earlier, on_progress, should_stop)
-            if rotten:
-                do_work(replace(work, damaged=rotten))
-                damaged |= rotten
-            on_progress(Committing(len(ledger.shards)))
-            index = _commit(work, prepared, do_work, on_progress)
-        else:
-            _require_repaired(store, damaged)
+    if has_work:
+        if index is not None:
+            life.enter_context(store.showing_life())
+        do_work(work)
+    if index is None:
+        rotten = find_rot(store, earlier, on_progress, should_stop)
+        if rotten:
+            do_work(replace(work, damaged=rotten))
+            damaged |= rotten
+        on_progress(Committing(len(ledger.shards)))
+        index = _commit(work, prepared, do_work, on_progress)
+    else:
+        _require_repaired(store, damaged)
+    life.close()
     if index["run"]["runKey"] != prepared.run_key:
         create_record(store, layout.rerun_path(prepared.run_key), {"runKey": prepared.run_key})
     remove_scratch(store)

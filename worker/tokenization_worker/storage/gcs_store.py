@@ -161,17 +161,25 @@ class GcsStore:
         return Heartbeat(GcsStore(self.uri, retry=self.retry.with_timeout(0.0)))
 
     def has_live_writers(self) -> bool:
-        """Whether a run has shown its life in the last minutes, by the store's clock."""
-        with map_gcs_errors(LIST, f"{self.uri}/{layout.ALIVE}"):
+        """Whether a run has shown its life in the last minutes, by the store's clock: by its heartbeat, or, where beats
+        fail and one is left, by what it has written to the ledger since."""
+        beats = list(self._ages_s(layout.ALIVE))
+        return any(age_s < DEAD_AFTER_S for age_s in beats) or (
+            bool(beats) and any(age_s < DEAD_AFTER_S for age_s in self._ages_s(layout.LEDGER))
+        )
+
+    def _ages_s(self, prefix: str) -> Iterator[float]:
+        """How long ago each object was written, by the store's clock."""
+        with map_gcs_errors(LIST, f"{self.uri}/{prefix}"):
             found = gcs_client().list_blobs(
                 gcs_bucket(self._bucket),
-                prefix=self._prefix + layout.ALIVE,
+                prefix=self._prefix + prefix,
                 fields="items(name,updated),nextPageToken",
                 retry=self.retry,
             )
-            written = [blob.updated for blob in found if blob.updated is not None]
-        now = service_time()
-        return any((now - moment).total_seconds() < DEAD_AFTER_S for moment in written)
+            for blob in found:
+                if blob.updated is not None:
+                    yield (service_time() - blob.updated).total_seconds()
 
     def close_own_scratch(self) -> None:
         """Nothing to do: what was not committed is not there."""

@@ -276,7 +276,8 @@ class LocalStore:
         return usage.free if usage.total else None  # /proc and the like have no size
 
     def showing_life(self) -> AbstractContextManager[object]:
-        return nullcontext()  # the locks of `scratch` do, of every process that writes
+        self._own_scratch()  # its lock shows it, and lives as long as this process
+        return nullcontext()
 
     def has_live_writers(self) -> bool:
         """Whether a process of this machine does, at this moment."""
