@@ -12,7 +12,7 @@ from tokenization_operator.case import AT_ONCE_S, Case
 from tokenization_operator.children import Attempt, build_ray_job
 from tokenization_operator.cost import machines_of
 from tokenization_operator.display import part_of, ready_words, share_of_workers
-from tokenization_operator.ending import fail, progress_of
+from tokenization_operator.ending import fail, progress_of, with_log
 from tokenization_operator.failures import Blame, Failure
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay, Object
@@ -104,7 +104,7 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
     if attempt.head_pod is None and state.stage is Stage.RUNNING and (head := find_head(case.seen.pods)) is not None:
         changes_of_attempt["head_pod"] = head["metadata"]["name"]
     changes_of_attempt["pending_changes"] = pending_changes(case, attempt)
-    attempt = attempt.model_copy(update=changes_of_attempt | _clocks(case, attempt, state.stage))
+    attempt = with_log(case, attempt.model_copy(update=changes_of_attempt | _clocks(case, attempt, state.stage)))
     progress = progress_of(case, attempt)
     desired = (attempt.replicas or 1) * case.hosts_of_replica
     workers = WorkersStatus(desired=desired, ready=count_ready_workers(case.seen.pods))

@@ -41,6 +41,17 @@ def progress_of(case: Case, attempt: AttemptStatus) -> ProgressStatus | None:
     return ProgressStatus.model_construct(**{name: getattr(report, name) for name in ProgressStatus.model_fields})
 
 
+def with_log(case: Case, attempt: AttemptStatus) -> AttemptStatus:
+    """The attempt, with the driver's log as the driver has named it."""
+    report = case.seen.reports.progress
+    if report is None or report.attempt != attempt.number or report.log_uri is None:
+        return attempt
+    name, stem = report.log_uri.rpartition("/")[2], f"{case.run.number}-{attempt.number}"
+    if not name.startswith((f"{stem}.", f"{stem}-")):  # an older worker leaves what an earlier attempt has said
+        return attempt
+    return attempt.model_copy(update={"log_uri": report.log_uri})
+
+
 def succeed(case: Case, committed: Committed) -> Decision:
     """The dataset is there."""
     plan, attempt = case.seen.reports.plan, case.before.attempt
@@ -54,6 +65,7 @@ def succeed(case: Case, committed: Committed) -> Decision:
         f"{counted(committed.documents or 0, 'document')}, {counted(committed.tokens or 0, 'token')}"
         f"{_spent_words(case)}: {committed.index_uri}",
         run=case.run.model_copy(update={"data_key": committed.data_key}),
+        attempt=None if attempt is None else with_log(case, attempt),
         progress=progress,
         failures=None,
         workers=None,
@@ -88,7 +100,7 @@ def fail(case: Case, failure: Failure, **changes: Any) -> Decision:
     attempt = changes.pop("attempt", case.before.attempt)
     if attempt is not None:
         fewer = _fewer(case, failure, changes.get("workers"))
-        attempt = attempt.model_copy(update={"is_over": True, "next_replicas": fewer})
+        attempt = with_log(case, attempt).model_copy(update={"is_over": True, "next_replicas": fewer})
     run, words = case.run, failure.message
     if not verdict.is_over:
         words += f". {_count(failure, verdict, limits)}; the next try begins at {verdict.failures.next_attempt_time}"

@@ -221,7 +221,7 @@ def test_run_that_stands_still_is_running_and_cannot_be_cleaned(long_bench: Benc
             )
         other = long_bench.tokjob("run", "job.yaml", *RANGE_BYTES, "--source.idField", "key")
         assert_told(other, 3, "OutputConflict", "unfinished run of other data", "wait until it has ended")
-        assert "clean" not in other.errors
+        assert "clean" not in other.err
         assert before <= kept_files(long_bench)
         assert run.finish().code == 0
     assert_right(long_bench, shard_tokens=300_000)

@@ -61,8 +61,7 @@ def _ways_past_a_run(store: Store, fields: str) -> str:
     if is_live:
         return "that run is writing there now: write to another output.uri, or wait until it has ended"
     return (
-        f"{_put_back(fields)}and no job or command goes on with that run, remove it with: "
-        f"{tokjob('clean', store.uri)}"
+        f"{_put_back(fields)}and no job or command goes on with that run, remove it with: {tokjob('clean', store.uri)}"
     )
 
 

@@ -23,6 +23,7 @@ DOCUMENTS = OWN + "documents/"
 QUARANTINE_TABLE = OWN + "quarantine.jsonl.zst"
 FILES_TABLE = OWN + "files.jsonl.zst"
 RERUNS = OWN + "reruns/"
+LOGS = OWN + "logs/"
 
 
 def epoch_path(epoch: int) -> str:
@@ -77,6 +78,11 @@ def documents_path(split: str, index: int) -> str:
 
 def rerun_path(run_key: str) -> str:
     return f"{RERUNS}{run_key.removeprefix('sha256:')}.json"
+
+
+def log_path(run: int, attempt: int, number: int = 1) -> str:
+    """Of the driver of an attempt. `number`: 2 and up where an earlier job of the same output has left such a log."""
+    return f"{LOGS}{run}-{attempt}{f'-{number}' if number > 1 else ''}.log.zst"
 
 
 def shard_path(template: str, suffix: str, *, split: str, index: int, shard: int) -> str:
@@ -136,6 +142,7 @@ _OWN_NAMES = re.compile(
             rf"{POISON}{_NUMBER}-[0-9]{{16,}}\.json",
             rf"{DOCUMENTS}{_SPLIT}/{_NUMBER}",
             rf"{RERUNS}[0-9a-f]+\.json",
+            rf"{LOGS}[0-9]+-[0-9]+(-[0-9]+)?\.log\.zst",
         )
     )
 )

@@ -45,6 +45,7 @@ class Reporter:
         self._changed = threading.Event()
         self._ended = threading.Event()
         self._is_away = False
+        self._log_uri: str | None = None
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
 
     def __call__(self, event: Event) -> None:
@@ -53,11 +54,19 @@ class Reporter:
         if not isinstance(event, Advanced):  # comes each second, and is no change by itself
             self._changed.set()
 
+    def name_log(self, uri: str | None) -> None:
+        """Where the driver's log is, for the last report."""
+        self._log_uri = uri
+
+    def leave(self) -> None:
+        """The last report of an attempt that was asked to stop: not worth waiting for."""
+        self._stop()
+        self.tell()
+
     def fail(self, error: BaseException) -> None:
         """The last report of an attempt that has failed."""
         self._stop()
-        with self._lock:
-            progress = self._report.status()
+        progress = self._status()
         progress = progress.model_copy(update={"failure": failure_report(error, self._attempt)})
         self._recipient.report_progress(progress, is_last=True)
 
@@ -74,8 +83,7 @@ class Reporter:
 
     def tell(self) -> bool:
         """Report how far the run is now; False where that cannot be said yet."""
-        with self._lock:
-            progress = self._report.status()
+        progress = self._status()
         if progress.ranges_total is None:
             return False  # it is still looking at what there is; the report of an earlier attempt says more
         try:
@@ -88,6 +96,10 @@ class Reporter:
             self._is_away = False
         return True
 
+    def _status(self) -> CheckpointProgress:
+        with self._lock:
+            return self._report.status().model_copy(update={"log_uri": self._log_uri})
+
     def _stop(self) -> None:
         self._ended.set()
         self._changed.set()
@@ -97,8 +109,7 @@ class Reporter:
     def finish(self) -> CheckpointProgress:
         """Stop; what the whole run came to."""
         self._stop()
-        with self._lock:
-            progress = self._report.status()
+        progress = self._status()
         return progress.model_copy(update={"percent": 100, "eta_seconds": 0, "stage": "Finish"})
 
     def __enter__(self) -> Self:

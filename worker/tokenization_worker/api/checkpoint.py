@@ -123,6 +123,7 @@ class CheckpointProgress(ProgressStatus):
 
     attempt: Count | None = Field(default=None, description="The attempt that reports.")
     failure: FailureReport | None = Field(default=None, description="Why the attempt failed.")
+    log_uri: Address | None = Field(default=None, description="The driver's log, written when the attempt ends.")
 
 
 class Committed(StatusBlock):

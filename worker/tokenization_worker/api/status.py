@@ -120,6 +120,9 @@ class AttemptStatus(StatusBlock):
     pending_changes: Sentence | None = Field(
         default=None, description="What was changed in the spec since it began: from the next attempt."
     )
+    log_uri: Address | None = Field(
+        default=None, description="The log of its driver, below the output; set when the driver has ended."
+    )
 
 
 class WorkersStatus(StatusBlock):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
+from datetime import UTC, datetime
 
-from tokenization_worker.api.checkpoint import CHECKPOINT_VARIABLE
+from tokenization_worker.api.checkpoint import CHECKPOINT_VARIABLE, TokenizationCheckpoint
 from tokenization_worker.checkpoint_client import CheckpointClient
 from tokenization_worker.cli.checkpoint_words import committed_report
+from tokenization_worker.cli.kept_log import STOPPED_PATIENCE_S, KeptLog
 from tokenization_worker.cli.progress import PlainDisplay
 from tokenization_worker.cli.run_command import StopOnSignal, ray_cluster
-from tokenization_worker.errors import SpecError
+from tokenization_worker.cli.taken_output import taking_output
+from tokenization_worker.driver_log import DriverLog
+from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.reporter import Reporter
 from tokenization_worker.run import Options, run_job
@@ -36,31 +41,50 @@ def main(arguments: list[str]) -> int:
     if not options.checkpoint:
         raise SpecError("SpecInvalid", "no checkpoint is named", next_step="use tokjob run; the operator sets it")
     client = CheckpointClient(options.checkpoint)
-    checkpoint = client.read()
+    log = DriverLog(lambda: datetime.now(UTC))
+    with taking_output(log.write):
+        return _drive(client, client.read(), options.ray_address, log)
+
+
+def _drive(
+    client: CheckpointClient, checkpoint: TokenizationCheckpoint, ray_address: str | None, log: DriverLog
+) -> int:
     attempt = checkpoint.spec.attempt
     number = 0 if attempt is None else attempt.number
     job = checkpoint.to_job()
+    kept = KeptLog(log, job, checkpoint.spec.run.number, number)
     display = PlainDisplay()
     stop = StopOnSignal(display)
     with Reporter(client, number, lambda words: display(Warned(words))) as reporter:
 
         def watch(event: Event) -> None:
+            kept.watch(event)
             display(event)
             reporter(event)
 
         try:
-            with ray_cluster(options.ray_address, None, watch) as cluster:
+            with ray_cluster(ray_address, None, watch) as cluster:
                 how = Options(count_processes=cluster.count_slots)
                 finished = run_job(job, options=how, executor=cluster.start, on_progress=watch, should_stop=stop)
         except (Stopped, KeyboardInterrupt):
             if not stop.exit_code:
                 raise
             print("tokjob: stopped; what is done is kept", file=sys.stderr)
+            reporter.name_log(kept.write(STOPPED_PATIENCE_S))
+            reporter.leave()
             return stop.exit_code
         except Exception as error:
+            log.write(_told(error))
+            reporter.name_log(kept.write())
             reporter.fail(error)
             raise
+        watch(finished)
+        reporter.name_log(kept.write())
         progress = reporter.finish()
     client.commit(committed_report(checkpoint.spec.run, job, finished), progress)
-    display(finished)
     return 0
+
+
+def _told(error: Exception) -> str:
+    """An error as the command will print it, once this block has ended."""
+    return f"tokjob: {error}\n" if isinstance(error, TokenizationError) else traceback.format_exc()
