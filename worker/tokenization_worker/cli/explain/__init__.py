@@ -1,0 +1,8 @@
+"""Why a job on Kubernetes is where it is, on one screen: what `tokjob explain` shows.
+
+`cluster` reads (get and list, nothing else); `events`, `pods`, `logs` and `advice` judge what was read, `report` puts
+it together, `screen` draws it. All but `cluster` is pure. Open `report` first.
+
+Nothing here imports the operator: a person's machine may have another version, or none. So objects are read as the API
+server has them, and a field that is missing is shown as missing, never as an error.
+"""

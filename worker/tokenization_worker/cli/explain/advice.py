@@ -1,0 +1,199 @@
+"""From the reason of a status to the next step. Decides; does no I/O.
+
+One entry for each reason of docs/troubleshooting.md and docs/operations.md. The message of a status says what happened,
+and often how to go on; this says what to do, and whether the job then goes on by itself.
+
+Fields in braces: `job`, `namespace`, `output`; `again`: how changed data fields take effect; `same`: how
+a failed job goes on where nothing in it was wrong; `retried`: whether the operator goes on by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_NOTHING = "Nothing to do."
+_WAIT = "Nothing to do: wait."
+_RETRIED = "{retried}"
+_TRIED_AGAIN = "The operator tries again by itself, until infraRetryLimit is reached; what is done is kept."
+_TRIED_OUT = (
+    "All tries that infraRetryLimit allows are used up. When the cause is gone, raise spec.infraRetryLimit: the run goes "
+    "on from what is done."
+)
+_REPORT = "This is a bug or broken hardware: report it with the message above and the log."
+_COMMAND = "This is said by a command, not of a job: give it the path or the name that the message asks for."
+_FILE = (
+    "Replace the damaged file and {again}, or raise spec.maxCorruptFiles, which drops such files whole: the run goes "
+    "on from what is done."
+)
+_DAMAGED = "Set a new rerunToken: damaged shards are written again from the source. tokjob verify {output} lists all."
+_TABLE = "Put the file back from a copy, or delete index.json at the output and set a new rerunToken."
+_TOKENIZER = "Correct spec.tokenizer as the message says and {again}."
+_KUBERAY = "Ask for KubeRay 1.6 or newer with its CustomResourceDefinitions; the job then goes on by itself."
+_POD_LOG = "Look at the log and the Pods above. " + _RETRIED
+
+ADVICE: Mapping[str, str] = {
+    # the way of a job
+    "Pending": _WAIT,
+    "RunStarted": _WAIT,
+    "Planning": "Nothing to do: a plan Pod lists the source and probes the output, mostly within a minute or two.",
+    "Planned": _WAIT,
+    "AttemptStarted": _WAIT,
+    "ClusterRequested": "Nothing to do: KubeRay makes the Pods.",
+    "Starting": _WAIT,
+    "WaitingForWorkers": "Wait for the workers that are missing, or let it begin with fewer: spec.workers.minReplicas. "
+    "The attempt ends at spec.startupDeadlineSeconds.",
+    "WaitingForDriver": "Nothing to do: all workers are ready, and the driver begins.",
+    "Running": "Nothing to do: it runs.",
+    "Finishing": "Nothing to do: the driver has ended, and its last report is awaited for a minute.",
+    "Committed": "Nothing to do: the dataset is complete. tokjob verify {output} proves it.",
+    "AlreadyComplete": "Nothing to do: the output holds exactly this dataset. A new rerunToken makes another run.",
+    "Succeeded": _NOTHING,
+    "Retrying": _RETRIED,
+    "Rerun": _WAIT,
+    "Resumed": _WAIT,
+    "ImageChanged": _WAIT,
+    "Suspending": "Nothing to do: machines are given back; what is done is kept.",
+    "Suspended": "It goes on from what is done when spec.suspend is false: kubectl -n {namespace} patch tkj {job} "
+    '--type merge -p \'{{"spec":{{"suspend":false}}}}\'',
+    "Queued": "Kueue decides. Look at the queue: kubectl -n {namespace} get workloads,localqueues. Waiting there "
+    "counts for no deadline.",
+    "TtlIgnored": _NOTHING,
+    # what the cluster lacks or refuses
+    "NamespaceNotPrepared": "Prepare the namespace: tokjob namespace-manifest {namespace} | kubectl apply -f - (with "
+    "--service-account where spec.serviceAccountName names another one). The job then goes on by itself.",
+    "KubeRayUnavailable": _KUBERAY,
+    "KubeRayTooOld": _KUBERAY,
+    "ImagePullFailed": "Correct spec.image, or give the Pods spec.imagePullSecrets for a private registry. The attempt "
+    "then starts again by itself.",
+    "ImageUnfit": "Build the image as this project's Dockerfile does, with Ray, and set it in spec.image.",
+    "Unschedulable": "Wait for a node, or ask for less: spec.workers.resources, spec.workers.replicas, or another "
+    "spec.workers.tpu. To begin anew with the change at once, set spec.suspend to true, then to false.",
+    "ClusterRejected": "The words above are those of the cluster's admission (a webhook, Pod Security or KubeRay). "
+    "Change what they name in the job, or ask who runs the cluster.",
+    "PodInvalid": "Correct what the message names: mostly a Secret or ConfigMap of spec.env that is not in namespace "
+    "{namespace}, or resources that no Pod may have.",
+    "NameTaken": "Delete the object that has the name, or give the job another name; the job then goes on by itself.",
+    "NotUnderstood": "Upgrade the operator, or take the field that it does not know out of the job.",
+    "StartupDeadline": "Fewer nodes came than were asked for: lower spec.workers.replicas, set "
+    "spec.workers.minReplicas, or raise spec.startupDeadlineSeconds. " + _RETRIED,
+    # how attempts end
+    "HeadLost": "The node of the head Pod went, or the Pod was deleted. " + _RETRIED,
+    "WorkerMemory": "Raise spec.workers.resources.limits.memory as the message says (head: spec.head.resources): the "
+    "next attempt has it, and goes on from what is done.",
+    "RayJobGone": "Somebody deleted the RayJob; to stop a job set spec.suspend. " + _RETRIED,
+    "RayJobStopped": "Somebody stopped the RayJob; to stop a job set spec.suspend. " + _RETRIED,
+    "Stalled": "Look at the log for the last range and at the file that it reads; raise spec.stallTimeoutSeconds where "
+    "one range takes that long. " + _RETRIED,
+    "CommitMissing": "The next attempt proves what the last one has written, in seconds. " + _RETRIED,
+    "PlanNotReported": _RETRIED,
+    "PlanLost": _POD_LOG,
+    "PlanDeadline": _POD_LOG,
+    "DeadlineExceeded": "Raise spec.activeDeadlineSeconds: the run goes on from what is done.",
+    "AppFailed": _POD_LOG,
+    "RayJobFailed": _POD_LOG,
+    "SubmissionFailed": _POD_LOG,
+    "ValidationFailed": _POD_LOG,
+    "Failed": "Look at the message, the last failures and the log above, and correct what they name.",
+    "Bug": _REPORT,
+    "ApiServerAway": _RETRIED,
+    "CheckpointMissing": "The job was deleted while its Pods ran: nothing to do.",
+    # the job's own fields
+    "SpecInvalid": "Correct the field that the message names and {again}. tokjob validate FILE checks a manifest.",
+    "SpecNotFound": _COMMAND,
+    "SourceInvalid": "Correct spec.source (path, textField or format, as the message says) and {again}. Or put the "
+    "files where it looks and {same}.",
+    "SourceNotReadable": "Give the job's ServiceAccount read access to the source, with the command of the message, or "
+    "credentials by spec.env; then {again}.",
+    "StorageNotUsable": "Correct or remove the variable that the message names in spec.env.",
+    "SplitEmpty": "Ask for fewer leading shards, a smaller spec.output.shards.tokens or a larger share, and {again}.",
+    "TokenizerUnavailable": "Correct spec.tokenizer.name; for a gated model give the Pods HF_TOKEN by spec.env. Then "
+    "{again}.",
+    "TokenizerInvalid": _TOKENIZER,
+    "TokenizerLosesText": _TOKENIZER,
+    "TokenizerUnsafe": _TOKENIZER,
+    "DelimiterRequired": "Set spec.tokenizer.delimiter.token, or position: None, and {again}.",
+    "DelimiterUnknown": "Set spec.tokenizer.delimiter.token to one of those in the message and {again}.",
+    "EngineUnavailable": "Use one image for all Pods of the job, built as this project's Dockerfile does.",
+    "EngineDiffers": _COMMAND,
+    "EngineVoided": "Nothing to do: the next attempt goes on with the reference engine. Report the document.",
+    # the output
+    "OutputNotWritable": "Give the job's ServiceAccount the permission that the message names on {output}, or choose "
+    "another spec.output.uri; then {again}.",
+    "OutputNotReadable": "Give the job's ServiceAccount read access to {output}, with the command of the message.",
+    "OutputUnsafe": "Remove what the message names, or choose another spec.output.uri.",
+    "OutputNested": "Choose a spec.output.uri beside the other output, not inside it, and {again}.",
+    "OutputConflict": "Choose another spec.output.uri, or put the field that the message names back, and {again}. "
+    "Remove nothing there while another job uses it: kubectl get tkj -A -o wide shows outputs.",
+    "OutputFull": "Make room at {output}, or choose a larger disk. " + _RETRIED,
+    "OutputLive": "A run is writing to {output}: wait until it has ended.",
+    "OpenFilesLimit": "Raise the limit of open files of the node's containers. " + _RETRIED,
+    "FileSizeLimit": "Set a smaller spec.output.shards.tokens, or another spec.output.uri, and {again}.",
+    "TemporaryFolderFull": "Raise the ephemeral storage of the Pods. " + _RETRIED,
+    "StorageFailed": "The store failed for minutes; the message has its words. " + _RETRIED,
+    "DatasetCommitted": _COMMAND,
+    "NotADataset": _COMMAND,
+    "NotAnOutput": _COMMAND,
+    "SplitUnknown": _COMMAND,
+    "TokenUnknown": _COMMAND,
+    # the data
+    "SourceChanged": "Put the planned file back as it was and {same}. Or set a new rerunToken, which lists the source "
+    "again.",
+    "TokenizerChanged": "Put the tokenizer's file back, or use the image that began the run (spec.image).",
+    "QuarantineExceeded": "Look at the documents: tokjob show --quarantined {output}. Correct the source, or raise "
+    "spec.maxQuarantined: the run goes on from what is done.",
+    "CorruptFile": _FILE,
+    "EmptyFile": _FILE,
+    "WrongEncoding": _FILE,
+    "SchemaMismatch": _FILE,
+    "UnsupportedFile": _FILE,
+    "NoDocuments": "Check spec.source.uris and spec.source.textField, or raise spec.documents.maxBytes, and {again}.",
+    "RecordCorrupt": "Do as the message says: put the file back, or delete it; where it is the plan of an unfinished "
+    "run, remove the run (tokjob clean {output}). Then {same}.",
+    "TableMissing": _TABLE,
+    "TableCorrupt": _TABLE,
+    "QuarantineCorrupt": "Check the disk of {output}; then {same}.",
+    "ShardDamaged": _DAMAGED,
+    "SidecarCorrupt": _DAMAGED,
+    "DatasetIncomplete": _DAMAGED,
+    "DatasetDamaged": _DAMAGED,
+    # machines
+    "WorkerDied": "Mostly a lack of memory: raise spec.workers.resources.limits.memory. " + _RETRIED,
+    "NoCluster": _RETRIED,
+    "NoWorkers": "Give the workers more memory than 700 MiB a CPU (spec.workers.resources). " + _RETRIED,
+    "ClusterMismatch": "Use one image for head and workers: leave spec.image to one value for all Pods.",
+    "SegmentLost": "Check whether something deletes files below {output}/_tokenization. " + _RETRIED,
+    "QuarantineLost": _RETRIED,
+    "ShardChanged": "Check which program writes to {output}. " + _RETRIED,
+    "NotDeterministic": _REPORT,
+    "NotConserved": _REPORT,
+    "TokenizerBroken": _REPORT,
+    "NotInCluster": _COMMAND,
+    "MainGuardMissing": _COMMAND,
+    "JobNotFound": _COMMAND,
+    "NotPermitted": _COMMAND,
+}
+
+FIND_OPERATOR = "kubectl get deploy -A -l app.kubernetes.io/name=tokenization-operator"
+
+UNSEEN = (
+    f"The operator has not seen this job. Is it running, and does it watch namespace {{namespace}}? {FIND_OPERATOR}, "
+    "then kubectl logs of that Deployment."
+)
+_UNKNOWN = "Do what the message says. This version of tokjob does not know the reason {reason}: see docs/operations.md."
+
+
+def advise(reason: str, *, job: str, namespace: str, output: str, is_planned: bool, is_over: bool) -> str:
+    """What to do about a job with that reason, in one or two sentences."""
+    again = "apply the job again: it goes on by itself"
+    if is_planned:
+        again = "apply the job again with a new rerunToken, without which the data fields of a planned job are fixed"
+    same = "change a field that matters for an attempt, such as spec.backoffLimit: a failed job then goes on"
+    return ADVICE.get(reason, _UNKNOWN).format(
+        job=job,
+        namespace=namespace,
+        output=output or "OUTPUT",
+        again=again,
+        same=same,
+        retried=_TRIED_OUT if is_over else _TRIED_AGAIN,
+        reason=reason,
+    )

@@ -1,0 +1,52 @@
+"""Which of a job's logs says most, and its last lines. Decides; does no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tokenization_worker.cli.explain.pods import Look
+from tokenization_worker.redact import redact
+
+_DATE = re.compile(r"^\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)Z ")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_NOISE = re.compile(
+    r"^\s*$|^[-=#\s]*$|cli\.py:\d+ -- |Tailing logs until the job|^\s*ray job (?:logs|status|stop) |"
+    r"^\s*Query the |^\s*Request the |^\s*Next steps?$|job_manager\.py:\d+ -- Runtime env|cli_logger\.py"
+)
+"""What Ray's client says of its own around the driver's lines."""
+
+_ORDER_OF_RUN = ("submitter", "head", "worker", "plan")
+_ORDER_OF_PLAN = ("plan", "submitter", "head", "worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """`origin`: whose it is, in words."""
+
+    origin: str
+    lines: tuple[str, ...]
+
+
+def order_pods(looks: Iterable[Look], *, is_planning: bool, most: int) -> list[Look]:
+    """The Pods whose logs are worth a look, best first: those that ended badly before others of their role."""
+    order = _ORDER_OF_PLAN if is_planning else _ORDER_OF_RUN
+    begun = (look for look in looks if look.state != "Pending" and look.reason != "ImagePullFailed")
+    newest_first = sorted(begun, key=lambda look: look.created.timestamp() if look.created else 0.0, reverse=True)
+    return sorted(newest_first, key=lambda look: (order.index(look.role), look.is_well))[:most]
+
+
+def tail(text: str, most: int) -> tuple[str, ...]:
+    """The last lines that say something, without colours and secrets; a line that comes again and again once."""
+    lines: list[str] = []
+    for stamped in _COLOURS.sub("", text).splitlines():
+        line = _DATE.sub(r"\1 ", stamped)
+        if not _NOISE.search(line) and (not lines or lines[-1] != line):
+            lines.append(redact(line.rstrip()))
+    return tuple(lines[-most:])
+
+
+def pick(logs: Iterable[Log]) -> Log | None:
+    """The first that says something; those behind it are not read."""
+    return next((log for log in logs if log.lines), None)

@@ -1,0 +1,135 @@
+"""What the Pods of a job do, and what keeps one from running. Decides; does no I/O."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tokenization_worker.api.job import API_GROUP
+from tokenization_worker.api.times import read_time
+
+Object = dict[str, Any]
+
+JOB_LABEL = f"{API_GROUP}/job"
+_ATTEMPT_LABEL = f"{API_GROUP}/attempt"
+_NODE_TYPE_LABEL = "ray.io/node-type"
+_PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_BEGINNING = frozenset({"ContainerCreating", "PodInitializing"})
+_LONG_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`blocked`: what keeps it from running, or ended it; "" where nothing does. `reason`: the same as a reason of a
+    status, where there is one."""
+
+    name: str
+    role: str
+    state: str
+    restarts: int
+    created: datetime | None
+    node: str
+    blocked: str = ""
+    reason: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        return not self.blocked
+
+
+def role_of(pod: Object) -> str:
+    """`plan`, `head`, `worker`, or `submitter`, which shows what the driver prints."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    kind = labels.get(_NODE_TYPE_LABEL)
+    if kind in ("head", "worker"):
+        return str(kind)
+    return "plan" if labels.get(_ATTEMPT_LABEL) == "0" else "submitter"
+
+
+def look_at_pod(pod: Object, now: datetime) -> Look:
+    """What a Pod does, from its status."""
+    metadata, spec, status = (pod.get(name) or {} for name in ("metadata", "spec", "status"))
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    created = read_time(metadata.get("creationTimestamp"))
+    state, blocked, reason = _find_state(pod, containers, created, now)
+    return Look(
+        name=str(metadata.get("name")),
+        role=role_of(pod),
+        state=state,
+        restarts=sum(each.get("restartCount") or 0 for each in containers),
+        created=created,
+        node=str(spec.get("nodeName") or ""),
+        blocked=blocked,
+        reason=reason,
+    )
+
+
+def _find_state(pod: Object, containers: list[Object], created: datetime | None, now: datetime) -> tuple[str, str, str]:
+    """State, what blocks it, and the reason for that."""
+    status = pod.get("status") or {}
+    if (pod.get("metadata") or {}).get("deletionTimestamp"):
+        return "Terminating", "", ""
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting and waiting.get("reason") not in _BEGINNING:
+            return _of_waiting(container, waiting)
+    for container in containers:
+        ended = (container.get("state") or {}).get("terminated")
+        if ended and (ended.get("exitCode") or ended.get("reason") == "OOMKilled"):
+            return str(ended.get("reason") or "Error"), _words_of_end(ended), _reason_of_end(ended)
+    if status.get("phase") == "Failed":
+        words = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+        return str(status.get("reason") or "Failed"), words or "it failed without a word", ""
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return "Pending", f"finds no node: {each.get('message') or each.get('reason') or ''}", "Unschedulable"
+    for container in containers:
+        before = (container.get("lastState") or {}).get("terminated")
+        if before and container.get("restartCount"):
+            words = f"began again; before: {_words_of_end(before)}"
+            return str(status.get("phase") or "Pending"), words, _reason_of_end(before)
+    return _of_slow(status, created, now)
+
+
+def _of_waiting(container: Object, waiting: Object) -> tuple[str, str, str]:
+    state = str(waiting.get("reason") or "Waiting")
+    words = str(waiting.get("message") or "")
+    before = (container.get("lastState") or {}).get("terminated")
+    if state in _PULL:
+        return state, f"cannot pull {container.get('image')}: {words or state}", "ImagePullFailed"
+    if before:
+        return state, f"ends again and again: {_words_of_end(before)}", _reason_of_end(before)
+    return state, words or state, "PodInvalid"
+
+
+def _words_of_end(ended: Object) -> str:
+    code, reason = ended.get("exitCode"), ended.get("reason") or ""
+    if reason == "OOMKilled":
+        return "killed for its memory (OOMKilled)"
+    text = str(ended.get("message") or "").strip()
+    try:
+        said = json.loads(text)
+        text = f"{said['reason']}: {said['message']}"
+    except (ValueError, KeyError, TypeError):  # the end of its log, or nothing
+        text = text.splitlines()[-1] if text else ""
+    return f"ended with exit code {code}" + (f": {text}" if text else "")
+
+
+def _reason_of_end(ended: Object) -> str:
+    return "WorkerMemory" if ended.get("reason") == "OOMKilled" else ""
+
+
+def _of_slow(status: Object, created: datetime | None, now: datetime) -> tuple[str, str, str]:
+    """A Pod of which nothing bad is known but that it may take long."""
+    phase = str(status.get("phase") or "Pending")
+    is_old = created is not None and (now - created).total_seconds() > _LONG_S
+    ready: Object = next((each for each in status.get("conditions") or () if each.get("type") == "Ready"), {})
+    if phase == "Succeeded":
+        return "Completed", "", ""
+    if phase == "Running" and ready.get("status") == "False":
+        return "Running", f"runs and is not ready: {ready.get('message') or ''}".rstrip(": ") if is_old else "", ""
+    if phase == "Pending" and is_old:
+        return "Pending", "its containers are not made yet: see the events of the Pod", ""
+    return phase, "", ""

@@ -1,0 +1,263 @@
+"""What is known of a job, put together: status, events, Pods, log, next step. Decides; does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tokenization_worker.api.times import read_time
+from tokenization_worker.cli.explain.advice import FIND_OPERATOR, UNSEEN, advise
+from tokenization_worker.cli.explain.events import Fact, is_of_job, tell_events
+from tokenization_worker.cli.explain.logs import Log
+from tokenization_worker.cli.explain.pods import Look, look_at_pod
+from tokenization_worker.cli.numbers import short_bytes, short_count
+from tokenization_worker.counts import counted
+from tokenization_worker.redact import redact
+
+Object = dict[str, Any]
+
+_MOST_EVENTS = 10
+_MOST_FAILURES = 3
+_SILENT_S = 300.0
+"""So long a driver that reports each minute may be unheard before that is worth a word."""
+
+_PLAIN = frozenset(
+    {"Planning", "ClusterRequested", "AttemptStarted", "WaitingForWorkers", "WaitingForDriver", "Starting", "Running"}
+)
+"""Reasons that say nothing of what a Pod may say of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the API server has of a job at one moment, by its clock. `not_shown`: what could not be read, and why."""
+
+    job: Object
+    now: datetime
+    events: tuple[Object, ...] = ()
+    pods: tuple[Object, ...] = ()
+    log: Log | None = None
+    not_shown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a screen or a machine is shown; `facts`: a word and what the status says of it."""
+
+    namespace: str
+    name: str
+    now: datetime
+    created: datetime | None
+    phase: str
+    reason: str
+    message: str
+    facts: tuple[tuple[str, str], ...]
+    events: tuple[Fact, ...]
+    events_left_out: int
+    pods: tuple[Look, ...]
+    log: Log | None
+    not_shown: tuple[str, ...]
+    next_step: str
+
+
+def make_report(seen: Seen, most_events: int = _MOST_EVENTS) -> Report:
+    """Put together what was read."""
+    metadata, status = _block(seen.job, "metadata"), _block(seen.job, "status")
+    created = read_time(metadata.get("creationTimestamp"))
+    name, uid = str(metadata.get("name")), str(metadata.get("uid"))
+    own = [event for event in seen.events if is_of_job(event, name, uid, created)]
+    events, left_out = tell_events(own, most_events)
+    pods = tuple(look_at_pod(pod, seen.now) for pod in seen.pods)
+    return Report(
+        namespace=str(metadata.get("namespace")),
+        name=name,
+        now=seen.now,
+        created=created,
+        phase=str(status.get("phase") or "Pending"),
+        reason=str(status.get("reason") or ""),
+        message=redact(str(status.get("message") or "")),
+        facts=tuple((word, redact(text)) for word, text in _facts(seen) if text),
+        events=tuple(events),
+        events_left_out=left_out,
+        pods=pods,
+        log=seen.log,
+        not_shown=seen.not_shown,
+        next_step=redact(_next_step(seen, pods)),
+    )
+
+
+def is_seen(job: Object) -> bool:
+    """Whether an operator has ever written the status: the API server fills in a phase by itself."""
+    return bool(_block(job, "status").get("reason"))
+
+
+def output_uri(job: Object) -> str:
+    """Where the dataset is, or will be."""
+    status = _block(job, "status")
+    asked = str(_block(_block(job, "spec"), "output").get("uri") or "")
+    return str(_block(status, "output").get("uri") or asked)
+
+
+def age(moment: datetime | None, now: datetime) -> str:
+    """`12s`, `4m`, `3h`, `2d`: as kubectl has it."""
+    if moment is None:
+        return "?"
+    seconds = max(0, int((now - moment).total_seconds()))
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _facts(seen: Seen) -> list[tuple[str, str]]:
+    status = _block(seen.job, "status")
+    failures = status.get("lastFailures") or []
+    return [
+        ("run", _run(status)),
+        ("plan", _plan(_block(status, "plan"))),
+        ("progress", _progress(_block(status, "progress"), seen.now)),
+        ("workers", _workers(_block(status, "workers"))),
+        ("retries", _retries(_block(status, "failures"), seen.now)),
+        *(("failed", _failure(each, seen.now)) for each in failures[-_MOST_FAILURES:] if not _is_said(each, status)),
+        ("output", _output(seen.job)),
+        ("log", str(_block(status, "attempt").get("logUri") or "")),
+    ]
+
+
+def _run(status: Object) -> str:
+    run, attempt = _block(status, "run"), _block(status, "attempt")
+    if not run:
+        return ""
+    token = f" (rerunToken {run['rerunToken']})" if run.get("rerunToken") else ""
+    words = [f"{run.get('number')}{token}"]
+    if attempt:
+        words.append(f"attempt {attempt.get('number')}{' (ended)' if attempt.get('isOver') else ''}")
+    image = attempt.get("image") or run.get("image")
+    return ", ".join([*words, *([f"image {image}"] if image else [])])
+
+
+def _plan(plan: Object) -> str:
+    if not plan:
+        return ""
+    tokens, seconds, chips = (plan.get(name) for name in ("estimatedTokens", "estimatedSeconds", "chipHours"))
+    return ", ".join(
+        (
+            counted(plan.get("files") or 0, "file"),
+            short_bytes(plan.get("bytes") or 0),
+            counted(plan.get("ranges") or 0, "range"),
+            *([f"~{short_count(tokens)} tokens"] if tokens is not None else []),
+            *([f"~{_span(seconds)}"] if seconds else []),
+            *([f"{chips} chip hours"] if chips and chips.strip("0.") else []),
+            *([f"cost {plan['estimatedCost']}"] if plan.get("estimatedCost") else []),
+        )
+    )
+
+
+def _progress(progress: Object, now: datetime) -> str:
+    if not progress or progress.get("rangesTotal") is None:
+        return ""
+    words = [
+        f"{progress.get('percent') or 0}%",
+        f"{progress.get('rangesCompleted') or 0:,} of {counted(progress['rangesTotal'], 'range')}",
+        f"{short_count(progress.get('tokens') or 0)} tokens",
+    ]
+    if progress.get("quarantined"):
+        words.append(f"{progress['quarantined']:,} quarantined")
+    if progress.get("percent") != 100 and progress.get("tokensPerSecond") is not None:
+        words.append(f"{short_count(progress['tokensPerSecond'])} tokens/s")
+        if progress.get("etaSeconds") is not None:
+            words.append(f"{_span(progress['etaSeconds'])} left")
+    told = read_time(progress.get("lastCheckpointTime"))
+    if told is not None:
+        words.append(f"reported {age(told, now)} ago")
+    return ", ".join(words)
+
+
+def _workers(workers: Object) -> str:
+    return f"{workers.get('ready') or 0} of {workers['desired']} ready" if workers.get("desired") else ""
+
+
+def _retries(failures: Object, now: datetime) -> str:
+    if not failures:
+        return ""
+    own, others = failures.get("application") or 0, failures.get("infrastructure") or 0
+    words = [f"{own} after errors of the application, {others} after other failures"] if own or others else []
+    at = read_time(failures.get("nextAttemptTime"))
+    if at is not None and at > now:
+        words.append(f"the next try begins in {_span((at - now).total_seconds())}")
+    return ", ".join(words)
+
+
+def _is_said(record: Object, status: Object) -> bool:
+    """Whether the status' own message is about this failure."""
+    return str(record.get("message") or "")[:200] in str(status.get("message") or "")
+
+
+def _failure(record: Object, now: datetime) -> str:
+    number = record.get("attempt")
+    what = f"attempt {number}" if number else "plan"
+    words = " ".join(str(record.get("message") or "").split())
+    return f"{what}, {age(read_time(record.get('time')), now)} ago: {record.get('reason')}: {words}"
+
+
+def _output(job: Object) -> str:
+    output = _block(_block(job, "status"), "output")
+    words = [output_uri(job)]
+    if output.get("tokens"):
+        words.append(f"{short_count(output['tokens'])} tokens")
+    return ", ".join(words)
+
+
+def _span(seconds: float) -> str:
+    """A duration, in the largest units that say enough."""
+    seconds = int(seconds)
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _next_step(seen: Seen, pods: tuple[Look, ...]) -> str:
+    metadata, status = _block(seen.job, "metadata"), _block(seen.job, "status")
+    names = {"job": str(metadata.get("name")), "namespace": str(metadata.get("namespace"))}
+    if metadata.get("deletionTimestamp"):
+        holders = ", ".join(metadata.get("finalizers") or ())
+        return "The job is being deleted." + (f" It waits for its finalizers: {holders}." if holders else "")
+    if not is_seen(seen.job):
+        return UNSEEN.format(**names)
+    phase, reason = str(status["phase"]), str(status.get("reason") or "")
+    trouble = next((look.reason for look in pods if look.reason), "")
+    if trouble and reason in _PLAIN:
+        reason = trouble
+    step = advise(
+        reason if phase != "Suspended" else "Suspended",
+        output=output_uri(seen.job),
+        is_planned=bool(status.get("plan")),
+        is_over=phase == "Failed",
+        **names,
+    )
+    return " ".join([*_staleness(seen), step])
+
+
+def _staleness(seen: Seen) -> list[str]:
+    """What says that the status may be old."""
+    metadata, status = _block(seen.job, "metadata"), _block(seen.job, "status")
+    found = []
+    generation, observed = metadata.get("generation"), status.get("observedGeneration")
+    if isinstance(generation, int) and isinstance(observed, int) and observed < generation:
+        found.append(
+            "The operator has not seen the last change of the job yet; if that stays so for a minute, look at it: "
+            f"{FIND_OPERATOR}."
+        )
+    told = read_time(_block(status, "progress").get("lastCheckpointTime"))
+    if status.get("phase") == "Running" and told is not None and (seen.now - told).total_seconds() > _SILENT_S:
+        found.append(
+            f"The driver's last report in the status is {age(told, seen.now)} old: the driver hangs (see its log), or "
+            f"the operator is away: {FIND_OPERATOR}."
+        )
+    return found
+
+
+def _block(item: Mapping[str, Any], name: str) -> Object:
+    found = item.get(name)
+    return found if isinstance(found, dict) else {}

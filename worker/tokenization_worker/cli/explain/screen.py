@@ -1,0 +1,130 @@
+"""A report as lines for a terminal. Decides; does no I/O.
+
+The answer comes first and last: why it is where it is, and what to do. A screen has about 40 lines; what is left out is
+counted. Text of others is escaped before it is wrapped, so that no width is wrong and no line is forged.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from datetime import datetime
+
+from tokenization_worker.cli.escapes import printable
+from tokenization_worker.cli.explain.events import Fact
+from tokenization_worker.cli.explain.pods import Look
+from tokenization_worker.cli.explain.report import Report, age
+from tokenization_worker.counts import counted
+
+_LABEL = 10
+_INDENT = "  "
+_MOST_PODS = 6
+_LINES_OF_MESSAGE = 6
+_LINES_OF_WARNING = 2
+_LINES_OF_BLOCKED = 3
+_LINES_OF_FACT = 2
+
+
+def draw(report: Report, width: int) -> list[str]:
+    """The screen, for a terminal of so many columns."""
+    return [
+        *_head(report, width),
+        "",
+        *_events(report, width),
+        "",
+        *_pods(report, width),
+        "",
+        *_log(report, width),
+        *(line for words in report.not_shown for line in _wrap("not shown ", words, width, 2)),
+        "",
+        *_wrap("next:     ", report.next_step, width, 6),
+    ]
+
+
+def _head(report: Report, width: int) -> list[str]:
+    reason = report.reason or "not seen by the operator"
+    why = "  ".join(filter(None, (report.phase, reason if reason != report.phase else "")))
+    title = f"{report.namespace}/{report.name}  {why}  created {age(report.created, report.now)} ago"
+    lines = [_cut(title, width)]
+    if report.message:
+        lines += _wrap(_INDENT, report.message, width, _LINES_OF_MESSAGE)
+    for word, text in report.facts:
+        lines += _wrap(f"{word:<{_LABEL}}", text, width, _LINES_OF_FACT)
+    return lines
+
+
+def _events(report: Report, width: int) -> list[str]:
+    if not report.events:
+        return ["events    none (Kubernetes keeps them for an hour)"]
+    more = f", {report.events_left_out} left out" if report.events_left_out else ""
+    lines = [f"events    of the job and what was made for it, oldest first{more}"]
+    for fact in report.events:
+        lines += _event(fact, report.now, report.message, width)
+    return lines
+
+
+def _event(fact: Fact, now: datetime, message: str, width: int) -> list[str]:
+    """`message`: of the status, which is shown already."""
+    times = f" x{fact.count} since {age(fact.first, now)}" if fact.count > 1 else ""
+    mark = "!" if fact.is_warning else " "
+    head = f"{age(fact.seen, now):>4} {mark} {fact.reason}{times}  "
+    text = fact.message if fact.about.startswith("TokenizationJob ") else f"{fact.about}: {fact.message}"
+    if fact.message == " ".join(message.split()):
+        text = "(see above)"
+    if not fact.is_warning:
+        return [_cut(f"{head}{text}", width)]
+    return _wrap(head, text, width, _LINES_OF_WARNING, indent=" " * 7)
+
+
+def _pods(report: Report, width: int) -> list[str]:
+    if not report.pods:
+        return ["pods      none"]
+    shown = sorted(report.pods, key=lambda look: (look.is_well, look.role))[:_MOST_PODS]
+    room = max(len(look.name) for look in shown)
+    lines = ["pods"]
+    for look in shown:
+        restarts = f"  {counted(look.restarts, 'restart')}" if look.restarts else ""
+        node = f"  on {look.node}" if look.node else ""
+        line = f"{_INDENT}{look.name:<{room}}  {look.role:<9}  {look.state}  {age(look.created, report.now)}"
+        lines.append(_cut(f"{line}{restarts}{node}", width))
+        if look.blocked:
+            lines += _wrap("      ", look.blocked, width, _LINES_OF_BLOCKED)
+    rest = [look for look in report.pods if look not in shown]
+    if rest:
+        lines.append(_cut(f"{_INDENT}and {_sum(rest)}", width))
+    return lines
+
+
+def _sum(looks: list[Look]) -> str:
+    """`60 worker Running, 2 worker Pending`."""
+    counts: dict[str, int] = {}
+    for look in looks:
+        counts[f"{look.role} {look.state}"] = counts.get(f"{look.role} {look.state}", 0) + 1
+    return ", ".join(f"{count} more {what}" for what, count in sorted(counts.items()))
+
+
+def _log(report: Report, width: int) -> list[str]:
+    if report.log is None:
+        return ["log       none: no Pod has one to show, and no driver has left one"]
+    lines = [_cut(f"{_INDENT}{line}", width) for line in report.log.lines]
+    return [*_wrap("log       ", report.log.origin, width, 2), *lines]
+
+
+def _cut(line: str, width: int) -> str:
+    line = printable(line)
+    return line if len(line) <= width else line[: width - 3] + "..."
+
+
+def _wrap(head: str, text: str, width: int, most: int, indent: str = "") -> list[str]:
+    """`head` and text in at most so many lines; what follows the first begins below the text."""
+    head = printable(head)
+    room = indent or " " * len(head)
+    lines = textwrap.wrap(
+        printable(" ".join(text.split())),
+        width,
+        initial_indent=head,
+        subsequent_indent=room,
+        break_on_hyphens=False,
+    ) or [head.rstrip()]
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"{lines[most - 1][: width - 4]} ..."]
