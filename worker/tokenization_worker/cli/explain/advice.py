@@ -16,8 +16,8 @@ _WAIT = "Nothing to do: wait."
 _RETRIED = "{retried}"
 _TRIED_AGAIN = "The operator tries again by itself, until infraRetryLimit is reached; what is done is kept."
 _TRIED_OUT = (
-    "All tries that infraRetryLimit allows are used up. When the cause is gone, raise spec.infraRetryLimit: the run goes "
-    "on from what is done."
+    "All tries that infraRetryLimit allows are used up. When the cause is gone, raise spec.infraRetryLimit: the run "
+    "goes on from what is done."
 )
 _REPORT = "This is a bug or broken hardware: report it with the message above and the log."
 _COMMAND = "This is said by a command, not of a job: give it the path or the name that the message asks for."
@@ -25,7 +25,7 @@ _FILE = (
     "Replace the damaged file and {again}, or raise spec.maxCorruptFiles, which drops such files whole: the run goes "
     "on from what is done."
 )
-_DAMAGED = "Set a new rerunToken: damaged shards are written again from the source. tokjob verify {output} lists all."
+_DAMAGED = "Set a new rerunToken: damaged shards are written again from the source. `tokjob verify {output}` lists all."
 _TABLE = "Put the file back from a copy, or delete index.json at the output and set a new rerunToken."
 _TOKENIZER = "Correct spec.tokenizer as the message says and {again}."
 _KUBERAY = "Ask for KubeRay 1.6 or newer with its CustomResourceDefinitions; the job then goes on by itself."
@@ -45,7 +45,7 @@ ADVICE: Mapping[str, str] = {
     "WaitingForDriver": "Nothing to do: all workers are ready, and the driver begins.",
     "Running": "Nothing to do: it runs.",
     "Finishing": "Nothing to do: the driver has ended, and its last report is awaited for a minute.",
-    "Committed": "Nothing to do: the dataset is complete. tokjob verify {output} proves it.",
+    "Committed": "Nothing to do: the dataset is complete. `tokjob verify {output}` proves it.",
     "AlreadyComplete": "Nothing to do: the output holds exactly this dataset. A new rerunToken makes another run.",
     "Succeeded": _NOTHING,
     "Retrying": _RETRIED,
@@ -53,13 +53,13 @@ ADVICE: Mapping[str, str] = {
     "Resumed": _WAIT,
     "ImageChanged": _WAIT,
     "Suspending": "Nothing to do: machines are given back; what is done is kept.",
-    "Suspended": "It goes on from what is done when spec.suspend is false: kubectl -n {namespace} patch tkj {job} "
-    '--type merge -p \'{{"spec":{{"suspend":false}}}}\'',
-    "Queued": "Kueue decides. Look at the queue: kubectl -n {namespace} get workloads,localqueues. Waiting there "
+    "Suspended": "It goes on from what is done when spec.suspend is false: `kubectl -n {namespace} patch tkj {job} "
+    '--type merge -p \'{{"spec":{{"suspend":false}}}}\'`',
+    "Queued": "Kueue decides. Look at the queue: `kubectl -n {namespace} get workloads,localqueues`. Waiting there "
     "counts for no deadline.",
     "TtlIgnored": _NOTHING,
     # what the cluster lacks or refuses
-    "NamespaceNotPrepared": "Prepare the namespace: tokjob namespace-manifest {namespace} | kubectl apply -f - (with "
+    "NamespaceNotPrepared": "Prepare the namespace: `tokjob namespace-manifest {namespace} | kubectl apply -f -` (with "
     "--service-account where spec.serviceAccountName names another one). The job then goes on by itself.",
     "KubeRayUnavailable": _KUBERAY,
     "KubeRayTooOld": _KUBERAY,
@@ -98,7 +98,7 @@ ADVICE: Mapping[str, str] = {
     "ApiServerAway": _RETRIED,
     "CheckpointMissing": "The job was deleted while its Pods ran: nothing to do.",
     # the job's own fields
-    "SpecInvalid": "Correct the field that the message names and {again}. tokjob validate FILE checks a manifest.",
+    "SpecInvalid": "Correct the field that the message names and {again}. `tokjob validate FILE` checks a manifest.",
     "SpecNotFound": _COMMAND,
     "SourceInvalid": "Correct spec.source (path, textField or format, as the message says) and {again}. Or put the "
     "files where it looks and {same}.",
@@ -123,7 +123,7 @@ ADVICE: Mapping[str, str] = {
     "OutputUnsafe": "Remove what the message names, or choose another spec.output.uri.",
     "OutputNested": "Choose a spec.output.uri beside the other output, not inside it, and {again}.",
     "OutputConflict": "Choose another spec.output.uri, or put the field that the message names back, and {again}. "
-    "Remove nothing there while another job uses it: kubectl get tkj -A -o wide shows outputs.",
+    "Remove nothing there while another job uses it: `kubectl get tkj -A -o wide` shows outputs.",
     "OutputFull": "Make room at {output}, or choose a larger disk. " + _RETRIED,
     "OutputLive": "A run is writing to {output}: wait until it has ended.",
     "OpenFilesLimit": "Raise the limit of open files of the node's containers. " + _RETRIED,
@@ -139,7 +139,7 @@ ADVICE: Mapping[str, str] = {
     "SourceChanged": "Put the planned file back as it was and {same}. Or set a new rerunToken, which lists the source "
     "again.",
     "TokenizerChanged": "Put the tokenizer's file back, or use the image that began the run (spec.image).",
-    "QuarantineExceeded": "Look at the documents: tokjob show --quarantined {output}. Correct the source, or raise "
+    "QuarantineExceeded": "Look at the documents: `tokjob show --quarantined {output}`. Correct the source, or raise "
     "spec.maxQuarantined: the run goes on from what is done.",
     "CorruptFile": _FILE,
     "EmptyFile": _FILE,
@@ -148,7 +148,7 @@ ADVICE: Mapping[str, str] = {
     "UnsupportedFile": _FILE,
     "NoDocuments": "Check spec.source.uris and spec.source.textField, or raise spec.documents.maxBytes, and {again}.",
     "RecordCorrupt": "Do as the message says: put the file back, or delete it; where it is the plan of an unfinished "
-    "run, remove the run (tokjob clean {output}). Then {same}.",
+    "run, remove the run (`tokjob clean {output}`). Then {same}.",
     "TableMissing": _TABLE,
     "TableCorrupt": _TABLE,
     "QuarantineCorrupt": "Check the disk of {output}; then {same}.",
@@ -173,11 +173,11 @@ ADVICE: Mapping[str, str] = {
     "NotPermitted": _COMMAND,
 }
 
-FIND_OPERATOR = "kubectl get deploy -A -l app.kubernetes.io/name=tokenization-operator"
+FIND_OPERATOR = "`kubectl get deploy -A -l app.kubernetes.io/name=tokenization-operator`"
 
 UNSEEN = (
     f"The operator has not seen this job. Is it running, and does it watch namespace {{namespace}}? {FIND_OPERATOR}, "
-    "then kubectl logs of that Deployment."
+    "then the log of that Deployment."
 )
 _UNKNOWN = "Do what the message says. This version of tokjob does not know the reason {reason}: see docs/operations.md."
 

@@ -65,8 +65,9 @@ class Cluster:
 def connect(kubeconfig: str | None, context: str | None) -> Cluster:
     """As kubectl finds its cluster; in a Pod without a kubeconfig, the cluster of that Pod."""
     settings = client.Configuration()
+    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG") or None
     try:
-        if kubeconfig is context is None and "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
+        if kubeconfig is context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
             config.load_incluster_config(settings)
             namespace = _OWN_NAMESPACE.read_text(encoding="ascii").strip()
         else:
@@ -79,7 +80,7 @@ def connect(kubeconfig: str | None, context: str | None) -> Cluster:
             next_step="give --kubeconfig FILE and --context NAME, or set KUBECONFIG; kubectl config get-contexts lists "
             "contexts",
         ) from error
-    settings.retries = 1
+    settings.retries = 0  # a person waits, and starts the command again
     return Cluster(client.ApiClient(settings), namespace)
 
 
@@ -275,10 +276,10 @@ def _ask(call: Callable[[], Any]) -> Any:
             raise _Refused(words) from error
         if error.status in (400, 404):  # 400: of a container that has not begun
             raise _Absent(words) from error
-        raise _away(words) from error
+        raise _away(f"the API server answers {error.status}: {words}") from error
     except urllib3.exceptions.HTTPError as error:
         reason = getattr(error, "reason", None) or error
-        raise _away(str(reason)) from error
+        raise _away(f"the API server does not answer: {redact(str(reason))}") from error
 
 
 def _words_of(error: ApiException) -> str:
@@ -291,6 +292,6 @@ def _words_of(error: ApiException) -> str:
 def _away(words: str) -> TemporaryError:
     return TemporaryError(
         "ApiServerAway",
-        f"the API server does not answer: {words}",
+        words,
         next_step="check --context and the network; then start the same command again",
     )

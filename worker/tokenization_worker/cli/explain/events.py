@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from tokenization_worker.api.times import read_time
+from tokenization_worker.redact import redact
 
 Object = dict[str, Any]
 
@@ -105,5 +106,5 @@ def _fact(group: list[tuple[datetime, Object]]) -> Fact:
         is_warning=last.get("type") == "Warning",
         about=f"{len(names)} {kind}s" if len(names) > 1 else f"{kind} {next(iter(names))}",
         reason=str(last.get("reason") or ""),
-        message=" ".join((_without_names(last) if len(names) > 1 else str(last.get("message") or "")).split()),
+        message=redact(" ".join((_without_names(last) if len(names) > 1 else str(last.get("message") or "")).split())),
     )

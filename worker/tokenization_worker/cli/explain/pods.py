@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenization_worker.api.job import API_GROUP
 from tokenization_worker.api.times import read_time
+from tokenization_worker.redact import redact
 
 Object = dict[str, Any]
 
@@ -61,7 +62,7 @@ def look_at_pod(pod: Object, now: datetime) -> Look:
         restarts=sum(each.get("restartCount") or 0 for each in containers),
         created=created,
         node=str(spec.get("nodeName") or ""),
-        blocked=blocked,
+        blocked=redact(blocked),
         reason=reason,
     )
 

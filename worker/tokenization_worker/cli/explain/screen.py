@@ -6,6 +6,7 @@ counted. Text of others is escaped before it is wrapped, so that no width is wro
 
 from __future__ import annotations
 
+import re
 import textwrap
 from datetime import datetime
 
@@ -14,6 +15,10 @@ from tokenization_worker.cli.explain.events import Fact
 from tokenization_worker.cli.explain.pods import Look
 from tokenization_worker.cli.explain.report import Report, age
 from tokenization_worker.counts import counted
+
+_COMMAND = re.compile("`[^`]{1,200}`")
+_GLUE = "\ue000"
+"""Stands for a blank at which no line may end."""
 
 _LABEL = 10
 _INDENT = "  "
@@ -115,16 +120,20 @@ def _cut(line: str, width: int) -> str:
 
 
 def _wrap(head: str, text: str, width: int, most: int, indent: str = "") -> list[str]:
-    """`head` and text in at most so many lines; what follows the first begins below the text."""
+    """`head` and text in at most so many lines; what follows the first begins below the text.
+
+    An address or a command in backticks stays whole, though it be longer than a line: it is to be copied.
+    """
     head = printable(head)
-    room = indent or " " * len(head)
     lines = textwrap.wrap(
-        printable(" ".join(text.split())),
+        _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), printable(" ".join(text.split()))),
         width,
         initial_indent=head,
-        subsequent_indent=room,
+        subsequent_indent=indent or " " * len(head),
         break_on_hyphens=False,
+        break_long_words=False,
     ) or [head.rstrip()]
+    lines = [line.replace(_GLUE, " ") for line in lines]
     if len(lines) <= most:
         return lines
     return [*lines[: most - 1], f"{lines[most - 1][: width - 4]} ..."]

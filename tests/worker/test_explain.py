@@ -1,0 +1,575 @@
+"""What `tokjob explain` makes of the objects of a cluster: one screen, in order, with the next step."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+from local_servers import Handler, serve
+from test_docs import read, table_heads
+
+from tokenization_worker.api.times import time_text
+from tokenization_worker.cli.explain.advice import ADVICE, advise
+from tokenization_worker.cli.explain.events import is_of_job, tell_events
+from tokenization_worker.cli.explain.logs import Log, order_pods, tail
+from tokenization_worker.cli.explain.pods import look_at_pod
+from tokenization_worker.cli.explain.report import Seen, age, make_report
+from tokenization_worker.cli.explain.screen import draw
+from tokenization_worker.cli.main import main
+from tokenization_worker.driver_log import write_log
+from tokenization_worker.storage.open import open_store
+
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+UID = "6f1c"
+SECRET = "https://user:hunter2@registry.example/v2"
+HOSTILE = "a\x1b]0;owned\x07\x1b[2J\u202eb"
+
+
+def ago(seconds: float) -> str:
+    return time_text(NOW - timedelta(seconds=seconds))
+
+
+def job(*, name: str = "demo", **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "team", "name": name, "uid": UID, "creationTimestamp": ago(3600), "generation": 1},
+        "spec": {"output": {"uri": "gs://tokens/demo"}},
+        "status": status,
+    }
+
+
+def event(
+    reason: str, message: str, seconds: float, about: str = "TokenizationJob demo", **more: Any
+) -> dict[str, Any]:
+    kind, _, name = about.partition(" ")
+    uid = UID if kind == "TokenizationJob" else f"uid-of-{name}"
+    return {
+        "involvedObject": {"kind": kind, "name": name, "uid": uid},
+        "type": "Normal",
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": ago(seconds),
+        "firstTimestamp": ago(seconds),
+        "count": 1,
+        **more,
+    }
+
+
+def pod(
+    name: str, role: str = "worker", *, phase: str = "Running", seconds: float = 60, **status: Any
+) -> dict[str, Any]:
+    labels = {"tokenization.dev/job": "demo", "tokenization.dev/attempt": "0" if role == "plan" else "1"}
+    if role in ("head", "worker"):
+        labels["ray.io/node-type"] = role
+    return {
+        "metadata": {"name": name, "namespace": "team", "labels": labels, "creationTimestamp": ago(seconds)},
+        "spec": {"nodeName": "node-1", "containers": [{"name": f"ray-{role}"}]},
+        "status": {"phase": phase, **status},
+    }
+
+
+def container(restarts: int = 0, last: dict[str, Any] | None = None, **state: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": "ray-worker",
+            "image": "ghcr.io/me/worker:typo",
+            "restartCount": restarts,
+            "state": state,
+            "lastState": {"terminated": last} if last else {},
+        }
+    ]
+
+
+LAST_WORDS = {"exitCode": 2, "reason": "Error", "message": '{"reason": "A", "message": "b"}'}
+OOM = {"exitCode": 137, "reason": "OOMKilled"}
+UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/9 nodes are available: 9 Insufficient cpu."}]
+
+
+def screen(seen: Seen, width: int = 100) -> str:
+    return "\n".join(draw(make_report(seen), width))
+
+
+def step(found: dict[str, Any], *pods: dict[str, Any]) -> str:
+    return make_report(Seen(found, NOW, pods=pods)).next_step
+
+
+# --- the screen
+
+BROKEN = Seen(
+    job(
+        observedGeneration=1,
+        phase="Running",
+        reason="WorkerMemory",
+        message="3 of 40 ranges. Pod demo-r1-a2-x-worker-1 was killed for its memory: it may take 8Gi. Give it more "
+        "(workers.resources.limits.memory), for example 12288Mi",
+        run={"number": 1, "image": "worker:1", "rerunToken": "b"},
+        plan={
+            "files": 6,
+            "bytes": 4_500_000_000,
+            "ranges": 40,
+            "estimatedTokens": 1_100_000_000,
+            "estimatedSeconds": 900,
+        },
+        attempt={"number": 2, "image": "worker:2", "logUri": None},
+        workers={"desired": 64, "ready": 63},
+        progress={
+            "percent": 7,
+            "rangesTotal": 40,
+            "rangesCompleted": 3,
+            "tokens": 80_000_000,
+            "tokensPerSecond": 1_200_000,
+            "etaSeconds": 850,
+            "lastCheckpointTime": ago(20),
+        },
+        failures={"application": 0, "infrastructure": 1},
+        lastFailures=[{"attempt": 1, "time": ago(900), "reason": "HeadLost", "message": "head Pod demo-head is gone"}],
+    ),
+    NOW,
+    events=(
+        event("ClusterRequested", "RayJob demo-r1-a2", 600),
+        event("Planned", "6 files, 40 ranges", 3000),
+        event("BackOff", "Back-off restarting container in demo-r1-a2-x-worker-1", 30, "Pod demo-r1-a2-x-worker-1")
+        | {"type": "Warning", "count": 4, "firstTimestamp": ago(200)},
+        event("BackOff", "Back-off restarting container in demo-r1-a2-x-worker-2", 40, "Pod demo-r1-a2-x-worker-2")
+        | {"type": "Warning"},
+        event("Planned", "of a deleted namesake", 4000, "RayJob demo-r1-a1"),
+        event("Planned", "of another job", 10, "TokenizationJob other"),
+    ),
+    pods=(
+        pod("demo-r1-a2-x-head", "head", seconds=590),
+        pod("demo-r1-a2-x-worker-1", containerStatuses=container(4, OOM, waiting={"reason": "CrashLoopBackOff"})),
+        *(pod(f"demo-r1-a2-x-worker-{number}") for number in range(3, 65)),
+        pod("demo-r1-a2-zzzzz", "submitter", seconds=500),
+    ),
+    log=Log("of submitter Pod demo-r1-a2-zzzzz", ("plan  6 files", "tokenize  7%")),
+    not_shown=("events of kind X: forbidden",),
+)
+
+GOLDEN = """\
+team/demo  Running  WorkerMemory  created 60m ago
+  3 of 40 ranges. Pod demo-r1-a2-x-worker-1 was killed for its memory: it may take 8Gi. Give it more
+  (workers.resources.limits.memory), for example 12288Mi
+run       1 (rerunToken b), attempt 2, image worker:2
+plan      6 files, 4.5 GB, 40 ranges, ~1.1B tokens, ~15 min
+progress  7%, 3 of 40 ranges, 80.0M tokens, 1.2M tokens/s, 14 min left, reported 20s ago
+workers   63 of 64 ready
+retries   0 after errors of the application, 1 after other failures
+failed    attempt 1, 15m ago: HeadLost: head Pod demo-head is gone
+output    gs://tokens/demo
+
+events    of the job and what was made for it, oldest first
+ 50m   Planned  6 files, 40 ranges
+ 10m   ClusterRequested  RayJob demo-r1-a2
+ 30s ! BackOff x5 since 3m  2 Pods: Back-off restarting container in *
+
+pods
+  demo-r1-a2-x-worker-1  worker     CrashLoopBackOff  60s  4 restarts  on node-1
+      ends again and again: killed for its memory (OOMKilled)
+  demo-r1-a2-x-head      head       Running  9m  on node-1
+  demo-r1-a2-zzzzz       submitter  Running  8m  on node-1
+  demo-r1-a2-x-worker-3  worker     Running  60s  on node-1
+  demo-r1-a2-x-worker-4  worker     Running  60s  on node-1
+  demo-r1-a2-x-worker-5  worker     Running  60s  on node-1
+  and 59 more worker Running
+
+log       of submitter Pod demo-r1-a2-zzzzz
+  plan  6 files
+  tokenize  7%
+not shown events of kind X: forbidden
+
+next:     Raise spec.workers.resources.limits.memory as the message says (head:
+          spec.head.resources): the next attempt has it, and goes on from what is done."""
+
+
+def test_the_screen_says_why_and_what_to_do() -> None:
+    assert screen(BROKEN) == GOLDEN
+
+
+def test_a_hundred_broken_pods_and_a_thousand_events_are_one_screen() -> None:
+    words = "a sentence without an end " * 200
+    broken = [pod(f"demo-r1-a1-x-worker-{n}", phase="Pending", conditions=UNPLACED) for n in range(100)]
+    events = [event(f"Reason{n}", f"{n} {words}", n, "Pod demo-r1-a1-x") | {"type": "Warning"} for n in range(1000)]
+    failures = [{"attempt": n, "time": ago(9), "reason": "Bug", "message": f"{n} {words}"} for n in range(5)]
+    found = job(phase="Running", reason="Running", message=words, lastFailures=failures, run={"number": 1})
+    log = Log("of Pod x", tuple(["line " * 100] * 8))
+    lines = screen(Seen(found, NOW, tuple(events), tuple(broken), log)).splitlines()
+    assert len(lines) <= 75
+    assert max(map(len, lines)) <= 100
+
+
+def test_what_others_write_is_shown_and_never_obeyed_and_tells_no_secret() -> None:
+    text = f"{HOSTILE} {SECRET}"
+    found = job(phase="Failed", reason="Bug", message=text, run={"number": 1, "image": text}, output={"uri": text})
+    broken = pod("demo-r1-a1-x", containerStatuses=container(waiting={"reason": HOSTILE, "message": text}))
+    seen = Seen(found, NOW, (event("Bug", text, 5),), (broken,), Log(HOSTILE, tail(text, 8)), (HOSTILE,))
+    told = screen(seen, 160)
+    assert not set(told) & {"\x1b", "\x07", "\u202e"}
+    assert "hunter2" not in told
+    assert told.count("***@") >= 4
+
+
+def test_commands_and_addresses_stay_whole_to_be_copied() -> None:
+    uri = "gs://" + "a-long-folder/" * 12 + "out"
+    told = screen(Seen(job(phase="Succeeded", reason="Committed", output={"uri": uri}), NOW), 80)
+    assert f"`tokjob verify {uri}`" in told
+    unseen = screen(Seen(job(), NOW), 80)
+    assert "`kubectl get deploy -A -l app.kubernetes.io/name=tokenization-operator`" in unseen
+
+
+# --- the next step
+
+
+def test_every_reason_of_the_documentation_has_a_next_step() -> None:
+    reasons = table_heads(read("docs/troubleshooting.md")) | table_heads(read("docs/operations.md"))
+    assert not reasons - ADVICE.keys(), "add to cli/explain/advice.py"
+    assert not ADVICE.keys() - reasons, "these are in no page any more"
+
+
+@pytest.mark.parametrize("reason", [*ADVICE, "OfANewerVersion"])
+def test_every_next_step_is_one_or_two_plain_sentences(reason: str) -> None:
+    for is_planned in (False, True):
+        for is_over in (False, True):
+            text = advise(reason, job="demo", namespace="team", output="gs://o", is_planned=is_planned, is_over=is_over)
+            assert not re.search(r"\{[a-z]", text.replace('{"spec":{"suspend"', ""))
+            assert text[0].isupper()
+            assert text.endswith((".", "`"))
+            assert len(text) < 420
+
+
+@pytest.mark.parametrize(
+    ("found", "pods", "words"),
+    [
+        (job(), (), "The operator has not seen this job."),
+        (job(phase="Pending", observedGeneration=0), (), "The operator has not seen this job."),
+        (
+            job(phase="Failed", reason="SourceInvalid"),
+            (),
+            "Correct spec.source (path, textField or format, as the message says) and apply the job again: it goes on",
+        ),
+        (
+            job(phase="Failed", reason="SourceInvalid", plan={"files": 1}),
+            (),
+            "apply the job again with a new rerunToken",
+        ),
+        (job(phase="Retrying", reason="HeadLost"), (), "The operator tries again by itself"),
+        (job(phase="Failed", reason="HeadLost"), (), "All tries that infraRetryLimit allows are used up."),
+        (
+            job(phase="Starting", reason="WaitingForWorkers"),
+            (pod("demo-r1-a1-x", phase="Pending", conditions=UNPLACED),),
+            "Wait for a node",
+        ),
+        (
+            job(phase="Running", reason="Running", progress={"lastCheckpointTime": ago(720)}),
+            (),
+            "The driver's last report in the status is 12m old",
+        ),
+        (
+            job(phase="Failed", reason="SourceInvalid", observedGeneration=1)
+            | {"metadata": job()["metadata"] | {"generation": 2}},
+            (),
+            "The operator has not seen the last change of the job yet",
+        ),
+        (
+            job(phase="Running", reason="Running")
+            | {"metadata": job()["metadata"] | {"deletionTimestamp": ago(9), "finalizers": ["example.com/mine"]}},
+            (),
+            "It waits for its finalizers: example.com/mine.",
+        ),
+        (job(phase="Failed", reason="OfANewerVersion"), (), "does not know the reason OfANewerVersion"),
+    ],
+    ids=[
+        *("no status", "what the API server fills in", "before the plan", "after the plan", "retrying", "tried out"),
+        *("what a Pod says", "a silent driver", "a change that is not seen", "a finalizer", "an unknown reason"),
+    ],
+)
+def test_the_next_step_fits(found: dict[str, Any], pods: tuple[dict[str, Any], ...], words: str) -> None:
+    assert words in step(found, *pods)
+
+
+# --- events
+
+
+@pytest.mark.parametrize(
+    ("about", "is_mine"),
+    [
+        ("TokenizationJob demo", True),
+        ("TokenizationJob demo-2", False),
+        ("TokenizationCheckpoint demo-r1", True),
+        ("Job demo-r1-p1", True),
+        ("Pod demo-r1-p1-x7x7x", True),
+        ("RayJob demo-r12-a3", True),
+        ("RayCluster demo-r1-a1-abcde", True),
+        ("Pod demo-r1-a1-abcde-workers-worker-x", True),
+        ("RayJob demo-r1-r1-a1", False),
+        ("RayJob demo-r1-a1-r1-a1", False),
+        ("Pod demo-ui-r1-a1", False),
+        ("Pod demo", False),
+    ],
+)
+def test_events_are_of_the_job_and_its_children(about: str, is_mine: bool) -> None:
+    assert is_of_job(event("Any", "words", 5, about), "demo", UID, NOW - timedelta(hours=1)) is is_mine
+
+
+def test_a_namesakes_events_are_left_out() -> None:
+    created = NOW - timedelta(hours=1)
+    assert not is_of_job(event("Any", "words", 7200, "RayJob demo-r1-a1"), "demo", UID, created)
+    other = event("Any", "words", 5) | {"involvedObject": {"kind": "TokenizationJob", "name": "demo", "uid": "other"}}
+    assert not is_of_job(other, "demo", UID, created)
+
+
+def test_what_is_said_of_every_pod_gives_way_to_what_is_not() -> None:
+    events = [event("Pulled", f"image {n}", n, f"Pod demo-r1-a1-{n}") for n in range(50)]
+    events.append(event("FailedMount", "no such volume", 3000, "Pod demo-r1-a1-0") | {"type": "Warning"})
+    facts, left_out = tell_events(events, 10)
+    assert [fact.reason for fact in facts] == ["FailedMount"]
+    assert left_out == 50
+
+
+# --- Pods
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "blocked", "reason"),
+    [
+        (pod("p", phase="Pending", conditions=UNPLACED), "Pending", "finds no node: 0/9 nodes", "Unschedulable"),
+        (
+            pod("p", containerStatuses=container(waiting={"reason": "ErrImagePull", "message": "not found"})),
+            "ErrImagePull",
+            "cannot pull ghcr.io/me/worker:typo: not found",
+            "ImagePullFailed",
+        ),
+        (
+            pod(
+                "p",
+                containerStatuses=container(waiting={"reason": "CreateContainerConfigError", "message": "no secret"}),
+            ),
+            "CreateContainerConfigError",
+            "no secret",
+            "PodInvalid",
+        ),
+        (pod("p", containerStatuses=container(terminated=OOM)), "OOMKilled", "killed for its memory", "WorkerMemory"),
+        (
+            pod(
+                "p",
+                containerStatuses=container(
+                    terminated={"exitCode": 2, "reason": "Error", "message": '{"reason":"A","message":"b"}'}
+                ),
+            ),
+            "Error",
+            "ended with exit code 2: A: b",
+            "",
+        ),
+        (pod("p", phase="Failed", reason="Evicted", message="low on memory"), "Evicted", "Evicted: low on memory", ""),
+        (
+            pod("p", phase="Running", containerStatuses=container(2, OOM, running={})),
+            "Running",
+            "began again; before: killed for its memory",
+            "WorkerMemory",
+        ),
+        (pod("p", phase="Pending", seconds=10), "Pending", "", ""),
+        (pod("p", phase="Pending", seconds=600), "Pending", "its containers are not made yet", ""),
+        (pod("p", phase="Succeeded"), "Completed", "", ""),
+    ],
+    ids=["unschedulable", "image", "config", "oom", "exit", "evicted", "restarted", "young", "slow", "done"],
+)
+def test_what_blocks_a_pod(found: dict[str, Any], state: str, blocked: str, reason: str) -> None:
+    look = look_at_pod(found, NOW)
+    assert (look.state, look.reason) == (state, reason)
+    assert blocked in look.blocked
+    assert bool(blocked) is not look.is_well
+
+
+# --- logs
+
+
+def test_the_end_of_a_log_is_what_the_driver_says() -> None:
+    text = (
+        "\x1b[36m2026-11-24 12:00:00,1 INFO cli.py:39 -- Job submission server address\x1b[39m\n"
+        "2026-11-24T12:00:01Z plan  6 files\n2026-11-24T12:00:01Z plan  6 files\n\n"
+        f"reading {SECRET}\n---------\nTailing logs until the job exits\n"
+    )
+    assert tail(text, 5) == ("12:00:01 plan  6 files", "reading https://***@registry.example/v2")
+
+
+def test_the_submitter_is_asked_first_and_the_plan_while_there_is_no_attempt() -> None:
+    pods = [pod("w", "worker"), pod("p", "plan"), pod("h", "head"), pod("s", "submitter"), pod("n", phase="Pending")]
+    looks = [look_at_pod(each, NOW) for each in pods]
+    assert [look.name for look in order_pods(looks, is_planning=False, most=3)] == ["s", "h", "w"]
+    assert [look.name for look in order_pods(looks, is_planning=True, most=1)] == ["p"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (200_000, "2d")])
+def test_ages_are_as_kubectl_has_them(seconds: float, text: str) -> None:
+    assert age(NOW - timedelta(seconds=seconds), NOW) == text
+
+
+# --- the API server
+
+
+@dataclass
+class ApiServer:
+    """Answers GETs: `answers` by the end of the path, else 404; a text is a log. `asked`: paths, with what was sent."""
+
+    answers: dict[str, Any] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    methods: set[str] = field(default_factory=set)
+    ahead: timedelta = timedelta()
+
+    def answer(self, path: str) -> Any:
+        ends = sorted((end for end in self.answers if urlsplit(path).path.endswith(end)), key=len)
+        return self.answers[ends[-1]] if ends else 404
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    """What KUBECONFIG leads to in this test."""
+    server = ApiServer()
+
+    class Answers(Handler):
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return format_datetime(datetime.now(UTC) + server.ahead, usegmt=True)
+
+        def do_GET(self) -> None:
+            server.asked.append(self.path)
+            found = server.answer(self.path)
+            if callable(found):
+                found = found(parse_qs(urlsplit(self.path).query))
+            status = found if isinstance(found, int) else 200
+            if status != 200:
+                found = {"message": f"the words of {status}"}
+            body = found.encode() if isinstance(found, str) else json.dumps(found).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with serve(Answers) as port:
+        path = write_kubeconfig(tmp_path / "kubeconfig", port)
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        monkeypatch.setenv("COLUMNS", "120")
+        yield server
+
+
+def write_kubeconfig(path: Path, port: int) -> Path:
+    named = {"name": "here"}
+    kubeconfig = {
+        "clusters": [{**named, "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{**named, "user": {}}],
+        "contexts": [{**named, "context": {"cluster": "here", "user": "here", "namespace": "team"}}],
+        "current-context": "here",
+    }
+    path.write_text(yaml.safe_dump(kubeconfig), encoding="utf-8")
+    return path
+
+
+JOB_PATH = "/namespaces/team/tokenizationjobs/demo"
+
+
+def test_ages_are_by_the_api_servers_clock(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.ahead = timedelta(days=3)
+    made = time_text(datetime.now(UTC) + timedelta(days=2, hours=23))
+    server.answers = {
+        JOB_PATH: job() | {"metadata": job()["metadata"] | {"creationTimestamp": made}},
+        "/pods": {"items": []},
+        "/events": {"items": []},
+    }
+    assert main(["explain", "demo"]) == 0
+    assert "created 60m ago" in capsys.readouterr().out
+
+
+def test_events_come_page_after_page(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    def page(query: dict[str, list[str]]) -> dict[str, Any]:
+        number = int(query.get("continue", ["0"])[0])
+        more = str(number + 1) if number < 2 else ""
+        return {"metadata": {"continue": more}, "items": [event(f"Page{number}", "words", 5)]}
+
+    server.answers = {JOB_PATH: job(), "/pods": {"items": []}, "/events": page}
+    assert main(["explain", "demo"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"Page{number}" in out for number in range(3))
+
+
+def test_logs_of_the_time_before_a_restart_and_of_the_store_where_pods_have_none(
+    server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker = pod("demo-r1-a1-w", containerStatuses=container(3, OOM, waiting={"reason": "CrashLoopBackOff"}))
+    server.answers = {
+        JOB_PATH: job(attempt={"number": 1}),
+        "/pods": {"items": [worker]},
+        "/events": {"items": []},
+        "/pods/demo-r1-a1-w/log": lambda query: "of the time before\n" if query["previous"] == ["True"] else "",
+    }
+    assert main(["explain", "tkj/demo"]) == 0
+    assert "log       of worker Pod demo-r1-a1-w\n  of the time before\n" in capsys.readouterr().out
+    uri = write_log(open_store(str(tmp_path / "out")), 1, 1, b"2026-11-24T12:00:01Z kept words\n")
+    server.answers |= {JOB_PATH: job(attempt={"number": 1, "logUri": uri}), "/pods/demo-r1-a1-w/log": 500}
+    assert main(["explain", "demo"]) == 0
+    out = capsys.readouterr().out
+    assert "that the driver has left:" in out
+    assert "\n  12:00:01 kept words\n" in out
+    gone = f"{tmp_path}/other/_tokenization/logs/1-1.log.zst"
+    server.answers[JOB_PATH] = job(attempt={"number": 1, "logUri": gone})
+    assert main(["explain", "demo"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"{gone} (not on this machine" in out
+    assert "not shown log of Pod demo-r1-a1-w: the API server answers 500: the words of 500" in out
+
+
+def test_nothing_is_asked_but_gets(server: ApiServer) -> None:
+    server.answers = {JOB_PATH: job(), "/pods": {"items": []}, "/events": {"items": []}}
+    assert main(["explain", "demo"]) == 0
+    assert [urlsplit(path).path.rpartition("/")[2] for path in server.asked] == ["demo", "pods", "events"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "words"),
+    [
+        ({"/tokenizationjobs": {"items": []}}, 2, "JobNotFound: namespace team has no TokenizationJob 'demo'"),
+        ({}, 2, "the cluster does not know TokenizationJobs"),
+        ({JOB_PATH: 403}, 2, "NotPermitted: TokenizationJob team/demo: the words of 403"),
+        ({JOB_PATH: 503}, 5, "ApiServerAway: the API server answers 503: the words of 503"),
+    ],
+    ids=["no such job", "no such kind", "forbidden", "away"],
+)
+def test_what_is_wrong_is_told(
+    answers: dict[str, Any], code: int, words: str, server: ApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answers = answers
+    assert main(["explain", "demo"]) == code
+    assert words in capsys.readouterr().err
+
+
+def test_an_api_server_that_does_not_answer(
+    server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nobody = write_kubeconfig(tmp_path / "nobody", 1)
+    assert main(["explain", "demo", "--kubeconfig", str(nobody)]) == 5
+    assert "ApiServerAway: the API server does not answer: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--kubeconfig", "/nothing/here"], ["--context", "elsewhere"]], ids=" ".join)
+def test_no_cluster_that_is_known(flags: list[str], server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "demo", *flags]) == 2
+    told = capsys.readouterr().err
+    assert "NotInCluster: no cluster is known" in told
+    assert "kubectl config get-contexts" in told
+
+
+def test_a_missing_client_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "kubernetes", None)
+    monkeypatch.delitem(__import__("sys").modules, "tokenization_worker.cli.explain.cluster", raising=False)
+    assert main(["explain", "demo"]) == 2
+    told = capsys.readouterr().err
+    assert "the Kubernetes client is not installed here" in told
+    assert "pip install 'kubernetes" in told
