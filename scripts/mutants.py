@@ -54,6 +54,49 @@ def _of(file: str, words: str) -> tuple[str, ...]:
 
 MUTANTS = (
     Mutant(
+        "clean: a run is not seen while it reads its ledger",
+        "run.py",
+        "    if index is None:\n        life.enter_context(store.showing_life())\n",
+        "",
+        _of("test_gcs_life.py", "before_it_counts"),
+    ),
+    Mutant(
+        "clean: a run whose beats fail is taken for dead",
+        "storage/gcs_store.py",
+        "bool(beats) and any(",
+        "False and any(",
+        _of("test_gcs_life.py", "beats_fail"),
+    ),
+    Mutant(
+        "conflict: clean is advised against a live run",
+        "adoption.py",
+        "    if is_live:\n",
+        "    if False:\n",
+        _of("test_gcs_life.py", "another_job"),
+    ),
+    Mutant(
+        "log: the output of another job gets one",
+        "cli/kept_log.py",
+        "if self._is_ours or self._is_planned(store):",
+        "if True:",
+        _of("test_driver_log.py", "another_job"),
+    ),
+    Mutant(
+        "log: it tells secrets",
+        "driver_log.py",
+        "redact(line)",
+        "line",
+        _of("test_driver_log.py", "secret"),
+    ),
+    Mutant(
+        "operator: an attempt has the log of another one",
+        "ending.py",
+        "    if not name.startswith(",
+        "    if False and not name.startswith(",
+        _of("test_driver_log.py", "fails_names"),
+        root="operator",
+    ),
+    Mutant(
         "progress: a check promises to take 0 s",
         "cli/progress.py",
         'return f", ~{seconds:.0f} s" if seconds >= 1 else ""',

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Jobs, local_spec, wait_for
+from gcs_fake import serve_fake_gcs
+from jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, local_spec, text_files, wait_for
 from kubernetes import client
 
 from testbed.accounts import account_kubeconfig
@@ -103,6 +104,38 @@ def test_a_job_that_has_succeeded_shows_the_log_that_its_driver_has_left(
     assert f"log that the driver has left: {log}" in told
     assert " done 2,000 read" in told
     assert "next: Nothing to do: the dataset is complete" in told
+
+
+def test_a_driver_that_fails_leaves_a_log_that_says_why(team: Jobs, tmp_path: Path, explain: Explain) -> None:
+    text_files(tmp_path / "src")
+    bad_lines(tmp_path / "src" / "bad.jsonl", good=BEHIND_THE_SAMPLE)
+    team.apply("explain-dirty", local_spec(tmp_path, maxQuarantined=3))
+    status = team.reach("explain-dirty", "Failed", "QuarantineExceeded")
+    assert status["attempt"]["logUri"].endswith("/out/_tokenization/logs/1-1.log.zst")
+    screen = explain(team, "explain-dirty")
+    assert_one_screen(screen)
+    told = words_of(screen)
+    assert "log that the driver has left:" in told
+    assert "tokjob: QuarantineExceeded: 9 of 4,009 documents" in told
+    assert "next: Look at the documents: `tokjob show --quarantined file://" in told
+
+
+def test_another_job_at_the_output_of_a_run_is_told_to_wait(team: Jobs, explain: Explain) -> None:
+    with serve_fake_gcs() as fake:
+        fake.put("corpus/a.jsonl", b'{"text": "some text"}\n')
+        spec = {
+            "source": {"uris": ["gs://bucket/corpus/"]},
+            "tokenizer": {"name": "gpt2"},
+            "output": {"uri": "gs://bucket/out"},
+            "env": [{"name": "STORAGE_EMULATOR_HOST", "value": fake.url}],
+        }
+        team.apply("explain-first", spec | {"suspend": True})
+        team.reach("explain-first", "Suspended")
+        fake.put("out/_tokenization/alive/host-1-00000000", b"A run goes on here.\n")
+        team.apply("explain-second", spec | {"tokenizer": {"name": "cl100k_base"}})
+        status = team.reach("explain-second", "Failed", "OutputConflict")
+    assert "wait until it has ended" in status["message"]
+    assert "clean" not in words_of(explain(team, "explain-second"))
 
 
 def test_a_job_that_no_operator_has_seen(jobs: Jobs, tmp_path: Path, explain: Explain) -> None:

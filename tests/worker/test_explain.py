@@ -294,6 +294,12 @@ def test_the_next_step_fits(found: dict[str, Any], pods: tuple[dict[str, Any], .
     assert words in step(found, *pods)
 
 
+def test_what_stands_still_has_no_rate() -> None:
+    progress = {"percent": 50, "rangesTotal": 2, "tokensPerSecond": 1000, "etaSeconds": 60}
+    assert "tokens/s" in screen(Seen(job(phase="Running", reason="Running", progress=progress), NOW))
+    assert "tokens/s" not in screen(Seen(job(phase="Failed", reason="Bug", progress=progress), NOW))
+
+
 # --- events
 
 

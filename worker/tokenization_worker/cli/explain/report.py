@@ -116,7 +116,7 @@ def _facts(seen: Seen) -> list[tuple[str, str]]:
     return [
         ("run", _run(status)),
         ("plan", _plan(_block(status, "plan"))),
-        ("progress", _progress(_block(status, "progress"), seen.now)),
+        ("progress", _progress(_block(status, "progress"), seen.now, is_moving=status.get("phase") == "Running")),
         ("workers", _workers(_block(status, "workers"))),
         ("retries", _retries(_block(status, "failures"), seen.now)),
         *(("failed", _failure(each, seen.now)) for each in failures[-_MOST_FAILURES:] if not _is_said(each, status)),
@@ -154,7 +154,7 @@ def _plan(plan: Object) -> str:
     )
 
 
-def _progress(progress: Object, now: datetime) -> str:
+def _progress(progress: Object, now: datetime, *, is_moving: bool) -> str:
     if not progress or progress.get("rangesTotal") is None:
         return ""
     words = [
@@ -164,7 +164,7 @@ def _progress(progress: Object, now: datetime) -> str:
     ]
     if progress.get("quarantined"):
         words.append(f"{progress['quarantined']:,} quarantined")
-    if progress.get("percent") != 100 and progress.get("tokensPerSecond") is not None:
+    if is_moving and progress.get("tokensPerSecond") is not None:
         words.append(f"{short_count(progress['tokensPerSecond'])} tokens/s")
         if progress.get("etaSeconds") is not None:
             words.append(f"{_span(progress['etaSeconds'])} left")
