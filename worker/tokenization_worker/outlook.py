@@ -345,7 +345,7 @@ def clean_output(uri: str | os.PathLike[str], *, dry_run: bool, force: bool = Fa
             "OutputLive",
             f"{store.uri}: a run is writing there now"
             + ("" if is_local else f", or was killed less than {DEAD_AFTER_S / 60:.0f} minutes ago"),
-            next_step="stop it first (Ctrl-C)"
+            next_step="stop it first (Ctrl-C; of a job on Kubernetes set spec.suspend)"
             + ("" if is_local else "; if you know that it was killed, wait for so long, or give --force"),
         )
     try:

@@ -80,8 +80,8 @@ ADVICE: Mapping[str, str] = {
     "HeadLost": "The node of the head Pod went, or the Pod was deleted. " + _RETRIED,
     "WorkerMemory": "Raise spec.workers.resources.limits.memory as the message says (head: spec.head.resources): the "
     "next attempt has it, and goes on from what is done.",
-    "RayJobGone": "Somebody deleted the RayJob; to stop a job set spec.suspend. " + _RETRIED,
-    "RayJobStopped": "Somebody stopped the RayJob; to stop a job set spec.suspend. " + _RETRIED,
+    "RayJobGone": "The RayJob was deleted from outside; to stop a job set spec.suspend. " + _RETRIED,
+    "RayJobStopped": "The RayJob was stopped from outside; to stop a job set spec.suspend. " + _RETRIED,
     "Stalled": "Look at the log for the last range and at the file that it reads; raise spec.stallTimeoutSeconds where "
     "one range takes that long. " + _RETRIED,
     "CommitMissing": "The next attempt proves what the last one has written, in seconds. " + _RETRIED,
