@@ -31,8 +31,8 @@ _COLOURS = (
     "#a8a100",
     "#16a2b8",
 )
-_NAMES = 4
-"""Series that a panel names."""
+_NAMES = 3
+"""Series that a panel names: the largest."""
 
 
 def main(words: list[str]) -> int:
@@ -50,24 +50,28 @@ def draw(panels: list[dict[str, Any]]) -> str:
         'font-family="sans-serif" font-size="10">',
         f'<rect width="{width}" height="{height}" fill="#f4f5f7"/>',
     ]
+    last = max((second for panel in panels for second, _ in _points(panel)), default=0.0) or 1.0
     for number, panel in enumerate(panels):
         row, column = divmod(number, COLUMNS)
         parts += [
             f'<g transform="translate({GAP + column * (WIDTH + GAP)} {GAP + row * (HEIGHT + GAP)})">',
-            *_panel(panel),
+            *_panel(panel, last),
             "</g>",
         ]
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _panel(panel: dict[str, Any]) -> list[str]:
-    points = list(chain.from_iterable(each["values"] for each in panel["series"]))
-    most = max((value for _, value in points), default=0.0) or 1.0
-    last = max((second for second, _ in points), default=0.0) or 1.0
+def _points(panel: dict[str, Any]) -> list[tuple[float, float]]:
+    return list(chain.from_iterable(each["values"] for each in panel["series"]))
+
+
+def _panel(panel: dict[str, Any], last: float) -> list[str]:
+    """`last`: the second at which all panels end."""
+    most = max((value for _, value in _points(panel)), default=0.0)
 
     def place(second: float, value: float) -> str:
         x = _LEFT + second / last * (WIDTH - 2 * _LEFT)
-        y = HEIGHT - _BOTTOM - value / most * (HEIGHT - _TOP - _BOTTOM)
+        y = HEIGHT - _BOTTOM - value / (most or 1.0) * (HEIGHT - _TOP - _BOTTOM)
         return f"{x:.0f},{y:.0f}"
 
     return [
@@ -82,13 +86,14 @@ def _panel(panel: dict[str, Any]) -> list[str]:
 
 def _lines(series: list[dict[str, Any]], place: Callable[[float, float], str]) -> list[str]:
     lines, names = [], []
-    for number, each in enumerate(series):
+    largest_first = sorted(series, key=lambda each: -max((value for _, value in each["values"]), default=0.0))
+    for number, each in enumerate(largest_first):
         colour = _COLOURS[number % len(_COLOURS)]
         path = " ".join(place(second, value) for second, value in each["values"])
         lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         if number < _NAMES:
-            names.append(f'<tspan fill="{colour}">{escape(each["name"])} </tspan>')
-    more = f"<tspan>and {len(series) - _NAMES} more</tspan>" if len(series) > _NAMES else ""
+            names.append(f'<tspan fill="{colour}" dx="{8 * bool(number)}">{escape(each["name"])}</tspan>')
+    more = f'<tspan dx="8">and {len(series) - _NAMES} more</tspan>' if len(series) > _NAMES else ""
     return [*lines, f'<text x="{_LEFT}" y="{HEIGHT - 12}">{"".join(names)}{more}</text>']
 
 

@@ -69,6 +69,8 @@ def watch(bed: Testbed, folder: Path) -> list[dict[str, Any]]:
             names = [f"corpus-{number}" for number in range(JOBS)]
             wait_for(lambda: all(jobs.status(name).get("phase") == "Succeeded" for name in names), bool, 900)
             jobs.reach("broken", "Failed", deadline_s=300)
+            enough = 'count_over_time(tokenization_job_phase{phase="Failed"}[1m]) > 5'
+            wait_for(lambda: prometheus.query(enough), bool)
         return ask(prometheus, began, time.time())
 
 
