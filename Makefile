@@ -59,7 +59,7 @@ cluster-down: install  ## stop it
 load: install  ## 300 jobs at once on one operator: time, memory, requests, share of a core
 	PYTHONPATH=tests:tests/operator $(BIN)/python tests/operator/load.py $(LOAD_ARGS)
 
-dashboard-picture: install  ## draw docs/dashboard.svg from what Prometheus has of five minutes of an operator
+dashboard-picture: install  ## draw docs/dashboard.svg from what Prometheus has of a few minutes of an operator
 	PYTHONPATH=tests:tests/operator $(BIN)/python tests/operator/picture.py
 
 compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this

@@ -34,6 +34,9 @@ _COLOURS = (
 _NAMES = 3
 """Series that a panel names: the largest."""
 
+_LETTERS = 48
+"""Of their names together; what is longer leaves the panel."""
+
 
 def main(words: list[str]) -> int:
     panels = json.loads(Path(words[0]).read_text(encoding="utf-8"))
@@ -85,15 +88,17 @@ def _panel(panel: dict[str, Any], last: float) -> list[str]:
 
 
 def _lines(series: list[dict[str, Any]], place: Callable[[float, float], str]) -> list[str]:
-    lines, names = [], []
+    lines, names, letters = [], [], 0
     largest_first = sorted(series, key=lambda each: -max((value for _, value in each["values"]), default=0.0))
     for number, each in enumerate(largest_first):
         colour = _COLOURS[number % len(_COLOURS)]
         path = " ".join(place(second, value) for second, value in each["values"])
         lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        if number < _NAMES:
+        letters += len(each["name"])
+        if number < _NAMES and letters <= _LETTERS:
             names.append(f'<tspan fill="{colour}" dx="{8 * bool(number)}">{escape(each["name"])}</tspan>')
-    more = f'<tspan dx="8">and {len(series) - _NAMES} more</tspan>' if len(series) > _NAMES else ""
+    left = len(series) - len(names)
+    more = f'<tspan dx="8">and {left} more</tspan>' if left else ""
     return [*lines, f'<text x="{_LEFT}" y="{HEIGHT - 12}">{"".join(names)}{more}</text>']
 
 
