@@ -25,6 +25,7 @@ from tokenization_worker.api.checkpoint import (
 )
 from tokenization_worker.api.job import API_VERSION, TokenizationJob
 from tokenization_worker.api.pod_extras import Pods
+from tokenization_worker.api.version_skew import write_part
 from tokenization_worker.api.workers import WORKER_BYTES
 
 HEAD_MEMORY = "4Gi"
@@ -79,7 +80,7 @@ def build_checkpoint(job: TokenizationJob, uid: str, attempt: Attempt, writer_po
         "kind": "TokenizationCheckpoint",
         "metadata": _metadata(job, uid, names.checkpoint_name(job.metadata.name, attempt.run), attempt),
         "spec": {
-            "run": run.model_dump(mode="json", by_alias=True, exclude_none=True),
+            "run": write_part("run", run),
             **checkpoint_attempt(job, attempt, writer_pod_prefix),
         },
     }
@@ -90,7 +91,7 @@ def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix
     slots = attempt.replicas * place_workers(job.spec.workers, "").hosts * slots_of_worker(job)
     made = make_attempt_spec(job, number=attempt.number, image=attempt.image.name, slots=slots)
     return {
-        "attempt": made.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "attempt": write_part("attempt", made),
         "writerPodPrefix": writer_pod_prefix,
         "writerServiceAccount": attempt.image.service_account,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runs import make_job
@@ -17,7 +18,6 @@ from tokenization_worker.api.checkpoint import (
     CheckpointSpec,
     Committed,
     FailureReport,
-    TokenizationCheckpoint,
     make_attempt_spec,
     make_run_spec,
 )
@@ -32,13 +32,13 @@ from tokenization_worker.verification.verify import dataset_digest
 class Checkpoint:
     """Stands for the client: one checkpoint, and what is reported to it."""
 
-    def __init__(self, checkpoint: TokenizationCheckpoint) -> None:
-        self._checkpoint = checkpoint
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.found = found
         self.plans: list[CheckpointPlan] = []
         self.committed: list[Committed] = []
 
-    def read(self) -> TokenizationCheckpoint:
-        return self._checkpoint
+    def read(self) -> dict[str, Any]:
+        return self.found
 
     def report_plan(self, report: CheckpointPlan) -> None:
         self.plans.append(report)
@@ -56,9 +56,8 @@ def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
     spec = CheckpointSpec(
         run=make_run_spec(job, number=1, job_uid="uid"), attempt=make_attempt_spec(job, number=0, image=None, slots=8)
     )
-    kind: dict[str, object] = {"apiVersion": API_VERSION, "kind": "TokenizationCheckpoint"}
-    found = TokenizationCheckpoint.model_validate(kind | {"metadata": {"name": "demo-r1"}, "spec": spec})
-    client = Checkpoint(found)
+    kind = {"apiVersion": API_VERSION, "kind": "TokenizationCheckpoint"}
+    client = Checkpoint({**kind, "metadata": {"name": "demo-r1"}, "spec": spec.to_manifest()})
     monkeypatch.setattr(plan_checkpoint, "CheckpointClient", lambda name: client)
     return client
 
@@ -114,3 +113,16 @@ def test_an_image_without_ray_is_refused_before_it_gets_machines(
     [report] = checkpoint.plans
     assert report.failure is not None
     assert (report.failure.reason, report.failure.exit_code) == ("ImageUnfit", 2)
+
+
+def test_an_image_that_is_too_old_for_its_run_says_so_before_it_plans(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.found["spec"]["run"]["minimumVersion"] = "999.0.0"
+    monkeypatch.setenv(LAST_WORDS_VARIABLE, str(tmp_path / "words"))
+    with pytest.raises(SpecError, match=r"needs a worker of tokenization 999\.0\.0 or newer"):
+        plan_checkpoint.plan_checkpoint("demo-r1")
+    words = FailureReport.model_validate_json((tmp_path / "words").read_text("utf-8"))
+    assert (words.reason, words.exit_code) == ("WorkerTooOld", 2)
+    assert "set spec.image" in (words.next_step or "")
+    assert not (tmp_path / "out").exists()

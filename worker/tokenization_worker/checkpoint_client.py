@@ -16,9 +16,8 @@ import urllib3
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
-from pydantic import ValidationError
 
-from tokenization_worker.api.checkpoint import CheckpointPlan, CheckpointProgress, Committed, TokenizationCheckpoint
+from tokenization_worker.api.checkpoint import CheckpointPlan, CheckpointProgress, Committed
 from tokenization_worker.api.job import API_GROUP, VERSION
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.retry import Retry
@@ -63,17 +62,12 @@ class CheckpointClient:
         self._namespace = _current_namespace()
         self._api: Any = client.CustomObjectsApi()
 
-    def read(self, retry: Retry = START) -> TokenizationCheckpoint:
-        """The checkpoint as it is now. Raises `SpecError` for one that is not there or makes no sense."""
-        found = self._call(retry, lambda: self._api.get_namespaced_custom_object(*self._place(), **_TIMED))
-        try:
-            return TokenizationCheckpoint.model_validate(found)
-        except ValidationError as error:
-            raise SpecError(
-                "SpecInvalid",
-                f"checkpoint {self._namespace}/{self.name} is not what this version reads: {error}",
-                next_step="use a worker image of the same version as the operator",
-            ) from error
+    def read(self, retry: Retry = START) -> dict[str, Any]:
+        """The checkpoint as it is now, in the words of the operator's version; `read_checkpoint` understands it.
+
+        Raises `SpecError` for one that is not there.
+        """
+        return dict(self._call(retry, lambda: self._api.get_namespaced_custom_object(*self._place(), **_TIMED)))
 
     def report_plan(self, plan: CheckpointPlan) -> None:
         """Write what the plan Pod has found."""

@@ -2,14 +2,15 @@
 
 The operator writes `spec`: `run` once (it never changes), `attempt` before each attempt. The plan Pod writes
 `status.plan`, the driver `status.progress` and, last, `status.committed`; the parts are disjoint, so merge
-patches cannot collide. The operator copies them into the job's status and never reads a bucket.
+patches cannot collide. The operator copies them into the job's status and never reads a bucket. How operators and
+worker images of neighbouring versions read and write it is the business of `version_skew.py`.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from tokenization_worker.api.fields import BigCount, Count, LimitValue, PositiveCount, Quantity, ShortText
 from tokenization_worker.api.job import API_VERSION, JobMeta, JobSpec, ObjectMeta, TokenizationJob
@@ -38,6 +39,9 @@ def report_interval_s(lasted_s: float) -> float:
     return min(MOST_REPORT_INTERVAL_S, max(_LEAST_REPORT_INTERVAL_S, lasted_s * _REPORT_SHARE))
 
 
+MinimumVersion = Annotated[str, StringConstraints(max_length=32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
+
+
 class RunSpec(SpecBlock):
     """The data fields and the identity of one run."""
 
@@ -59,6 +63,10 @@ class RunSpec(SpecBlock):
     tokenizer: Tokenizer = Field(description="As in the job.")
     output: Output = Field(description="As in the job.")
     rerun_token: str | None = Field(default=None, description="As in the job.")
+    minimum_version: MinimumVersion | None = Field(
+        default=None,
+        description="The oldest worker version that may execute the run; absent where every version may.",
+    )
 
 
 class AttemptSpec(SpecBlock):
@@ -71,6 +79,10 @@ class AttemptSpec(SpecBlock):
     max_corrupt_files: LimitValue = Field(default=0, description="As in the job.")
     range_bytes: Quantity = Field(default="256Mi", description="As in the job.")
     stall_timeout_seconds: PositiveCount = Field(default=1800, description="As in the job.")
+    minimum_version: MinimumVersion | None = Field(
+        default=None,
+        description="The oldest worker version that may execute the attempt; absent where every version may.",
+    )
 
 
 class CheckpointSpec(SpecBlock):

@@ -66,6 +66,9 @@ def generate_crds() -> dict[str, str]:
     # The fields were checked on the job; kept whole, so that an older CRD prunes nothing of a newer operator.
     del run["properties"], run["required"]
     run["x-kubernetes-preserve-unknown-fields"] = True
+    # After a rollback of the chart, too, what a newer operator has written stays for the next one.
+    _preserve_unknown_fields(job["properties"]["status"])
+    _preserve_unknown_fields(checkpoint["properties"]["spec"])
 
     return {
         f"{API_GROUP}_tokenizationjobs.yaml": _dump(
@@ -87,6 +90,15 @@ def _insert(sentence: str, description: str) -> str:
     """The description with another sentence, before its example: that has no end of its own."""
     words, example, value = description.partition(EXAMPLE)
     return f"{words} {sentence}{example}{value}"
+
+
+def _preserve_unknown_fields(block: Schema) -> None:
+    """Let the API server keep the fields of other versions, in this block and in all below it."""
+    if block.get("type") != "object" or "additionalProperties" in block:
+        return
+    block["x-kubernetes-preserve-unknown-fields"] = True
+    for field in block.get("properties", {}).values():
+        _preserve_unknown_fields(field)
 
 
 def _root_schema(model: type[Block]) -> Schema:

@@ -7,8 +7,10 @@ import os
 import sys
 import traceback
 from datetime import UTC, datetime
+from importlib import metadata
 
-from tokenization_worker.api.checkpoint import CHECKPOINT_VARIABLE, TokenizationCheckpoint
+from tokenization_worker.api.checkpoint import CHECKPOINT_VARIABLE, CheckpointProgress, TokenizationCheckpoint
+from tokenization_worker.api.version_skew import attempt_number, read_checkpoint
 from tokenization_worker.checkpoint_client import CheckpointClient
 from tokenization_worker.cli.checkpoint_words import committed_report
 from tokenization_worker.cli.kept_log import STOPPED_PATIENCE_S, KeptLog
@@ -18,7 +20,7 @@ from tokenization_worker.cli.taken_output import taking_output
 from tokenization_worker.driver_log import DriverLog
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.reporter import Reporter
+from tokenization_worker.reporter import Reporter, failure_report
 from tokenization_worker.run import Options, run_job
 from tokenization_worker.work import Stopped
 
@@ -41,16 +43,22 @@ def main(arguments: list[str]) -> int:
     if not options.checkpoint:
         raise SpecError("SpecInvalid", "no checkpoint is named", next_step="use tokjob run; the operator sets it")
     client = CheckpointClient(options.checkpoint)
+    found = client.read()
+    number = attempt_number(found)
+    try:
+        checkpoint = read_checkpoint(found, metadata.version("tokenization"))
+    except SpecError as error:  # without a report, the operator would take it for a lost machine and try again
+        report = CheckpointProgress(attempt=number, failure=failure_report(error, number))
+        client.report_progress(report, is_last=True)
+        raise
     log = DriverLog(lambda: datetime.now(UTC))
     with taking_output(log.write):
-        return _drive(client, client.read(), options.ray_address, log)
+        return _drive(client, checkpoint, number, options.ray_address, log)
 
 
 def _drive(
-    client: CheckpointClient, checkpoint: TokenizationCheckpoint, ray_address: str | None, log: DriverLog
+    client: CheckpointClient, checkpoint: TokenizationCheckpoint, number: int, ray_address: str | None, log: DriverLog
 ) -> int:
-    attempt = checkpoint.spec.attempt
-    number = 0 if attempt is None else attempt.number
     job = checkpoint.to_job()
     kept = KeptLog(log, job, checkpoint.spec.run.number, number)
     display = PlainDisplay()

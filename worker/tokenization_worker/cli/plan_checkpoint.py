@@ -11,6 +11,7 @@ from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.checkpoint import CheckpointPlan, FailureReport
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.api.version_skew import read_checkpoint
 from tokenization_worker.checkpoint_client import CheckpointClient
 from tokenization_worker.cli.checkpoint_words import committed_report, leave_words
 from tokenization_worker.cli.progress import PlainDisplay
@@ -32,8 +33,9 @@ class _NeedsWorkers(BaseException):
 def plan_checkpoint(name: str) -> int:
     """Plan what a checkpoint says and report it there; 0 when that is done."""
     client = CheckpointClient(name)
+    version = metadata.version("tokenization")
     try:
-        checkpoint = client.read()
+        checkpoint = read_checkpoint(client.read(), version)
     except TokenizationError as error:
         leave_words(_failure(error))
         raise
@@ -46,7 +48,7 @@ def plan_checkpoint(name: str) -> int:
             planned.append(event)
         display(event)
 
-    report = CheckpointPlan(worker_version=metadata.version("tokenization"), ray_version=_ray_version())
+    report = CheckpointPlan(worker_version=version, ray_version=_ray_version())
     try:
         finished = _plan(job, Options(processes=attempt.slots if attempt else None), watch)
         changes = _found(job, finished, planned, attempt.slots if attempt else None)
