@@ -8,7 +8,12 @@ from typing import Any
 from tokenization_operator.kinds import Kind
 from tokenization_operator.merge import merge_patch
 from tokenization_operator.observation import Object
+from tokenization_operator.unknown_fields import known_fields
+from tokenization_worker.api.checkpoint import AttemptSpec
 from tokenization_worker.api.status import JobStatus
+
+_OF_UNKNOWN_FIELDS = ("minimumVersion",)
+"""Stays with the fields that ask for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +32,16 @@ class Point:
     fields: dict[str, Any]
 
     def changes(self, found: Object) -> dict[str, Any]:
-        """What is to be merged into the spec of the checkpoint that is there; empty where it says all this already."""
-        spec = found["spec"]
-        return merge_patch({name: spec[name] for name in self.fields if name in spec}, self.fields)
+        """What is to be merged into the spec of the checkpoint that is there; empty where it says all this already.
+
+        What a newer operator has said of the same attempt, and this version does not know, stays.
+        """
+        there = {name: found["spec"][name] for name in self.fields if name in found["spec"]}
+        attempt, wanted = there.get("attempt") or {}, self.fields.get("attempt") or {}
+        if attempt and attempt.get("number") == wanted.get("number"):
+            known = known_fields(AttemptSpec, attempt)
+            there["attempt"] = {name: value for name, value in known.items() if name not in _OF_UNKNOWN_FIELDS}
+        return merge_patch(there, self.fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from tokenization_operator.pending import EVENT, HOW_TO_BEGIN_IT
 from tokenization_operator.pod_trouble import TROUBLES
 from tokenization_operator.ray_state import cluster_name
 from tokenization_operator.settings import Settings
+from tokenization_operator.unknown_fields import keep_unknown_fields
 from tokenization_operator.unreadable import REASON, tell_unreadable
 from tokenization_worker.api.checkpoint import CheckpointStatus
 from tokenization_worker.api.job import TokenizationJob
@@ -229,8 +230,9 @@ class Reconciler:
 
     async def _write(self, found: Object, seen: Observation, after: JobStatus) -> Object:
         """Write the status if it has changed, and tell the change."""
-        status = after.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if status == (found.get("status") or {}):
+        there = found.get("status") or {}
+        status = keep_unknown_fields(there, after.model_dump(mode="json", by_alias=True, exclude_none=True))
+        if status == there:
             return found
         found = await self._store(found, status)
         before = seen.status

@@ -91,7 +91,8 @@ def read_checkpoint(found: dict[str, Any], version: str) -> TokenizationCheckpoi
     where = _where(found)
     minimum = _minimum_version(found)
     if minimum is not None and _numbers(version) < _numbers(minimum):
-        raise _too_old(f"{where} needs a worker of tokenization {minimum} or newer, and this image has {version}", minimum)
+        words = f"{where} needs a worker of tokenization {minimum} or newer, and this image has {version}"
+        raise _too_old(words, minimum)
     try:
         checkpoint = TokenizationCheckpoint.model_validate(found, extra="ignore", by_alias=True, by_name=False)
     except ValidationError as error:
