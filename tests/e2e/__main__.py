@@ -13,6 +13,7 @@ from pathlib import Path
 
 from e2e.images import REBUILT_VARIABLE, BuildFailed, Image, find_image, find_pause, find_rebuilt
 from e2e.machine import CANNOT, find_lacks, try_sandbox
+from e2e.next_version import NEXT_VARIABLE, make_next_version
 from e2e.sandbox import run_inside
 from e2e.steps import note, step
 from e2e.traces import adopt_orphans, find_traces
@@ -48,8 +49,13 @@ def main() -> int:
             find_helm()
             pause = find_node_programs().folder / "pause"
         with step("build the images"):
-            images = (find_pause(pause), find_image("operator"), find_image("worker"))
+            images = [find_pause(pause), find_image("operator"), find_image("worker")]
             again = None if "e2e and core" in words else find_rebuilt("operator")
+        if "e2e and core" not in words:
+            with step("build the images of the next version"):
+                tree = make_next_version()
+                images += [find_image(target, tree=tree, version="next") for target in ("operator", "worker")]
+                os.environ[NEXT_VARIABLE] = str(tree)
     except (Unavailable, BuildFailed) as error:
         print(error, file=sys.stderr)
         return 1

@@ -16,12 +16,13 @@ from inline import inline
 from jobs import Jobs
 from kubernetes import client, config
 from objects import upload
+from operators import CHART
 from runs import make_job
 
 from e2e.images import Image
 from e2e.inside import FOLDER_VARIABLE, IMAGES_VARIABLE, images_of
 from e2e.node import STORE, RealCluster
-from e2e.release import NAMESPACE, Release
+from e2e.release import NAMESPACE, Release, Version
 from e2e.runs import CORPUS_FILES, RANGE_BYTES, SHARD_TOKENS, TOKENIZER, Team
 from e2e.steps import note, step
 from testbed.programs import find_node_programs, find_programs
@@ -63,9 +64,15 @@ def images() -> dict[str, Image]:
 
 
 @pytest.fixture(scope="session")
-def release(cluster: RealCluster, images: dict[str, Image]) -> Release:
+def version(images: dict[str, Image]) -> Version:
+    """That of this tree."""
+    return Version(CHART, images["operator"].name, images["worker"].name)
+
+
+@pytest.fixture(scope="session")
+def release(cluster: RealCluster, version: Version) -> Release:
     """The chart, whose operator watches all namespaces."""
-    release = Release(cluster, images["operator"].name, images["worker"].name)
+    release = Release(cluster, version)
     with step("install the chart"):
         release.install()
     return release

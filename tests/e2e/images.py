@@ -71,25 +71,29 @@ def find_pause(program: Path) -> Image:
     return Image(PAUSE, archive)
 
 
-def find_image(target: str, **arguments: str) -> Image:
-    """The image of a target of the Dockerfile, built with these arguments; its tag is the digest of its sources."""
+def find_image(target: str, *, tree: Path = ROOT, version: str = "", **arguments: str) -> Image:
+    """The image of a target of a tree's Dockerfile, built with these arguments; its tag is the digest of its sources.
+
+    `version`: what the image of another tree is called beside that of this one, `TARGET.VERSION`.
+    """
     words = "".join(f" {name}={value}" for name, value in sorted(arguments.items()))
-    digest = digest_of(ROOT, _sources(), words + _BASE_DIGEST)
-    name = f"{_PREFIX}{target}:{digest}"
-    archive = _archive(f"{target}{words.replace(' ', '-').replace('=', '-')}", digest)
+    digest = digest_of(tree, sources_of(tree), words + _BASE_DIGEST)
+    called = f"{target}.{version}" if version else target
+    name = f"{_PREFIX}{called}:{digest}"
+    archive = _archive(f"{called}{words.replace(' ', '-').replace('=', '-')}", digest)
     with locked(archive):
         if not archive.exists():
-            build(target, name, arguments)
+            build(target, name, arguments, tree=tree)
             for old in archive.parent.glob(f"{archive.name.rpartition('-')[0]}-{'[0-9a-f]' * 16}.tar"):
                 old.unlink()  # of other sources: a gigabyte each
-            _remove_old(target, name)
+            _remove_old(called, name)
             _export(name, archive)
     return Image(name, archive)
 
 
 def find_rebuilt(target: str) -> Image:
     """The image of a target, built a second time from nothing but the base; its target is `TARGET.again`."""
-    digest = digest_of(ROOT, _sources(), _BASE_DIGEST)
+    digest = digest_of(ROOT, sources_of(ROOT), _BASE_DIGEST)
     name = f"{_PREFIX}{target}.again:{digest}"
     archive = _archive(f"{target}.again", digest)
     with locked(archive):
@@ -102,7 +106,7 @@ def find_rebuilt(target: str) -> Image:
     return Image(name, archive)
 
 
-def build(target: str, name: str, arguments: Mapping[str, str], *, use_layers: bool = True) -> None:
+def build(target: str, name: str, arguments: Mapping[str, str], *, use_layers: bool = True, tree: Path = ROOT) -> None:
     """Build an image in the local store; layers that are there are used, unless they are not to be."""
     with locked(_folder() / "base"):
         if not _has_base():
@@ -112,7 +116,7 @@ def build(target: str, name: str, arguments: Mapping[str, str], *, use_layers: b
     _buildah(
         *("bud", "--isolation", "chroot", "--network", "host", "--pull-never", "--timestamp", "0"),
         *(("--layers",) if use_layers else ("--layers", "--no-cache")),
-        *("--target", target, "--tag", name, *given, *lent, str(ROOT)),
+        *("--target", target, "--tag", name, *given, *lent, str(tree)),
     )
 
 
@@ -178,10 +182,11 @@ def _archive(target: str, digest: str) -> Path:
     return _folder() / f"{target}-{digest}.tar"
 
 
-def _sources() -> Iterator[Path]:
-    yield from (ROOT / "scripts" / name for name in ("ray_command.py", "requirements.py"))
+def sources_of(tree: Path) -> Iterator[Path]:
+    """The files that images are made of."""
+    yield from (tree / "scripts" / name for name in ("ray_command.py", "requirements.py"))
     for name in _SOURCES:
-        path = ROOT / name
+        path = tree / name
         found = [path] if path.is_file() else path.rglob("*")
         yield from (each for each in found if each.is_file() and "__pycache__" not in each.parts)
 

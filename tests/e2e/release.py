@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import dataclass
+from pathlib import Path
 
 from jobs import wait_for
-from operators import CHART, helm
+from operators import helm
 
 from e2e.node import RealCluster
 from e2e.runs import RUN_S
@@ -17,27 +19,47 @@ _PATIENCE = ("--timeout", f"{RUN_S:.0f}s")
 _RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 
 
+@dataclass(frozen=True)
+class Version:
+    """A chart with the images that belong to it, by their names."""
+
+    chart: Path
+    operator: str
+    worker: str
+
+    def values(self) -> list[str]:
+        """As words for Helm."""
+        words = ["--set-json", 'operator.resources={"requests":{"cpu":"50m","memory":"128Mi"}}']
+        for target, name in (("operator", self.operator), ("worker", self.worker)):
+            repository, _, tag = name.rpartition(":")
+            values = f"{target}.image.repository={repository},{target}.image.tag={tag}"
+            words += ["--set", values, "--set", f"{target}.imagePullPolicy=Never"]
+        return words
+
+
 class Release:
     """One in a namespace of its own; all namespaces are under the restricted standard of Pod security."""
 
-    def __init__(self, cluster: RealCluster, operator_image: str, worker_image: str) -> None:
+    def __init__(self, cluster: RealCluster, version: Version) -> None:
         self._cluster = cluster
         self._flags = ["--namespace", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig)]
-        self._values: list[str] = []
-        for target, name in (("operator", operator_image), ("worker", worker_image)):
-            repository, _, tag = name.rpartition(":")
-            values = f"{target}.image.repository={repository},{target}.image.tag={tag}"
-            self._values += ["--set", values, "--set", f"{target}.imagePullPolicy=Never"]
-        self._values += ["--set-json", 'operator.resources={"requests":{"cpu":"50m","memory":"128Mi"}}']
+        self._version = version
 
     def install(self) -> None:
         """Returns when the operator is ready."""
         self._make_namespace(NAMESPACE)
-        helm("install", NAME, str(CHART), *self._flags, *self._values, "--wait", *_PATIENCE)
+        helm("install", NAME, str(self._version.chart), *self._flags, *self._version.values(), "--wait", *_PATIENCE)
 
     def upgrade(self, *values: str) -> None:
         """Returns when the next operator is ready."""
-        helm("upgrade", NAME, str(CHART), *self._flags, *self._values, *values, "--wait", *_PATIENCE)
+        version = self._version
+        helm("upgrade", NAME, str(version.chart), *self._flags, *version.values(), *values, "--wait", *_PATIENCE)
+
+    def use(self, version: Version) -> None:
+        """Upgrade or downgrade: returns when the operator of that version is ready."""
+        if version != self._version:
+            self._version = version
+            self.upgrade()
 
     def test(self) -> None:
         """As somebody who has just installed it: its own test passes."""

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jobs import wait_for
 
+from e2e.faults import kill_container, kill_pod, store_away
 from e2e.node import RealCluster
 from e2e.release import Release
 from e2e.runs import NAME, RUN_S, TOO_LATE, Team, start_of
-from e2e.sandbox import BRIDGE, STORE_ADDRESS
 from e2e.steps import note, step
 from testbed.control_plane import API_SERVER
 
 pytestmark = pytest.mark.e2e
 
 AWAY_S = 60
-_AT_ONCE = ("--grace-period=0", "--force", "--ignore-not-found")
 
 
 def finish(team: Team, expected: Path) -> dict[str, Any]:
@@ -31,26 +27,6 @@ def finish(team: Team, expected: Path) -> dict[str, Any]:
         status = team.succeed(NAME)
     team.prove(expected)
     return status
-
-
-def kill_pod(cluster: RealCluster, team: Team, node_type: str) -> str:
-    """As when its machine is lost: without a word to it, and it does not come back; its name."""
-    pod = team.pods(NAME, node_type)[0]
-    name = str(pod["metadata"]["name"])
-    kill_container(cluster, pod)
-    cluster.do("-n", team.jobs.namespace, "delete", "pod", name, *_AT_ONCE)
-    return name
-
-
-@contextmanager
-def store_away() -> Iterator[None]:
-    """No run can end meanwhile."""
-    address = f"{STORE_ADDRESS}/32"
-    subprocess.run(["ip", "address", "del", address, "dev", BRIDGE], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["ip", "address", "add", address, "dev", BRIDGE], check=True)
 
 
 @pytest.mark.core
@@ -111,13 +87,6 @@ def test_a_worker_that_runs_out_of_memory_is_named_with_numbers(
         )
     assert "it may take 2Gi. Give it more" in told[0]
     finish(team, expected)
-
-
-def kill_container(cluster: RealCluster, pod: dict[str, Any]) -> None:
-    """Its first process, and with it all."""
-    [container] = pod["status"]["containerStatuses"]
-    said = cluster.ctr("tasks", "kill", "--signal", "SIGKILL", container["containerID"].rpartition("/")[2])
-    assert not said.returncode, said.stderr
 
 
 def test_a_run_goes_on_without_the_operator(release: Release, team: Team, expected: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ import yaml
 from api_manifests import DEFAULTS
 from test_api_messages import all_rules
 
+from tokenization_worker.api import crd
 from tokenization_worker.api.checkpoint import TokenizationCheckpoint
 from tokenization_worker.api.crd import generate_crds
 from tokenization_worker.api.job import JobSpec, TokenizationJob
 from tokenization_worker.api.reference import generate_reference
 from tokenization_worker.api.schema import EXAMPLE, write_example
+from tokenization_worker.api.version_skew import LaterField
 from tokenization_worker.api.walk import iter_fields
 
 ROOT = Path(__file__).parents[2]
@@ -194,3 +197,60 @@ def test_status_stays_below_16_kib_at_a_million_ranges() -> None:
     with_status = TokenizationJob.from_object(job.to_manifest() | {"status": status})
     assert with_status.status is not None
     assert len(with_status.status.model_dump_json(by_alias=True, exclude_none=True)) < 16 * 1024
+
+
+FIRST_CHART = ROOT / "tests" / "operator" / "data" / "tokenization-operator-0.1.0.tgz"
+
+
+WITH_0_2_0: frozenset[str] = frozenset()
+"""Fields of a job that came with version 0.2.0 and have a default; only later versions work beside the one before."""
+
+
+def defaults_in(schema: Schema) -> dict[str, Any]:
+    """Every default below a schema, by the path of its field."""
+    return {path: node["default"] for path, node in nodes(schema) if "default" in node}
+
+
+def blocks_in(schema: Schema) -> list[Schema]:
+    """The blocks below a schema that are in no list."""
+    return [
+        node
+        for path, node in nodes(schema)
+        if "[]" not in path and "additionalProperties" not in node and node.get("type") == "object"
+    ]
+
+
+def test_a_field_of_a_job_that_came_later_has_no_default() -> None:
+    """With one, every job has it as soon as the kinds are upgraded, and an operator of the version before refuses them
+    all. A new field: give it the default None, or an entry in `LATER_FIELDS`."""
+    with tarfile.open(FIRST_CHART) as chart:
+        file = chart.extractfile(f"tokenization-operator/files/crds/{JOBS}")
+        assert file is not None
+        first = yaml.safe_load(file)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    added = defaults_in(schema_of(JOBS)["properties"]["spec"]).keys() - defaults_in(first["properties"]["spec"]).keys()
+    assert added == WITH_0_2_0
+
+
+def test_a_later_data_field_is_absent_from_jobs_that_do_not_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = ("run.documents.maxBytes", "run.output.dtype", "run.output.splits[].name", "attempt.rangeBytes")
+    monkeypatch.setattr(crd, "LATER_FIELDS", dict.fromkeys(later, LaterField(born=None, minimum_version=None)))
+    [version] = yaml.safe_load(generate_crds()[JOBS])["spec"]["versions"]
+    before = defaults_in(schema_of(JOBS)["properties"]["spec"])
+    after = defaults_in(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    gone = {".documents.maxBytes", ".output.dtype", ".rangeBytes"}
+    assert gone <= before.keys()
+    assert before.keys() - after.keys() == gone
+    assert {path for path in after if after[path] != before[path]} == {".documents", ".output.splits"}
+    assert (after[".documents"], after[".output.splits"]) == ({}, [{}])
+
+
+def test_what_another_version_has_written_is_kept_in_every_block() -> None:
+    """Else a chart that is rolled back, and its kinds with it, loses what the newer operator needs again later."""
+    for block in (schema_of(JOBS)["properties"]["status"], schema_of(CHECKPOINTS)["properties"]["spec"]):
+        blocks = blocks_in(block)
+        assert len(blocks) > 1
+        assert all(each["x-kubernetes-preserve-unknown-fields"] is True for each in blocks)
+    spec = schema_of(JOBS)["properties"]["spec"]
+    assert not any("x-kubernetes-preserve-unknown-fields" in each for each in blocks_in(spec)), "typing errors are told"
+    status = schema_of(CHECKPOINTS)["properties"]["status"]
+    assert not any("x-kubernetes-preserve-unknown-fields" in each for each in blocks_in(status)), "Pods write it"

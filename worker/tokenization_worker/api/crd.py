@@ -15,6 +15,7 @@ from tokenization_worker.api.checkpoint import TokenizationCheckpoint
 from tokenization_worker.api.job import API_GROUP, DATA_FIELDS, VERSION, TokenizationJob
 from tokenization_worker.api.model import Block
 from tokenization_worker.api.schema import EXAMPLE, Schema, structural_schema
+from tokenization_worker.api.version_skew import LATER_FIELDS
 
 DATA_SENTENCE = (
     "Data: once the job is planned, it changes only together with a new rerunToken and a new output.uri (or "
@@ -54,6 +55,8 @@ def generate_crds() -> dict[str, str]:
     for name, field in job["properties"]["spec"]["properties"].items():
         if name != "rerunToken":
             field["description"] = _insert(_when_it_may_change(name), field["description"])
+    for path in LATER_FIELDS:
+        _drop_default(job["properties"]["spec"], path.split(".")[1:])
     job["properties"]["status"]["properties"]["conditions"].update(
         {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     )
@@ -90,6 +93,32 @@ def _insert(sentence: str, description: str) -> str:
     """The description with another sentence, before its example: that has no end of its own."""
     words, example, value = description.partition(EXAMPLE)
     return f"{words} {sentence}{example}{value}"
+
+
+def _drop_default(block: Schema, path: list[str]) -> None:
+    """Let a later field be absent from jobs that do not set it: an operator that does not know it reads those.
+
+    Neither its own default brings it, nor one of a block that holds it.
+    """
+    _drop_value(block.get("default"), path)
+    name, *below = path
+    field = block.get("properties", {}).get(name.removesuffix("[]"), {})
+    if not below:
+        field.pop("default", None)
+        return
+    if name.endswith("[]"):
+        _drop_value(field.get("default"), below)
+        field = field.get("items", {})
+    _drop_default(field, below)
+
+
+def _drop_value(default: Any, path: list[str]) -> None:
+    name, *below = path
+    for block in default if isinstance(default, list) else [default]:
+        if isinstance(block, dict) and below:
+            _drop_value(block.get(name.removesuffix("[]")), below)
+        elif isinstance(block, dict):
+            block.pop(name, None)
 
 
 def _preserve_unknown_fields(block: Schema) -> None:
