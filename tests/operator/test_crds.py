@@ -210,3 +210,13 @@ def test_kubectls_columns_are_there(api: client.ApiClient) -> None:
 def test_a_new_job_says_that_it_waits(server: Server) -> None:
     made = server.keep(with_spec({}))
     assert made["status"] == {"observedGeneration": 0, "phase": "Pending"}
+
+
+def test_what_a_newer_operator_has_reported_stays_after_its_kinds_are_gone(server: Server, planned: Manifest) -> None:
+    """These kinds are the older ones: they do not know the field. The older operator reports, too."""
+    name = planned["metadata"]["name"]
+    new = {"aFieldOfTomorrow": {"deep": [1]}}
+    server.report(name, new | {"run": {"number": 1} | new, "attempt": {"number": 1} | new, "plan": new})
+    status = server.report(name, {"phase": "Running", "attempt": {"headPod": "demo-r1-a1-head"}})["status"]
+    for block in (status, status["run"], status["attempt"], status["plan"]):
+        assert new.items() <= block.items()

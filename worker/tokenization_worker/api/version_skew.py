@@ -24,8 +24,6 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import KEY_VERSION, run_key
 from tokenization_worker.errors import SpecError
 
-WORKER_TOO_OLD = "WorkerTooOld"
-
 _MINIMUM = "minimumVersion"
 _PARTS = ("run", "attempt")
 _RELEASE = re.compile(r"\d+(\.\d+)*")
@@ -161,7 +159,7 @@ def _where(found: dict[str, Any]) -> str:
 def _too_old(message: str, minimum: str | None = None) -> SpecError:
     image = f"tokenization {minimum} or newer" if minimum else "the operator's version"
     return SpecError(
-        WORKER_TOO_OLD,
+        "WorkerTooOld",
         message,
         next_step=f"set spec.image of the job to a worker image of {image}, or take spec.image out to use the "
         "operator's own; or take out the fields that this image does not know",
