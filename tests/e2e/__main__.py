@@ -17,6 +17,7 @@ from e2e.next_version import NEXT_VARIABLE, make_next_version
 from e2e.sandbox import run_inside
 from e2e.steps import note, step
 from e2e.traces import adopt_orphans, find_traces
+from e2e.version_before import BEFORE_VARIABLE, find_version_before
 from testbed.programs import Unavailable, find_helm, find_node_programs, find_programs
 
 _SCRATCH, _LOGS, _LOCK = (Path(tempfile.gettempdir()) / f"tokenization-e2e{end}" for end in ("", "-logs", ".lock"))
@@ -52,10 +53,14 @@ def main() -> int:
             images = [find_pause(pause), find_image("operator"), find_image("worker")]
             again = None if "e2e and core" in words or "-k" in words else find_rebuilt("operator")
         if "e2e and core" not in words:
-            with step("build the images of the next version"):
-                tree = make_next_version()
-                images += [find_image(target, tree=tree, version="next") for target in ("operator", "worker")]
-                os.environ[NEXT_VARIABLE] = str(tree)
+            with step("build the images of the versions before and after"):
+                for name, variable, tree in (
+                    ("next", NEXT_VARIABLE, make_next_version()),
+                    ("before", BEFORE_VARIABLE, find_version_before()),
+                ):
+                    if tree is not None:
+                        images += [find_image(target, tree=tree, version=name) for target in ("operator", "worker")]
+                        os.environ[variable] = str(tree)
     except (Unavailable, BuildFailed) as error:
         print(error, file=sys.stderr)
         return 1

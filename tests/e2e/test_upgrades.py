@@ -1,12 +1,14 @@
 """An operator and a worker image one minor version apart execute a run together: in flight, both ways.
 
-The next version is one that tests make of this tree (`next_version.py`).
+The neighbours of this tree's version: the next one, which tests make of this tree (`next_version.py`), and the one
+before, where this clone has its tag (`version_before.py`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +22,53 @@ from e2e.node import RealCluster
 from e2e.release import Release, Version
 from e2e.runs import NAME, RUN_S, TOO_LATE, Team
 from e2e.steps import step
+from e2e.version_before import BEFORE_VARIABLE
 from tokenization_operator.kinds import Kind
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(NEXT_VARIABLE not in os.environ, reason="the next version is built for all of e2e alone"),
-]
+pytestmark = pytest.mark.e2e
 
+WITH_NEXT = pytest.mark.skipif(NEXT_VARIABLE not in os.environ, reason="the next version is built for all of e2e alone")
+WITH_BEFORE = pytest.mark.skipif(
+    BEFORE_VARIABLE not in os.environ, reason="this clone has no tag of the minor version before: git fetch --tags"
+)
 NEXT = "next"
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Neighbouring versions. `has_note`: the newer one writes a field, `NOTE`, into everything."""
+
+    older: Version
+    newer: Version
+    numbers: tuple[str, str]
+    has_note: bool
+
+
 @pytest.fixture(scope="module")
-def following(images: dict[str, Image]) -> Version:
-    """The next version."""
+def following(version: Version, images: dict[str, Image]) -> Pair:
+    """This version and the next one."""
     tree = Path(os.environ[NEXT_VARIABLE])
-    return Version(tree / "charts" / "tokenization-operator", images["operator.next"].name, images["worker.next"].name)
+    newer = version_in(tree, images, "next")
+    return Pair(version, newer, (version_of(ROOT), version_of(tree)), has_note=True)
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param("next", marks=WITH_NEXT), pytest.param("before", marks=WITH_BEFORE)]
+)
+def pair(request: pytest.FixtureRequest, version: Version, images: dict[str, Image]) -> Pair:
+    """This version with each of its neighbours."""
+    if request.param == "next":
+        found: Pair = request.getfixturevalue("following")
+        return found
+    tree = Path(os.environ[BEFORE_VARIABLE])
+    older = version_in(tree, images, "before")
+    return Pair(older, version, (version_of(tree), version_of(ROOT)), has_note=False)
+
+
+def version_in(tree: Path, images: dict[str, Image], name: str) -> Version:
+    """That of another tree."""
+    chart = tree / "charts" / "tokenization-operator"
+    return Version(chart, images[f"operator.{name}"].name, images[f"worker.{name}"].name)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,78 +109,83 @@ def finish(team: Team, expected: Path) -> dict[str, Any]:
 
 
 def test_a_newer_image_executes_a_run_for_the_operator_before(
-    release: Release, version: Version, following: Version, team: Team, expected: Path
+    release: Release, pair: Pair, team: Team, expected: Path
 ) -> None:
-    release.use(version)
-    team.jobs.apply(NAME, team.spec(image=following.worker))
+    release.use(pair.older)
+    team.jobs.apply(NAME, team.spec(image=pair.newer.worker))
     status = finish(team, expected)
-    assert status["run"]["workerVersion"] == version_of(Path(os.environ[NEXT_VARIABLE]))
+    assert status["run"]["workerVersion"] == pair.numbers[1]
     assert status["attempt"]["number"] == 1
 
 
 def test_a_run_in_flight_goes_on_under_the_next_operator(
-    cluster: RealCluster, release: Release, version: Version, following: Version, team: Team, expected: Path
+    cluster: RealCluster, release: Release, pair: Pair, team: Team, expected: Path
 ) -> None:
-    release.use(version)
+    release.use(pair.older)
     team.begin(replicas=1)
     attempt = attempt_of(team)
-    change(release, following, team)
-    with step("hear of the next operator"):
-        team.jobs.wait(NAME, lambda status: status.get(NOTE) == NEXT, RUN_S)
+    change(release, pair.newer, team)
+    if pair.has_note:
+        with step("hear of the next operator"):
+            team.jobs.wait(NAME, lambda status: status.get(NOTE) == NEXT, RUN_S)
     team.wait_for_ranges(team.count_done() + 1)
     assert attempt_of(team) == attempt, "it has not begun again"
     lose_head(cluster, team)
     status = finish(team, expected)
     assert status["attempt"]["number"] == 2
-    assert status["run"]["image"] == version.worker, "a run keeps its image"
-    assert status["run"]["workerVersion"] == version_of(ROOT)
-    checkpoint = team.jobs.get(f"{NAME}-r1", Kind.CHECKPOINT)["spec"]
-    assert checkpoint["attempt"][NOTE] == checkpoint[NOTE] == NEXT, "the older image has read this"
+    assert status["run"]["image"] == pair.older.worker, "a run keeps its image"
+    assert status["run"]["workerVersion"] == pair.numbers[0]
+    if pair.has_note:
+        checkpoint = team.jobs.get(f"{NAME}-r1", Kind.CHECKPOINT)["spec"]
+        assert checkpoint["attempt"][NOTE] == checkpoint[NOTE] == NEXT, "the older image has read this"
 
 
 def test_an_older_image_executes_a_run_for_the_next_operator(
-    release: Release, version: Version, following: Version, team: Team, expected: Path
+    release: Release, pair: Pair, team: Team, expected: Path
 ) -> None:
-    release.use(following)
-    team.jobs.apply(NAME, team.spec(image=version.worker))
+    release.use(pair.newer)
+    team.jobs.apply(NAME, team.spec(image=pair.older.worker))
     status = finish(team, expected)
-    assert status["run"]["workerVersion"] == version_of(ROOT)
+    assert status["run"]["workerVersion"] == pair.numbers[0]
     assert status["attempt"]["number"] == 1
-    checkpoint = team.jobs.get(f"{NAME}-r1", Kind.CHECKPOINT)["spec"]
-    assert checkpoint["run"][NOTE] == NEXT
-    assert DATA_FIELD not in checkpoint["run"]["output"], "it has the value that it was born with"
+    if pair.has_note:
+        run = team.jobs.get(f"{NAME}-r1", Kind.CHECKPOINT)["spec"]["run"]
+        assert run[NOTE] == NEXT, "the older image has read this"
+        assert DATA_FIELD not in run["output"], "it has the value that it was born with"
 
 
-def test_an_older_image_refuses_a_dataset_that_it_cannot_make(
-    release: Release, version: Version, following: Version, team: Team
-) -> None:
-    release.use(following)
-    spec = team.spec(image=version.worker)
+@WITH_NEXT
+def test_an_older_image_refuses_a_dataset_that_it_cannot_make(release: Release, following: Pair, team: Team) -> None:
+    release.use(following.newer)
+    spec = team.spec(image=following.older.worker)
     spec["output"][DATA_FIELD] = OTHER
     team.jobs.apply(NAME, spec)
     with step("reach Failed"):
         status = team.jobs.reach(NAME, "Failed", "WorkerTooOld", deadline_s=RUN_S)
-    needed, found = version_of(Path(os.environ[NEXT_VARIABLE])), version_of(ROOT)
+    found, needed = following.numbers
     assert f"needs a worker of tokenization {needed} or newer, and this image has {found}" in status["message"]
     assert "set spec.image of the job" in status["message"]
     assert team.jobs.names(Kind.RAY_JOB) == [], "in its plan, before it gets machines"
 
 
 def test_a_run_in_flight_goes_on_under_the_operator_before(
-    cluster: RealCluster, release: Release, version: Version, following: Version, team: Team, expected: Path
+    cluster: RealCluster, release: Release, pair: Pair, team: Team, expected: Path
 ) -> None:
-    release.use(following)
+    release.use(pair.newer)
     team.begin(replicas=1)
     attempt = attempt_of(team)
-    change(release, version, team)
+    change(release, pair.older, team)
     done = team.jobs.status(NAME)["progress"]["rangesCompleted"]
     with step("hear of the operator before"):
         status = team.jobs.wait(NAME, lambda status: status["progress"]["rangesCompleted"] > done, RUN_S)
     assert attempt_of(team) == attempt, "it has not begun again"
-    assert {block.get(NOTE) for block in (status, status["run"], status["attempt"])} == {NEXT}, "what it does not know"
+    if pair.has_note:
+        kept = [status, status["run"], status["attempt"]]
+        assert [block.get(NOTE) for block in kept] == [NEXT] * 3, "it keeps what it does not know"
     lose_head(cluster, team)
     status = finish(team, expected)
     assert status["attempt"]["number"] == 2
-    assert status["run"]["image"] == following.worker, "a run keeps its image"
-    assert {block.get(NOTE) for block in (status, status["run"])} == {NEXT}
-    assert NOTE not in status["attempt"], "another one has begun"
+    assert status["run"]["image"] == pair.newer.worker, "a run keeps its image"
+    if pair.has_note:
+        assert [block.get(NOTE) for block in (status, status["run"])] == [NEXT] * 2
+        assert NOTE not in status["attempt"], "another one has begun"
