@@ -7,6 +7,7 @@ they are views. Decides; does no I/O.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from tokenization_worker.api.model import Block
@@ -26,27 +27,32 @@ def keep_unknown_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[s
 
 def known_fields(model: type[Block], found: dict[str, Any]) -> dict[str, Any]:
     """Return a block without the fields that `model` does not have."""
-    known = {str(info.alias): info for info in model.model_fields.values()}
-    return {
-        name: _known_value(known[name].annotation, value) if isinstance(value, dict) else value
-        for name, value in found.items()
-        if name in known
-    }
-
-
-def _known_value(annotation: Any, value: dict[str, Any]) -> dict[str, Any]:
-    block = block_type(annotation)
-    return value if block is None else known_fields(block, value)
+    blocks = _fields_of(model)
+    known = {}
+    for name, value in found.items():
+        if name in blocks:
+            block = blocks[name]
+            known[name] = value if block is None or not isinstance(value, dict) else known_fields(block, value)
+    return known
 
 
 def _keep(model: type[Block], before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    blocks = {str(info.alias): info.annotation for info in model.model_fields.values()}
+    blocks = _fields_of(model)
     kept = {name: value for name, value in before.items() if name not in blocks} | after
-    for name, annotation in blocks.items():
-        block, old, new = block_type(annotation), before.get(name), after.get(name)
-        if block is not None and not is_list_type(annotation) and isinstance(old, dict) and isinstance(new, dict):
+    for name, block in blocks.items():
+        old, new = before.get(name), after.get(name)
+        if block is not None and isinstance(old, dict) and isinstance(new, dict):
             kept[name] = _keep(block, old, new)
     return kept
+
+
+@cache
+def _fields_of(model: type[Block]) -> dict[str, type[Block] | None]:
+    """The fields of a block by their names in an object, with the block that each is; None for values and lists."""
+    return {
+        str(info.alias): None if is_list_type(info.annotation) else block_type(info.annotation)
+        for info in model.model_fields.values()
+    }
 
 
 def _number(status: dict[str, Any], block: str) -> object:

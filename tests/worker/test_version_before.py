@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from e2e.version_before import choose_tag
 
 
