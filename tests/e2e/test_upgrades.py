@@ -112,7 +112,7 @@ def test_a_newer_image_executes_a_run_for_the_operator_before(
     release: Release, pair: Pair, team: Team, expected: Path
 ) -> None:
     release.use(pair.older)
-    team.jobs.apply(NAME, team.spec(image=pair.newer.worker))
+    team.jobs.apply(NAME, team.spec(replicas=1, image=pair.newer.worker))
     status = finish(team, expected)
     assert status["run"]["workerVersion"] == pair.numbers[1]
     assert status["attempt"]["number"] == 1
@@ -144,7 +144,7 @@ def test_an_older_image_executes_a_run_for_the_next_operator(
     release: Release, pair: Pair, team: Team, expected: Path
 ) -> None:
     release.use(pair.newer)
-    team.jobs.apply(NAME, team.spec(image=pair.older.worker))
+    team.jobs.apply(NAME, team.spec(replicas=1, image=pair.older.worker))
     status = finish(team, expected)
     assert status["run"]["workerVersion"] == pair.numbers[0]
     assert status["attempt"]["number"] == 1
@@ -157,7 +157,7 @@ def test_an_older_image_executes_a_run_for_the_next_operator(
 @WITH_NEXT
 def test_an_older_image_refuses_a_dataset_that_it_cannot_make(release: Release, following: Pair, team: Team) -> None:
     release.use(following.newer)
-    spec = team.spec(image=following.older.worker)
+    spec = team.spec(replicas=1, image=following.older.worker)
     spec["output"][DATA_FIELD] = OTHER
     team.jobs.apply(NAME, spec)
     with step("reach Failed"):
