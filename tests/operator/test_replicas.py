@@ -176,9 +176,8 @@ def test_whatever_happens_to_the_leader_each_of_sixty_jobs_has_one_ray_job(
             PATIENCE_S,
         )
     record_property("take_over_s", took)
-    print(
-        f"\n{LOSSES} losses of the leader; the Lease was taken over after {', '.join(f'{each:.1f}' for each in sorted(took))} s"
-    )
+    times = ", ".join(f"{each:.1f}" for each in sorted(took))
+    print(f"\n{LOSSES} losses of the leader; the Lease was taken over after {times} s")
     assert sorted(seen.made) == sorted(f"job-{number}-r1-a1" for number in range(JOBS))
     assert not seen.doubled
     assert max(took) < TAKE_OVER_S
