@@ -93,7 +93,7 @@ MUTANTS = (
         "ending.py",
         "    if not name.startswith(",
         "    if False and not name.startswith(",
-        _of("test_driver_log.py", "fails_names"),
+        _of("test_log_of_attempt.py", "fails_names"),
         root="operator",
     ),
     Mutant(

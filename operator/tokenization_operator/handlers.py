@@ -29,7 +29,7 @@ from tokenization_operator.reconciler import Reconciler
 from tokenization_operator.settings import LeaseSettings, Settings
 from tokenization_operator.stateless import NoDiffs, NoProgress
 from tokenization_operator.sync import drop_what_is_gone, fill, labels_of
-from tokenization_operator.workqueue import WorkQueue
+from tokenization_operator.workqueue import NotLooked, WorkQueue
 from tokenization_worker.errors import TokenizationError
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Operator:
         self._cluster = cluster
         self._reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics)
         self.queue = WorkQueue(self._look, self._tell)
-        self.metrics.watch(self.queue, self.cache)
+        self.metrics.watch(self.queue, self.cache, lambda: self._fence.is_open)
         if self.settings.lease is not None:
             self._take_part(self.settings.lease)
         self._look_at_all()
@@ -145,11 +145,11 @@ class Operator:
     async def _look(self, key: Key) -> float | None:
         assert self._reconciler is not None
         if not self._fence.is_open:
-            return None
+            raise NotLooked
         try:
             return await self._reconciler.look(key)
-        except NotLeading:
-            return None
+        except NotLeading as error:
+            raise NotLooked from error
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """An operator of which a part has ended ends: it would answer its probes and do nothing."""
@@ -195,7 +195,7 @@ class Operator:
                 log.warning("asked again in %.0f s: %s", self.settings.resync_s, words_of(error))
             for key in keys:
                 self.queue.add(key)
-            if not keys:
+            if not keys and self._fence.is_open:
                 self.queue.rest()
 
     async def _age_s(self, **_: Any) -> float:

@@ -71,6 +71,9 @@ class Metrics:
             "Jobs that are to be looked at now and wait for a worker of the operator.",
             registry=self.registry,
         )
+        self._leader = Gauge(
+            "tokenization_leader", "1 for the operator that works, 0 for one that waits.", registry=self.registry
+        )
         self._age = Gauge(
             "tokenization_last_reconcile_age_seconds",
             "Since the last look at any job; before the first one, since the operator began.",
@@ -123,23 +126,28 @@ class Metrics:
     def failed(self) -> None:
         self._failures.inc()
 
-    def watch(self, queue: Watched, known: Known) -> None:
-        """Tell of this queue, and of the jobs that are known."""
+    def watch(self, queue: Watched, known: Known, leads: Callable[[], bool] = lambda: True) -> None:
+        """Tell of this queue, and of the jobs that are known; of jobs only while this operator `leads`, so that a
+        sum over replicas counts each once."""
         self._depth.set_function(lambda: float(queue.waiting))
         self._age.set_function(lambda: queue.age_s)
-        self.registry.register(_Jobs(known))
+        self._leader.set_function(lambda: float(leads()))
+        self.registry.register(_Jobs(known, leads))
 
 
 class _Jobs(Collector):
     """Jobs as they are known when Prometheus asks."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Known, leads: Callable[[], bool]) -> None:
         self._known = known
+        self._leads = leads
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return ()  # else it would be asked for everything once more
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
+        if not self._leads():
+            return
         jobs = self._known.of_kind(Kind.JOB)
         phases = GaugeMetricFamily("tokenization_jobs", "Jobs by phase.", labels=["phase"])
         for phase, count in count_phases(jobs).items():

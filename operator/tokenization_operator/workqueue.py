@@ -25,6 +25,10 @@ _MOST_REMEMBERED = 10_000
 _MOST_STALE = 64
 
 
+class NotLooked(Exception):
+    """A key was left alone: another operator looks at it."""
+
+
 class WorkQueue(Generic[K]):
     """`look(key)` returns after how many seconds it wants to look again, or None; what it raises is told to `tell`."""
 
@@ -88,6 +92,8 @@ class WorkQueue(Generic[K]):
     async def _work(self, key: K) -> None:
         try:
             again_s = await self._look(key)
+        except NotLooked:
+            return
         except Exception as error:  # noqa: BLE001  one job's trouble is not the others'
             self._failures[key] = self._failures.get(key, 0) + 1
             self._tell(key, error)

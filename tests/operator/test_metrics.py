@@ -211,3 +211,14 @@ def test_jobs_may_come_and_go_while_prometheus_asks() -> None:
         sys.setswitchinterval(rarely)
         is_over.set()
         coming.join()
+
+
+def test_an_operator_that_waits_for_the_lease_tells_of_no_job() -> None:
+    metrics = Metrics()
+    leads = False
+    metrics.watch(Rested(), cache_of(job("one", "Running")), lambda: leads)
+    assert metrics.registry.get_sample_value("tokenization_jobs", {"phase": "Running"}) is None
+    assert metrics.registry.get_sample_value("tokenization_leader") == 0
+    leads = True
+    assert metrics.registry.get_sample_value("tokenization_jobs", {"phase": "Running"}) == 1
+    assert metrics.registry.get_sample_value("tokenization_leader") == 1

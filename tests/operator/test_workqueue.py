@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokenization_operator import workqueue
-from tokenization_operator.workqueue import WorkQueue
+from tokenization_operator.workqueue import NotLooked, WorkQueue
 
 DEADLINE_S = 30
 
@@ -189,3 +189,24 @@ def test_only_keys_whose_time_has_come_and_that_nobody_looks_at_wait() -> None:
         running.cancel()
 
     play(story)
+
+
+def test_a_look_that_another_operator_does_is_neither_a_look_nor_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(key: str) -> None:
+        raise NotLooked
+
+    failed: list[str] = []
+    queue: WorkQueue[str] = WorkQueue(look, lambda key, error: failed.append(key))
+
+    async def work() -> None:
+        queue._last_look_at = 0.0
+        queue.add("a")
+        task = asyncio.create_task(queue.run(1))
+        while queue._due or queue._busy:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(work())
+    assert not failed
+    assert queue._last_look_at == 0.0

@@ -18,6 +18,7 @@ from tokenization_worker.api.checkpoint import (
     CheckpointSpec,
     Committed,
     FailureReport,
+    TokenizationCheckpoint,
     make_attempt_spec,
     make_run_spec,
 )
@@ -76,7 +77,7 @@ def test_a_dataset_that_is_there_is_reported_with_all_that_a_training_job_needs(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    run_job(checkpoint.read().to_job(), options=Options(processes=1))
+    run_job(TokenizationCheckpoint.model_validate(checkpoint.read()).to_job(), options=Options(processes=1))
     assert plan_checkpoint.plan_checkpoint("demo-r1") == 0
     [report] = checkpoint.committed
     assert report.index_uri == f"{out}/index.json"
