@@ -225,7 +225,7 @@ def drive(bench: Bench, monkeypatch: pytest.MonkeyPatch, before: Callable[[Any],
     )
     log = DriverLog(lambda: NOON)
     with taking_output(log.write):
-        drive_command._drive(client, checkpoint, None, log)  # type: ignore[arg-type]
+        drive_command._drive(client, checkpoint, 2, None, log)  # type: ignore[arg-type]
     return client
 
 
