@@ -56,6 +56,9 @@ cluster: install  ## start a control plane with KubeRay and nodes without machin
 cluster-down: install  ## stop it
 	@PYTHONPATH=tests $(BIN)/python -m testbed down
 
+broken-jobs: install  ## twelve broken jobs for a person who is to find out why with kubectl and tokjob explain
+	@PYTHONPATH=tests:tests/operator $(BIN)/python tests/operator/broken_jobs.py $(BROKEN_ARGS)
+
 load: install  ## 300 jobs at once on one operator: time, memory, requests, share of a core
 	PYTHONPATH=tests:tests/operator $(BIN)/python tests/operator/load.py $(LOAD_ARGS)
 
@@ -131,4 +134,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants bench bench-ray bench-gcs straggler startup windows scale memory clean
+.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants bench bench-ray bench-gcs straggler startup windows scale memory clean
