@@ -57,9 +57,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], dict[str, Any]]]] = {
     "bee": ("ImagePullFailed", lambda folder: local_spec(folder, image=image("plan-run.worker-missing"))),
     "cat": (
         "Unschedulable",
-        lambda folder: local_spec(
-            folder, workers={"tpu": _tpu(accelerator="tpu-v5p-slice", topology="2x2x1") | {"chipsPerHost": 4}}
-        ),
+        lambda folder: _on_tpu(folder, "tpu-v5p-slice", "2x2x1", 4),
     ),
     "dog": ("SourceInvalid", _wrong_field),
     "eel": (
