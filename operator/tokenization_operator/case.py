@@ -14,10 +14,15 @@ from tokenization_operator.pods import Image
 from tokenization_operator.sentences import shorten
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import WORKER_ACCOUNT, TokenizationJob
-from tokenization_worker.api.status import AttemptStatus, JobStatus, Phase, RunStatus
-from tokenization_worker.api.times import seconds_since
+from tokenization_worker.api.keys import attempt_digest
+from tokenization_worker.api.status import AttemptStatus, JobStatus, Phase, RunStatus, WaitStatus
+from tokenization_worker.api.times import seconds_since, time_text
 
 AT_ONCE_S = 0.0
+FINISHING = "Finishing"
+"""The plan or the driver has ended, and its report is awaited."""
+
+NOT_PREPARED = "NamespaceNotPrepared"
 NOT_MADE = ("ClusterRejected", "NameTaken")
 """Why a child that was to be made is not there."""
 
@@ -63,8 +68,8 @@ class Case:
         again_s: float | None = None,
         **changes: Any,
     ) -> Decision:
-        """The job is in this phase now; `changes`: other fields of its status."""
-        said = {"phase": phase, "reason": reason, "message": shorten(message)}
+        """The job is in this phase now; `changes`: other fields of its status. A `wait` not among them is over."""
+        said = {"phase": phase, "reason": reason, "message": shorten(message), "wait": None}
         return Decision(self.before.model_copy(update=said | changes), actions, again_s)
 
     def making(self, phase: Phase, reason: str, message: str, *actions: Action) -> Decision:
@@ -84,6 +89,39 @@ class Case:
         spec = template["spec"]
         secrets = tuple(each["name"] for each in spec.get("imagePullSecrets") or ())
         return (spec["containers"][0]["image"], secrets) != (self.image.name, self.image.pull_secrets)
+
+    def wait(self, reason: str) -> WaitStatus:
+        """The wait for that reason: the one that goes on, or one that begins now."""
+        before = self.before.wait
+        if before is not None and before.reason == reason:
+            return before
+        return WaitStatus(reason=reason, since=time_text(self.seen.now))
+
+    def waited_s(self, reason: str) -> float:
+        """How long the job has waited for that reason. The operator's own times: no other clock is asked."""
+        return seconds_since(self.wait(reason).since, self.seen.now) or 0.0
+
+    def patience(self, reason: str, limit_s: float | None) -> dict[str, Any]:
+        """For `at`: that wait, and to look again when it is over; nothing without a limit. One that was over and has
+        ended nothing begins anew."""
+        if limit_s is None:
+            return {}
+        left_s = limit_s - self.waited_s(reason)
+        if left_s > 0:
+            return {"wait": self.wait(reason), "again_s": left_s}
+        return {"wait": WaitStatus(reason=reason, since=time_text(self.seen.now)), "again_s": limit_s}
+
+    @property
+    def was_mended(self) -> bool:
+        """Whether something that matters for an attempt was changed since the last plan or attempt began."""
+        known = self.run.spec_digest
+        return known is not None and attempt_digest(self.seen.job) != known
+
+    def mended_words(self, template: Object | None, words: str) -> tuple[str, str]:
+        """Reason and message of what gives way to a plan or an attempt as the job is now; `template`: of its Pods."""
+        if template is not None and self.pulls_otherwise(template):
+            return "ImageChanged", f"{words} with {self.image.name}"
+        return "SpecChanged", f"the job was changed: {words} with what it says now"
 
     def pause(self) -> Decision | None:
         """Wait for the next try; None where it may begin now."""
@@ -105,13 +143,14 @@ class Case:
 
     def not_prepared(self, phase: Phase) -> Decision:
         """No Pod can be made before the namespace has the ServiceAccount."""
-        namespace, account = self.job.metadata.namespace, self.image.service_account
+        return self.at(phase, NOT_PREPARED, self.missing_account_words(self.image.service_account))
+
+    def missing_account_words(self, account: str) -> str:
+        namespace = self.job.metadata.namespace
         option = "" if account == WORKER_ACCOUNT else f" --service-account {account}"
-        return self.at(
-            phase,
-            "NamespaceNotPrepared",
+        return (
             f"namespace {namespace} has no ServiceAccount {account!r}. Prepare it: tokjob namespace-manifest "
-            f"{namespace}{option} | kubectl apply -f -",
+            f"{namespace}{option} | kubectl apply -f -"
         )
 
     def has_children(self, *, but_plan: bool = False) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
+from tokenization_operator.accounts import Accounts
 from tokenization_operator.actions import Create, Delete, Point
 from tokenization_operator.answers import TIMEOUT_S, is_locked, is_refusal, words_of
 from tokenization_operator.events import Events
@@ -24,7 +25,9 @@ T = TypeVar("T")
 _MERGE = "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _KUBERAY_LOOK_S = 60.0
-_ACCOUNT_LOOK_S = 60.0
+_KUBERAY_AWAITED_S = 10.0
+_NOT_SERVED = frozenset({404, 405})
+"""What creating an object of a kind is answered whose CustomResourceDefinition is gone, or is about to go."""
 
 
 class Conflict(Exception):
@@ -58,7 +61,7 @@ class Cluster:
         self._core: Any = client.CoreV1Api(api)
         self._clock = clock
         self._kuberay: tuple[float, KubeRay] | None = None
-        self._accounts: dict[tuple[str, str], float] = {}  # that were there: when
+        self.accounts = Accounts(self._has_service_account, clock)
         self._fence = fence or Fence()
         self.events = Events(self._core, clock, self._fence)
 
@@ -105,6 +108,9 @@ class Cluster:
             )
             return await self._require_locked(made) if wanted.kind is Kind.RAY_JOB else dict(made)
         except ApiException as error:
+            if wanted.kind is Kind.RAY_JOB and error.status in _NOT_SERVED:
+                self._kuberay = self._clock(), KubeRay.MISSING
+                raise Conflict from error
             if is_refusal(error):
                 raise Rejected(words_of(error)) from error
             if error.status != 409:
@@ -160,6 +166,8 @@ class Cluster:
         try:
             return await self._list(kind, namespace, labels, _METADATA if only_metadata else "application/json")
         except ApiException as error:
+            if error.status == 404:  # its kind went, and with it all objects of it
+                return []
             if error.status not in (401, 403):
                 raise
             raise Forbidden(f"the operator may not list {PLACES[kind].plural}: {words_of(error)}") from error
@@ -181,8 +189,10 @@ class Cluster:
 
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
         """Those with the job's label, as they are now; none where there is no KubeRay."""
-        asked = self._list(Kind.RAY_JOB, namespace, f"{JOB_LABEL}={job}", "application/json")
-        return await _if_there(asked) or []
+        found = await _if_there(self._list(Kind.RAY_JOB, namespace, f"{JOB_LABEL}={job}", "application/json"))
+        if found is None:
+            self._kuberay = self._clock(), KubeRay.MISSING
+        return found or []
 
     async def read(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """An object as it is now; None where it is gone."""
@@ -217,22 +227,20 @@ class Cluster:
         return min(TIMEOUT_S, self._fence.left_s())
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
-        """Whether Pods can be made; what was there is believed for a minute."""
-        now = self._clock()
-        if now - self._accounts.get((namespace, name), -_ACCOUNT_LOOK_S) < _ACCOUNT_LOOK_S:
-            return True
+        """Whether Pods can be made with it, as it was seconds ago."""
+        return await self.accounts.is_there(namespace, name)
+
+    async def _has_service_account(self, namespace: str, name: str) -> bool:
         asked = self._core.read_namespaced_service_account(name, namespace, _request_timeout=TIMEOUT_S)
-        if await _if_there(asked) is None:
-            return False
-        self._accounts[namespace, name] = now
-        return True
+        return await _if_there(asked) is not None
 
     async def kuberay(self, namespace: str) -> KubeRay:
-        """Whether RayJobs can be had whose dashboards are locked; looked at once a minute."""
+        """Whether RayJobs can be had whose dashboards are locked; looked at once a minute, more often while not."""
         now = self._clock()
-        if self._kuberay is None or now - self._kuberay[0] > _KUBERAY_LOOK_S:
-            self._kuberay = now, await self._look_at_kuberay(namespace)
-        return self._kuberay[1]
+        known = self._kuberay
+        if known is None or now - known[0] > (_KUBERAY_LOOK_S if known[1] is KubeRay.THERE else _KUBERAY_AWAITED_S):
+            known = self._kuberay = now, await self._look_at_kuberay(namespace)
+        return known[1]
 
     async def _look_at_kuberay(self, namespace: str) -> KubeRay:
         """A CRD from before 1.6 prunes the field without a word, and an open dashboard runs anybody's code."""
@@ -240,13 +248,13 @@ class Cluster:
             *self._of(Kind.RAY_JOB, namespace), _PROBE, dry_run="All", _request_timeout=TIMEOUT_S
         )
         try:
-            made = await _if_there(asked)
+            made = await asked
         except ApiException as error:
+            if error.status in _NOT_SERVED:
+                return KubeRay.MISSING
             if not is_refusal(error):
                 raise
             return KubeRay.THERE  # a policy refuses this one; what is said of the real one counts
-        if made is None:
-            return KubeRay.MISSING
         return KubeRay.THERE if is_locked(made) else KubeRay.TOO_OLD
 
     def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:

@@ -7,13 +7,13 @@ So an attempt has one RayJob, however many operators look at it.
 
 from __future__ import annotations
 
-from tokenization_operator.actions import Decision, deletion
-from tokenization_operator.attempts import FINISHING, decide_attempt
-from tokenization_operator.case import Case
+from tokenization_operator.actions import Decision, Delete, deletion
+from tokenization_operator.attempts import decide_attempt
+from tokenization_operator.case import FINISHING, Case
 from tokenization_operator.conditions import make_conditions
 from tokenization_operator.cost import settle
 from tokenization_operator.derived import ENDED, derive
-from tokenization_operator.ending import committed_of, fail_late, succeed, suspend, tidy
+from tokenization_operator.ending import committed_of, fail_late, seconds_to_expiry, succeed, suspend, tidy
 from tokenization_operator.kinds import Kind
 from tokenization_operator.names import QUEUE_LABEL
 from tokenization_operator.observation import Observation, is_leaving
@@ -24,7 +24,7 @@ from tokenization_operator.runs import (
     is_too_long,
     number_of_new_run,
     resume_failed,
-    was_mended,
+    seconds_to_deadline,
 )
 from tokenization_operator.sentences import shorten
 from tokenization_operator.settings import Settings
@@ -44,10 +44,12 @@ def decide(seen: Observation, settings: Settings) -> Decision:
     if not decision.is_observed:
         return Decision(seen.status, (*strays, *decision.actions), SOON_S)
     status = settle(case, begin_time_anew(seen.status, decision.status, seen.now))
-    again_s = decision.look_again_s
-    if again_s is None and (status.phase in _COMING or status.reason == FINISHING):
-        again_s = SOON_S
-    return Decision(_complete(seen, status), (*strays, *decision.actions), again_s)
+    status = _complete(seen, status)
+    soon_s = SOON_S if status.phase in _COMING or status.reason == FINISHING else None
+    due = [decision.look_again_s, soon_s, seconds_to_deadline(case, status)]
+    if not any(isinstance(each, Delete) and each.kind is Kind.JOB for each in decision.actions):
+        due.append(seconds_to_expiry(case, status))
+    return Decision(status, (*strays, *decision.actions), min((each for each in due if each is not None), default=None))
 
 
 def not_made(seen: Observation, status: JobStatus, reason: str, words: str) -> JobStatus:
@@ -76,7 +78,7 @@ def _next_step(case: Case) -> Decision:
     number = number_of_new_run(case)
     if number is not None:
         return begin_run(case, number)
-    if case.before.phase is Phase.FAILED and was_mended(case):
+    if case.before.phase is Phase.FAILED and case.was_mended:
         return resume_failed(case)
     if case.before.phase in (Phase.SUCCEEDED, Phase.FAILED):
         return tidy(case)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tokenization_operator import names
-from tokenization_operator.actions import Action, Decision, Delete
+from tokenization_operator.actions import Decision, Delete
 from tokenization_operator.case import Case
 from tokenization_operator.cost import charge
 from tokenization_operator.derived import end_of
@@ -14,13 +14,7 @@ from tokenization_operator.failures import Blame, Failure, Limits, Verdict, judg
 from tokenization_operator.kinds import Kind
 from tokenization_operator.ray_state import Stage, read_ray_job
 from tokenization_worker.api.checkpoint import Committed
-from tokenization_worker.api.status import (
-    AttemptStatus,
-    OutputStatus,
-    Phase,
-    ProgressStatus,
-    WorkersStatus,
-)
+from tokenization_worker.api.status import AttemptStatus, JobStatus, OutputStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.times import seconds_since
 from tokenization_worker.counts import counted
 
@@ -169,21 +163,21 @@ def tidy(case: Case) -> Decision:
     ray_job, grace_s = case.seen.ray_job, case.settings.commit_grace_s
     if case.before.phase is Phase.SUCCEEDED and ray_job is not None:
         is_at_work = read_ray_job(ray_job).stage not in (Stage.ENDED, Stage.FAILED)
-        if is_at_work and (_seconds_since_end(case) or 0.0) > grace_s:
+        if is_at_work and (_seconds_since_end(case, case.before) or 0.0) > grace_s:
             leftover = case.deletions()
-    expired = _expiry(case)
-    return Decision(case.before, (*leftover, *expired[0]), grace_s if ray_job is not None else expired[1])
+    again_s = grace_s if ray_job is not None else None
+    if seconds_to_expiry(case, case.before) == 0.0:
+        leftover = (*leftover, Delete(Kind.JOB, case.job.metadata.name, case.seen.uid))
+    return Decision(case.before, leftover, again_s)
 
 
-def _expiry(case: Case) -> tuple[tuple[Action, ...], float | None]:
-    """Delete the job when its time has come; seconds until then. Never what a GitOps tool would put back."""
-    ttl, since = case.job.spec.ttl_seconds_after_finished, _seconds_since_end(case)
+def seconds_to_expiry(case: Case, status: JobStatus) -> float | None:
+    """Until a job that has ended with that status is deleted; None for never, and what a GitOps tool would put back."""
+    ttl, since = case.job.spec.ttl_seconds_after_finished, _seconds_since_end(case, status)
     if ttl is None or since is None or case.seen.managed_by:
-        return (), None
-    if since < ttl:
-        return (), ttl - since
-    return (Delete(Kind.JOB, case.job.metadata.name, case.seen.uid),), None
+        return None
+    return max(0.0, ttl - since)
 
 
-def _seconds_since_end(case: Case) -> float | None:
-    return seconds_since(end_of(case.before), case.seen.now)
+def _seconds_since_end(case: Case, status: JobStatus) -> float | None:
+    return seconds_since(end_of(status), case.seen.now)

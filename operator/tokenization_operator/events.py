@@ -15,7 +15,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from tokenization_operator.answers import TIMEOUT_S, time_of, words_of
 from tokenization_operator.fence import Fence
 from tokenization_operator.kinds import Kind
-from tokenization_operator.observation import Object
+from tokenization_operator.observation import Object, PodEvent
 from tokenization_operator.sentences import shorten
 from tokenization_worker.api.job import API_VERSION
 
@@ -71,6 +71,14 @@ class Events:
                 )
             ).items
         return found
+
+    async def of_pod(self, namespace: str, name: str) -> tuple[PodEvent, ...]:
+        """What is said of a Pod, the oldest first. The API server reads every event of the namespace for that."""
+        selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
+        found = await self._core.list_namespaced_event(
+            namespace, field_selector=selector, limit=_MOST_WARNINGS, _request_timeout=TIMEOUT_S
+        )
+        return tuple(PodEvent(each.reason or "", each.message or "") for each in sorted(found.items, key=time_of))
 
     async def post(self, job: Object, kind: str, reason: str, message: str) -> None:
         """Say something about a job where `kubectl describe` shows it."""

@@ -24,8 +24,10 @@ from tokenization_operator.election import Election
 from tokenization_operator.fence import Fence, NotLeading
 from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.metrics import Metrics
+from tokenization_operator.patient_watch import patient_session
 from tokenization_operator.preflight import KUBERAY, OWN_KINDS, find_missing
 from tokenization_operator.reconciler import Reconciler
+from tokenization_operator.server_clock import ServerClock, TimedClient
 from tokenization_operator.settings import LeaseSettings, Settings
 from tokenization_operator.stateless import NoDiffs, NoProgress
 from tokenization_operator.sync import drop_what_is_gone, fill, labels_of
@@ -94,7 +96,8 @@ class Operator:
             await config.load_config()
         except config.ConfigException as error:
             raise self._failed(f"{NO_CLUSTER}: {error}") from error
-        self._api = client.ApiClient()
+        clock = ServerClock()
+        self._api = TimedClient(clock)
         cluster = Cluster(self._api, fence=self._fence)
         try:
             missing = await find_missing(self._api, OWN_KINDS)
@@ -109,13 +112,14 @@ class Operator:
             await self._api.close()
             raise kopf.TemporaryError(f"the API server does not answer: {words_of(error)}", delay=_START_S) from error
         self._cluster = cluster
-        self._reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics)
+        self._reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics, clock.now)
         self.queue = WorkQueue(self._look, self._tell)
         self.metrics.watch(self.queue, self.cache, lambda: self._fence.is_open)
         if self.settings.lease is not None:
             self._take_part(self.settings.lease)
         self._look_at_all()
-        self._tasks = [asyncio.create_task(self.queue.run(WORKERS)), asyncio.create_task(self._resync())]
+        work = (self.queue.run(WORKERS), self._resync(), self._look_at_accounts())
+        self._tasks = [asyncio.create_task(each) for each in work]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
@@ -198,6 +202,21 @@ class Operator:
             if not keys and self._fence.is_open:
                 self.queue.rest()
 
+    async def _look_at_accounts(self) -> None:
+        """Look at the jobs of a namespace when a ServiceAccount that one of them uses has come or gone."""
+        assert self.queue is not None
+        assert self._cluster is not None
+        while True:
+            await asyncio.sleep(self._cluster.accounts.pause_s)
+            try:
+                changed = await self._cluster.accounts.find_changes()
+            except (ApiException, aiohttp.ClientError, TimeoutError) as error:
+                log.warning("ServiceAccounts are looked at again: %s", words_of(error))
+                continue
+            for key in self.cache.jobs():
+                if key[0] in changed:
+                    self.queue.add(key)
+
     async def _age_s(self, **_: Any) -> float:
         """Since any job was looked at: a probe that answers says only that something answers."""
         return 0.0 if self.queue is None else self.queue.age_s
@@ -224,6 +243,7 @@ def select(settings: kopf.OperatorSettings) -> None:
             settings.watching.label_selectors[group, version, plural] = labels_of(kind)
 
 
-def _log_in(**known: Any) -> kopf.ConnectionInfo | None:
+async def _log_in(**known: Any) -> kopf.AiohttpSession | None:
     """As the client library does: in a Pod by its ServiceAccount, elsewhere by the kubeconfig."""
-    return kopf.login_via_client(**known)
+    found = kopf.login_via_client(**known)
+    return None if found is None else patient_session(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenization_operator.names import NODE_TYPE_LABEL
 from tokenization_worker.api.checkpoint import CheckpointStatus
@@ -27,12 +27,20 @@ class KubeRay(StrEnum):
     TOO_OLD = "TooOld"
 
 
+class PodEvent(NamedTuple):
+    """What somebody has said of a Pod."""
+
+    reason: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One job and all that belongs to it.
 
     `stray_ray_jobs`: beside that of the attempt; one that was asked for long ago may come late. `warnings`: what events
-    say of Pods that could not be made.
+    say of Pods that could not be made. `pod_events`: what is said of a Pod that finds no node, the oldest first; None:
+    nobody was asked.
     """
 
     job: TokenizationJob
@@ -46,6 +54,7 @@ class Observation:
     stray_ray_jobs: tuple[Object, ...] = ()
     pods: tuple[Object, ...] = ()
     warnings: tuple[str, ...] = ()
+    pod_events: tuple[PodEvent, ...] | None = None
     kuberay: KubeRay = KubeRay.THERE
     has_service_account: bool = True
     managed_by: str = ""

@@ -10,15 +10,22 @@ from collections.abc import Iterable
 
 from tokenization_operator.failures import Blame, Failure, of_report
 from tokenization_operator.observation import Object, Observation, condition
-from tokenization_operator.pod_trouble import last_words, memory_words, out_of_memory
+from tokenization_operator.pod_trouble import (
+    Trouble,
+    last_words,
+    may_nodes_come,
+    memory_words,
+    out_of_memory,
+    word_of_autoscaler,
+)
 from tokenization_operator.ray_state import RayState, Stage, find_head
 from tokenization_worker.api.checkpoint import FailureReport
 from tokenization_worker.api.status import AttemptStatus
 from tokenization_worker.api.times import seconds_since
 
 
-def failure_of_plan(job: Object, seen: Observation, grace_s: float) -> Failure | None:
-    """None while the plan Job works, or has ended well and its report may still come."""
+def failure_of_plan(job: Object, seen: Observation, ended_s: float, grace_s: float) -> Failure | None:
+    """None while the plan Job works, or was seen to have ended well `ended_s` ago and its report may still come."""
     name = job["metadata"]["name"]
     report = seen.reports.plan.failure if seen.reports.plan else None
     if report is not None and (report.pod or "").startswith(f"{name}-"):
@@ -36,14 +43,15 @@ def failure_of_plan(job: Object, seen: Observation, grace_s: float) -> Failure |
             return Failure(0, "PlanDeadline", words, Blame.INFRASTRUCTURE)
         words = f"Job {name} failed without a word: {failed.get('message', '')}"
         return Failure(0, "PlanLost", words, Blame.INFRASTRUCTURE)
-    complete = condition(job, "Complete")
-    if complete is not None and (seconds_since(complete.get("lastTransitionTime"), seen.now) or 0.0) > grace_s:
+    if condition(job, "Complete") is not None and ended_s >= grace_s:
         return Failure(0, "PlanNotReported", f"Job {name} ended well and reported no plan", Blame.INFRASTRUCTURE)
     return None
 
 
-def failure_of_ray_job(state: RayState, attempt: AttemptStatus, seen: Observation, grace_s: float) -> Failure | None:
-    """None while the RayJob works, or has ended well and the driver's commit may still come.
+def failure_of_ray_job(
+    state: RayState, attempt: AttemptStatus, seen: Observation, ended_s: float, grace_s: float
+) -> Failure | None:
+    """None while the RayJob works, or was seen to have ended well `ended_s` ago and the driver's commit may still come.
 
     A driver's own last word ends an attempt at once: KubeRay waits for its submitter's retries.
     """
@@ -61,10 +69,35 @@ def failure_of_ray_job(state: RayState, attempt: AttemptStatus, seen: Observatio
             return Failure(number, "RayJobStopped", "the RayJob was stopped from outside", Blame.INFRASTRUCTURE)
         case Stage.ENDED if state.reason == "FAILED":
             return _of_failed(state, number, seen)
-        case Stage.ENDED if (seconds_since(state.ended, seen.now) or 0.0) > grace_s:
+        case Stage.ENDED if ended_s >= grace_s:
             words = f"the driver ended well {grace_s:.0f} s ago and has not reported its commit"
             return Failure(number, "CommitMissing", words, Blame.INFRASTRUCTURE)
     return None
+
+
+def failure_of_trouble(trouble: Trouble, waited_s: float, seen: Observation, number: int) -> Failure | None:
+    """Of a Pod that cannot start and has had `waited_s` for that; None while it may still come up."""
+    if trouble.limit_s is None or waited_s < trouble.limit_s:
+        return None
+    words = f"{trouble.message}. It was so for {trouble.limit_s / 60:.0f} minutes"
+    if trouble.reason == "Unschedulable":
+        if seen.pod_events is None or may_nodes_come(seen.pod_events, _age_s(trouble.pod, seen)):
+            return None
+        last = word_of_autoscaler(seen.pod_events)
+        said = "no cluster autoscaler says that it would add one" if last is None else last.message
+        words = f"{words}, and no node will come: {said}. Ask for less, or add such nodes"
+    if not trouble.is_final:
+        return Failure(number, trouble.reason, words, Blame.INFRASTRUCTURE)
+    words += (
+        ". Correct the job; or make what is missing, and then change any limit of the job, such as infraRetryLimit: "
+        "the run goes on"
+    )
+    return Failure(number, trouble.reason, words, Blame.FINAL)
+
+
+def _age_s(name: str, seen: Observation) -> float:
+    made = (pod["metadata"].get("creationTimestamp") for pod in seen.pods if pod["metadata"]["name"] == name)
+    return seconds_since(next(made, None), seen.now) or 0.0
 
 
 def _of_failed(state: RayState, number: int, seen: Observation) -> Failure:

@@ -6,16 +6,17 @@ from datetime import timedelta
 
 from tokenization_operator import names
 from tokenization_operator.actions import Create, Decision, deletion
-from tokenization_operator.case import AT_ONCE_S, Case
+from tokenization_operator.case import AT_ONCE_S, FINISHING, NOT_PREPARED, Case
 from tokenization_operator.children import Attempt, build_plan_job
 from tokenization_operator.cost import expect
 from tokenization_operator.display import plan_words
 from tokenization_operator.ending import fail
 from tokenization_operator.kinds import Kind
-from tokenization_operator.observation import Object, is_leaving
-from tokenization_operator.outcome import failure_of_plan
-from tokenization_operator.pod_trouble import find_trouble
+from tokenization_operator.observation import Object, condition, is_leaving
+from tokenization_operator.outcome import failure_of_plan, failure_of_trouble
+from tokenization_operator.pod_trouble import Trouble, find_trouble
 from tokenization_worker.api.checkpoint import CheckpointPlan
+from tokenization_worker.api.keys import attempt_digest
 from tokenization_worker.api.status import Phase, PlanStatus
 from tokenization_worker.api.times import read_time, time_text
 
@@ -28,23 +29,47 @@ def decide_plan(case: Case) -> Decision:
     job = case.seen.plan_job
     if job is None:
         return case.pause() or _make_plan_job(case)
-    failure = failure_of_plan(job, case.seen, case.settings.commit_grace_s)
+    grace_s = case.settings.commit_grace_s
+    failure = failure_of_plan(job, case.seen, case.waited_s(FINISHING), grace_s)
     if failure is not None:
         return fail(case, failure)
+    if condition(job, "Complete") is not None:
+        words = _words(job["metadata"]["name"])
+        return case.at(Phase.PLANNING, "Planning", words, **case.patience(FINISHING, grace_s))
     if job["spec"].get("suspend"):
         return case.queued()
-    trouble = find_trouble(case.seen.pods, case.seen.warnings)
+    trouble = find_trouble(case.seen.pods, () if case.seen.pods else case.seen.warnings)
+    is_prepared = case.seen.has_service_account
+    if (trouble is not None or not is_prepared) and _was_mended(case, job, trouble) and not is_leaving(job):
+        return _plan_again(case, job)
+    if not is_prepared:
+        account = job["spec"]["template"]["spec"]["serviceAccountName"]
+        return case.at(Phase.PLANNING, NOT_PREPARED, case.missing_account_words(account))
     if trouble is None:
         return case.at(Phase.PLANNING, "Planning", _words(job["metadata"]["name"]))
-    if trouble.reason == "ImagePullFailed" and case.pulls_otherwise(job["spec"]["template"]) and not is_leaving(job):
-        return case.at(
-            Phase.PLANNING,
-            "ImageChanged",
-            f"planning starts again with {case.image.name}",
-            run=case.run.model_copy(update={"plan_job": names.next_plan_job_name(case.run.plan_job)}),
-            actions=(deletion(Kind.PLAN_JOB, job),),
-        )
-    return case.at(Phase.PLANNING, trouble.reason, f"{trouble.message}. The plan may take until {_deadline(case, job)}")
+    failure = failure_of_trouble(trouble, case.waited_s(trouble.reason), case.seen, 0)
+    if failure is not None:
+        return fail(case, failure)
+    words = f"{trouble.message}. The plan may take until {_deadline(case, job)}"
+    return case.at(Phase.PLANNING, trouble.reason, words, **case.patience(trouble.reason, trouble.limit_s))
+
+
+def _was_mended(case: Case, job: Object, trouble: Trouble | None) -> bool:
+    """Whether a plan would be made otherwise now: the job has changed, or the chart's default image or secrets."""
+    if trouble is not None and trouble.reason == "ImagePullFailed" and case.pulls_otherwise(job["spec"]["template"]):
+        return True
+    return case.was_mended
+
+
+def _plan_again(case: Case, job: Object) -> Decision:
+    """What keeps the plan's Pod from running was corrected: the next plan Job, which is no failure."""
+    changes = {
+        "plan_job": names.next_plan_job_name(case.run.plan_job),
+        "spec_digest": attempt_digest(case.seen.job),
+    }
+    reason, words = case.mended_words(job["spec"]["template"], "planning starts again")
+    run = case.run.model_copy(update=changes)
+    return case.at(Phase.PLANNING, reason, words, run=run, actions=(deletion(Kind.PLAN_JOB, job),))
 
 
 def _deadline(case: Case, job: Object) -> str:

@@ -18,9 +18,9 @@ from tokenization_operator.cluster import Cluster, Conflict, Foreign, Gone, Reje
 from tokenization_operator.decide import SOON_S, decide, not_made
 from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.observation import KubeRay, Object, Observation, is_leaving, is_owned
+from tokenization_operator.observation import Object, Observation, condition, is_leaving, is_owned
 from tokenization_operator.pending import EVENT, HOW_TO_BEGIN_IT
-from tokenization_operator.pod_trouble import TROUBLES
+from tokenization_operator.pod_trouble import TROUBLES, find_trouble
 from tokenization_operator.ray_state import cluster_name
 from tokenization_operator.settings import Settings
 from tokenization_operator.unknown_fields import keep_unknown_fields
@@ -28,7 +28,7 @@ from tokenization_operator.unreadable import REASON, tell_unreadable
 from tokenization_worker.api.checkpoint import CheckpointStatus
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.status import JobStatus, Phase
-from tokenization_worker.api.times import read_time
+from tokenization_worker.api.times import read_time, seconds_since
 from tokenization_worker.errors import SpecError
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,9 @@ _MANAGERS = {
 _CONFLICT_S = 0.1
 _WARNINGS_LAST = timedelta(minutes=10)
 """What could not be made is tried again within minutes, and warned of again: an older warning is past."""
+
+_ORPHANS = "orphan"
+"""The finalizer of `kubectl delete --cascade=orphan`."""
 
 _STEPS = ("RunStarted", "AttemptStarted")
 """Reasons that stand for a moment only: what follows says more."""
@@ -72,14 +75,37 @@ class Reconciler:
         found = self._cache.get(Kind.JOB, *key)
         if found is None or is_leaving(found):
             self._parsed.pop(key, None)
-            return None  # what it owns goes with it
+        if found is None:
+            return None
         try:
-            return await self._look_at(found)
+            return await (self._stop(found) if is_leaving(found) else self._look_at(found))
         except Conflict:
             return _CONFLICT_S
         except Gone:
             self._cache.drop(Kind.JOB, found)
             return None
+
+    async def _stop(self, found: Object) -> None:
+        """Give back the machines of a job that was deleted: what it owns goes with it, but somebody's finalizer may
+        keep it for hours. One that is to leave its children behind leaves them."""
+        metadata = found["metadata"]
+        if _ORPHANS in (metadata.get("finalizers") or ()):
+            return
+        namespace, key = metadata["namespace"], (metadata["namespace"], metadata["name"])
+        left = [
+            deletion(kind, child)
+            for kind in (Kind.RAY_JOB, Kind.PLAN_JOB)
+            for child in self._cache.children(key, kind)
+            if is_owned(child, metadata["uid"]) and not is_leaving(child) and not _has_ended(child)
+        ]
+        if left:
+            await self._cluster.require_current(found)
+        for each in left:
+            await self._delete(each, namespace)
+        if left and (holders := metadata.get("finalizers")):
+            words = f"the job was deleted: its machines are given back. It stays until {', '.join(holders)} let it go"
+            log.info("%s", words, extra={"job": "/".join(key)})
+            await self._cluster.events.post(found, "Normal", "MachinesReturned", words)
 
     async def _look_at(self, found: Object) -> float | None:
         try:
@@ -179,19 +205,33 @@ class Reconciler:
         if attempt is not None and attempt.head_pod is not None and not attempt.is_over:
             seen = replace(seen, pods=await self._with_head(seen, attempt.head_pod))
         child = seen.plan_job if seen.status.plan is None else seen.ray_job
+        account = image_of(seen.job, self._settings, None).service_account if child is None else _account_of(child)
+        seen = replace(seen, has_service_account=await self._cluster.has_service_account(seen.namespace, account))
         if child is None:  # it will be made
-            account = image_of(seen.job, self._settings, None).service_account
-            kuberay = KubeRay.THERE
-            if seen.status.plan is not None:
-                kuberay = await self._cluster.kuberay(seen.namespace)
-            there = await self._cluster.has_service_account(seen.namespace, account)
-            return replace(seen, has_service_account=there, kuberay=kuberay)
+            is_planned = seen.status.plan is not None
+            return replace(seen, kuberay=await self._cluster.kuberay(seen.namespace)) if is_planned else seen
         if seen.status.phase is Phase.RUNNING:
             return seen
         names = frozenset(name for name in (child["metadata"]["name"], cluster_name(child)) if name)
         made = read_time(child["metadata"].get("creationTimestamp")) or seen.now
         since = max(made, seen.now - _WARNINGS_LAST)  # a namesake may have been there before
-        return replace(seen, warnings=await self._cluster.events.warnings(seen.namespace, names, since))
+        seen = replace(seen, warnings=await self._cluster.events.warnings(seen.namespace, names, since))
+        return await self._ask_of_pod(seen)
+
+    async def _ask_of_pod(self, seen: Observation) -> Observation:
+        """What is said of a Pod for which there has been no node for so long: a request for each such wait."""
+        wait, trouble = seen.status.wait, find_trouble(seen.pods, ())
+        if (
+            wait is None
+            or trouble is None
+            or trouble.limit_s is None
+            or not trouble.pod
+            or wait.reason != trouble.reason
+        ):
+            return seen
+        if (seconds_since(wait.since, seen.now) or 0.0) < trouble.limit_s:
+            return seen
+        return replace(seen, pod_events=await self._cluster.events.of_pod(seen.namespace, trouble.pod))
 
     async def _find_ray_jobs(self, seen: Observation) -> Observation:
         """After a start, watches may not have brought it yet: it is not gone before the cluster says so."""
@@ -211,7 +251,7 @@ class Reconciler:
         self, found: Object, seen: Observation, decision: Decision, reason: str, words: str
     ) -> float:
         await self._write(found, seen, not_made(seen, decision.status, reason, words))
-        return SOON_S
+        return SOON_S if decision.look_again_s is None else min(SOON_S, decision.look_again_s)
 
     async def _tell_unreadable(self, found: Object, error: Exception) -> None:
         status = tell_unreadable(found, error, self._now())
@@ -289,6 +329,18 @@ class Reconciler:
             raise Conflict
         else:
             await self._cluster.delete(wanted, namespace)
+
+
+def _has_ended(child: Object) -> bool:
+    """Whether it is a plan Job without a Pod that works: somebody may want its log."""
+    return any(condition(child, kind) is not None for kind in ("Complete", "Failed"))
+
+
+def _account_of(child: Object) -> str:
+    """The ServiceAccount of the Pods of a plan Job or a RayJob."""
+    spec = child["spec"]
+    template = spec["template"] if "template" in spec else spec["rayClusterSpec"]["headGroupSpec"]["template"]
+    return str(template["spec"]["serviceAccountName"])
 
 
 def _manager(metadata: dict[str, Any]) -> str:

@@ -66,11 +66,6 @@ def begin_run(case: Case, number: int) -> Decision:
     return Decision(status, look_again_s=AT_ONCE_S)
 
 
-def was_mended(case: Case) -> bool:
-    """Whether something that matters for an attempt was changed since the run failed."""
-    return attempt_digest(case.seen.job) != case.run.spec_digest
-
-
 def resume_failed(case: Case) -> Decision:
     """The same run goes on, with its counts of failures at zero."""
     changes: dict[str, object] = {"spec_digest": attempt_digest(case.seen.job)}
@@ -99,4 +94,13 @@ def is_too_long(case: Case) -> bool:
     if case.before.phase in _WITHOUT_MACHINES:
         return False
     lasted = seconds_since(case.run.start_time, case.seen.now)
-    return limit is not None and lasted is not None and lasted > limit
+    return limit is not None and lasted is not None and lasted >= limit
+
+
+def seconds_to_deadline(case: Case, status: JobStatus) -> float | None:
+    """Until a run with that status has had all its time; None for never, and for one that gives way to the next."""
+    limit = case.job.spec.active_deadline_seconds
+    if limit is None or status.run is None or status.phase in (*_WITHOUT_MACHINES, Phase.SUCCEEDED, Phase.FAILED):
+        return None
+    left = limit - (seconds_since(status.run.start_time, case.seen.now) or 0.0)
+    return left if left > 0 else None

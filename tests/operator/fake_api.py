@@ -11,7 +11,7 @@ import copy
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -20,7 +20,8 @@ from tokenization_operator.cache import Cache, Key, job_of
 from tokenization_operator.cluster import Conflict, Foreign, Gone
 from tokenization_operator.kinds import Kind
 from tokenization_operator.merge import merge_patch
-from tokenization_operator.observation import KubeRay, Object, is_leaving
+from tokenization_operator.observation import KubeRay, Object, PodEvent, is_leaving
+from tokenization_worker.api.times import time_text
 
 NAMESPACE = "team"
 
@@ -48,6 +49,9 @@ class FakeApi:
     news: deque[tuple[str, str, Object]] = field(default_factory=deque)
     kuberay: KubeRay = KubeRay.THERE
     accounts: set[str] = field(default_factory=lambda: {"tokenization-worker"})
+    warnings: list[str] = field(default_factory=list)
+    pod_events: list[PodEvent] = field(default_factory=list)
+    clock: Callable[[], datetime] = lambda: datetime(2026, 11, 22, 12, tzinfo=UTC)
     calls: int = 0
     before_delete: Callable[[str, Object], None] = lambda kind, item: None  # of what an operator deletes
     _versions: Any = field(default_factory=lambda: count(1))
@@ -58,7 +62,8 @@ class FakeApi:
         if (kind, name) in self.objects:
             raise KeyError(name)
         made = copy.deepcopy(body)
-        made["metadata"] |= {"namespace": NAMESPACE, "uid": f"uid-{next(self._uids)}", "generation": 1}
+        own = {"uid": f"uid-{next(self._uids)}", "generation": 1, "creationTimestamp": time_text(self.clock())}
+        made["metadata"] |= {"namespace": NAMESPACE} | own
         self.made.append((kind, name))
         return self._store(kind, made)
 
@@ -83,7 +88,8 @@ class FakeApi:
         for (kind, name), item in list(self.objects.items()):
             uids = {each["metadata"]["uid"] for each in self.objects.values()}
             owners = {owner["uid"] for owner in item["metadata"].get("ownerReferences") or ()}
-            if item["metadata"].get("deletionTimestamp") or (owners and not owners & uids):
+            leaves = item["metadata"].get("deletionTimestamp") and not item["metadata"].get("finalizers")
+            if leaves or (owners and not owners & uids):
                 self.remove(kind, name)
 
     def remove(self, kind: str, name: str) -> None:
@@ -230,7 +236,11 @@ class FakeEvents:
 
     async def warnings(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
         await self._call()
-        return ()
+        return tuple(self._api.warnings)
+
+    async def of_pod(self, namespace: str, name: str) -> tuple[PodEvent, ...]:
+        await self._call()
+        return tuple(self._api.pod_events)
 
     async def post(self, job: Object, kind: str, reason: str, message: str) -> None:
         await self._call()

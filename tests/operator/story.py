@@ -35,6 +35,7 @@ class Story:
         self.cluster = FakeCluster(self.api)
         self.cache = Cache()
         self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
+        self.api.clock = lambda: self.now
         self._settings = settings
         self.metrics = Metrics()
         self.restart()

@@ -170,19 +170,33 @@ class Accounts:
         return object()
 
 
-def test_a_service_account_that_was_there_is_believed_for_a_minute() -> None:
-    seconds = [0.0]
-    cluster = Cluster(SimpleNamespace(), lambda: seconds[0])  # type: ignore[arg-type]  # as above
+def test_a_service_account_is_asked_for_by_name() -> None:
+    cluster = Cluster(SimpleNamespace())  # type: ignore[arg-type]  # as above
     cluster._core = accounts = Accounts()
-
-    def found() -> bool:
-        return asyncio.run(cluster.has_service_account("team", "worker"))
-
-    assert [found(), found(), accounts.asked] == [False, False, 2], "one that is awaited is noticed at once"
+    assert not asyncio.run(cluster.has_service_account("team", "worker"))
     accounts.is_there = True
-    assert [found(), found(), accounts.asked] == [True, True, 3]
-    accounts.is_there, seconds[0] = False, 61.0
-    assert not found()
+    assert asyncio.run(cluster.has_service_account("team", "worker"))
+
+
+@pytest.mark.parametrize("status", [404, 405], ids=["gone", "going"])
+def test_a_kind_that_is_gone_when_a_ray_job_is_made_is_asked_for_no_more_for_now(status: int) -> None:
+    answers = Answers(refusal(status, "no such kind"))
+    cluster = cluster_of(answers)
+    with pytest.raises(Conflict):
+        asyncio.run(cluster.create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))
+    answers.made = RAY_JOB
+    assert asyncio.run(cluster.kuberay("team")) is KubeRay.MISSING
+
+
+@pytest.mark.parametrize("status", [404, 405], ids=["gone", "going"])
+def test_a_kind_that_is_gone_is_missed_and_its_return_is_noticed_soon(status: int) -> None:
+    seconds = [0.0]
+    answers = Answers(refusal(status, "no such kind"))
+    cluster = Cluster(SimpleNamespace(), lambda: seconds[0])  # type: ignore[arg-type]  # as above
+    cluster._custom = answers
+    assert asyncio.run(cluster.kuberay("team")) is KubeRay.MISSING
+    answers.made, seconds[0] = RAY_JOB, 11.0
+    assert asyncio.run(cluster.kuberay("team")) is KubeRay.THERE
 
 
 class Posted:

@@ -18,7 +18,7 @@ from operators import CHART, Release, helm, operator_container, run_operator
 
 from testbed.accounts import account_kubeconfig
 from testbed.cluster import Testbed
-from testbed.control_plane import API_SERVER
+from testbed.control_plane import API_SERVER, KUBERAY
 from testbed.programs import find_programs
 from testbed.shared import CRDS
 from tokenization_operator.kinds import Kind
@@ -73,6 +73,26 @@ def test_a_cluster_without_kuberay_says_so_until_there_is_one_that_is_new_enough
         bed.apply_crds(bed.kuberay_crds)
         jobs.reach("demo", "Starting", deadline_s=150)
         assert wait_for(lambda: jobs.names(Kind.RAY_JOB), bool) == ["demo-r1-a1"]
+
+
+def test_kinds_of_kuberay_that_go_and_come_back_need_no_other_operator(start: Start, tmp_path: Path) -> None:
+    bed = start(crds())
+    api = admin(bed)
+    release, jobs = Release(bed, api, NAMESPACE, tmp_path), Jobs(api, NAMESPACE)
+    with release.operator(image="testbed/worker:plan-run.driver-hold") as process:
+        jobs.apply("demo", local_spec(tmp_path))
+        jobs.wait_for_driver("demo")
+        bed.kubectl("delete", "--wait=true", *(word for path in bed.kuberay_crds for word in ("-f", str(path))))
+        status = jobs.reach("demo", "Pending", "KubeRayUnavailable")
+        assert "install KubeRay 1.6" in status["message"]
+        bed.processes.stop(KUBERAY)
+        bed.apply_crds(bed.kuberay_crds)
+        status = jobs.reach("demo", "Starting", "KubeRaySilent")
+        assert status["attempt"]["number"] == 2
+        bed.processes.start_again(KUBERAY)
+        jobs.reach("demo", "Starting", "WaitingForDriver")
+        assert process.poll() is None
+    assert "Traceback" not in release.log.read_text(encoding="utf-8")
 
 
 def without_auth(path: Path, folder: Path) -> Path:

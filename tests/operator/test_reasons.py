@@ -9,11 +9,23 @@ from pathlib import Path
 import tokenization_operator
 
 ROOT = Path(__file__).resolve().parents[2]
-DECIDING = ("attempts", "planning", "ending", "runs", "case", "outcome", "pod_trouble", "decide", "unreadable")
+DECIDING = (
+    "attempts",
+    "starting",
+    "planning",
+    "ending",
+    "runs",
+    "case",
+    "outcome",
+    "pod_trouble",
+    "decide",
+    "unreadable",
+)
 OF_KUBERNETES = {
     *("True", "False", "Complete", "PodScheduled", "Mi"),
     *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
-    *("CreateContainerConfigError", "CreateContainerError"),
+    *("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "UnexpectedAdmissionError"),
+    *("TriggeredScaleUp", "NotTriggerScaleUp", "Nominated"),
 }
 
 

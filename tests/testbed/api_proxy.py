@@ -12,6 +12,8 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -40,7 +42,10 @@ Answer = Callable[[Asked], int | None]
 
 
 class ApiProxy:
-    """`answer` a request with a status code in place of the API server, or None to hand it on. A context manager."""
+    """`answer` a request with a status code in place of the API server, or None to hand it on. A context manager.
+
+    `skew_s`: how far the clock of what answers is ahead, by the `Date` of its answers.
+    """
 
     def __init__(self, server: str, certificate: str) -> None:
         self._server = server
@@ -51,6 +56,7 @@ class ApiProxy:
         self._watches: dict[web.StreamResponse, web.Request] = {}
         self.asked: list[Asked] = []
         self.answer: Answer = lambda asked: None
+        self.skew_s = 0.0
         self.url = ""
         self._is_whole = asyncio.Event()
 
@@ -155,6 +161,7 @@ class ApiProxy:
         ) as given:
             answer = web.StreamResponse(status=given.status)
             answer.content_type = given.content_type
+            answer.headers["Date"] = format_datetime(datetime.now(UTC) + timedelta(seconds=self.skew_s), usegmt=True)
             for name in ("Retry-After", "Warning"):
                 if name in given.headers:
                     answer.headers[name] = given.headers[name]

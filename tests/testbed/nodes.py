@@ -7,6 +7,7 @@ Roles: `plan`, `driver` (KubeRay's submitter), `head`, `worker`. Fates:
     exit0 ...  its containers end with that code, and where their Pod restarts them, again and again
     oom        its containers are killed for their memory, as above
     missing    its image cannot be pulled
+    secretless a Secret of its environment is not there
     run        its command runs here as a process, and its end is the Pod's
 
 A deleted Pod goes away at once. Runs until it is ended.
@@ -107,6 +108,9 @@ def status_of(pod: dict[str, Any], fate: str, last_words: str = "") -> dict[str,
     if fate == "missing":
         words = f'Back-off pulling image "{pod["spec"]["containers"][0]["image"]}": not found'
         state, phase = {"waiting": {"reason": "ImagePullBackOff", "message": words}}, "Pending"
+    elif fate == "secretless":
+        words = 'secret "hugging-face" not found'
+        state, phase = {"waiting": {"reason": "CreateContainerConfigError", "message": words}}, "Pending"
     elif fate == "oom":
         state, phase = _terminated(137, "OOMKilled"), "Failed"
     elif ended := re.fullmatch(r"exit(\d+)", fate):

@@ -55,6 +55,13 @@ FROZEN_ATTEMPT_DEFAULTS: dict[str, object] = {
     "stallTimeoutSeconds": 1800,
 }
 _NOT_FOR_ATTEMPTS = ("rerun_token", "suspend", "ttl_seconds_after_finished")
+_NOT_FOR_PODS = (
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "infraRetryLimit",
+    "startupDeadlineSeconds",
+    "workers.minReplicas",
+)
 _WHOLE_VALUES = ("tokenizer.specialTokens",)  # a map whose keys are not field names
 
 
@@ -72,12 +79,24 @@ def attempt_digest(job: TokenizationJob) -> str:
     """Return the digest of all that matters for an attempt: a failed job goes on when it changes, and no later version
     of the operator may take it for changed.
     """
+    return _digest("attempt", _canonical_json(_fields_of_attempt(job)))
+
+
+def pods_digest(job: TokenizationJob) -> str:
+    """Return the digest of the fields that an attempt's Pods are made of, or read: of those of `attempt_digest`, all
+    but the limits that only the operator looks at, which take effect at once.
+    """
+    fields = _fields_of_attempt(job)
+    return _digest("pods", _canonical_json({path: fields[path] for path in fields if path not in _NOT_FOR_PODS}))
+
+
+def _fields_of_attempt(job: TokenizationJob) -> dict[str, object]:
+    """Those that matter for an attempt and have not their default, by dotted path."""
     spec = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=set(_NOT_FOR_ATTEMPTS))
     flat: dict[str, object] = {}
     for name, value in spec.items():
         flatten(name, value, flat)
-    asked = {path: value for path, value in flat.items() if FROZEN_ATTEMPT_DEFAULTS.get(path) != value}
-    return _digest("attempt", _canonical_json(asked))
+    return {path: value for path, value in flat.items() if FROZEN_ATTEMPT_DEFAULTS.get(path) != value}
 
 
 def normalise_data(job: TokenizationJob) -> dict[str, object]:

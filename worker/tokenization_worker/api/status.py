@@ -115,6 +115,15 @@ class AttemptStatus(StatusBlock):
     next_replicas: Count | None = Field(
         default=None, description="What the next attempt asks for, where fewer came in time and are enough."
     )
+    progress_time: Time | None = Field(
+        default=None,
+        description="When the operator saw the last new range or shard: the stall timeout counts from then.",
+    )
+    spec_digest: Word | None = Field(
+        default=None,
+        description="Digest of the fields that its Pods are made of: where they change before the driver has begun, "
+        "the next attempt begins at once.",
+    )
     is_over: bool | None = Field(default=None, description="Whether it has ended: the next one has another number.")
     machines: MachinesStatus | None = Field(default=None, description="What it asks for; the cost counts these.")
     pending_changes: Sentence | None = Field(
@@ -209,6 +218,13 @@ class FailureRecord(StatusBlock):
     message: Sentence | None = Field(default=None, description="What happened, and the next step.")
 
 
+class WaitStatus(StatusBlock):
+    """Something that is waited for during minutes only."""
+
+    reason: Word = Field(description="Why the job waits, as a CamelCase word.")
+    since: Time = Field(description="Since when the operator has seen that.")
+
+
 class OutputStatus(StatusBlock):
     """The dataset: where it will be, and, once it is complete, what a training job needs to know."""
 
@@ -256,6 +272,9 @@ class JobStatus(StatusBlock):
     display: DisplayStatus | None = Field(default=None, description="The same as words, for the columns of kubectl.")
     cost: CostStatus | None = Field(
         default=None, description="What the machines of the run came to; plan.estimatedCost is what was expected."
+    )
+    wait: WaitStatus | None = Field(
+        default=None, description="A wait that ends the plan or the attempt if it lasts for minutes."
     )
     failures: FailuresStatus | None = Field(default=None, description="What went wrong so far.")
     last_failures: Annotated[list[FailureRecord], Field(max_length=5)] | None = Field(

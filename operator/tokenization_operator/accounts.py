@@ -1,0 +1,62 @@
+"""Which ServiceAccounts are there, of those that jobs use now. The operator may read one by name, and watch none.
+
+The API server refuses the tokens of a ServiceAccount that is deleted at once, and makes no Pod with it: nobody tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+LOOK_S = 5.0
+"""Between two looks at the accounts in use: a job says within seconds that its own is gone, or there again."""
+
+_MOST_A_SECOND = 10
+_BELIEVED_S = 15.0
+_IN_USE_S = 150.0
+"""Every job that is not finished is looked at each minute, and asks for its account then."""
+
+Account = tuple[str, str]
+"""Namespace and name."""
+
+
+class Accounts:
+    """`read`: whether an account is there now, by a request."""
+
+    def __init__(self, read: Callable[[str, str], Awaitable[bool]], clock: Callable[[], float]) -> None:
+        self._read = read
+        self._clock = clock
+        self._known: dict[Account, tuple[float, bool]] = {}  # when it was read, and what was found
+        self._asked_at: dict[Account, float] = {}
+
+    @property
+    def pause_s(self) -> float:
+        """Until the next look: longer for very many accounts."""
+        return max(LOOK_S, len(self._asked_at) / _MOST_A_SECOND)
+
+    async def is_there(self, namespace: str, name: str) -> bool:
+        """Whether Pods can be made with it; one that is awaited is read each time."""
+        account = namespace, name
+        now = self._clock()
+        self._asked_at[account] = now
+        read_at, was_there = self._known.get(account, (0.0, False))
+        if was_there and now - read_at < _BELIEVED_S + self.pause_s:
+            return True
+        return await self._look(account)
+
+    async def find_changes(self) -> set[str]:
+        """Read all that are in use; the namespaces of those that have come or gone since they were read last."""
+        now = self._clock()
+        self._asked_at = {account: at for account, at in self._asked_at.items() if now - at < _IN_USE_S}
+        self._known = {account: known for account, known in self._known.items() if account in self._asked_at}
+        changed = set()
+        for account in list(self._asked_at):
+            before = self._known.get(account)
+            there = await self._look(account)
+            if before is not None and before[1] != there:
+                changed.add(account[0])
+        return changed
+
+    async def _look(self, account: Account) -> bool:
+        there = await self._read(*account)
+        self._known[account] = self._clock(), there
+        return there
