@@ -119,6 +119,7 @@ class ControlPlane:
 
     def _start_etcd(self, port: int, peer_port: int) -> None:
         url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+        self.etcd_url = url
         self.processes.start(
             ETCD,
             *(self._programs.control_plane, "etcd", "--data-dir", self.folder / "etcd"),
