@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
-from typing import Any
 
 from kubernetes.aio.client.exceptions import ApiException
 
@@ -14,12 +12,6 @@ TIMEOUT_S = 30.0
 """How long an answer is waited for."""
 
 _REFUSALS = frozenset({400, 403, 422})
-
-
-def time_of(event: Any) -> datetime:
-    """When it was last seen."""
-    moment: datetime = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
-    return moment
 
 
 def is_locked(ray_job: Object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.merge import merge_patch
 from tokenization_operator.names import JOB_LABEL
 from tokenization_operator.observation import KubeRay, Object, is_leaving, is_owned
+from tokenization_operator.paging import WHOLE, ask_of, pages
 
 T = TypeVar("T")
 
@@ -161,38 +162,27 @@ class Cluster:
 
     async def list_all(
         self, kind: Kind, namespace: str | None, labels: str = "", *, only_metadata: bool = False
-    ) -> list[Object]:
+    ) -> AsyncIterator[Object]:
         """The objects of a kind as they are now, in one namespace or, without one, in all. Raises `Forbidden`."""
+        form = _METADATA if only_metadata else WHOLE
         try:
-            return await self._list(kind, namespace, labels, _METADATA if only_metadata else "application/json")
+            async for page in pages(ask_of(self._api, _path(kind, namespace), {"labelSelector": labels}, form)):
+                for item in page:
+                    yield item
         except ApiException as error:
             if error.status == 404:  # its kind went, and with it all objects of it
-                return []
+                return
             if error.status not in (401, 403):
                 raise
             raise Forbidden(f"the operator may not list {PLACES[kind].plural}: {words_of(error)}") from error
 
-    async def _list(self, kind: Kind, namespace: str | None, labels: str, form: str) -> list[Object]:
-        group, version, plural = PLACES[kind]
-        where = f"/namespaces/{namespace}" if namespace else ""
-        found = await self._api.call_api(
-            (f"/apis/{group}/{version}" if group else f"/api/{version}") + f"{where}/{plural}",
-            "GET",
-            query_params=[("labelSelector", labels)],
-            header_params={"Accept": form},
-            response_types_map={200: "object"},
-            auth_settings=["BearerToken"],
-            _return_http_data_only=True,
-            _request_timeout=TIMEOUT_S,
-        )
-        return list(found["items"] or ())  # of metadata alone, none are null
-
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
         """Those with the job's label, as they are now; none where there is no KubeRay."""
-        found = await _if_there(self._list(Kind.RAY_JOB, namespace, f"{JOB_LABEL}={job}", "application/json"))
+        ask = ask_of(self._api, _path(Kind.RAY_JOB, namespace), {"labelSelector": f"{JOB_LABEL}={job}"})
+        found = await _if_there(ask({}))
         if found is None:
             self._kuberay = self._clock(), KubeRay.MISSING
-        return found or []
+        return list((found or {}).get("items") or ())
 
     async def read(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """An object as it is now; None where it is gone."""
@@ -260,6 +250,12 @@ class Cluster:
     def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:
         group, version, plural = PLACES[kind]
         return group, version, namespace, plural
+
+
+def _path(kind: Kind, namespace: str | None) -> str:
+    group, version, plural = PLACES[kind]
+    where = f"/namespaces/{namespace}" if namespace else ""
+    return (f"/apis/{group}/{version}" if group else f"/api/{version}") + f"{where}/{plural}"
 
 
 async def _if_there(asked: Awaitable[T]) -> T | None:

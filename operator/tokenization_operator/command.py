@@ -19,6 +19,7 @@ from tokenization_operator.handlers import NO_CLUSTER, Operator
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.preflight import find_missing
 from tokenization_operator.settings import VARIABLES, Settings, SettingsInvalid
+from tokenization_operator.stateless import NoMemories
 
 _PROBES = "http://{address}:{port}/healthz"
 
@@ -75,6 +76,7 @@ async def _serve(
 ) -> None:
     await kopf.operator(
         registry=registry,
+        memories=NoMemories(),
         standalone=True,
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,

@@ -11,7 +11,9 @@ from tokenization_operator.cost import charge
 from tokenization_operator.derived import end_of
 from tokenization_operator.display import duration_words, part_of, plan_words
 from tokenization_operator.failures import Blame, Failure, Limits, Verdict, judge, remember
+from tokenization_operator.finished import seconds_until_removal
 from tokenization_operator.kinds import Kind
+from tokenization_operator.observation import Object
 from tokenization_operator.ray_state import Stage, read_ray_job
 from tokenization_worker.api.checkpoint import Committed
 from tokenization_worker.api.status import AttemptStatus, JobStatus, OutputStatus, Phase, ProgressStatus, WorkersStatus
@@ -158,17 +160,25 @@ def _suspended_words(case: Case) -> str:
 
 
 def tidy(case: Case) -> Decision:
-    """Finished: a cluster that outlives its dataset costs money."""
-    leftover = case.deletions() if case.before.phase is Phase.FAILED else ()
-    ray_job, grace_s = case.seen.ray_job, case.settings.commit_grace_s
-    if case.before.phase is Phase.SUCCEEDED and ray_job is not None:
-        is_at_work = read_ray_job(ray_job).stage not in (Stage.ENDED, Stage.FAILED)
-        if is_at_work and (_seconds_since_end(case, case.before) or 0.0) > grace_s:
-            leftover = case.deletions()
-    again_s = grace_s if ray_job is not None else None
+    """Finished: a cluster that outlives its dataset costs money, and what is left of one costs memory everywhere."""
+    ray_job, has_failed = case.seen.ray_job, case.before.phase is Phase.FAILED
+    wait_s = None if ray_job is None or has_failed else _wait_for_ray_job(case, ray_job)
+    leftover = case.deletions() if has_failed or (wait_s is not None and wait_s <= 0) else ()
+    if ray_job is not None and leftover:
+        wait_s = case.settings.commit_grace_s
     if seconds_to_expiry(case, case.before) == 0.0:
         leftover = (*leftover, Delete(Kind.JOB, case.job.metadata.name, case.seen.uid))
-    return Decision(case.before, leftover, again_s)
+    return Decision(case.before, leftover, wait_s)
+
+
+def _wait_for_ray_job(case: Case, ray_job: Object) -> float:
+    """Until the RayJob of a committed run goes: one that works on soon, one that has ended when it was to be seen."""
+    since_end_s = _seconds_since_end(case, case.before) or 0.0
+    if read_ray_job(ray_job).stage not in (Stage.ENDED, Stage.FAILED):
+        return case.settings.commit_grace_s - since_end_s
+    retention_s = case.settings.ray_job_retention_s
+    left_s = seconds_until_removal(ray_job, retention_s, case.seen.now)
+    return retention_s - since_end_s if left_s is None else left_s
 
 
 def seconds_to_expiry(case: Case, status: JobStatus) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,25 +11,17 @@ import aiohttp
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.answers import TIMEOUT_S, time_of, words_of
+from tokenization_operator.answers import TIMEOUT_S, words_of
 from tokenization_operator.fence import Fence
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import Object, PodEvent
+from tokenization_operator.paging import Ask, ask_of, pages
 from tokenization_operator.sentences import shorten
+from tokenization_operator.warning_lists import WarningLists, time_of
 from tokenization_worker.api.job import API_VERSION
 
 log = logging.getLogger(__name__)
 
-_CREATE_FAILED = (
-    "FailedCreate",
-    "FailedToCreateHeadPod",
-    "FailedToCreateRayCluster",
-    "FailedToCreateRayJobSubmitter",
-    "FailedToCreateService",
-    "FailedToCreateWorkerPod",
-)
-_LOOK_S = 10.0
-_MOST_WARNINGS = 500
 _MOST_REASON = 128  # letters, says the API server
 _MOST_LAST = 10_000
 
@@ -43,42 +34,22 @@ class Events:
     def __init__(self, core: Any, clock: Callable[[], float], fence: Fence) -> None:
         self._core = core
         self._fence = fence
-        self._clock = clock
-        self._warnings: dict[str, tuple[float, list[Any]]] = {}  # by namespace: when asked for, and events
-        self._asking = asyncio.Lock()
+        self._warnings = WarningLists(self._list, clock)
         self._last: dict[str, datetime] = {}  # by UID of a job
 
     async def warnings(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
-        """What events say since then of objects with these names for which something could not be made.
+        """What events say since then of objects with these names for which something could not be made."""
+        return await self._warnings.find(namespace, names, since)
 
-        Looked at every ten seconds for all jobs of a namespace: the API server reads every event there to find them.
-        """
-        async with self._asking:
-            now = self._clock()
-            if namespace not in self._warnings or now - self._warnings[namespace][0] > _LOOK_S:
-                self._warnings[namespace] = now, await self._list_warnings(namespace)
-        found = self._warnings[namespace][1]
-        mine = (each for each in found if each.involved_object.name in names and time_of(each) >= since)
-        return tuple(dict.fromkeys(each.message for each in mine if each.message))
-
-    async def _list_warnings(self, namespace: str) -> list[Any]:
-        found: list[Any] = []
-        for reason in _CREATE_FAILED:
-            selector = f"reason={reason},type=Warning"
-            found += (
-                await self._core.list_namespaced_event(
-                    namespace, field_selector=selector, limit=_MOST_WARNINGS, _request_timeout=TIMEOUT_S
-                )
-            ).items
-        return found
+    def _list(self, namespace: str, selector: str) -> Ask:
+        return ask_of(self._core.api_client, f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": selector})
 
     async def of_pod(self, namespace: str, name: str) -> tuple[PodEvent, ...]:
         """What is said of a Pod, the oldest first. The API server reads every event of the namespace for that."""
         selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
-        found = await self._core.list_namespaced_event(
-            namespace, field_selector=selector, limit=_MOST_WARNINGS, _request_timeout=TIMEOUT_S
-        )
-        return tuple(PodEvent(each.reason or "", each.message or "") for each in sorted(found.items, key=time_of))
+        found = [each async for page in pages(self._list(namespace, selector)) for each in page]
+        found.sort(key=lambda each: str(time_of(each)))
+        return tuple(PodEvent(each.get("reason") or "", each.get("message") or "") for each in found)
 
     async def post(self, job: Object, kind: str, reason: str, message: str) -> None:
         """Say something about a job where `kubectl describe` shows it."""

@@ -6,10 +6,12 @@ Only `kopf.on.event`: other handlers leave finalizers and annotations on the use
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import aiohttp
@@ -29,8 +31,9 @@ from tokenization_operator.preflight import KUBERAY, OWN_KINDS, find_missing
 from tokenization_operator.reconciler import Reconciler
 from tokenization_operator.server_clock import ServerClock, TimedClient
 from tokenization_operator.settings import LeaseSettings, Settings
-from tokenization_operator.stateless import NoDiffs, NoProgress
+from tokenization_operator.stateless import keep_nothing
 from tokenization_operator.sync import drop_what_is_gone, fill, labels_of
+from tokenization_operator.turns import first_looks, wanted_again
 from tokenization_operator.workqueue import NotLooked, WorkQueue
 from tokenization_worker.errors import TokenizationError
 
@@ -143,8 +146,8 @@ class Operator:
 
     def _look_at_all(self) -> None:
         assert self.queue is not None
-        for key in self.cache.jobs():
-            self.queue.add(key)
+        for key, delay_s in first_looks(self.cache, self.settings.ray_job_retention_s, datetime.now(UTC)):
+            self.queue.add(key, delay_s)
 
     async def _look(self, key: Key) -> float | None:
         assert self._reconciler is not None
@@ -184,9 +187,9 @@ class Operator:
         assert self.queue is not None
         assert self._cluster is not None
         next_comparison_at = time.monotonic()
-        while True:
+        for number in itertools.count():
             await asyncio.sleep(self.settings.resync_s)
-            keys = self.cache.jobs()  # also of what turns out to be gone
+            keys = wanted_again(self.cache, number)  # also of what turns out to be gone
             try:
                 if time.monotonic() >= next_comparison_at:
                     await drop_what_is_gone(self.cache, self._cluster, self._kinds, self.settings.namespaces)
@@ -236,8 +239,7 @@ def _tell_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[T], None], what:
 def select(settings: kopf.OperatorSettings) -> None:
     """Of kinds that everybody has, watch only what is made for jobs: the API server sends nothing else. Keep nothing of
     it for Kopf."""
-    settings.persistence.diffbase_storage = NoDiffs()
-    settings.persistence.progress_storage = NoProgress()
+    keep_nothing(settings)
     for kind, (group, version, plural) in PLACES.items():
         if labels_of(kind):
             settings.watching.label_selectors[group, version, plural] = labels_of(kind)

@@ -64,9 +64,14 @@ def count_phases(jobs: Iterable[Object]) -> dict[str, int]:
 
 
 def choose_jobs(jobs: Iterable[Object], most: int = MOST_JOBS) -> list[Object]:
-    """Those whose series are exported."""
+    """Those whose series are exported, of jobs that are known in brief."""
     newest_first = sorted(jobs, key=lambda job: str(job["metadata"].get("creationTimestamp", "")), reverse=True)
     return sorted(newest_first, key=_rank)[:most]
+
+
+def name_of(job: Object) -> tuple[str, str]:
+    """Namespace and name."""
+    return job["metadata"]["namespace"], job["metadata"]["name"]
 
 
 def _rank(job: Object) -> int:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Plat
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tokenization_operator.job_metrics import GAUGES, choose_jobs, count_phases, find_durations, sample_job
+from tokenization_operator.job_metrics import GAUGES, choose_jobs, count_phases, find_durations, name_of, sample_job
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import Object
 from tokenization_worker.api.status import JobStatus, Phase
@@ -46,7 +46,9 @@ class Watched(Protocol):
 
 
 class Known(Protocol):
-    def of_kind(self, kind: str) -> list[Object]: ...
+    def briefs(self) -> list[Object]: ...
+
+    def get(self, kind: str, namespace: str, name: str) -> Object | None: ...
 
 
 class Metrics:
@@ -148,7 +150,7 @@ class _Jobs(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         if not self._leads():
             return
-        jobs = self._known.of_kind(Kind.JOB)
+        jobs = self._known.briefs()
         phases = GaugeMetricFamily("tokenization_jobs", "Jobs by phase.", labels=["phase"])
         for phase, count in count_phases(jobs).items():
             phases.add_metric([phase], count)
@@ -161,7 +163,8 @@ class _Jobs(Collector):
         gauges = {
             name: GaugeMetricFamily(f"tokenization_job_{name}", words, labels=_OF_JOB) for name, words in GAUGES.items()
         }
-        for each in map(sample_job, chosen):
+        whole = (self._known.get(Kind.JOB, *name_of(each)) for each in chosen)
+        for each in (sample_job(job) for job in whole if job is not None):
             now.add_metric([each.namespace, each.name, each.phase, each.reason], 1)
             for name, value in each.values.items():
                 gauges[name].add_metric([each.namespace, each.name], value)

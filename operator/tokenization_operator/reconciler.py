@@ -84,6 +84,9 @@ class Reconciler:
         except Gone:
             self._cache.drop(Kind.JOB, found)
             return None
+        finally:
+            if self._cache.is_at_rest(key):
+                self._parsed.pop(key, None)  # it may be there for months, and is seldom looked at
 
     async def _stop(self, found: Object) -> None:
         """Give back the machines of a job that was deleted: what it owns goes with it, but somebody's finalizer may

@@ -26,6 +26,7 @@ VARIABLES = {
     "TOKENIZATION_PLAN_DEADLINE_SECONDS": "how long a plan may take (3600)",
     "TOKENIZATION_PLAN_RESOURCES": "requests and limits of plan Pods, as JSON",
     "TOKENIZATION_RESYNC_SECONDS": "how often every job is looked at, whatever the watches say (60)",
+    "TOKENIZATION_RAY_JOB_RETENTION_SECONDS": "how long the RayJob of a committed run stays after its end (3600)",
     "TOKENIZATION_LEASE_NAME": "of the Lease that the working operator holds; absent: it is the only one",
     "TOKENIZATION_LEASE_NAMESPACE": "where that Lease is (required with it)",
     "TOKENIZATION_POD_NAME": "who holds the Lease (the machine's name)",
@@ -62,6 +63,7 @@ class Settings:
     currency: str = "USD"
     plan_deadline_s: int = 3600
     resync_s: float = 60.0
+    ray_job_retention_s: float = 3600.0
     retry_delay_s: float = 10.0
     retry_delay_max_s: float = 600.0
     commit_grace_s: float = 60.0
@@ -83,6 +85,7 @@ class Settings:
             "currency": environment.get("TOKENIZATION_CURRENCY"),
             "plan_deadline_s": int(deadline) if deadline else None,
             "resync_s": _number(environment, "TOKENIZATION_RESYNC_SECONDS"),
+            "ray_job_retention_s": _number(environment, "TOKENIZATION_RAY_JOB_RETENTION_SECONDS"),
             "retry_delay_s": _number(environment, "TOKENIZATION_RETRY_DELAY_SECONDS"),
             "pod_resources": _object(environment, "TOKENIZATION_PLAN_RESOURCES"),
             "lease": _lease(environment),

@@ -6,7 +6,7 @@ not been told of yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Protocol
 
 from tokenization_operator.cache import Cache
@@ -16,9 +16,9 @@ from tokenization_operator.observation import Object
 
 
 class Lister(Protocol):
-    async def list_all(
+    def list_all(
         self, kind: Kind, namespace: str | None, labels: str = "", *, only_metadata: bool = False
-    ) -> list[Object]: ...
+    ) -> AsyncIterator[Object]: ...
 
 
 def labels_of(kind: Kind) -> str:
@@ -27,27 +27,25 @@ def labels_of(kind: Kind) -> str:
 
 
 async def fill(cache: Cache, cluster: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...]) -> None:
-    """Put in all that there is; without `namespaces`, of all."""
-    for kind in kinds:
-        for item in await _list(cluster, kind, namespaces):
+    """Put in all that there is; without `namespaces`, of all. Jobs come first: what is theirs is packed at once."""
+    for kind in sorted(kinds, key=lambda kind: kind is not Kind.JOB):
+        async for item in _list(cluster, kind, namespaces):
             cache.put(kind, item)
 
 
 async def drop_what_is_gone(cache: Cache, cluster: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...]) -> None:
     """Drop what was deleted while no watch was open, as before the first ones: none tells it."""
     for kind in kinds:
-        known = cache.of_kind(kind)
-        there = {item["metadata"]["uid"] for item in await _list(cluster, kind, namespaces, only_metadata=True)}
-        for item in known:
-            if item["metadata"]["uid"] not in there:
-                cache.drop(kind, item)
+        known = cache.uids(kind)
+        there = {item["metadata"]["uid"] async for item in _list(cluster, kind, namespaces, only_metadata=True)}
+        for place in known:
+            if place[-1] not in there:
+                cache.forget(kind, *place)
 
 
 async def _list(
     cluster: Lister, kind: Kind, namespaces: tuple[str, ...], *, only_metadata: bool = False
-) -> list[Object]:
-    return [
-        item
-        for namespace in namespaces or (None,)
-        for item in await cluster.list_all(kind, namespace, labels_of(kind), only_metadata=only_metadata)
-    ]
+) -> AsyncIterator[Object]:
+    for namespace in namespaces or (None,):
+        async for item in cluster.list_all(kind, namespace, labels_of(kind), only_metadata=only_metadata):
+            yield item

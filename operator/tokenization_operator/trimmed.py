@@ -6,12 +6,13 @@ from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import Object
 
 _OF_CONTAINERS = ("resources",)
+_OF_RAY_JOBS = ("suspend",)
 _OF_RAY_CLUSTERS = ("headGroupSpec",)
 _CLUSTER_STATUS = "rayClusterStatus"
 
 
 def trimmed(kind: str, item: Object) -> Object:
-    """Without who has written which field; of Pods the containers' sizes, of RayJobs no worker and no cluster."""
+    """Without who has written which field; of Pods the containers' sizes, of RayJobs the head and who holds them."""
     metadata = {name: value for name, value in item["metadata"].items() if name != "managedFields"}
     found = {**item, "metadata": metadata}
     spec = item.get("spec") or {}
@@ -23,6 +24,6 @@ def trimmed(kind: str, item: Object) -> Object:
     elif kind == Kind.RAY_JOB:
         cluster = spec.get("rayClusterSpec") or {}
         kept = {name: cluster[name] for name in _OF_RAY_CLUSTERS if name in cluster}
-        found["spec"] = {**spec, "rayClusterSpec": kept}
+        found["spec"] = {name: spec[name] for name in _OF_RAY_JOBS if name in spec} | {"rayClusterSpec": kept}
         found["status"] = {name: value for name, value in (item.get("status") or {}).items() if name != _CLUSTER_STATUS}
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,6 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.actions import Create, Delete, Point
 from tokenization_operator.cluster import Cluster, Conflict, Rejected
-from tokenization_operator.events import Events
 from tokenization_operator.fence import Fence, NotLeading
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import KubeRay
@@ -199,40 +198,6 @@ def test_a_kind_that_is_gone_is_missed_and_its_return_is_noticed_soon(status: in
     assert asyncio.run(cluster.kuberay("team")) is KubeRay.THERE
 
 
-class Posted:
-    """Stands for the calls of the core: the events of a namespace, and how often they were listed."""
-
-    def __init__(self, *items: Any) -> None:
-        self.items = items
-        self.asked = 0
-
-    async def list_namespaced_event(self, namespace: str, field_selector: str, **_: Any) -> Any:
-        self.asked += 1
-        reason = field_selector.partition(",")[0].partition("=")[2]
-        return SimpleNamespace(items=[each for each in self.items if each.reason == reason])
-
-
-def event(name: str, message: str, minute: int) -> Any:
-    moment = NOW + timedelta(minutes=minute)
-    about = SimpleNamespace(name=name)
-    return SimpleNamespace(reason="FailedCreate", involved_object=about, message=message, last_timestamp=moment)
-
-
-def test_warnings_are_of_ones_own_children_and_of_this_life() -> None:
-    seconds = [0.0]
-    posted = Posted(event("demo-r1-p1", "old", -1), event("demo-r1-p1", "quota", 1), event("other-r1-p1", "other", 1))
-
-    events = Events(posted, lambda: seconds[0], Fence())
-    names = frozenset({"demo-r1-p1"})
-    assert asyncio.run(events.warnings("team", names, NOW)) == ("quota",)
-    asked = posted.asked
-    assert asyncio.run(events.warnings("team", frozenset({"other-r1-p1"}), NOW)) == ("other",)
-    assert posted.asked == asked, "one look for all jobs of a namespace"
-    seconds[0] = 11.0
-    asyncio.run(events.warnings("team", names, NOW))
-    assert posted.asked == 2 * asked
-
-
 class Lists:
     """Stands for a client: what lists answer, and what was asked of them."""
 
@@ -242,15 +207,19 @@ class Lists:
 
     async def call_api(self, path: str, method: str, *, header_params: dict[str, str], **_: Any) -> dict[str, Any]:
         self.asked.append((path, header_params["Accept"]))
-        return {"items": self.items}
+        return {"items": self.items, "metadata": {}}
 
 
 @pytest.mark.parametrize("items", [None, [], [{"metadata": {"uid": "u"}}]], ids=["null", "none", "one"])
 def test_metadata_are_listed_where_nothing_else_is_of_use(items: list[Any] | None) -> None:
     cluster = Cluster(SimpleNamespace())  # type: ignore[arg-type]  # as above
     cluster._api = lists = Lists(items)
-    assert asyncio.run(cluster.list_all(Kind.POD, "team", only_metadata=True)) == (items or [])
-    asyncio.run(cluster.list_all(Kind.RAY_JOB, None))
+
+    async def listed(kind: Kind, namespace: str | None, **how: bool) -> list[Any]:
+        return [item async for item in cluster.list_all(kind, namespace, **how)]
+
+    assert asyncio.run(listed(Kind.POD, "team", only_metadata=True)) == (items or [])
+    asyncio.run(listed(Kind.RAY_JOB, None))
     (pods, metadata), (ray_jobs, whole) = lists.asked
     assert (pods, ray_jobs) == ("/api/v1/namespaces/team/pods", "/apis/ray.io/v1/rayjobs")
     assert "as=PartialObjectMetadataList" in metadata

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import kopf
@@ -18,6 +18,7 @@ from tokenization_operator.kinds import PLACES, Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.names import JOB_LABEL
 from tokenization_operator.settings import Settings
+from tokenization_operator.stateless import NoMemories
 from tokenization_operator.workqueue import WorkQueue
 
 DEADLINE_S = 30
@@ -34,11 +35,14 @@ class FailsAtFirst:
         self._items = items
         self.asked = 0
 
-    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "", **_: bool) -> list[dict[str, Any]]:
+    async def list_all(
+        self, kind: Kind, namespace: str | None, labels: str = "", **_: bool
+    ) -> AsyncIterator[dict[str, Any]]:
         self.asked += 1
         if self.asked < 3:
             raise ApiException(status=503, reason="Service Unavailable")
-        return list(self._items)
+        for item in self._items:
+            yield item
 
 
 Look = Callable[[Key], Awaitable[None]]
@@ -129,6 +133,20 @@ def test_of_kinds_that_everybody_has_only_those_of_jobs_are_watched() -> None:
         resource = kopf.Resource(group=group, version=version, plural=plural)
         wanted = [] if kind in (Kind.JOB, Kind.CHECKPOINT) else [JOB_LABEL]
         assert settings.watching.label_selectors.collect(resource) == wanted
+
+
+def test_kopf_lists_in_pages_and_lets_go_of_what_it_has_told() -> None:
+    """All at once, ten thousand jobs are a gigabyte; and an event that is handled would stay for five seconds."""
+    settings = kopf.OperatorSettings()
+    select(settings)
+    assert settings.watching.chunk_size == 500
+    assert 0 < settings.queueing.idle_timeout < 1
+
+
+def test_kopf_remembers_no_object() -> None:
+    memories = NoMemories()
+    asyncio.run(memories.recall(kopf.RawBody(job("demo")), noticed_by_listing=True))
+    assert list(memories.iter_all_memories()) == []
 
 
 def test_kopf_copies_nothing_of_what_it_hears() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -21,11 +21,13 @@ class Objects:
         self.items = list(items)
         self.asked: list[tuple[Kind, str | None, str]] = []
 
-    async def list_all(self, kind: Kind, namespace: str | None, labels: str = "", **_: bool) -> list[dict[str, Any]]:
+    async def list_all(
+        self, kind: Kind, namespace: str | None, labels: str = "", **_: bool
+    ) -> AsyncIterator[dict[str, Any]]:
         self.asked.append((kind, namespace, labels))
-        return [
-            item for item in self.items if item["kind"] == kind and namespace in (None, item["metadata"]["namespace"])
-        ]
+        for item in self.items:
+            if item["kind"] == kind and namespace in (None, item["metadata"]["namespace"]):
+                yield item
 
 
 def item(kind: Kind, name: str, namespace: str = "team") -> dict[str, Any]:
@@ -56,3 +58,9 @@ def test_what_went_before_the_watches_began_is_dropped() -> None:
     asyncio.run(drop_what_is_gone(cache, cluster, Kind, ()))
     assert cache.children(("team", "demo"), Kind.RAY_JOB) == []
     assert [each["metadata"]["name"] for each in cache.children(("team", "demo"), Kind.POD)] == ["new", "pod"]
+
+
+def test_jobs_are_read_first_so_that_what_finished_ones_own_is_kept_packed() -> None:
+    cluster = Objects([])
+    asyncio.run(fill(Cache(), cluster, (Kind.POD, Kind.RAY_JOB, Kind.JOB, Kind.CHECKPOINT), ()))
+    assert cluster.asked[0][0] is Kind.JOB
