@@ -52,17 +52,23 @@ ADVICE: Mapping[str, str] = {
     "Rerun": _WAIT,
     "Resumed": _WAIT,
     "ImageChanged": _WAIT,
+    "SpecChanged": _WAIT,
     "Suspending": "Nothing to do: machines are given back; what is done is kept.",
     "Suspended": "It goes on from what is done when spec.suspend is false: `kubectl -n {namespace} patch tkj {job} "
     '--type merge -p \'{{"spec":{{"suspend":false}}}}\'`',
     "Queued": "Kueue decides. Look at the queue: `kubectl -n {namespace} get workloads,localqueues`. Waiting there "
     "counts for no deadline.",
     "TtlIgnored": _NOTHING,
+    "MachinesReturned": "Nothing to do: the event names the finalizer that keeps the job.",
     # what the cluster lacks or refuses
     "NamespaceNotPrepared": "Prepare the namespace: `tokjob namespace-manifest {namespace} | kubectl apply -f -` (with "
     "--service-account where spec.serviceAccountName names another one). The job then goes on by itself.",
     "KubeRayUnavailable": _KUBERAY,
     "KubeRayTooOld": _KUBERAY,
+    "KubeRaySilent": (
+        "Look whether KubeRay's operator runs, and whether it watches this namespace: "
+        "kubectl get pods -A -l app.kubernetes.io/name=kuberay-operator. The job then goes on by itself."
+    ),
     "ImagePullFailed": "Correct spec.image, or give the Pods spec.imagePullSecrets for a private registry. The attempt "
     "then starts again by itself.",
     "ImageUnfit": "Build the image as this project's Dockerfile does, with Ray, and set it in spec.image.",
