@@ -79,6 +79,8 @@ ADVICE: Mapping[str, str] = {
     "PodInvalid": "Correct what the message names: mostly a Secret or ConfigMap of spec.env that is not in namespace "
     "{namespace}, or resources that no Pod may have.",
     "NameTaken": "Delete the object that has the name, or give the job another name; the job then goes on by itself.",
+    "WorkerTooOld": "Name a newer image in spec.image, or take the field out that the worker's version does not know.",
+    "ChangedForNextAttempt": "Nothing to do. To begin the next attempt now, set spec.suspend to true, then to false.",
     "NotUnderstood": "Upgrade the operator, or take the field that it does not know out of the job.",
     "StartupDeadline": "Fewer nodes came than were asked for: lower spec.workers.replicas, set "
     "spec.workers.minReplicas, or raise spec.startupDeadlineSeconds. " + _RETRIED,
