@@ -107,8 +107,8 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
         changes["head_pod"] = head["metadata"]["name"]
     changes["pending_changes"] = pending_changes(case, attempt)
     progress = progress_of(case, attempt)
-    changes |= _clocks(case, attempt, state.stage, progress)
-    attempt = with_log(case, attempt.model_copy(update=changes))
+    clocks = _clocks(case, attempt, state.stage, progress)
+    attempt = with_log(case, attempt.model_copy(update=changes | clocks))
     desired = (attempt.replicas or 1) * case.hosts_of_replica
     workers = WorkersStatus(desired=desired, ready=count_ready_workers(case.seen.pods))
     now = Attended(attempt, job, state, workers, progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tokenization_operator.case import Case
-from tokenization_worker.api.keys import attempt_digest
+from tokenization_worker.api.keys import attempt_digest, pods_digest
 from tokenization_worker.api.status import AttemptStatus
 
 EVENT = "ChangedForNextAttempt"
@@ -16,6 +16,9 @@ _MOST_LETTERS = 120
 
 def pending_changes(case: Case, attempt: AttemptStatus) -> str | None:
     """`workers 2 → 3: from the next attempt`; None where the attempt runs as the job says now."""
+    known = attempt.spec_digest
+    if known is not None and pods_digest(case.seen.job) == known:  # what only the operator looks at holds at once
+        return None
     if attempt_digest(case.seen.job) == case.run.spec_digest:
         return None
     changed = [f"{name} {old} → {new}" for name, old, new in _values(case, attempt) if old != new]
