@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import aiohttp
@@ -66,6 +65,7 @@ class Operator:
         self._cluster: Cluster | None = None
         self._reconciler: Reconciler | None = None
         self._fence = Fence()
+        self._clock = ServerClock()
         self._election: Election | None = None
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
@@ -99,8 +99,7 @@ class Operator:
             await config.load_config()
         except config.ConfigException as error:
             raise self._failed(f"{NO_CLUSTER}: {error}") from error
-        clock = ServerClock()
-        self._api = TimedClient(clock)
+        self._api = TimedClient(self._clock)
         cluster = Cluster(self._api, fence=self._fence)
         try:
             missing = await find_missing(self._api, OWN_KINDS)
@@ -115,7 +114,7 @@ class Operator:
             await self._api.close()
             raise kopf.TemporaryError(f"the API server does not answer: {words_of(error)}", delay=_START_S) from error
         self._cluster = cluster
-        self._reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics, clock.now)
+        self._reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics, self._clock.now)
         self.queue = WorkQueue(self._look, self._tell)
         self.metrics.watch(self.queue, self.cache, lambda: self._fence.is_open)
         if self.settings.lease is not None:
@@ -146,7 +145,7 @@ class Operator:
 
     def _look_at_all(self) -> None:
         assert self.queue is not None
-        for key, delay_s in first_looks(self.cache, self.settings.ray_job_retention_s, datetime.now(UTC)):
+        for key, delay_s in first_looks(self.cache, self.settings.ray_job_retention_s, self._clock.now()):
             self.queue.add(key, delay_s)
 
     async def _look(self, key: Key) -> float | None:
