@@ -1,6 +1,6 @@
 """Which ServiceAccounts are there, of those that jobs use now. The operator may read one by name, and watch none.
 
-The API server refuses the tokens of a ServiceAccount that is deleted at once, and makes no Pod with it: nobody tells.
+As soon as a ServiceAccount is deleted, the API server refuses its tokens and makes no Pod with it. No watch tells so.
 """
 
 from __future__ import annotations
@@ -43,18 +43,24 @@ class Accounts:
             return True
         return await self._look(account)
 
-    async def find_changes(self) -> set[str]:
-        """Read all that are in use; the namespaces of those that have come or gone since they were read last."""
+    async def find_changes(self) -> tuple[set[str], Exception | None]:
+        """Read all that are in use: the namespaces of those that have come or gone since they were read last, and why
+        one could not be read, which keeps no other from being read."""
         now = self._clock()
         self._asked_at = {account: at for account, at in self._asked_at.items() if now - at < _IN_USE_S}
         self._known = {account: known for account, known in self._known.items() if account in self._asked_at}
-        changed = set()
+        changed: set[str] = set()
+        failed: Exception | None = None
         for account in list(self._asked_at):
             before = self._known.get(account)
-            there = await self._look(account)
+            try:
+                there = await self._look(account)
+            except Exception as error:  # noqa: BLE001  told by the caller, who knows the client
+                failed = error
+                continue
             if before is not None and before[1] != there:
                 changed.add(account[0])
-        return changed
+        return changed, failed
 
     async def _look(self, account: Account) -> bool:
         there = await self._read(*account)

@@ -158,11 +158,13 @@ def _clocks(case: Case, attempt: AttemptStatus, stage: Stage, progress: Progress
     now = time_text(case.seen.now)
     if stage is Stage.QUEUED:
         return {"admitted_time": None, "running_time": None, "progress_time": None}
-    running = now if stage is Stage.RUNNING else None
+    running = attempt.running_time or (now if stage is Stage.RUNNING else None)
+    # It counts from the driver's start. Of one that another version of the operator has followed, it counts from now.
+    still = attempt.progress_time or (now if running else None)
     return {
         "admitted_time": attempt.admitted_time or now,
-        "running_time": attempt.running_time or running,
-        "progress_time": now if _gets_on(case, progress) else attempt.progress_time,
+        "running_time": running,
+        "progress_time": now if _gets_on(case, progress) else still,
     }
 
 
@@ -204,7 +206,7 @@ def seconds_to_stall(case: Case, now: Attended) -> float | None:
 
 def _stalled(case: Case, now: Attended) -> Failure:
     last, began = now.attempt.progress_time, now.attempt.running_time
-    known = f"the last one was reported at {last}" if last else f"none since the driver began at {began}"
+    known = f"none since the driver began at {began}" if last in (None, began) else f"the last was reported at {last}"
     words = f"no new range for {case.job.spec.stall_timeout_seconds} s; {known}"
     return Failure(now.attempt.number, "Stalled", words, Blame.INFRASTRUCTURE)
 

@@ -32,7 +32,11 @@ _NOT_SERVED = frozenset({404, 405})
 
 
 class Conflict(Exception):
-    """Somebody else has written first: look again."""
+    """Another one has written first: look again. `there`: the job as it is now, where that is known."""
+
+    def __init__(self, there: Object | None = None) -> None:
+        super().__init__()
+        self.there = there
 
 
 class Gone(Exception):
@@ -97,7 +101,7 @@ class Cluster:
         if there is None:
             raise Gone
         if there["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
-            raise Conflict
+            raise Conflict(there)
 
     async def create(self, wanted: Create, uid: str) -> Object:
         """Make a child, or take the one that is there if the job owns it; raises `Foreign`, `Rejected`, `Conflict`."""

@@ -4,7 +4,8 @@ The official client library elects; this module gives it a Lease to do so with, 
 It runs in a thread of its own: the Lease is renewed also while the event loop is busy.
 
 A holder that cannot renew stops to write after `RENEW_S`; another one takes the Lease `LEASE_S` after the last renewal
-that it has seen. Both count on clocks of their own, so that the clocks of their machines may differ.
+that it has seen. Both count on clocks that nobody sets. The library counts on the time of day; so the lock has the last
+word on whether a Lease has run out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +36,7 @@ RETRY_S = 2
 """As Kubernetes' own controllers have them: a take-over takes 15 to 17 s, one after a release 2 s."""
 
 _REQUEST_S = 5.0
+_RELEASE_S = 0.4
 _CODE_OF_NO_ANSWER = 503
 
 
@@ -50,11 +51,14 @@ class NoAnswer:
 class LeaseLock:
     """The Lease as the library wants it: `get`, `create` and `update` say whether they succeeded, and raise nothing."""
 
-    def __init__(self, leases: Any, settings: LeaseSettings, fence: Fence) -> None:
+    def __init__(self, leases: Any, settings: LeaseSettings, fence: Fence, on_held: Callable[[], None]) -> None:
         self.name, self.namespace, self.identity = settings.name, settings.namespace, settings.identity
         self._leases = leases
         self._fence = fence
+        self._on_held = on_held
         self._found: Any = None
+        self._seen: tuple[Any, ...] = ()
+        self._seen_at = 0.0
         self._one_at_a_time = threading.Lock()
         self._is_released = False
 
@@ -68,6 +72,8 @@ class LeaseLock:
             return True, None
         if spec.holder_identity != self.identity:
             self._fence.close()
+            if self._has_run_out(spec):
+                return True, None
         times = (str(spec.acquire_time), str(spec.renew_time))
         return True, LeaderElectionRecord(spec.holder_identity, str(spec.lease_duration_seconds), *times)
 
@@ -76,21 +82,37 @@ class LeaseLock:
         return self._write(lambda: self._leases.create_namespaced_lease(namespace, lease, _request_timeout=_REQUEST_S))
 
     def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
-        self._found.spec = self._held(self._found.spec)
-        return self._replace()
+        spec = self._found.spec
+        if spec is not None and spec.holder_identity not in (None, "", self.identity) and not self._has_run_out(spec):
+            return False  # the library has counted on a time of day that was changed
+        self._found.spec = self._held(spec)
+        ask = self._leases.replace_namespaced_lease
+        return self._write(lambda: ask(name, namespace, self._found, _request_timeout=_REQUEST_S))
 
     def release(self) -> None:
-        """Let another one take it at once; nothing is written or renewed any more."""
-        with self._one_at_a_time:
-            self._is_released = True
-            was_held = self._fence.is_open
-            self._fence.close()
-        if was_held and self.get(self.name, self.namespace)[0] and self._found.spec.holder_identity == self.identity:
-            self._found.spec.holder_identity = ""
-            with suppress(ApiException, HTTPError):  # it runs out then
-                self._leases.replace_namespaced_lease(
-                    self.name, self.namespace, self._found, _request_timeout=_REQUEST_S
-                )
+        """Let another one take it at once; nothing is written or renewed any more. Where that takes too long, as with
+        an API server that does not answer, the Lease runs out."""
+        self._is_released = True
+        was_held = self._fence.is_open
+        self._fence.close()
+        if not was_held or not self._one_at_a_time.acquire(timeout=_RELEASE_S):
+            return
+        try:
+            found = self._leases.read_namespaced_lease(self.name, self.namespace, _request_timeout=_RELEASE_S)
+            if found.spec.holder_identity == self.identity:
+                found.spec.holder_identity = ""
+                self._leases.replace_namespaced_lease(self.name, self.namespace, found, _request_timeout=_RELEASE_S)
+        except (ApiException, HTTPError) as error:
+            log.warning("the Lease is not released, and runs out: %s", _no_answer(error).reason)
+        finally:
+            self._one_at_a_time.release()
+
+    def _has_run_out(self, spec: Any) -> bool:
+        """Whether another one has not renewed it for too long, by this operator's own clock: times of day may jump."""
+        seen = (spec.holder_identity, spec.renew_time, spec.lease_transitions)
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, self._fence.clock()
+        return self._fence.clock() - self._seen_at >= LEASE_S
 
     def _held(self, before: Any) -> client.V1LeaseSpec:
         now = datetime.now(UTC)
@@ -104,13 +126,6 @@ class LeaseLock:
             lease_transitions=changes,
         )
 
-    def _replace(self) -> bool:
-        return self._write(
-            lambda: self._leases.replace_namespaced_lease(
-                self.name, self.namespace, self._found, _request_timeout=_REQUEST_S
-            )
-        )
-
     def _write(self, ask: Callable[[], Any]) -> bool:
         """Write the Lease. The fence is open from the moment of asking: the answer may be late."""
         with self._one_at_a_time:
@@ -122,8 +137,13 @@ class LeaseLock:
             except (ApiException, HTTPError) as error:
                 log.warning("the Lease %s/%s is not renewed: %s", self.namespace, self.name, _no_answer(error).reason)
                 return False
+            if self._is_released:
+                return False
+            was_open = self._fence.is_open
             self._fence.open_until(began + RENEW_S)
-            return True
+        if not was_open:
+            self._on_held()
+        return True
 
 
 def _no_answer(error: ApiException | HTTPError) -> NoAnswer:
@@ -133,8 +153,8 @@ def _no_answer(error: ApiException | HTTPError) -> NoAnswer:
 
 
 class Election:
-    """Takes part until `release`. Calls `on_change(True)` when this operator begins to lead, `on_change(False)` when it
-    ceases to, and `on_end` with an error after which it takes no part: each in a thread of the election."""
+    """Takes part until `release`. Calls `on_change(True)` when this operator may write from now on, `on_change(False)`
+    when it has lost the Lease, and `on_end` with an error after which it takes no part: in a thread of the election."""
 
     def __init__(
         self,
@@ -143,7 +163,8 @@ class Election:
         on_change: Callable[[bool], None],
         on_end: Callable[[Exception], None],
     ) -> None:
-        self._lock = LeaseLock(client.CoordinationV1Api(_connect()), settings, fence)
+        leases = client.CoordinationV1Api(_connect())
+        self._lock = LeaseLock(leases, settings, fence, on_held=lambda: on_change(True))
         self._on_change = on_change
         self._on_end = on_end
         logging.getLogger("leaderelection").setLevel(logging.WARNING)  # it tells of each renewal
@@ -163,7 +184,7 @@ class Election:
                         lease_duration=LEASE_S,
                         renew_deadline=RENEW_S,
                         retry_period=RETRY_S,
-                        onstarted_leading=lambda: self._on_change(True),
+                        onstarted_leading=lambda: None,  # the lock tells, also of a Lease that was late to be renewed
                         onstopped_leading=lambda: self._on_change(False),
                     )
                 ).run()

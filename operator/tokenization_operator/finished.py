@@ -24,12 +24,16 @@ def is_at_rest(job: Object) -> bool:
     return status.get("phase") in (Phase.SUCCEEDED, Phase.FAILED) and is_observed and not is_leaving(job)
 
 
-def seconds_until_due(job: Object, ray_jobs: Iterable[Object], retention_s: float, now: datetime) -> float | None:
+def seconds_until_due(
+    job: Object, plan_jobs: Iterable[Object], ray_jobs: Iterable[Object], retention_s: float, now: datetime
+) -> float | None:
     """When a job at rest has to be looked at, as far as one can tell from outside; None for never.
 
     It may be too early, as for a job that a GitOps tool manages; then the look finds nothing to do.
     """
     waits = [seconds_until_removal(each, retention_s, now) or 0.0 for each in ray_jobs]
+    if (job.get("status") or {}).get("phase") == Phase.FAILED:
+        waits += [0.0 for each in plan_jobs if not is_leaving(each) and not any(condition(each, end) for end in _ENDS)]
     ttl = (job.get("spec") or {}).get("ttlSecondsAfterFinished")
     if ttl is not None:
         ended = next((each for kind in _ENDS if (each := condition(job, kind)) is not None), {})

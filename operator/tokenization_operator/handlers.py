@@ -210,11 +210,9 @@ class Operator:
         assert self._cluster is not None
         while True:
             await asyncio.sleep(self._cluster.accounts.pause_s)
-            try:
-                changed = await self._cluster.accounts.find_changes()
-            except (ApiException, aiohttp.ClientError, TimeoutError) as error:
-                log.warning("ServiceAccounts are looked at again: %s", words_of(error))
-                continue
+            changed, failed = await self._cluster.accounts.find_changes()
+            if failed is not None:
+                log.warning("a ServiceAccount could not be read, and is read again: %s", words_of(failed))
             for key in self.cache.jobs():
                 if key[0] in changed:
                     self.queue.add(key)

@@ -18,6 +18,7 @@ from tokenization_operator.cluster import Cluster, Conflict, Foreign, Gone, Reje
 from tokenization_operator.decide import SOON_S, decide, not_made
 from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
+from tokenization_operator.names import ray_job_name
 from tokenization_operator.observation import Object, Observation, condition, is_leaving, is_owned
 from tokenization_operator.pending import EVENT, HOW_TO_BEGIN_IT
 from tokenization_operator.pod_trouble import TROUBLES, find_trouble
@@ -79,7 +80,9 @@ class Reconciler:
             return None
         try:
             return await (self._stop(found) if is_leaving(found) else self._look_at(found))
-        except Conflict:
+        except Conflict as conflict:
+            if conflict.there is not None:
+                self._cache.put(Kind.JOB, conflict.there)
             return _CONFLICT_S
         except Gone:
             self._cache.drop(Kind.JOB, found)
@@ -176,11 +179,10 @@ class Reconciler:
         return job
 
     def _with_ray_jobs(self, seen: Observation, found: list[Object]) -> Observation:
-        """With that of the attempt; else with any other one, which has to go first."""
-        status = seen.status
-        number = status.attempt.number if status.attempt else 0
-        suffix = f"-r{status.run.number}-a{number}" if status.run else ""
-        mine = next((c for c in found if c["metadata"]["name"].endswith(suffix)), found[0] if found else None)
+        """With that of the attempt. One of another attempt is never taken for it: all others have to go."""
+        run, attempt = seen.status.run, seen.status.attempt
+        name = ray_job_name(seen.job.metadata.name, run.number, attempt.number) if run and attempt else ""
+        mine = next((each for each in found if each["metadata"]["name"] == name), None)
         return replace(seen, ray_job=mine, stray_ray_jobs=tuple(each for each in found if each is not mine))
 
     def _pods(self, key: Key, plan_job: Object | None, ray_job: Object | None) -> tuple[Object, ...]:

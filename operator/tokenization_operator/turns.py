@@ -30,7 +30,9 @@ def first_looks(cache: Cache, retention_s: float, now: datetime) -> Iterator[tup
         if job is None or not cache.is_at_rest(key):
             yield key, 0.0
             continue
-        due_s = seconds_until_due(job, cache.children(key, Kind.RAY_JOB), retention_s, now)
+        due_s = seconds_until_due(
+            job, cache.children(key, Kind.PLAN_JOB), cache.children(key, Kind.RAY_JOB), retention_s, now
+        )
         if due_s is not None:
             yield key, max(due_s, overdue / OVERDUE_PER_S)
             overdue += not due_s

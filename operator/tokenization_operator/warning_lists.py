@@ -73,7 +73,7 @@ class WarningLists:
     async def _of(self, namespace: str) -> tuple[Warned, ...]:
         now = self._clock()
         known = self._lists.get(namespace)
-        if known is None or now - known.asked_at > _LOOK_S or _has_failed(known.task):
+        if known is None or (known.task.done() and (now - known.asked_at > _LOOK_S or _has_failed(known.task))):
             kept = {name: each for name, each in self._lists.items() if now - each.asked_at <= _KEPT_S}
             known = _List(now, asyncio.create_task(self._list(namespace)))
             self._lists = kept | {namespace: known}
@@ -109,4 +109,4 @@ def time_of(event: Object) -> datetime | None:
 
 
 def _has_failed(task: asyncio.Task[tuple[Warned, ...]]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
+    return task.cancelled() or task.exception() is not None

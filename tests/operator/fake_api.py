@@ -169,7 +169,7 @@ class FakeCluster:
         if there is None:
             raise Gone
         if there["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]:
-            raise Conflict
+            raise Conflict(copy.deepcopy(there))
 
     async def create(self, wanted: Create, uid: str) -> Object:
         await self._call(may_freeze=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,9 +65,17 @@ class Candidate:
         self._world, self._skew_s = world, skew_s
         self.fence = Fence(lambda: world.now)
         self.fence.close()
-        self.lock = LeaseLock(leases, LeaseSettings("team", "operator", name), self.fence)
+        self.held = 0
+        self.lock = LeaseLock(leases, LeaseSettings("team", "operator", name), self.fence, self._is_held)
         config = Config(self.lock, LEASE_S, RENEW_S, RETRY_S, lambda: None, lambda: None)
         self._election = leaderelection.LeaderElection(config)
+
+    def _is_held(self) -> None:
+        self.held += 1
+
+    def step(self, seconds: float) -> None:
+        """Somebody sets the time of day."""
+        self._skew_s += seconds
 
     def try_it(self) -> bool:
         self._world.skew_s = self._skew_s
@@ -187,7 +196,7 @@ def test_a_lease_that_somebody_has_emptied_is_taken(world: World) -> None:
 MOVES = st.lists(
     st.one_of(
         st.floats(0.1, 2 * LEASE_S),
-        st.tuples(st.integers(0, 1), st.sampled_from(["well", "cut off", "told to stop"])),
+        st.tuples(st.integers(0, 1), st.sampled_from(["well", "cut off", "told to stop", 20.0, -3600.0])),
     ),
     max_size=60,
 )
@@ -205,9 +214,46 @@ def test_never_may_two_operators_write(moves: list[Any], skews: tuple[float, flo
                 continue
             number, how = move
             leases.fails = ApiException(status=500) if how == "cut off" else None
-            if how == "told to stop":
+            if isinstance(how, float):
+                sides[number].step(how)
+            elif how == "told to stop":
                 sides[number].lock.release()
                 sides[number] = Candidate(leases, world, f"{number} again", skews[number])
             else:
                 sides[number].try_it()
             assert sum(side.fence.is_open for side in sides) <= 1
+
+
+@pytest.mark.parametrize("seconds", [20.0, -3600.0], ids=["forward", "back"])
+def test_a_time_of_day_that_jumps_moves_no_lease(seconds: float, world: World) -> None:
+    leases = Leases()
+    one, two = Candidate(leases, world, "one"), Candidate(leases, world, "two")
+    one.try_it()
+    assert not two.try_it()
+    two.step(seconds)
+    assert not two.try_it()
+    assert one.fence.is_open
+    world.now += LEASE_S
+    assert two.try_it()
+
+
+def test_each_time_the_fence_opens_is_told(world: World) -> None:
+    """What was due while it was closed has to be looked at, also where nobody else has held the Lease meanwhile."""
+    holder = Candidate(Leases(), world, "one")
+    for told in (1, 2):
+        assert holder.try_it()
+        assert holder.try_it()
+        assert holder.held == told
+        world.now += RENEW_S
+
+
+def test_a_release_waits_for_no_renewal_that_hangs(world: World) -> None:
+    leases = Leases()
+    holder = Candidate(leases, world, "one")
+    holder.try_it()
+    with holder.lock._one_at_a_time:
+        began = time.monotonic()
+        holder.lock.release()
+        assert time.monotonic() - began < 5
+    assert not holder.fence.is_open
+    assert leases.lease.spec.holder_identity == "one"

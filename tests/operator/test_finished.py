@@ -260,10 +260,20 @@ def test_a_job_is_at_rest_that_has_ended_and_was_seen_since(change: dict[str, An
 
 
 def test_nothing_is_due_of_a_job_without_a_ray_job_and_a_time_to_live() -> None:
-    assert seconds_until_due(finished_story(ENDED).job, [], RETENTION_S, ENDED) is None
+    assert seconds_until_due(finished_story(ENDED).job, [], [], RETENTION_S, ENDED) is None
 
 
 def test_metrics_read_phases_without_unpacking() -> None:
     cache, story = many(3), planned()
     cache.put(Kind.JOB, story.job)
     assert sorted(each["status"]["phase"] for each in cache.briefs()) == ["Starting", *["Succeeded"] * 3]
+
+
+def test_a_plan_that_works_on_for_a_job_that_has_failed_is_due_at_once() -> None:
+    """Its operator died between the status and the deletion."""
+    story = Story()
+    [plan_job] = story.api.of(Kind.PLAN_JOB)
+    job = {**story.job, "status": {**story.status, "phase": "Failed"}}
+    assert seconds_until_due(job, [plan_job], [], RETENTION_S, ENDED) == 0.0
+    ended = {**plan_job, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+    assert seconds_until_due(job, [ended], [], RETENTION_S, ENDED) is None

@@ -325,6 +325,13 @@ class Jobs(RuleBasedStateMachine):
         assert len(self.story.names(Kind.RAY_JOB)) <= 1, self.story.names(Kind.RAY_JOB)
 
     @invariant()
+    def no_attempt_has_the_ray_job_of_another_one(self) -> None:
+        status = self.story.status if self.is_there() else {}
+        attempt = status.get("attempt") or {}
+        name = f"{NAME}-r{status['run']['number']}-a{attempt['number']}" if attempt else None
+        assert attempt.get("rayJobName") in (None, name)
+
+    @invariant()
     def one_ray_job_an_attempt(self) -> None:
         made = [name for kind, name in self.story.api.made[self.born :] if kind == Kind.RAY_JOB]
         assert len(made) == len(set(made)), made

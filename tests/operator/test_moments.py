@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kubernetes.aio.client.exceptions import ApiException
-from story import Story, planned, running
+from story import NAME, Story, planned, running
 
 from tokenization_operator.accounts import Accounts
 from tokenization_operator.kinds import Kind
@@ -195,11 +195,14 @@ class Namespaces:
     def __init__(self, *there: str) -> None:
         self.there = set(there)
         self.asked = 0
+        self.broken: set[str] = set()
         self.seconds = 0.0
         self.accounts = Accounts(self._read, lambda: self.seconds)
 
     async def _read(self, namespace: str, name: str) -> bool:
         self.asked += 1
+        if namespace in self.broken:
+            raise TimeoutError(namespace)
         return namespace in self.there
 
     def has(self, namespace: str) -> bool:
@@ -207,7 +210,8 @@ class Namespaces:
 
     def changes(self) -> set[str]:
         self.seconds += self.accounts.pause_s
-        return asyncio.run(self.accounts.find_changes())
+        changed, self.failed = asyncio.run(self.accounts.find_changes())
+        return changed
 
 
 def test_an_account_that_goes_is_seen_within_seconds_and_so_is_its_return() -> None:
@@ -223,6 +227,15 @@ def test_an_account_that_goes_is_seen_within_seconds_and_so_is_its_return() -> N
     assert found.changes() == {"team"}
     assert found.has("team")
     assert found.accounts.pause_s <= 5
+
+
+def test_an_account_that_cannot_be_read_hides_no_other_that_has_gone() -> None:
+    found = Namespaces("team", "other", "third")
+    assert all(found.has(name) for name in ("team", "other", "third"))
+    found.there -= {"team", "third"}
+    found.broken.add("other")
+    assert found.changes() == {"team", "third"}
+    assert isinstance(found.failed, TimeoutError)
 
 
 def test_looks_at_jobs_ask_for_no_account_that_is_read_in_turn() -> None:
@@ -288,3 +301,18 @@ def test_kinds_that_go_while_a_run_works_are_named_and_their_return_goes_on() ->
     assert story.where == ("Retrying", "RayJobGone")
     story.pass_time(60)
     assert story.names(Kind.RAY_JOB) == ["demo-r1-a2"]
+
+
+def test_a_run_that_an_older_operator_has_followed_for_hours_is_not_stalled() -> None:
+    """It has left no `progressTime`, and the driver tells nothing new while the operator is upgraded."""
+    story = running(stallTimeoutSeconds=1800)
+    attempt = story.status["attempt"]
+    early = time_text(story.now - timedelta(hours=2))
+    changes = {"runningTime": early, "admittedTime": early, "startTime": early, "progressTime": None}
+    story.api.edit(Kind.JOB, NAME, {"attempt": changes}, is_status=True)
+    story.restart()
+    story.pass_time(1)
+    assert story.where == ("Running", "Running")
+    assert story.status["attempt"]["number"] == attempt["number"]
+    story.pass_time(1800 + 2 * 60)
+    assert story.where == ("Retrying", "Stalled")

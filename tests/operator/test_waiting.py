@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from fake_api import NAMESPACE, deliver
+from fake_api import NAMESPACE, Killed, deliver
 from story import NAME, SETTINGS, Story, failure, killed_before_the_cluster, manifest, planned, running
 
 from tokenization_operator.cache import Cache
@@ -365,3 +365,30 @@ def test_a_ray_job_that_has_changed_since_is_looked_at_again(calls: int) -> None
     ended = {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}
     sleeper.look_while(lambda: story.api.edit(Kind.RAY_JOB, name, ended, is_status=True), calls=calls)
     assert not is_leaving(story.api.objects[Kind.RAY_JOB, name])
+
+
+def test_a_late_ray_job_of_an_earlier_attempt_is_not_taken_for_that_of_the_present_one() -> None:
+    story = running()
+    body = story.api.objects[Kind.RAY_JOB, "demo-r1-a1"]
+    story.driver_fails(5, "StorageFailed")
+    story.dies_before(Kind.RAY_JOB)
+    with pytest.raises(Killed):
+        story.pass_time(HOUR_S)
+    assert story.status["attempt"]["number"] == 2
+    metadata = {name: body["metadata"][name] for name in ("name", "labels", "ownerReferences")}
+    story.api.create(Kind.RAY_JOB, {**body, "metadata": metadata})  # by an operator that was frozen in its creation
+    story.restart()
+    story.settle()
+    assert story.names(Kind.RAY_JOB) == ["demo-r1-a2"]
+    assert story.status["attempt"]["rayJobName"] == "demo-r1-a2"
+
+
+def test_a_stale_look_learns_the_job_as_it_is() -> None:
+    story = running()
+    story.driver_fails(5, "StorageFailed")
+    frozen = story.another_operator()
+    story.pass_time(HOUR_S)
+    frozen.look()  # it wanted to act on the job as it was
+    frozen.look()
+    assert story.status["attempt"]["number"] == 2
+    assert not is_leaving(story.api.objects[Kind.RAY_JOB, "demo-r1-a2"])

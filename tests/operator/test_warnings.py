@@ -166,3 +166,20 @@ def test_the_time_of_an_event_is_when_it_was_last_seen(times: dict[str, Any], ex
 def test_an_event_about_anything_else_is_none() -> None:
     assert read_warning(event("demo", "words", 1, "Preempting")) is None
     assert read_warning(event("demo", "", 1)) is None
+
+
+def test_a_list_that_takes_long_is_waited_for_and_not_asked_for_again() -> None:
+    posted = Posted(event("demo-r1-p1", "quota", 1))
+    posted.holds["team"] = asyncio.Event()
+
+    async def story() -> None:
+        looks = []
+        for _ in range(4):
+            looks.append(asyncio.ensure_future(posted.find()))
+            await asyncio.sleep(0)
+            posted.now += 11
+        assert posted.asked == ["team"]
+        posted.holds["team"].set()
+        assert await asyncio.gather(*looks) == [("quota",)] * 4
+
+    asyncio.run(story())

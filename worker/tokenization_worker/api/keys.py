@@ -59,9 +59,11 @@ _NOT_FOR_PODS = (
     "activeDeadlineSeconds",
     "backoffLimit",
     "infraRetryLimit",
+    "stallTimeoutSeconds",
     "startupDeadlineSeconds",
     "workers.minReplicas",
 )
+"""What only the operator reads, and at once. Frozen: another list would begin attempts anew at an upgrade."""
 _WHOLE_VALUES = ("tokenizer.specialTokens",)  # a map whose keys are not field names
 
 
