@@ -154,7 +154,7 @@ BROKEN = Seen(
 )
 
 GOLDEN = """\
-team/demo  Running  WorkerMemory  created 60m ago
+team/demo  Running  WorkerMemory  created 60m ago, now 2026-11-24T12:00:00Z
   3 of 40 ranges. Pod demo-r1-a2-x-worker-1 was killed for its memory: it may take 8Gi. Give it more
   (workers.resources.limits.memory), for example 12288Mi
 run       1 (rerunToken b), attempt 2, image worker:2
@@ -165,7 +165,7 @@ retries   0 after errors of the application, 1 after other failures
 failed    attempt 1, 15m ago: HeadLost: head Pod demo-head is gone
 output    gs://tokens/demo
 
-events    of the job and what was made for it, oldest first
+events    of the job and what was made for it, oldest first; ! = warning
  50m   Planned  6 files, 40 ranges
  10m   ClusterRequested  RayJob demo-r1-a2
  30s ! BackOff x5 since 3m  2 Pods: Back-off restarting container in *
@@ -299,6 +299,47 @@ def test_what_stands_still_has_no_rate() -> None:
     progress = {"percent": 50, "rangesTotal": 2, "tokensPerSecond": 1000, "etaSeconds": 60}
     assert "tokens/s" in screen(Seen(job(phase="Running", reason="Running", progress=progress), NOW))
     assert "tokens/s" not in screen(Seen(job(phase="Failed", reason="Bug", progress=progress), NOW))
+
+
+def test_the_newest_failures_are_told_and_that_of_the_message_once() -> None:
+    failures = [
+        {"attempt": number, "time": ago(600 - number), "reason": "Stalled", "message": f"no new range at {number}"}
+        for number in (7, 6, 5, 4, 3)
+    ]
+    found = job(phase="Retrying", reason="Stalled", message="no new range at 7. Failure 7", lastFailures=failures)
+    assert re.findall(r"^failed    attempt (\d)", screen(Seen(found, NOW)), re.MULTILINE) == ["4", "5", "6"]
+    alike = [{**each, "message": "the RayJob failed"} for each in failures]
+    found = job(phase="Retrying", reason="RayJobFailed", message="the RayJob failed", lastFailures=alike)
+    assert screen(Seen(found, NOW)).count("\nfailed ") == 3
+
+
+def test_the_image_is_that_of_the_attempt_before_it_that_of_the_job_and_else_the_default() -> None:
+    found = job(phase="Planning", reason="Planning", run={"number": 1, "image": "default"})
+    assert "run       1, image default\n" in screen(Seen(found, NOW))
+    found["spec"]["image"] = "mine"
+    assert "run       1, image mine\n" in screen(Seen(found, NOW))
+    found["status"]["attempt"] = {"number": 1, "image": "first"}
+    assert "attempt 1, image first\n" in screen(Seen(found, NOW))
+
+
+def test_a_log_that_cannot_be_read_is_told_in_one_place_with_the_end_of_the_reason() -> None:
+    long = f"log of Pod demo-r1-a1-head: the API server answers 500: Get {'x/' * 200}: dial tcp: i/o timeout"
+    told = " ".join(screen(Seen(job(phase="Running", reason="Running"), NOW, unread_log=long)).split())
+    assert "log not shown, and no driver has left one: log of Pod demo-r1-a1-head: the API server answers 500" in told
+    assert told.count("log of Pod") == 1
+    assert "dial tcp: i/o timeout next:" in told
+
+
+def test_moments_to_come_are_told_with_how_long_that_is() -> None:
+    words = f"none since {ago(90)}; waits until {ago(-57 * 60)}"
+    told = screen(Seen(job(phase="Starting", reason="Starting", message=words), NOW))
+    assert f"none since {ago(90)}; waits until 2026-11-24T12:57:00Z (in 57 min)" in told
+
+
+def test_what_is_left_out_of_the_events_is_counted_and_where_it_is_told() -> None:
+    events = tuple(event(f"Reason{number}", "words", number) for number in range(12))
+    told = screen(Seen(job(phase="Running", reason="Running"), NOW, events))
+    assert "oldest first; 2 left out (--json has all)\n" in told
 
 
 # --- events

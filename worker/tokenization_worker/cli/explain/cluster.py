@@ -104,8 +104,8 @@ def read_job(cluster: Cluster, namespace: str, name: str) -> Seen:
     )
     pods = [pod for pod in pods if not _is_older(pod, created)]  # of a deleted namesake
     events = _list(cluster, "events", namespace, lambda **page: core.list_namespaced_event(namespace, **page))
-    log = _find_log(cluster, core, job, pods, now)
-    return Seen(job, now, tuple(events), tuple(pods), log, tuple(dict.fromkeys(cluster.not_shown)))
+    log, unread_log = _find_log(core, job, pods, now)
+    return Seen(job, now, tuple(events), tuple(pods), log, tuple(dict.fromkeys(cluster.not_shown)), unread_log)
 
 
 def _read_own(cluster: Cluster, namespace: str, name: str) -> tuple[Object, datetime]:
@@ -199,8 +199,9 @@ def _is_older(pod: Object, created: datetime | None) -> bool:
     return created is not None and made is not None and made < created
 
 
-def _find_log(cluster: Cluster, core: Any, job: Object, pods: list[Object], now: datetime) -> Log | None:
-    """The last lines of the Pod that says most; where none says anything, of the log that the driver has left."""
+def _find_log(core: Any, job: Object, pods: list[Object], now: datetime) -> tuple[Log | None, str]:
+    """The last lines of the Pod that says most; where none says anything, of the log that the driver has left. And why
+    there are none, where the API server refuses a log or cannot get it."""
     status = job.get("status") or {}
     attempt = status.get("attempt") or {}
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
@@ -214,9 +215,8 @@ def _find_log(cluster: Cluster, core: Any, job: Object, pods: list[Object], now:
     found, uri = pick(logs), attempt.get("logUri")
     if found is None and uri:
         found = _read_stored(uri)
-    if found is None or not found.lines:
-        cluster.not_shown.extend(list(failed.values())[:1])
-    return found
+    has_lines = found is not None and found.lines
+    return found, "" if has_lines else next(iter(failed.values()), "")
 
 
 def _read_pod(core: Any, pod: Object, failed: dict[str, str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from tokenization_worker.api.times import read_time
@@ -31,7 +31,8 @@ _PLAIN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the API server has of a job at one moment, by its clock. `not_shown`: what could not be read, and why."""
+    """What the API server has of a job at one moment, by its clock. `not_shown`: what could not be read, and why;
+    `unread_log`: the same of the log of a Pod, or ""."""
 
     job: Object
     now: datetime
@@ -39,6 +40,7 @@ class Seen:
     pods: tuple[Object, ...] = ()
     log: Log | None = None
     not_shown: tuple[str, ...] = ()
+    unread_log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Report:
     pods: tuple[Look, ...]
     log: Log | None
     not_shown: tuple[str, ...]
+    unread_log: str
     next_step: str
 
 
@@ -83,6 +86,7 @@ def make_report(seen: Seen, most_events: int = _MOST_EVENTS) -> Report:
         pods=pods,
         log=seen.log,
         not_shown=seen.not_shown,
+        unread_log=seen.unread_log,
         next_step=redact(_next_step(seen, pods)),
     )
 
@@ -112,20 +116,20 @@ def age(moment: datetime | None, now: datetime) -> str:
 
 def _facts(seen: Seen) -> list[tuple[str, str]]:
     status = _block(seen.job, "status")
-    failures = status.get("lastFailures") or []
     return [
-        ("run", _run(status)),
+        ("run", _run(status, str(_block(seen.job, "spec").get("image") or ""))),
         ("plan", _plan(_block(status, "plan"))),
         ("progress", _progress(_block(status, "progress"), seen.now, is_moving=status.get("phase") == "Running")),
         ("workers", _workers(_block(status, "workers"))),
         ("retries", _retries(_block(status, "failures"), seen.now)),
-        *(("failed", _failure(each, seen.now)) for each in failures[-_MOST_FAILURES:] if not _is_said(each, status)),
+        *(("failed", _failure(each, seen.now)) for each in _untold(status)),
         ("output", _output(seen.job)),
         ("log", str(_block(status, "attempt").get("logUri") or "")),
     ]
 
 
-def _run(status: Object) -> str:
+def _run(status: Object, asked_image: str) -> str:
+    """`asked_image`: of the job; an attempt has the one with which it began."""
     run, attempt = _block(status, "run"), _block(status, "attempt")
     if not run:
         return ""
@@ -133,7 +137,7 @@ def _run(status: Object) -> str:
     words = [f"{run.get('number')}{token}"]
     if attempt:
         words.append(f"attempt {attempt.get('number')}{' (ended)' if attempt.get('isOver') else ''}")
-    image = attempt.get("image") or run.get("image")
+    image = attempt.get("image") or asked_image or run.get("image")
     return ", ".join([*words, *([f"image {image}"] if image else [])])
 
 
@@ -147,7 +151,7 @@ def _plan(plan: Object) -> str:
             short_bytes(plan.get("bytes") or 0),
             counted(plan.get("ranges") or 0, "range"),
             *([f"~{short_count(tokens)} tokens"] if tokens is not None else []),
-            *([f"~{_span(seconds)}"] if seconds else []),
+            *([f"~{span(timedelta(seconds=seconds))}"] if seconds else []),
             *([f"{chips} chip hours"] if chips and chips.strip("0.") else []),
             *([f"cost {plan['estimatedCost']}"] if plan.get("estimatedCost") else []),
         )
@@ -167,7 +171,7 @@ def _progress(progress: Object, now: datetime, *, is_moving: bool) -> str:
     if is_moving and progress.get("tokensPerSecond") is not None:
         words.append(f"{short_count(progress['tokensPerSecond'])} tokens/s")
         if progress.get("etaSeconds") is not None:
-            words.append(f"{_span(progress['etaSeconds'])} left")
+            words.append(f"{span(timedelta(seconds=progress['etaSeconds']))} left")
     told = read_time(progress.get("lastCheckpointTime"))
     if told is not None:
         words.append(f"reported {age(told, now)} ago")
@@ -185,8 +189,16 @@ def _retries(failures: Object, now: datetime) -> str:
     words = [f"{own} after errors of the application, {others} after other failures"] if own or others else []
     at = read_time(failures.get("nextAttemptTime"))
     if at is not None and at > now:
-        words.append(f"the next try begins in {_span((at - now).total_seconds())}")
+        words.append(f"the next try begins in {span(at - now)}")
     return ", ".join(words)
+
+
+def _untold(status: Object) -> list[Object]:
+    """The newest failures of which the status' own message says nothing, the oldest first."""
+    newest_first = list(status.get("lastFailures") or ())
+    if newest_first and _is_said(newest_first[0], status):
+        del newest_first[0]
+    return newest_first[:_MOST_FAILURES][::-1]
 
 
 def _is_said(record: Object, status: Object) -> bool:
@@ -209,9 +221,9 @@ def _output(job: Object) -> str:
     return ", ".join(words)
 
 
-def _span(seconds: float) -> str:
+def span(duration: timedelta) -> str:
     """A duration, in the largest units that say enough."""
-    seconds = int(seconds)
+    seconds = int(duration.total_seconds())
     if seconds < 120:
         return f"{seconds} s"
     return f"{seconds // 60} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

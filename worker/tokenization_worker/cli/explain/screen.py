@@ -10,15 +10,18 @@ import re
 import textwrap
 from datetime import datetime
 
+from tokenization_worker.api.times import read_time, time_text
 from tokenization_worker.cli.escapes import printable
 from tokenization_worker.cli.explain.events import Fact
 from tokenization_worker.cli.explain.pods import Look
-from tokenization_worker.cli.explain.report import Report, age
+from tokenization_worker.cli.explain.report import Report, age, span
 from tokenization_worker.counts import counted
 
 _COMMAND = re.compile("`[^`]{1,200}`")
 _GLUE = "\ue000"
 """Stands for a blank at which no line may end."""
+
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 _LABEL = 10
 _INDENT = "  "
@@ -39,7 +42,7 @@ def draw(report: Report, width: int) -> list[str]:
         *_pods(report, width),
         "",
         *_log(report, width),
-        *(line for words in report.not_shown for line in _wrap("not shown ", words, width, 2)),
+        *(line for words in _not_shown(report) for line in _wrap("not shown ", _both_ends(words, width), width, 4)),
         "",
         *_wrap("next:     ", report.next_step, width, 6),
     ]
@@ -48,20 +51,31 @@ def draw(report: Report, width: int) -> list[str]:
 def _head(report: Report, width: int) -> list[str]:
     reason = report.reason or "not seen by the operator"
     why = "  ".join(filter(None, (report.phase, reason if reason != report.phase else "")))
-    title = f"{report.namespace}/{report.name}  {why}  created {age(report.created, report.now)} ago"
-    lines = [_cut(title, width)]
+    made = f"created {age(report.created, report.now)} ago, now {time_text(report.now)}"
+    lines = [_cut(f"{report.namespace}/{report.name}  {why}  {made}", width)]
     if report.message:
-        lines += _wrap(_INDENT, report.message, width, _LINES_OF_MESSAGE)
+        lines += _wrap(_INDENT, _with_spans(report.message, report.now), width, _LINES_OF_MESSAGE)
     for word, text in report.facts:
         lines += _wrap(f"{word:<{_LABEL}}", text, width, _LINES_OF_FACT)
     return lines
 
 
+def _with_spans(text: str, now: datetime) -> str:
+    """How long it is until each moment that is still to come."""
+
+    def add(found: re.Match[str]) -> str:
+        moment = read_time(found[0])
+        return found[0] if moment is None or moment <= now else f"{found[0]} (in {span(moment - now)})"
+
+    return _TIME.sub(add, text)
+
+
 def _events(report: Report, width: int) -> list[str]:
     if not report.events:
         return ["events    none (Kubernetes keeps them for an hour)"]
-    more = f", {report.events_left_out} left out" if report.events_left_out else ""
-    lines = [f"events    of the job and what was made for it, oldest first{more}"]
+    legend = "; ! = warning" if any(fact.is_warning for fact in report.events) else ""
+    more = f"; {report.events_left_out} left out (--json has all)" if report.events_left_out else ""
+    lines = _wrap("events    ", f"of the job and what was made for it, oldest first{legend}{more}", width, 2)
     for fact in report.events:
         lines += _event(fact, report.now, report.message, width)
     return lines
@@ -107,7 +121,21 @@ def _sum(looks: list[Look]) -> str:
     return ", ".join(f"{count} more {what}" for what, count in sorted(counts.items()))
 
 
+def _not_shown(report: Report) -> list[str]:
+    return [*report.not_shown, *([report.unread_log] if report.log is not None and report.unread_log else [])]
+
+
+def _both_ends(text: str, width: int) -> str:
+    """What fills three lines at most: the end of a long text says why as often as its beginning."""
+    most = 3 * (width - _LABEL) - 30
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most // 2].rstrip()} ... {text[-(most // 2) :].lstrip()}"
+
+
 def _log(report: Report, width: int) -> list[str]:
+    if report.log is None and report.unread_log:
+        words = f"not shown, and no driver has left one: {report.unread_log}"
+        return _wrap("log       ", _both_ends(words, width), width, 4)
     if report.log is None:
         return ["log       none: no Pod has one to show, and no driver has left one"]
     lines = [_cut(f"{_INDENT}{line}", width) for line in report.log.lines]
