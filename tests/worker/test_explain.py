@@ -18,7 +18,7 @@ from local_servers import Handler, serve
 from test_docs import read, table_heads
 
 from tokenization_worker.api.times import time_text
-from tokenization_worker.cli.explain.advice import ADVICE, advise
+from tokenization_worker.cli.explain.advice import ADVICE, Standing, advise, split_step
 from tokenization_worker.cli.explain.events import is_of_job, tell_events
 from tokenization_worker.cli.explain.logs import Log, order_pods, tail
 from tokenization_worker.cli.explain.pods import look_at_pod
@@ -238,7 +238,8 @@ def test_every_reason_of_the_documentation_has_a_next_step() -> None:
 def test_every_next_step_is_one_or_two_plain_sentences(reason: str) -> None:
     for is_planned in (False, True):
         for is_over in (False, True):
-            text = advise(reason, job="demo", namespace="team", output="gs://o", is_planned=is_planned, is_over=is_over)
+            at = Standing("demo", "team", "gs://o", "Failed" if is_over else "Starting", is_planned, has_tpu=True)
+            text = advise(reason, at)
             assert not re.search(r"\{[a-z]", text.replace('{"spec":{"suspend"', ""))
             assert text[0].isupper()
             assert text.endswith((".", "`"))
@@ -253,7 +254,7 @@ def test_every_next_step_is_one_or_two_plain_sentences(reason: str) -> None:
         (
             job(phase="Failed", reason="SourceInvalid"),
             (),
-            "Correct spec.source (path, textField or format, as the message says) and apply the job again: it goes on",
+            "Correct spec.source.uris, textField or format, as the message says, and apply the job again: it goes on",
         ),
         (
             job(phase="Failed", reason="SourceInvalid", plan={"files": 1}),
@@ -265,7 +266,28 @@ def test_every_next_step_is_one_or_two_plain_sentences(reason: str) -> None:
         (
             job(phase="Starting", reason="WaitingForWorkers"),
             (pod("demo-r1-a1-x", phase="Pending", conditions=UNPLACED),),
-            "Wait for a node",
+            "`kubectl describe nodes`, and add a node",
+        ),
+        (
+            job(phase="Starting", reason="Unschedulable", plan={"files": 1})
+            | {"spec": {"workers": {"tpu": {"topology": "2x2x1"}}}},
+            (),
+            "-L cloud.google.com/gke-tpu-accelerator,cloud.google.com/gke-tpu-topology`. Add such nodes; or correct "
+            "spec.workers.tpu or lower spec.workers.replicas: the attempt starts again at once when the job is changed",
+        ),
+        (
+            job(phase="Starting", reason="Unschedulable", plan={"files": 1}),
+            (),
+            "lower spec.workers.resources or spec.workers.replicas: the attempt starts again at once",
+        ),
+        (job(phase="Planning", reason="ImagePullFailed"), (), "the plan starts again at once when the job is changed."),
+        (job(phase="Starting", reason="WorkerMemory"), (), "the attempt starts again at once when the job is changed."),
+        (job(phase="Running", reason="WorkerMemory"), (), "the next attempt has it, and goes on from what is done."),
+        (job(phase="Queued", reason="Queued"), (), "`kubectl api-resources --api-group=kueue.x-k8s.io` lists nothing"),
+        (
+            job(phase="Retrying", reason="Stalled") | {"spec": {"stallTimeoutSeconds": 3}},
+            (),
+            "spec.stallTimeoutSeconds is 3 (default 1800): raise it",
         ),
         (
             job(phase="Running", reason="Running", progress={"lastCheckpointTime": ago(720)}),
@@ -288,11 +310,66 @@ def test_every_next_step_is_one_or_two_plain_sentences(reason: str) -> None:
     ],
     ids=[
         *("no status", "what the API server fills in", "before the plan", "after the plan", "retrying", "tried out"),
-        *("what a Pod says", "a silent driver", "a change that is not seen", "a finalizer", "an unknown reason"),
+        *("what a Pod says", "no TPU node", "no node", "an image of a plan", "memory at the start", "memory later"),
+        *("a queue", "a stall", "a silent driver", "a change that is not seen", "a finalizer", "an unknown reason"),
     ],
 )
 def test_the_next_step_fits(found: dict[str, Any], pods: tuple[dict[str, Any], ...], words: str) -> None:
     assert words in step(found, *pods)
+
+
+@pytest.mark.parametrize(
+    ("message", "rest", "step"),
+    [
+        ("no file. Next: check the path", "no file.", "check the path"),
+        ("did you mean 'a'? Next: or 'b'", "did you mean 'a'?", "or 'b'"),
+        (
+            "it failed. Next: do a; or b. Failure 1 of the 6 that backoffLimit allows; the next try begins at noon",
+            "it failed. Failure 1 of the 6 that backoffLimit allows; the next try begins at noon",
+            "do a; or b.",
+        ),
+        ("3 of 4 ranges", "3 of 4 ranges", ""),
+    ],
+    ids=["end", "question", "counted", "none"],
+)
+def test_a_message_is_told_apart_from_its_next_step(message: str, rest: str, step: str) -> None:
+    assert split_step(message) == (rest, step)
+
+
+@pytest.mark.parametrize(
+    ("reason", "more", "words"),
+    [
+        (
+            "SourceInvalid",
+            {},
+            "Do a. Then apply the job again: it goes on by itself. Where nothing in the job was wrong,",
+        ),
+        ("SourceInvalid", {"plan": {"files": 1}}, "Do a. Then apply the job again with a new spec.rerunToken."),
+        ("CorruptFile", {"plan": {"files": 1}}, "Do a. Then apply the job again with a new spec.rerunToken."),
+        ("QuarantineExceeded", {"plan": {"files": 1}}, "Do a. A changed limit lets the run go on from what is done."),
+        ("StorageFailed", {"plan": {"files": 1}}, "Do a. All tries that infraRetryLimit allows are used up."),
+    ],
+    ids=["unplanned", "planned", "file", "limit", "tried out"],
+)
+def test_the_next_step_of_the_message_is_the_one_of_the_screen(reason: str, more: dict[str, Any], words: str) -> None:
+    found = job(phase="Failed", reason=reason, message="it is wrong. Next: do a", **more)
+    told = " ".join(screen(Seen(found, NOW), 160).split())
+    assert f"next: {words}" in told
+    assert "Next:" not in told
+
+
+def test_a_pod_without_a_node_shows_what_it_asks_for() -> None:
+    found = pod("demo-r1-a1-w", phase="Pending", conditions=UNPLACED)
+    found["spec"] = {
+        "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x4"},
+        "containers": [{"resources": {"requests": {"cpu": "8", "memory": "16Gi"}, "limits": {"google.com/tpu": "4"}}}],
+    }
+    told = screen(Seen(job(phase="Starting", reason="Unschedulable"), NOW, pods=(found,)), 120)
+    assert (
+        "asks for google.com/tpu 4, cpu 8, memory 16Gi on a node with cloud.google.com/gke-tpu-topology=2x4\n" in told
+    )
+    del found["status"]["conditions"]
+    assert "asks for" not in screen(Seen(job(phase="Starting", reason="Starting"), NOW, pods=(found,)))
 
 
 def test_what_stands_still_has_no_rate() -> None:

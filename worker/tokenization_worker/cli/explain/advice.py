@@ -4,12 +4,17 @@ One entry for each reason of docs/troubleshooting.md and docs/operations.md. The
 and often how to go on; this says what to do, and whether the job then goes on by itself.
 
 Fields in braces: `job`, `namespace`, `output`; `again`: how changed data fields take effect; `same`: how
-a failed job goes on where nothing in it was wrong; `retried`: whether the operator goes on by itself.
+a failed job goes on where nothing in it was wrong; `retried`: whether the operator goes on by itself; `taken`: when a
+changed field of the Pods takes effect; `unplaced`: what to do about a Pod without a node; `stall_s`: what the job says.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tokenization_worker.api.job import JobSpec
 
 _NOTHING = "Nothing to do."
 _WAIT = "Nothing to do: wait."
@@ -40,8 +45,8 @@ ADVICE: Mapping[str, str] = {
     "AttemptStarted": _WAIT,
     "ClusterRequested": "Nothing to do: KubeRay makes the Pods.",
     "Starting": _WAIT,
-    "WaitingForWorkers": "Wait for the workers that are missing, or let it begin with fewer: spec.workers.minReplicas. "
-    "The attempt ends at spec.startupDeadlineSeconds.",
+    "WaitingForWorkers": "Wait for the workers that are missing, or let it begin with fewer: set "
+    "spec.workers.minReplicas, which counts when spec.startupDeadlineSeconds have passed. The attempt ends then.",
     "WaitingForDriver": "Nothing to do: all workers are ready, and the driver begins.",
     "Running": "Nothing to do: it runs.",
     "Finishing": "Nothing to do: the driver has ended, and its last report is awaited for a minute.",
@@ -56,8 +61,9 @@ ADVICE: Mapping[str, str] = {
     "Suspending": "Nothing to do: machines are given back; what is done is kept.",
     "Suspended": "It goes on from what is done when spec.suspend is false: `kubectl -n {namespace} patch tkj {job} "
     '--type merge -p \'{{"spec":{{"suspend":false}}}}\'`',
-    "Queued": "Kueue decides. Look at the queue: `kubectl -n {namespace} get workloads,localqueues`. Waiting there "
-    "counts for no deadline.",
+    "Queued": "If `kubectl api-resources --api-group=kueue.x-k8s.io` lists nothing, Kueue is not there: install it, or "
+    "remove the label kueue.x-k8s.io/queue-name from the job and set spec.suspend to true, then to false. Else look at "
+    "the LocalQueue: `kubectl -n {namespace} get workloads,localqueues`. Waiting there counts for no deadline.",
     "TtlIgnored": _NOTHING,
     "MachinesReturned": "Nothing to do: the event names the finalizer that keeps the job.",
     # what the cluster lacks or refuses
@@ -69,11 +75,9 @@ ADVICE: Mapping[str, str] = {
         "Look whether KubeRay's operator runs, and whether it watches this namespace: "
         "kubectl get pods -A -l app.kubernetes.io/name=kuberay-operator. The job then goes on by itself."
     ),
-    "ImagePullFailed": "Correct spec.image, or give the Pods spec.imagePullSecrets for a private registry. The attempt "
-    "then starts again by itself.",
+    "ImagePullFailed": "Correct spec.image, or give the Pods spec.imagePullSecrets for a private registry: {taken}.",
     "ImageUnfit": "Build the image as this project's Dockerfile does, with Ray, and set it in spec.image.",
-    "Unschedulable": "Wait for a node, or ask for less: spec.workers.resources, spec.workers.replicas, or another "
-    "spec.workers.tpu. To begin anew with the change at once, set spec.suspend to true, then to false.",
+    "Unschedulable": "{unplaced}",
     "ClusterRejected": "The words above are those of the cluster's admission (a webhook, Pod Security or KubeRay). "
     "Change what they name in the job, or ask who runs the cluster.",
     "PodInvalid": "Correct what the message names: mostly a Secret or ConfigMap of spec.env that is not in namespace "
@@ -86,12 +90,12 @@ ADVICE: Mapping[str, str] = {
     "spec.workers.minReplicas, or raise spec.startupDeadlineSeconds. " + _RETRIED,
     # how attempts end
     "HeadLost": "The node of the head Pod went, or the Pod was deleted. " + _RETRIED,
-    "WorkerMemory": "Raise spec.workers.resources.limits.memory as the message says (head: spec.head.resources): the "
-    "next attempt has it, and goes on from what is done.",
+    "WorkerMemory": "Raise spec.workers.resources.limits.memory as the message says (head: spec.head.resources): "
+    "{taken}.",
     "RayJobGone": "The RayJob was deleted from outside; to stop a job set spec.suspend. " + _RETRIED,
     "RayJobStopped": "The RayJob was stopped from outside; to stop a job set spec.suspend. " + _RETRIED,
-    "Stalled": "Look at the log for the last range and at the file that it reads; raise spec.stallTimeoutSeconds where "
-    "one range takes that long. " + _RETRIED,
+    "Stalled": "Look at the log for the last range and at the file that it reads. spec.stallTimeoutSeconds is "
+    "{stall_s}: raise it where one range takes longer. " + _RETRIED,
     "CommitMissing": "The next attempt proves what the last one has written, in seconds. " + _RETRIED,
     "PlanNotReported": _RETRIED,
     "PlanLost": _POD_LOG,
@@ -108,8 +112,8 @@ ADVICE: Mapping[str, str] = {
     # the job's own fields
     "SpecInvalid": "Correct the field that the message names and {again}. `tokjob validate FILE` checks a manifest.",
     "SpecNotFound": _COMMAND,
-    "SourceInvalid": "Correct spec.source (path, textField or format, as the message says) and {again}. Or put the "
-    "files where it looks and {same}.",
+    "SourceInvalid": "Correct spec.source.uris, textField or format, as the message says, and {again}. Or put the "
+    "files where it looks; after that, set a new spec.rerunToken.",
     "SourceNotReadable": "Give the job's ServiceAccount read access to the source, with the command of the message, or "
     "credentials by spec.env; then {again}.",
     "StorageNotUsable": "Correct or remove the variable that the message names in spec.env.",
@@ -190,18 +194,106 @@ UNSEEN = (
 _UNKNOWN = "Do what the message says. This version of tokjob does not know the reason {reason}: see docs/operations.md."
 
 
-def advise(reason: str, *, job: str, namespace: str, output: str, is_planned: bool, is_over: bool) -> str:
-    """What to do about a job with that reason, in one or two sentences."""
+_STEP_OF_MESSAGE = re.compile(r"(?:^|(?<=[.?!]) )Next: (.+?)(?: (?=Failure \d+ of the \d+ that )|$)", re.DOTALL)
+
+_DEFAULT_STALL_S = JobSpec.model_fields["stall_timeout_seconds"].default
+_LESS = (
+    "{taken}. Or set spec.workers.minReplicas: it begins with fewer when spec.startupDeadlineSeconds have passed, if "
+    "so many are ready."
+)
+_UNPLACED_PLAN = (
+    "Compare what the Pod asks for with `kubectl describe nodes`, and add a node: it then goes on by itself."
+)
+_UNPLACED_TPU = (
+    "Compare what the Pod asks for with `kubectl get nodes -L "
+    "cloud.google.com/gke-tpu-accelerator,cloud.google.com/gke-tpu-topology`. Add such nodes; or correct "
+    f"spec.workers.tpu or lower spec.workers.replicas: {_LESS}"
+)
+_UNPLACED = (
+    "Compare what the Pod asks for with `kubectl describe nodes`. Add such nodes; or lower spec.workers.resources or "
+    f"spec.workers.replicas: {_LESS}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What advice depends on besides the reason."""
+
+    job: str
+    namespace: str
+    output: str
+    phase: str = ""
+    is_planned: bool = False
+    has_tpu: bool = False
+    stall_timeout_s: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase == "Failed"
+
+    @property
+    def taken(self) -> str:
+        """When the Pods are made as the job says now."""
+        match self.phase:
+            case "Planning":
+                return "the plan starts again at once when the job is changed"
+            case "Queued" | "Starting":
+                return "the attempt starts again at once when the job is changed"
+            case "Failed":
+                return "the run then goes on from what is done"
+        return "the next attempt has it, and goes on from what is done"
+
+    @property
+    def unplaced(self) -> str:
+        if not self.is_planned:
+            return _UNPLACED_PLAN
+        return (_UNPLACED_TPU if self.has_tpu else _UNPLACED).format(taken=self.taken)
+
+
+def split_step(message: str) -> tuple[str, str]:
+    """A message without the next step that it names, and that step."""
+    found = _STEP_OF_MESSAGE.search(message)
+    if found is None:
+        return message, ""
+    return f"{message[: found.start()]} {message[found.end() :]}".strip(), found[1].strip()
+
+
+def advise_as_said(step: str, reason: str, at: Standing) -> str:
+    """The next step that a message names, and how the job then goes on."""
+    sentence = f"{step[:1].upper()}{step[1:]}"
+    return f"{sentence if sentence.endswith(('.', '?', '!')) else f'{sentence}.'} {_effect(reason, at)}".strip()
+
+
+def _effect(reason: str, at: Standing) -> str:
+    template = ADVICE.get(reason, "")
+    if not at.is_over:
+        return _TRIED_AGAIN if at.phase == "Retrying" else ""
+    if not at.is_planned:
+        return (
+            "Then apply the job again: it goes on by itself. Where nothing in the job was wrong, set a new "
+            "spec.rerunToken."
+        )
+    if "{again}" in template:
+        return "Then apply the job again with a new spec.rerunToken."
+    return _TRIED_OUT if _RETRIED in template else "A changed limit lets the run go on from what is done."
+
+
+def advise(reason: str, at: Standing) -> str:
+    """What to do about a job with that reason, in a few sentences."""
     again = "apply the job again: it goes on by itself"
-    if is_planned:
+    if at.is_planned:
         again = "apply the job again with a new rerunToken, without which the data fields of a planned job are fixed"
-    same = "change a field that matters for an attempt, such as spec.backoffLimit: a failed job then goes on"
+    same = "raise spec.backoffLimit by 1: any changed limit lets a failed run go on"
+    stall_s = at.stall_timeout_s or _DEFAULT_STALL_S
     return ADVICE.get(reason, _UNKNOWN).format(
-        job=job,
-        namespace=namespace,
-        output=output or "OUTPUT",
+        job=at.job,
+        namespace=at.namespace,
+        output=at.output or "OUTPUT",
         again=again,
         same=same,
-        retried=_TRIED_OUT if is_over else _TRIED_AGAIN,
+        retried=_TRIED_OUT if at.is_over else _TRIED_AGAIN,
+        taken=at.taken,
+        unplaced=at.unplaced,
+        stall_s=stall_s if stall_s == _DEFAULT_STALL_S else f"{stall_s} (default {_DEFAULT_STALL_S})",
         reason=reason,
     )

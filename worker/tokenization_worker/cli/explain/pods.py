@@ -19,12 +19,13 @@ _NODE_TYPE_LABEL = "ray.io/node-type"
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _BEGINNING = frozenset({"ContainerCreating", "PodInitializing"})
 _LONG_S = 120.0
+_SHOWN = ("google.com/tpu", "cpu", "memory", "ephemeral-storage")
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """`blocked`: what keeps it from running, or ended it; "" where nothing does. `reason`: the same as a reason of a
-    status, where there is one."""
+    status, where there is one. `asks`: of a Pod without a node, what it asks nodes for."""
 
     name: str
     role: str
@@ -34,6 +35,7 @@ class Look:
     node: str
     blocked: str = ""
     reason: str = ""
+    asks: str = ""
 
     @property
     def is_well(self) -> bool:
@@ -64,7 +66,21 @@ def look_at_pod(pod: Object, now: datetime) -> Look:
         node=str(spec.get("nodeName") or ""),
         blocked=redact(blocked),
         reason=reason,
+        asks=redact(_asks(spec)) if reason == "Unschedulable" else "",
     )
+
+
+def _asks(spec: Object) -> str:
+    """`google.com/tpu 4, cpu 8, memory 16Gi on a node with a=b`; of several containers `cpu 8 + 1`."""
+    amounts: dict[str, list[str]] = {}
+    for each in spec.get("containers") or ():
+        resources = each.get("resources") or {}
+        for name, amount in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
+            amounts.setdefault(name, []).append(str(amount))
+    shown = sorted((name for name in amounts if name in _SHOWN), key=_SHOWN.index)
+    words = ", ".join(f"{name} {' + '.join(amounts[name])}" for name in shown)
+    labels = ", ".join(f"{name}={value}" for name, value in sorted((spec.get("nodeSelector") or {}).items()))
+    return f"{words or 'no resources'}{f' on a node with {labels}' if labels else ''}"
 
 
 def _find_state(pod: Object, containers: list[Object], created: datetime | None, now: datetime) -> tuple[str, str, str]:

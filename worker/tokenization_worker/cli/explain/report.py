@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tokenization_worker.api.times import read_time
-from tokenization_worker.cli.explain.advice import FIND_OPERATOR, UNSEEN, advise
+from tokenization_worker.cli.explain.advice import FIND_OPERATOR, UNSEEN, Standing, advise, advise_as_said, split_step
 from tokenization_worker.cli.explain.events import Fact, is_of_job, tell_events
 from tokenization_worker.cli.explain.logs import Log
 from tokenization_worker.cli.explain.pods import Look, look_at_pod
@@ -241,14 +241,25 @@ def _next_step(seen: Seen, pods: tuple[Look, ...]) -> str:
     trouble = next((look.reason for look in pods if look.reason), "")
     if trouble and reason in _PLAIN:
         reason = trouble
-    step = advise(
-        reason if phase != "Suspended" else "Suspended",
-        output=output_uri(seen.job),
-        is_planned=bool(status.get("plan")),
-        is_over=phase == "Failed",
-        **names,
-    )
+    reason = reason if phase != "Suspended" else "Suspended"
+    said = split_step(str(status.get("message") or ""))[1]
+    at = _standing(seen.job)
+    step = advise_as_said(said, reason, at) if said else advise(reason, at)
     return " ".join([*_staleness(seen), step])
+
+
+def _standing(job: Object) -> Standing:
+    metadata, spec, status = (_block(job, name) for name in ("metadata", "spec", "status"))
+    stall_s = spec.get("stallTimeoutSeconds")
+    return Standing(
+        job=str(metadata.get("name")),
+        namespace=str(metadata.get("namespace")),
+        output=output_uri(job),
+        phase=str(status.get("phase") or ""),
+        is_planned=bool(status.get("plan")),
+        has_tpu=bool(_block(spec, "workers").get("tpu")),
+        stall_timeout_s=stall_s if isinstance(stall_s, int) else None,
+    )
 
 
 def _staleness(seen: Seen) -> list[str]:

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from tokenization_worker.api.times import read_time, time_text
 from tokenization_worker.cli.escapes import printable
+from tokenization_worker.cli.explain.advice import split_step
 from tokenization_worker.cli.explain.events import Fact
 from tokenization_worker.cli.explain.pods import Look
 from tokenization_worker.cli.explain.report import Report, age, span
@@ -54,10 +55,16 @@ def _head(report: Report, width: int) -> list[str]:
     made = f"created {age(report.created, report.now)} ago, now {time_text(report.now)}"
     lines = [_cut(f"{report.namespace}/{report.name}  {why}  {made}", width)]
     if report.message:
-        lines += _wrap(_INDENT, _with_spans(report.message, report.now), width, _LINES_OF_MESSAGE)
+        lines += _wrap(_INDENT, _with_spans(_own_message(report), report.now), width, _LINES_OF_MESSAGE)
     for word, text in report.facts:
         lines += _wrap(f"{word:<{_LABEL}}", text, width, _LINES_OF_FACT)
     return lines
+
+
+def _own_message(report: Report) -> str:
+    """Without the next step, where the end of the screen has it."""
+    message, step = split_step(report.message)
+    return message if step[1:] in report.next_step else report.message
 
 
 def _with_spans(text: str, now: datetime) -> str:
@@ -107,6 +114,8 @@ def _pods(report: Report, width: int) -> list[str]:
         lines.append(_cut(f"{line}{restarts}{node}", width))
         if look.blocked:
             lines += _wrap("      ", look.blocked, width, _LINES_OF_BLOCKED)
+        if look.asks:
+            lines += _wrap("      asks for ", look.asks, width, _LINES_OF_FACT)
     rest = [look for look in report.pods if look not in shown]
     if rest:
         lines.append(_cut(f"{_INDENT}and {_sum(rest)}", width))
