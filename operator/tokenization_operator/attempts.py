@@ -18,6 +18,7 @@ from tokenization_operator.observation import KubeRay, Object
 from tokenization_operator.outcome import failure_of_ray_job
 from tokenization_operator.pending import pending_changes
 from tokenization_operator.ray_state import Stage, cluster_name, count_ready_workers, find_head, read_ray_job
+from tokenization_operator.sentences import join
 from tokenization_operator.starting import (
     Attended,
     begin_anew,
@@ -147,7 +148,7 @@ def _running(case: Case, now: Attended) -> Decision:
     if not case.seen.has_service_account:
         reason, words = NOT_PREPARED, f"{words}, as last reported. {case.missing_account_words(now.account)}"
     elif trouble is not None and trouble.reason == "WorkerMemory":
-        reason, words = trouble.reason, f"{words}. {trouble.message}"
+        reason, words = trouble.reason, join(words, trouble.message)
     if now.attempt.pending_changes is not None:
         words += f"; {now.attempt.pending_changes}"
     return case.at(Phase.RUNNING, reason, words, **now.changes)

@@ -66,7 +66,7 @@ def plan_words(plan: PlanStatus) -> str:
         words.append(
             f"about {short_count(plan.estimated_tokens)} {'token' if plan.estimated_tokens == 1 else 'tokens'}"
         )
-    if plan.estimated_seconds is not None:
+    if plan.estimated_seconds:  # 0: less than a second, of which there is nothing to say
         where = f" on {counted(plan.workers, 'worker')}" if plan.workers else ""
         words.append(f"about {_round_time(plan.estimated_seconds)}{where}")
     if plan.estimated_cost is not None:

@@ -15,6 +15,7 @@ from tokenization_operator.finished import seconds_until_removal
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import Object
 from tokenization_operator.ray_state import Stage, read_ray_job
+from tokenization_operator.sentences import join
 from tokenization_worker.api.checkpoint import Committed
 from tokenization_worker.api.status import AttemptStatus, JobStatus, OutputStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.times import seconds_since
@@ -99,7 +100,8 @@ def fail(case: Case, failure: Failure, **changes: Any) -> Decision:
         attempt = with_log(case, attempt).model_copy(update={"is_over": True, "next_replicas": fewer})
     run, words = case.run, failure.message
     if not verdict.is_over:
-        words += f". {_count(failure, verdict, limits)}; the next try begins at {verdict.failures.next_attempt_time}"
+        count = _count(failure, verdict, limits)
+        words = join(words, f"{count}; the next try begins at {verdict.failures.next_attempt_time}")
         if failure.attempt == 0:
             run = run.model_copy(update={"plan_job": names.next_plan_job_name(run.plan_job)})
     return case.at(

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from hashlib import sha256
 
-from tokenization_operator.sentences import shorten
+from tokenization_operator.sentences import join, shorten
 from tokenization_worker.api.checkpoint import FailureReport
 from tokenization_worker.api.status import FailureRecord, FailuresStatus
 from tokenization_worker.api.times import time_text
@@ -47,7 +47,7 @@ def of_report(report: FailureReport, attempt: int) -> Failure:
         blame = Blame.FINAL
     elif report.exit_code == _APPLICATION_CODE:
         blame = Blame.APPLICATION
-    message = report.message + (f". Next: {report.next_step}" if report.next_step else "")
+    message = join(report.message, f"Next: {report.next_step}") if report.next_step else report.message
     return Failure(attempt, report.reason, message, blame)
 
 

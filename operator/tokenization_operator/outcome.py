@@ -19,6 +19,7 @@ from tokenization_operator.pod_trouble import (
     word_of_autoscaler,
 )
 from tokenization_operator.ray_state import RayState, Stage, find_head
+from tokenization_operator.sentences import join
 from tokenization_worker.api.checkpoint import FailureReport
 from tokenization_worker.api.status import AttemptStatus
 from tokenization_worker.api.times import seconds_since
@@ -79,13 +80,13 @@ def failure_of_trouble(trouble: Trouble, waited_s: float, seen: Observation, num
     """Of a Pod that cannot start and has had `waited_s` for that; None while it may still come up."""
     if trouble.limit_s is None or waited_s < trouble.limit_s:
         return None
-    words = f"{trouble.message}. It was so for {trouble.limit_s / 60:.0f} minutes"
+    words = join(trouble.message, f"It was so for {trouble.limit_s / 60:.0f} minutes")
     if trouble.reason == "Unschedulable":
         if seen.pod_events is None or may_nodes_come(seen.pod_events, _age_s(trouble.pod, seen)):
             return None
         last = word_of_autoscaler(seen.pod_events)
         said = "no cluster autoscaler says that it would add one" if last is None else last.message
-        words = f"{words}, and no node will come: {said}. Ask for less, or add such nodes"
+        words = f"{words}, and no node will come: {join(said, 'Ask for less, or add such nodes')}"
     if not trouble.is_final:
         return Failure(number, trouble.reason, words, Blame.INFRASTRUCTURE)
     words += (

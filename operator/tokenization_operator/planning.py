@@ -15,6 +15,7 @@ from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import Object, condition, is_leaving
 from tokenization_operator.outcome import failure_of_plan, failure_of_trouble
 from tokenization_operator.pod_trouble import Trouble, find_trouble
+from tokenization_operator.sentences import join
 from tokenization_worker.api.checkpoint import CheckpointPlan
 from tokenization_worker.api.keys import attempt_digest
 from tokenization_worker.api.status import Phase, PlanStatus
@@ -50,7 +51,7 @@ def decide_plan(case: Case) -> Decision:
     failure = failure_of_trouble(trouble, case.waited_s(trouble.reason), case.seen, 0)
     if failure is not None:
         return fail(case, failure)
-    words = f"{trouble.message}. The plan may take until {_deadline(case, job)}"
+    words = join(trouble.message, f"The plan may take until {_deadline(case, job)}")
     return case.at(Phase.PLANNING, trouble.reason, words, **case.patience(trouble.reason, trouble.limit_s))
 
 

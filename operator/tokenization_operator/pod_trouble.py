@@ -13,6 +13,7 @@ from typing import Literal, get_args
 from kubernetes.utils.quantity import parse_quantity
 from pydantic import ValidationError
 
+from tokenization_operator import names
 from tokenization_operator.observation import Object, PodEvent, node_type
 from tokenization_worker.api.checkpoint import FailureReport
 
@@ -84,7 +85,7 @@ def _of_pod(pod: Object) -> Trouble | None:
             return Trouble(
                 "ImagePullFailed",
                 f"Pod {name} cannot pull {container['image']}: {words or reason}. Correct spec.image, or give the "
-                "Pods imagePullSecrets; the next attempt uses it",
+                f"Pods imagePullSecrets: {_owner(pod)} starts again at once when the job is changed",
                 limit_s,
                 is_final=limit_s is not None,
             )
@@ -99,6 +100,10 @@ def _of_pod(pod: Object) -> Trouble | None:
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return _of_scheduler(name, each)
     return None
+
+
+def _owner(pod: Object) -> str:
+    return "the plan" if (pod["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL) == "0" else "the attempt"
 
 
 def _of_scheduler(name: str, condition: Object) -> Trouble:

@@ -11,6 +11,12 @@ MOST = 1024
 _GAP = " ... "
 
 
+def join(*sentences: str) -> str:
+    """Sentences in one line: others' words bring their own ends, and ours have none."""
+    ended = [text if text.endswith((".", "?", "!")) else f"{text}." for text in sentences[:-1] if text]
+    return " ".join([*ended, sentences[-1]])
+
+
 def shorten(text: str, most: int = MOST) -> str:
     """With the beginning, which says what happened, and the end, which says what to do; no secret of an address."""
     text = redact(text)

@@ -20,6 +20,7 @@ from tokenization_operator.observation import Object, Observation, is_leaving, n
 from tokenization_operator.outcome import failure_of_trouble
 from tokenization_operator.pod_trouble import Trouble, find_trouble
 from tokenization_operator.ray_state import RayState, Stage
+from tokenization_operator.sentences import join
 from tokenization_worker.api.keys import pods_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.times import read_time, seconds_since, time_text
@@ -124,7 +125,7 @@ def _waiting_words(case: Case, now: Attended, trouble: Trouble | None) -> tuple[
     if trouble is None:
         return "WaitingForWorkers", words
     are_some_there = trouble.reason == "Unschedulable" and bool(workers.ready)
-    return "WaitingForWorkers" if are_some_there else trouble.reason, f"{trouble.message}. {words}"
+    return "WaitingForWorkers" if are_some_there else trouble.reason, join(trouble.message, words)
 
 
 def _seconds_to_silence(case: Case, now: Attended) -> float | None:
@@ -158,5 +159,5 @@ def _late(case: Case, now: Attended, trouble: Trouble | None) -> Failure | None:
     if now.state.stage is not Stage.STARTING:
         return None
     words = share_of_workers(now.workers)
-    words = f"{words}. {trouble.reason}: {trouble.message}" if trouble else words
+    words = join(words, f"{trouble.reason}: {trouble.message}") if trouble else words
     return startup_failure(case, now.attempt, words)

@@ -74,7 +74,7 @@ def test_a_job_for_whose_workers_there_is_no_node(team: Jobs, tmp_path: Path, ex
     assert "worker Pending" in told
     assert "finds no node: 0/" in told
     assert "! FailedScheduling" in told
-    assert "next: Wait for a node, or ask for less" in told
+    assert "next: Compare what the Pod" in told
 
 
 def test_a_source_that_is_not_there(team: Jobs, tmp_path: Path, explain: Explain) -> None:
@@ -86,7 +86,7 @@ def test_a_source_that_is_not_there(team: Jobs, tmp_path: Path, explain: Explain
     told = words_of(screen)
     assert "Failed SourceInvalid" in told
     assert f"{tmp_path}/nothing/*.jsonl' matches no file" in told
-    assert "next: Correct spec.source" in told
+    assert "next: Check the path" in told
     assert "apply the job again: it goes on by itself" in told
 
 
@@ -117,7 +117,7 @@ def test_a_driver_that_fails_leaves_a_log_that_says_why(team: Jobs, tmp_path: Pa
     told = words_of(screen)
     assert "log that the driver has left:" in told
     assert "tokjob: QuarantineExceeded: 9 of 4,009 documents" in told
-    assert "next: Look at the documents: `tokjob show --quarantined file://" in told
+    assert "The documents: `tokjob show --quarantined file://" in told
 
 
 def test_another_job_at_the_output_of_a_run_is_told_to_wait(team: Jobs, explain: Explain) -> None:

@@ -266,7 +266,13 @@ def test_an_output_that_holds_another_dataset(team: Jobs, tmp_path: Path) -> Non
     team.apply("first", local_spec(tmp_path))
     team.reach("first", "Succeeded")
     team.apply("second", local_spec(tmp_path, tokenizer={"name": "cl100k_base"}))
-    refused(team, "second", "OutputConflict", "tokenizer.name: cl100k_base, was gpt2", "another output.uri")
+    refused(
+        team,
+        "second",
+        "OutputConflict",
+        "tokenizer.name: the job says cl100k_base, the output has gpt2",
+        "another output.uri",
+    )
 
 
 def test_a_driver_that_comes_no_further(team: Jobs, tmp_path: Path) -> None:

@@ -299,3 +299,15 @@ def test_a_job_that_is_to_leave_its_children_behind_leaves_them() -> None:
     story.api.edit(Kind.JOB, "demo", {"metadata": leaving})
     story.settle()
     assert story.names(Kind.RAY_JOB) == ["demo-r1-a1"]
+
+
+@pytest.mark.parametrize(("attempt", "owner"), [("0", "the plan"), ("2", "the attempt")])
+def test_an_image_that_cannot_be_pulled_says_what_starts_again(attempt: str, owner: str) -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": "not found"}
+    pod = {
+        "metadata": {"name": "p", "labels": {"tokenization.dev/attempt": attempt}},
+        "status": {"containerStatuses": [{"image": "i", "state": {"waiting": waiting}}]},
+    }
+    found = find_trouble([pod], ())
+    assert found is not None
+    assert found.message.endswith(f"imagePullSecrets: {owner} starts again at once when the job is changed")

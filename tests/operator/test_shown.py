@@ -198,6 +198,7 @@ def test_one_worker_and_one_range_are_singular_in_the_status() -> None:
     [(1, "1 s"), (89, "89 s"), (490, "8 min"), (5000, "83 min"), (9000, "2.5 h"), (400_000, "111 h")],
 )
 def test_an_expected_time_is_rounded(seconds: int, words: str) -> None:
+    assert plan_words(PlanStatus(files=2, estimated_seconds=0, workers=1)) == "2 files"
     assert plan_words(PlanStatus(files=2, estimated_seconds=seconds)) == f"2 files, about {words}"
 
 

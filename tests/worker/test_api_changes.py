@@ -27,17 +27,29 @@ def told(
     ("patch", "words"),
     [
         ({}, []),
-        ({"output": {"shards": {"tokens": 5}}}, ["output.shards.tokens: 5, was 100000000 (the default)"]),
-        ({"source": {"textField": "é"}}, ["source.textField: é, was text (the default)"]),
-        ({"documents": {"maxBytes": "1Mi"}}, ["documents.maxBytes: 1Mi, was 64Mi (the default)"]),
+        (
+            {"output": {"shards": {"tokens": 5}}},
+            ["output.shards.tokens: the job says 5, the output has 100000000 (the default)"],
+        ),
+        ({"source": {"textField": "é"}}, ["source.textField: the job says é, the output has text (the default)"]),
+        (
+            {"documents": {"maxBytes": "1Mi"}},
+            ["documents.maxBytes: the job says 1Mi, the output has 64Mi (the default)"],
+        ),
         ({"documents": {"maxBytes": 67_108_864}}, []),
         (
             {"output": {"splits": [{"name": "val", "share": "0.5%"}, {"name": "train"}]}},
-            ["output.splits: [{name: val, share: 0.5%}, {name: train}], was [{name: train}] (the default)"],
+            [
+                "output.splits: the job says [{name: val, share: 0.5%}, {name: train}], the output has "
+                "[{name: train}] (the default)"
+            ],
         ),
         (
             {"source": {"format": "Text", "documentSeparator": "x y\n"}},
-            ["source.format: Text, was Auto (the default)", 'source.documentSeparator: "x y\\n", was absent'],
+            [
+                "source.format: the job says Text, the output has Auto (the default)",
+                'source.documentSeparator: the job says "x y\\n", the output has absent',
+            ],
         ),
     ],
     ids=["same", "number", "text", "quantity", "same-quantity", "splits", "two"],
@@ -49,7 +61,7 @@ def test_a_change_is_told_as_both_manifests_have_it(patch: Manifest, words: list
 def test_another_tokenizer_is_told_by_its_name_and_by_nothing_that_follows_from_it() -> None:
     was, now = ({"tokenizer": {"name": name}} for name in ("cl100k_base", "gpt2"))
     words = told(with_spec(was), with_spec(now), tokenizer=("c" * 64, "f" * 64))
-    assert words == ["tokenizer.name: gpt2, was cl100k_base"]
+    assert words == ["tokenizer.name: the job says gpt2, the output has cl100k_base"]
 
 
 def test_a_file_in_place_of_a_name_is_told() -> None:
@@ -57,7 +69,10 @@ def test_a_file_in_place_of_a_name_is_told() -> None:
     del now["spec"]["tokenizer"]["name"]
     was = with_spec({"tokenizer": {"name": "gpt2"}})
     words = told(was, now, tokenizer=("c" * 64, "f" * 64))
-    assert words == ["tokenizer.uri: /t/tokenizer.json, was absent", "tokenizer.name: absent, was gpt2"]
+    assert words == [
+        "tokenizer.uri: the job says /t/tokenizer.json, the output has absent",
+        "tokenizer.name: the job says absent, the output has gpt2",
+    ]
 
 
 def test_a_tokenizer_whose_file_has_changed_is_told() -> None:
@@ -69,7 +84,10 @@ def test_a_tokenizer_whose_file_has_changed_is_told() -> None:
 def test_what_an_earlier_version_wrote_is_told_by_its_resolved_values() -> None:
     now = with_spec({"output": {"shards": {"tokens": 5}}, "source": {"idField": "key"}})
     words = told(MINIMAL, now, old=True)
-    assert words == ["output.shards.tokens: 5, was 100000000", "source.idField: key, was id"]
+    assert words == [
+        "output.shards.tokens: the job says 5, the output has 100000000",
+        "source.idField: the job says key, the output has id",
+    ]
 
 
 def test_values_are_as_written_and_places_are_left_out() -> None:

@@ -195,7 +195,7 @@ REFUSED: dict[str, Refused] = {
     ),
     "text-field": Refused(
         ["job.yaml", "--source.textField", "content"],
-        ["a.jsonl: none of its first 40 records has a text at 'content' (MissingText)", "fields found: id, text"],
+        ["a.jsonl: none of its first 40 records has a text at 'content' (MissingText)", "fields found: 'id', 'text'"],
     ),
     "json-array": Refused(
         ["job.yaml", "--source", "a.json"],
@@ -275,7 +275,7 @@ REFUSED: dict[str, Refused] = {
         JOB,
         [
             "OutputConflict:",
-            "out holds a complete dataset of other data: output.shards.tokens: 12000, was 9000",
+            "out holds a complete dataset of other data: output.shards.tokens: the job says 12000, the output has 9000",
             "put the field back",
             "remove the folder yourself",
         ],
@@ -286,7 +286,7 @@ REFUSED: dict[str, Refused] = {
         ["job.yaml", "--source.idField", "key"],
         [
             "OutputConflict:",
-            "out holds an unfinished run of other data: source.idField: key, was id (the default)",
+            "out holds an unfinished run of other data: source.idField: the job says key, the output has id",
             "tokjob clean",
         ],
         code=3,

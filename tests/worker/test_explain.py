@@ -346,10 +346,15 @@ def test_a_message_is_told_apart_from_its_next_step(message: str, rest: str, ste
         ),
         ("SourceInvalid", {"plan": {"files": 1}}, "Do a. Then apply the job again with a new spec.rerunToken."),
         ("CorruptFile", {"plan": {"files": 1}}, "Do a. Then apply the job again with a new spec.rerunToken."),
-        ("QuarantineExceeded", {"plan": {"files": 1}}, "Do a. A changed limit lets the run go on from what is done."),
+        (
+            "QuarantineExceeded",
+            {"plan": {"files": 1}},
+            "Do a. The documents: `tokjob show --quarantined gs://tokens/demo`.",
+        ),
+        ("TokenizerChanged", {"plan": {"files": 1}}, "Do a. A changed limit lets the run go on from what is done."),
         ("StorageFailed", {"plan": {"files": 1}}, "Do a. All tries that infraRetryLimit allows are used up."),
     ],
-    ids=["unplanned", "planned", "file", "limit", "tried out"],
+    ids=["unplanned", "planned", "file", "documents", "limit", "tried out"],
 )
 def test_the_next_step_of_the_message_is_the_one_of_the_screen(reason: str, more: dict[str, Any], words: str) -> None:
     found = job(phase="Failed", reason=reason, message="it is wrong. Next: do a", **more)

@@ -259,7 +259,7 @@ SLIPS: dict[str, Slip] = {
     "the text in another field": source(
         f"run --source content.jsonl {INTO}",
         "content.jsonl: none of its first 10 records has a text at 'text'",
-        "fields found: content, url",
+        "fields found: 'content', 'url'",
         "did you mean source.textField: content?",
     ),
     "chat messages": source(
@@ -382,7 +382,11 @@ SLIPS: dict[str, Slip] = {
         "run --source data --tokenizer gpt2 --output done",
         "OutputConflict",
         3,
-        ("done holds a complete dataset", "tokenizer.name: gpt2, was bytes", "write to another output.uri"),
+        (
+            "done holds a complete dataset",
+            "tokenizer.name: the job says gpt2, the output has bytes",
+            "write to another output.uri",
+        ),
     ),
     "a folder that is no dataset": Slip(
         "verify data", "NotADataset", 2, ("data has no index.json; found files, but none of ours", "check the path")

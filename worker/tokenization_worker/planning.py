@@ -332,7 +332,7 @@ def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | 
             f"{file.uri}: expected one JSON object a line, found a JSON array",
             next_step=array_advice(file.uri, head.compression),
         )
-    found = ", ".join(head.fields[:20]) or "no fields"
+    found = ", ".join(map(repr, head.fields[:20])) or "none"
     return SpecError(
         "SourceInvalid",
         f"{file.uri}: none of its first {counted(head.rejected.total(), 'record')} has a text at "

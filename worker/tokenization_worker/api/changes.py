@@ -1,8 +1,8 @@
 """In which fields the job at an output differs from another one, as their users wrote them.
 
 Keys are digests of what fixes the bytes: a fingerprint, a delimiter's id, a resolved dtype. A message names what a
-person can put back: `tokenizer.name: gpt2, was cl100k_base`. A field is named only where its resolved value differs, so
-that `gpt-4` in place of `cl100k_base`, or `64Mi` in place of `67108864`, is no difference.
+person can put back: `tokenizer.name: the job says gpt2, the output has cl100k_base`. A field is named only where its
+resolved value differs, so that `gpt-4` in place of `cl100k_base`, or `64Mi` in place of `67108864`, is no difference.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def asked_fields(job: TokenizationJob) -> dict[str, object]:
 def describe_changes(
     was: dict[str, Any], now: dict[str, Any], was_asked: dict[str, object], now_asked: dict[str, object]
 ) -> list[str]:
-    """Each field that changed, as `path: value, was value`.
+    """Each field that changed, as `path: the job says value, the output has value`.
 
     `was` and `now` are canonical data; `was_asked` is empty where an earlier version wrote the plan or index.
     """
@@ -53,7 +53,7 @@ def describe_changes(
     explained = {_resolved(path) for path in told}
     if not was_asked:
         told, explained = [], set()
-    lines = [f"{path}: {_shown(path, now_asked)}, was {_shown(path, was_asked)}" for path in told]
+    lines = [_told(path, _shown(path, now_asked), _shown(path, was_asked)) for path in told]
     derived = {"output.dtype", "tokenizer.delimiter.id"} if "tokenizer.fingerprint" in changed else set()
     rest = sorted(changed - explained - derived)
     return lines + [_in_resolved_words(path, old, new, now_asked) for path in rest]
@@ -68,8 +68,13 @@ def _in_resolved_words(path: str, old: dict[str, object], new: dict[str, object]
             f"{str(old.get(path))[:16]}, is {str(new.get(path))[:16]}"
         )
     if path == "tokenizer.delimiter.id":
-        return f"tokenizer.delimiter: the token with id {_plain(new.get(path))}, was {_plain(old.get(path))}"
-    return f"{path}: {_plain(new.get(path))}, was {_plain(old.get(path))}"
+        words = (f"the token with id {_plain(each.get(path))}" for each in (new, old))
+        return _told("tokenizer.delimiter", *words)
+    return _told(path, _plain(new.get(path)), _plain(old.get(path)))
+
+
+def _told(path: str, now: str, was: str) -> str:
+    return f"{path}: the job says {now}, the output has {was}"
 
 
 def _flat(canonical: dict[str, Any]) -> dict[str, object]:

@@ -275,6 +275,8 @@ def _effect(reason: str, at: Standing) -> str:
         )
     if "{again}" in template:
         return "Then apply the job again with a new spec.rerunToken."
+    if reason == "QuarantineExceeded":
+        return f"The documents: `tokjob show --quarantined {at.output}`. The run goes on from what is done."
     return _TRIED_OUT if _RETRIED in template else "A changed limit lets the run go on from what is done."
 
 
