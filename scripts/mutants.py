@@ -1379,6 +1379,48 @@ MUTANTS = (
         Mutant(f"operator: {name}", module, old, new, tests, "operator")
         for name, module, old, new, tests in (
             (
+                "a jump of the time of day moves the Lease",
+                "election.py",
+                "self.identity) and not self._has_run_out(spec):",
+                "self.identity) and False:",
+                _of("test_election.py", "jumps"),
+            ),
+            (
+                "what was due while the fence was closed is forgotten",
+                "election.py",
+                "        if not was_open:\n            self._on_held()\n",
+                "",
+                _of("test_election.py", "is_told"),
+            ),
+            (
+                "an attempt takes the RayJob of another one",
+                "reconciler.py",
+                'if each["metadata"]["name"] == name), None)',
+                'if each["metadata"]["name"] == name), found[0] if found else None)',
+                _of("test_waiting.py", "late_ray_job"),
+            ),
+            (
+                "a run that an older operator followed is stalled",
+                "attempts.py",
+                "still = attempt.progress_time or (now if running else None)",
+                "still = attempt.progress_time",
+                _of("test_moments.py", "older_operator"),
+            ),
+            (
+                "a plan works on for a job that has failed",
+                "finished.py",
+                '    if (job.get("status") or {}).get("phase") == Phase.FAILED:',
+                "    if False:",
+                _of("test_finished.py", "works_on"),
+            ),
+            (
+                "one account that cannot be read hides the others",
+                "accounts.py",
+                "                failed = error\n                continue",
+                "                return set(), error",
+                _of("test_moments.py", "hides_no_other"),
+            ),
+            (
                 "a deletion names no version",
                 "cluster.py",
                 "resource_version=wanted.resource_version",
@@ -1402,15 +1444,15 @@ MUTANTS = (
             (
                 "two may write when another one holds the Lease",
                 "election.py",
-                "            self._fence.close()\n        times",
-                "            pass\n        times",
+                "            self._fence.close()\n            if self",
+                "            if self",
                 _of("test_election.py", "told_of_another_one"),
             ),
             (
                 "a Lease that was released is taken back",
                 "election.py",
-                "            if self._is_released:\n                return False\n",
-                "",
+                "        with self._one_at_a_time:\n            if self._is_released:\n                return False\n",
+                "        with self._one_at_a_time:\n",
                 _of("test_election.py", "released"),
             ),
             (
