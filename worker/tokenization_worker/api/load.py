@@ -231,10 +231,12 @@ def describe_error(model: type[Block], error: ErrorDetails) -> str:
         if "\u00a0" in str(loc[-1]):
             return f"{path}: a no-break space (U+00A0) is part of the name: write a space"
         owner, _ = field_at(model, loc[:-1])
-        elsewhere = _paths_of(model, str(loc[-1]))
+        names = known_names(owner or model)
+        is_slip = bool(difflib.get_close_matches(str(loc[-1]), names, n=1, cutoff=_SLIP))
+        elsewhere = [] if is_slip else _paths_of(model, str(loc[-1]))
         if elsewhere and not any(each.rpartition(".")[0] == path.rpartition(".")[0] for each in elsewhere):
             return f"{path}: unknown field here; did you mean {' or '.join(elsewhere)}?"
-        return f"{path}: unknown field; {_nearest(str(loc[-1]), known_names(owner or model), quote=True)}"
+        return f"{path}: unknown field; {_nearest(str(loc[-1]), names, quote=True)}"
     _, field = field_at(model, loc)
     example = f", for example {_show(field.examples[0])}" if field is not None and field.examples else ""
     if kind == "missing":
@@ -299,6 +301,9 @@ def _paths_of(model: type[Block], name: str) -> list[str]:
     written = [path for path in found if path.partition(".")[0] != "status"]
     return written if len(found) <= _MOST_PLACES else []
 
+
+_SLIP = 0.85
+"""So near to a name that belongs here, a word is a slip of it, even where another block has that very name."""
 
 _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "int_type": lambda c: "a whole number",
