@@ -27,6 +27,8 @@ class ApiServer:
     def __init__(self) -> None:
         self.answers: Iterator[int] = repeat(200)
         self.reports = 0
+        self.token = ""
+        """The only one that is known, if any."""
 
 
 @pytest.fixture
@@ -37,7 +39,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
     class Answers(Handler):
         def do_PATCH(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
-            status = next(server.answers)
+            is_known = not server.token or self.headers["authorization"] == f"Bearer {server.token}"
+            status = next(server.answers) if is_known else 401
             server.reports += status == 200
             body = json.dumps({"message": "not this Pod"}).encode()
             self.send_response(status)
@@ -50,10 +53,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
         named = {"name": "here"}
         kubeconfig = {
             "clusters": [{**named, "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "users": [{**named, "user": {}}],
+            "users": [{**named, "user": {"tokenFile": str(tmp_path / "token")}}],
             "contexts": [{**named, "context": {"cluster": "here", "user": "here", "namespace": "team"}}],
             "current-context": "here",
         }
+        (tmp_path / "token").write_text("first", encoding="utf-8")
         (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig), encoding="utf-8")
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
         monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
@@ -64,7 +68,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """That of all patience in this test."""
     clock = Clock()
-    for name in ("REPORT", "REFUSED", "END"):
+    for name in ("REPORT", "REFUSED", "END", "RENEWED"):
         patience = replace(getattr(checkpoint_client, name), clock=lambda: clock.now, sleep=clock.sleep)
         monkeypatch.setattr(checkpoint_client, name, patience)
     return clock
@@ -88,3 +92,40 @@ def test_patience_ends_also_where_an_error_follows_each_refusal(server: ApiServe
     with pytest.raises(TemporaryError):
         CheckpointClient("demo-r1").report_progress(PROGRESS, is_last=True)
     assert 0.9 * checkpoint_client.END.limit_s < clock.now <= checkpoint_client.END.limit_s
+
+
+HOUR_S = 3600.0
+
+
+def test_the_last_report_waits_until_the_token_is_renewed(
+    server: ApiServer, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = CheckpointClient("demo-r1")
+    server.token = "second"  # the ServiceAccount was made again
+    renewed_at = 50 * 60.0
+
+    def sleep_beside_the_kubelet(seconds: float) -> None:
+        clock.sleep(seconds)
+        if clock.now > renewed_at:
+            (tmp_path / "token").write_text("second", encoding="utf-8")
+
+    patience = replace(checkpoint_client.RENEWED, sleep=sleep_beside_the_kubelet)
+    monkeypatch.setattr(checkpoint_client, "RENEWED", patience)
+    client.report_progress(PROGRESS, is_last=True)
+    assert server.reports == 1
+    assert renewed_at < clock.now < renewed_at + 31, "with the next try"
+
+
+def test_a_token_that_is_never_renewed_is_waited_for_an_hour(server: ApiServer, clock: Clock) -> None:
+    server.answers = repeat(401)
+    with pytest.raises(TemporaryError) as raised:
+        CheckpointClient("demo-r1").report_progress(PROGRESS, is_last=True)
+    assert raised.value.reason == "NamespaceNotPrepared"
+    assert 0.9 * HOUR_S < clock.now <= HOUR_S
+
+
+def test_a_report_on_the_way_does_not_wait_for_a_token(server: ApiServer, clock: Clock) -> None:
+    server.answers = repeat(401)
+    with pytest.raises(TemporaryError):
+        CheckpointClient("demo-r1").report_progress(PROGRESS)
+    assert clock.now == 0

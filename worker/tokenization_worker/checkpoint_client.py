@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,16 +43,17 @@ REFUSED = Retry(limit_s=30.0, first_s=0.5, most_s=5.0)
 END = Retry(limit_s=600.0, first_s=0.5, most_s=30.0)
 """The last word. The dataset is there without it, but the job would not end."""
 
+RENEWED = Retry(limit_s=3600.0, first_s=0.5, most_s=30.0)
+"""A 401 passes when the kubelet renews the token of this Pod, within 50 minutes: the ServiceAccount was deleted and
+made again, which ends all tokens that it had."""
+
 
 class CheckpointClient:
     """One checkpoint, in the namespace of this Pod, or, outside of a cluster, in that of the current context."""
 
     def __init__(self, name: str) -> None:
         try:
-            if "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:
-                config.load_incluster_config()
-            else:
-                config.load_kube_config()
+            self._api: Any = _connect()
         except ConfigException as error:
             raise SpecError(
                 "NotInCluster",
@@ -60,7 +62,6 @@ class CheckpointClient:
             ) from error
         self.name = name
         self._namespace = _current_namespace()
-        self._api: Any = client.CustomObjectsApi()
 
     def read(self, retry: Retry = START) -> dict[str, Any]:
         """The checkpoint as it is now, in the words of the operator's version; `read_checkpoint` understands it.
@@ -74,7 +75,8 @@ class CheckpointClient:
         self._call(END, lambda: self._send({"status": {"plan": _plain(plan)}}))
 
     def report_progress(self, progress: CheckpointProgress, *, is_last: bool = False) -> None:
-        """Write how far the driver is; `is_last`: worth waiting for, also while the operator is away (see `commit`)."""
+        """Write how far the driver is; `is_last`: worth waiting for, also while the operator is away (see `commit`) or
+        until the token of this Pod is renewed."""
 
         def attempt() -> None:
             self._send({"status": {"progress": _plain(progress)}})
@@ -103,11 +105,14 @@ class CheckpointClient:
         return API_GROUP, VERSION, self._namespace, PLURAL, self.name
 
     def _call(self, retry: Retry, call: Callable[[], T], *, is_last: bool = False) -> T:
-        """`is_last`: a refusal is waited for as long as everything else."""
+        """`is_last`: a refusal is waited for as long as everything else, and an unknown token until it is renewed."""
         try:
             with calling(f"reach checkpoint {self._namespace}/{self.name}", may_be_given_up=False):
                 if is_last:
-                    return retry.call(call, lambda error: 0.0 if _is_refusal(error) else _wait_of(error))
+                    return RENEWED.call(
+                        lambda: retry.call(call, lambda error: 0.0 if _is_refusal(error) else _wait_of(error)),
+                        self._wait_for_token,
+                    )
                 return retry.call(
                     lambda: REFUSED.call(call, lambda error: 0.0 if _is_refusal(error) else None), _wait_of
                 )
@@ -115,6 +120,14 @@ class CheckpointClient:
             raise self._failed(error) from error
         except urllib3.exceptions.HTTPError as error:
             raise self._away(f"the API server does not answer: {error}") from error
+
+    def _wait_for_token(self, error: Exception) -> float | None:
+        """None for an error that is not about the token. The next try has the token that is in its file then."""
+        if not isinstance(error, ApiException) or error.status != 401:
+            return None
+        with suppress(ConfigException, OSError):  # its file is being replaced: the token of before is tried again
+            self._api = _connect()
+        return 0.0
 
     def _failed(self, error: ApiException) -> Exception:
         where = f"checkpoint {self._namespace}/{self.name}"
@@ -136,6 +149,15 @@ class CheckpointClient:
             f"checkpoint {self._namespace}/{self.name}: {words}",
             next_step="what is done is kept; the next attempt goes on from there",
         )
+
+
+def _connect() -> Any:
+    """A client with what is in the files of this Pod now, or in the kubeconfig."""
+    if "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:
+        config.load_incluster_config()
+    else:
+        config.load_kube_config()
+    return client.CustomObjectsApi()
 
 
 _TIMED: dict[str, Any] = {"_request_timeout": _TIMEOUTS_S}
