@@ -84,6 +84,22 @@ def test_a_secret_that_arrives_in_two_pieces_is_hidden() -> None:
     assert b"https://***@host/x" in content
 
 
+@pytest.mark.parametrize("before", [16_370, 255_990, 262_130])
+@pytest.mark.parametrize("size", [1000, 10**6])
+def test_a_secret_in_a_long_line_is_hidden_also_where_the_line_is_cut(before: int, size: int) -> None:
+    line = "x" * before + " https://user:hunter2hunter2@host/x" + "y" * 300_000
+    content = log_of(*(line[at : at + size] for at in range(0, len(line), size)), "\n").content()
+    assert b"hunter" not in content
+    assert b"user" not in content
+    assert b"letters are left out" in content
+    assert len(content) < 17_000
+
+
+def test_an_unended_line_of_secrets_alone_shows_none_at_its_end() -> None:
+    line = "https://user:hunter2@host/ " * 10_000
+    assert b"hunter" not in log_of(line).content()
+
+
 def test_what_is_printed_is_taken_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
     log = log_of()
     with taking_output(log.write):

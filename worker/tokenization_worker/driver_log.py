@@ -26,6 +26,12 @@ MOST_BYTES = 16 << 20
 """Of text: half of it from the beginning, half from the end. A run of a day says less than 2 MiB."""
 
 _MOST_LINE = 16 << 10
+_MOST_HELD = 256 << 10
+"""Letters of a line that are held until it ends: secrets are hidden before it is cut."""
+
+_UNSURE = 4 << 10
+"""Letters before the end of what is held: a secret that goes on behind it does not look like one."""
+
 _MOST_NAMES = 100
 _MOST_STORED = 64 << 20
 _ADDRESS = re.compile(rf"(?P<output>.+)/(?P<path>{layout.LOGS}[0-9]+-[0-9]+(?:-[0-9]+)?\.log\.zst)")
@@ -41,7 +47,8 @@ class DriverLog:
         self._now = now
         self._half = most_bytes // 2
         self._lock = threading.Lock()
-        self._begun = ""
+        self._begun: list[str] = []
+        self._begun_length = self._dropped = 0
         self._first: list[bytes] = []
         self._last: deque[bytes] = deque()
         self._first_bytes = self._last_bytes = 0
@@ -49,18 +56,30 @@ class DriverLog:
 
     def write(self, text: str) -> None:
         """Take a piece of output."""
+        *ended, begun = text.split("\n")
         with self._lock:
-            *lines, self._begun = (self._begun + text).split("\n")
-            if len(self._begun) > _MOST_LINE:
-                lines.append(self._begun)
-                self._begun = ""
-            for line in lines:
-                self._add(line)
+            for part in ended:
+                self._hold(part)
+                self._end_line()
+            self._hold(begun)
+
+    def _hold(self, part: str) -> None:
+        room = _MOST_HELD - self._begun_length
+        self._begun.append(part[:room])
+        self._begun_length += min(len(part), room)
+        self._dropped += max(0, len(part) - room)
+
+    def _end_line(self) -> None:
+        line, dropped = redact("".join(self._begun)), self._dropped
+        self._begun, self._begun_length, self._dropped = [], 0, 0
+        shown = line[: min(_MOST_LINE, len(line) - _UNSURE) if dropped else _MOST_LINE]
+        missing = len(line) - len(shown) + dropped
+        if missing:
+            shown = f"{shown} ... {missing:,} letters are left out"
+        self._add(shown)
 
     def _add(self, line: str) -> None:
-        if len(line) > _MOST_LINE:
-            line = f"{line[:_MOST_LINE]} ... {len(line) - _MOST_LINE:,} letters are left out"
-        data = f"{time_text(self._now())} {redact(line)}\n".encode(errors="backslashreplace")
+        data = f"{time_text(self._now())} {line}\n".encode(errors="backslashreplace")
         if not self._last and self._first_bytes + len(data) <= self._half:
             self._first.append(data)
             self._first_bytes += len(data)
@@ -76,9 +95,8 @@ class DriverLog:
     def content(self) -> bytes:
         """The text so far, in UTF-8."""
         with self._lock:
-            if self._begun:
-                self._add(self._begun)
-                self._begun = ""
+            if self._begun_length:
+                self._end_line()
             between: list[bytes] = []
             if self._left_out:
                 words = (
