@@ -62,6 +62,7 @@ class CheckpointClient:
             ) from error
         self.name = name
         self._namespace = _current_namespace()
+        self._is_unknown = False
 
     def read(self, retry: Retry = START) -> dict[str, Any]:
         """The checkpoint as it is now, in the words of the operator's version; `read_checkpoint` understands it.
@@ -110,8 +111,10 @@ class CheckpointClient:
             with calling(f"reach checkpoint {self._namespace}/{self.name}", may_be_given_up=False):
                 if is_last:
                     return RENEWED.call(
-                        lambda: retry.call(call, lambda error: 0.0 if _is_refusal(error) else _wait_of(error)),
-                        self._wait_for_token,
+                        lambda: retry.call(
+                            self._with_token(call), lambda error: 0.0 if _is_refusal(error) else _wait_of(error)
+                        ),
+                        lambda error: 0.0 if _is_unknown(error) else None,
                     )
                 return retry.call(
                     lambda: REFUSED.call(call, lambda error: 0.0 if _is_refusal(error) else None), _wait_of
@@ -121,13 +124,20 @@ class CheckpointClient:
         except urllib3.exceptions.HTTPError as error:
             raise self._away(f"the API server does not answer: {error}") from error
 
-    def _wait_for_token(self, error: Exception) -> float | None:
-        """None for an error that is not about the token. The next try has the token that is in its file then."""
-        if not isinstance(error, ApiException) or error.status != 401:
-            return None
-        with suppress(ConfigException, OSError):  # its file is being replaced: the token of before is tried again
-            self._api = _connect()
-        return 0.0
+    def _with_token(self, call: Callable[[], T]) -> Callable[[], T]:
+        """That call, with the token that is in its file by now where the last one was unknown."""
+
+        def attempt() -> T:
+            if self._is_unknown:
+                with suppress(ConfigException, OSError):  # its file is being replaced
+                    self._api = _connect()
+            try:
+                return call()
+            except ApiException as error:
+                self._is_unknown = _is_unknown(error)
+                raise
+
+        return attempt
 
     def _failed(self, error: ApiException) -> Exception:
         where = f"checkpoint {self._namespace}/{self.name}"
@@ -169,6 +179,11 @@ def _message_of(error: ApiException) -> str:
         return str(json.loads(error.body or "{}").get("message", ""))
     except (ValueError, AttributeError):
         return ""
+
+
+def _is_unknown(error: Exception) -> bool:
+    """Whether the API server does not know the token."""
+    return isinstance(error, ApiException) and error.status == 401
 
 
 def _is_refusal(error: Exception) -> bool:
