@@ -67,10 +67,12 @@ class Trouble:
 def find_trouble(pods: Iterable[Object], warnings: Iterable[str]) -> Trouble | None:
     """What keeps a Pod of these from running: first of all what does not pass by itself.
 
-    `warnings`: events of Pods that could not be made, where some are not there.
+    `warnings`: events of Pods that could not be made, where some are not there, the newest first. What does not pass
+    has passed where another one was said after it.
     """
     found = [trouble for pod in pods if (trouble := _of_pod(pod)) is not None]
-    found += [_of_warning(text) for text in warnings]
+    told = [_of_warning(text) for text in warnings]
+    found += [each for number, each in enumerate(told) if not (number and each.is_final)]
     return min(found, key=lambda each: (not each.is_final, each.limit_s is None), default=None)
 
 

@@ -7,7 +7,7 @@ other, and what is no longer asked for is dropped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -65,10 +65,9 @@ class WarningLists:
         return len(self._lists)
 
     async def find(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
-        """What was said since then of objects with these names."""
+        """What was said since then of objects with these names: of each the last alone, the newest first."""
         found = await self._of(namespace)
-        mine = (each for each in found if each.name in names and each.time >= since)
-        return tuple(dict.fromkeys(each.message for each in mine))
+        return newest_words(each for each in found if each.name in names and each.time >= since)
 
     async def _of(self, namespace: str) -> tuple[Warned, ...]:
         now = self._clock()
@@ -91,6 +90,15 @@ class WarningLists:
             left -= 1
             if not left:
                 return
+
+
+def newest_words(warned: Iterable[Warned]) -> tuple[str, ...]:
+    """The last that was said of each object, the newest first: what was said before is past."""
+    newest_first = sorted(warned, key=lambda each: each.time, reverse=True)
+    last: dict[str, datetime] = {}
+    for each in newest_first:
+        last.setdefault(each.name, each.time)
+    return tuple(dict.fromkeys(each.message for each in newest_first if each.time == last[each.name]))
 
 
 def read_warning(event: Object) -> Warned | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -136,6 +137,23 @@ def test_what_does_not_pass_is_told_before_what_may() -> None:
     pod(story, homeless(SOME_NODE), name="a")
     pod(story, waiting("CreateContainerConfigError", NO_SECRET), name="b")
     assert story.where[1] == "PodInvalid"
+
+
+REFUSED = 'pods "x" is forbidden: violates PodSecurity "restricted:latest"'
+QUOTA = 'pods "x" is forbidden: exceeded quota: none, requested: pods=1'
+
+
+def test_a_refusal_counts_only_while_nothing_newer_is_said() -> None:
+    story = beginning(Kind.RAY_JOB, workers={"replicas": 2})
+    story.api.warnings = [REFUSED]
+    story.settle()
+    assert story.where == ("Starting", "ClusterRejected")
+    story.now += timedelta(seconds=60)
+    story.api.warnings = [QUOTA, REFUSED]  # the newest first
+    story.settle()
+    assert story.where == ("Starting", "Unschedulable")
+    story.pass_time(POD_PATIENCE_S)
+    assert story.where == ("Starting", "Unschedulable")
 
 
 def test_a_request_above_every_node_ends_the_attempt_after_minutes() -> None:

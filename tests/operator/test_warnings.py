@@ -75,6 +75,19 @@ def test_warnings_are_of_ones_own_children_and_of_this_life() -> None:
     asyncio.run(story())
 
 
+def test_of_each_object_the_last_words_alone_are_believed() -> None:
+    posted = Posted(
+        event("demo-r1-a1-x", "violates PodSecurity", 1),
+        event("demo-r1-a1-x", "exceeded quota", 2),
+        event("demo-r1-a1", "no submitter", 3),
+    )
+
+    async def find() -> tuple[str, ...]:
+        return await posted.lists.find("team", frozenset({"demo-r1-a1", "demo-r1-a1-x"}), NOW)
+
+    assert asyncio.run(find()) == ("no submitter", "exceeded quota")
+
+
 def test_one_list_holds_all_kinds_of_failures_and_leaves_out_what_is_frequent() -> None:
     reasons = ("FailedCreate", "FailedToCreateHeadPod", "FailedToCreateWorkerPod", "FailedToCreateService")
     posted = Posted(*(event("demo-r1-p1", reason, 1, reason) for reason in (*reasons, "Preempting")))
