@@ -7,6 +7,8 @@ So an attempt has one RayJob, however many operators look at it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tokenization_operator.actions import Decision, Delete, deletion
 from tokenization_operator.attempts import decide_attempt
 from tokenization_operator.case import FINISHING, Case
@@ -43,6 +45,7 @@ def decide(seen: Observation, settings: Settings) -> Decision:
     strays = tuple(deletion(Kind.RAY_JOB, each) for each in seen.stray_ray_jobs if not is_leaving(each))
     if not decision.is_observed:
         return Decision(seen.status, (*strays, *decision.actions), SOON_S)
+    decision = _with_wait(seen, decision)
     status = settle(case, begin_time_anew(seen.status, decision.status, seen.now))
     status = _complete(seen, status)
     soon_s = SOON_S if status.phase in _COMING or status.reason == FINISHING else None
@@ -50,6 +53,18 @@ def decide(seen: Observation, settings: Settings) -> Decision:
     if not any(isinstance(each, Delete) and each.kind is Kind.JOB for each in decision.actions):
         due.append(seconds_to_expiry(case, status))
     return Decision(status, (*strays, *decision.actions), min((each for each in due if each is not None), default=None))
+
+
+def _with_wait(seen: Observation, decision: Decision) -> Decision:
+    """With the wait of before where nobody can tell whether it is over."""
+    before, status = seen.status.wait, decision.status
+    if seen.is_told or before is None or status.phase is not seen.status.phase:
+        return decision
+    if any(isinstance(each, Delete) for each in decision.actions):  # what has waited goes
+        return decision
+    if status.wait is not None and status.wait.reason != before.reason:
+        return decision
+    return replace(decision, status=status.model_copy(update={"wait": before}))
 
 
 def not_made(seen: Observation, status: JobStatus, reason: str, words: str) -> JobStatus:

@@ -40,7 +40,7 @@ class Observation:
 
     `stray_ray_jobs`: beside that of the attempt; one that was asked for long ago may come late. `warnings`: what events
     say of Pods that could not be made, the newest first. `pod_events`: what is said of a Pod that finds no node, the oldest first; None:
-    nobody was asked.
+    nobody was asked. `is_told`: False where events could not be read, so that `warnings` may lack some.
     """
 
     job: TokenizationJob
@@ -55,6 +55,7 @@ class Observation:
     pods: tuple[Object, ...] = ()
     warnings: tuple[str, ...] = ()
     pod_events: tuple[PodEvent, ...] | None = None
+    is_told: bool = True
     kuberay: KubeRay = KubeRay.THERE
     has_service_account: bool = True
     managed_by: str = ""

@@ -8,9 +8,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import aiohttp
+from kubernetes.aio.client.exceptions import ApiException
 from pydantic import ValidationError
 
 from tokenization_operator.actions import Create, Decision, Delete, Point, deletion
+from tokenization_operator.answers import words_of
 from tokenization_operator.cache import Cache, Key
 from tokenization_operator.case import NOT_MADE
 from tokenization_operator.children import image_of
@@ -69,6 +72,8 @@ class Reconciler:
         self._settings = settings
         self._metrics = metrics
         self._now = now
+        self._untold: set[str] = set()
+        """Namespaces whose events could not be read, and whose log says so."""
         self._parsed: dict[Key, tuple[tuple[str, int, dict[str, str]], TokenizationJob]] = {}
 
     async def look(self, key: Key) -> float | None:
@@ -220,8 +225,25 @@ class Reconciler:
         names = frozenset(name for name in (child["metadata"]["name"], cluster_name(child)) if name)
         made = read_time(child["metadata"].get("creationTimestamp")) or seen.now
         since = max(made, seen.now - _WARNINGS_LAST)  # a namesake may have been there before
-        seen = replace(seen, warnings=await self._cluster.events.warnings(seen.namespace, names, since))
-        return await self._ask_of_pod(seen)
+        return await self._ask_for_events(seen, names, since)
+
+    async def _ask_for_events(self, seen: Observation, names: frozenset[str], since: datetime) -> Observation:
+        """What events say. They only explain a wait: where they cannot be read, all else goes on."""
+        try:
+            told = replace(seen, warnings=await self._cluster.events.warnings(seen.namespace, names, since))
+            told = await self._ask_of_pod(told)
+        except (ApiException, aiohttp.ClientError, TimeoutError) as error:
+            if seen.namespace not in self._untold:
+                self._untold.add(seen.namespace)
+                log.warning(
+                    "cannot read the events of namespace %s, so no status says what they tell of Pods that cannot be "
+                    "made: %s. Where this is a refusal, give the operator the role of the chart",
+                    seen.namespace,
+                    words_of(error),
+                )
+            return replace(seen, is_told=False)
+        self._untold.discard(seen.namespace)
+        return told
 
     async def _ask_of_pod(self, seen: Observation) -> Observation:
         """What is said of a Pod for which there has been no node for so long: a request for each such wait."""

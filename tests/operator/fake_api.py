@@ -50,6 +50,8 @@ class FakeApi:
     kuberay: KubeRay = KubeRay.THERE
     accounts: set[str] = field(default_factory=lambda: {"tokenization-worker"})
     warnings: list[str] = field(default_factory=list)
+    events_fail: Exception | None = None
+    """Why events cannot be read."""
     pod_events: list[PodEvent] = field(default_factory=list)
     clock: Callable[[], datetime] = lambda: datetime(2026, 11, 22, 12, tzinfo=UTC)
     calls: int = 0
@@ -236,10 +238,14 @@ class FakeEvents:
 
     async def warnings(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
         await self._call()
+        if self._api.events_fail is not None:
+            raise self._api.events_fail
         return tuple(self._api.warnings)
 
     async def of_pod(self, namespace: str, name: str) -> tuple[PodEvent, ...]:
         await self._call()
+        if self._api.events_fail is not None:
+            raise self._api.events_fail
         return tuple(self._api.pod_events)
 
     async def post(self, job: Object, kind: str, reason: str, message: str) -> None:

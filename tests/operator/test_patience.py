@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import aiohttp
 import pytest
+from kubernetes.aio.client.exceptions import ApiException
 from story import Story, planned, running
 
 from tokenization_operator.kinds import Kind
@@ -329,3 +331,49 @@ def test_an_image_that_cannot_be_pulled_says_what_starts_again(attempt: str, own
     found = find_trouble([pod], ())
     assert found is not None
     assert found.message.endswith(f"imagePullSecrets: {owner} starts again at once when the job is changed")
+
+
+UNREADABLE = [ApiException(status=403), TimeoutError(), aiohttp.ClientConnectionError()]
+
+
+@BOTH
+@pytest.mark.parametrize("error", UNREADABLE, ids=["refused", "no answer", "no connection"])
+def test_events_that_cannot_be_read_hold_nothing_up(
+    kind: Kind, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    story = Story() if kind is Kind.PLAN_JOB else planned()
+    story.api.events_fail = error
+    story.pass_time(30)
+    story.pass_time(30)
+    assert caplog.text.count("cannot read the events of namespace") == 1
+    if kind is Kind.PLAN_JOB:
+        story.plan()
+        assert story.where[0] == "Starting"
+    else:
+        story.run()
+        assert story.where == ("Running", "Running")
+
+
+@BOTH
+def test_a_wait_goes_on_while_events_cannot_be_read(kind: Kind) -> None:
+    story = beginning(kind)
+    story.api.warnings = [INVALID]
+    story.settle()
+    story.api.events_fail = TimeoutError()
+    story.pass_time(POD_PATIENCE_S)
+    assert story.where[0] in ("Planning", "Starting"), "nobody knows whether it is still so"
+    story.api.events_fail = None
+    story.settle()
+    assert story.where == ("Failed", "PodInvalid")
+
+
+def test_a_pod_without_a_node_is_waited_for_while_nobody_knows_what_an_autoscaler_says() -> None:
+    story = beginning(Kind.RAY_JOB, startupDeadlineSeconds=7200)
+    pod(story, homeless(NO_NODE))
+    story.api.events_fail = TimeoutError()
+    story.pass_time(2 * NODE_PATIENCE_S)
+    assert story.where == ("Starting", "Unschedulable")
+    story.api.events_fail = None
+    story.api.pod_events = [PodEvent("FailedScheduling", NO_NODE)]
+    story.settle()
+    assert story.where == ("Retrying", "Unschedulable")
