@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from tokenization_worker.api.checkpoint import MOST_REPORT_INTERVAL_S
 from tokenization_worker.api.status import DisplayStatus, JobStatus, Phase, PlanStatus, ProgressStatus, WorkersStatus
-from tokenization_worker.api.times import read_time, seconds_since
+from tokenization_worker.api.times import last_report_seen, read_time
 from tokenization_worker.counts import counted
 
 _UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k"))
@@ -92,7 +92,7 @@ def make_display(status: JobStatus, now: datetime) -> DisplayStatus | None:
     rate = eta = words = None
     if progress is not None and progress.percent is not None:
         words = _progress_words(status.plan, progress)
-        if status.phase is Phase.RUNNING and _is_moving(progress, now):
+        if status.phase is Phase.RUNNING and _is_moving(status, progress, now):
             rate = f"{short_count(progress.tokens_per_second or 0)}/s"
             eta = short_time(progress.eta_seconds) if progress.eta_seconds is not None else None
     there = None
@@ -107,10 +107,13 @@ def _progress_words(plan: PlanStatus | None, progress: ProgressStatus) -> str:
     return f"{progress.percent}% {tokens}{'' if progress.percent == 100 else expected} tok"
 
 
-def _is_moving(progress: ProgressStatus, now: datetime) -> bool:
-    """Whether the rate is one of now. A driver that does not say when it reports is believed."""
-    silent_s = seconds_since(progress.last_checkpoint_time, now) or 0.0
-    return bool(progress.tokens_per_second) and progress.percent != 100 and silent_s <= _SILENT_S
+def _is_moving(status: JobStatus, progress: ProgressStatus, now: datetime) -> bool:
+    """Whether the rate is one of now. A driver is believed that does not say when it reports, or has no range yet."""
+    if not progress.tokens_per_second or progress.percent == 100:
+        return False
+    seen = status.attempt.progress_time if status.attempt else None
+    told = last_report_seen(seen, progress.last_range_time, progress.last_checkpoint_time)
+    return told is None or (now - told).total_seconds() <= _SILENT_S
 
 
 def _duration(status: JobStatus) -> str | None:

@@ -25,7 +25,7 @@ _DEFAULT_LIMIT = JobSpec.model_fields["max_quarantined"].default
 GAUGES: Mapping[str, str] = {
     "tokens": "Tokens that the run has written.",
     "progress_ratio": "How much of the run is done, from 0 to 1.",
-    "last_progress_timestamp_seconds": "When the run completed its last range or shard, or when its driver began.",
+    "last_progress_timestamp_seconds": "When the operator saw the last new range or shard of the attempt, or its driver begin.",
     "attempts": "Attempts of the run.",
     "failures": "Failed plans and attempts of the run that count for backoffLimit or infraRetryLimit.",
     "quarantined_documents": "Documents that the run has quarantined.",
@@ -92,14 +92,13 @@ def _values(job: Object, status: Mapping[str, Any]) -> dict[str, float | None]:
     progress, attempt = status.get("progress") or {}, status.get("attempt") or {}
     failures = status.get("failures") or {}
     percent, quarantined = _number(progress, "percent"), _number(progress, "quarantined")
-    moments = [read_time(text) for text in (progress.get("lastRangeTime"), attempt.get("runningTime"))]
-    known = [moment.timestamp() for moment in moments if moment is not None]
+    got_on = read_time(attempt.get("progressTime") or attempt.get("runningTime"))
     read = (_number(progress, "documents") or 0.0) + (quarantined or 0.0)
     limit = (job.get("spec") or {}).get("maxQuarantined", _DEFAULT_LIMIT)
     return {
         "tokens": _number(progress, "tokens"),
         "progress_ratio": None if percent is None else percent / 100,
-        "last_progress_timestamp_seconds": max(known, default=None),
+        "last_progress_timestamp_seconds": None if got_on is None else got_on.timestamp(),
         "attempts": _number(attempt, "number") or 0.0,
         "failures": (_number(failures, "application") or 0.0) + (_number(failures, "infrastructure") or 0.0),
         "quarantined_documents": quarantined,

@@ -16,7 +16,7 @@ from tokenization_operator.cache import Cache
 from tokenization_operator.job_metrics import MOST_JOBS
 from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
-from tokenization_worker.api.times import read_time
+from tokenization_worker.api.times import read_time, time_text
 
 JOB = {"job_namespace": NAMESPACE, "job_name": NAME}
 
@@ -79,6 +79,17 @@ def test_a_job_at_work_tells_its_tokens_share_last_progress_and_attempts() -> No
     assert value_of(story, "tokenization_job_failures") == 0
     where = JOB | {"phase": "Running", "reason": "Running"}
     assert exported(story.cache).get_sample_value("tokenization_job_phase", where) == 1
+
+
+@pytest.mark.parametrize("skew_s", [-3600, 3600], ids=["behind", "ahead"])
+def test_the_last_progress_is_told_by_the_operators_clock(skew_s: int) -> None:
+    story = running()
+    seen = story.now + timedelta(minutes=5)
+    story.now = seen
+    there = time_text(seen + timedelta(seconds=skew_s))
+    story.report(progress={"rangesCompleted": 2, "lastRangeTime": there, "lastCheckpointTime": there})
+    story.pass_time(60)
+    assert value_of(story, "tokenization_job_last_progress_timestamp_seconds") == seen.timestamp()
 
 
 def test_a_driver_that_has_just_begun_is_not_late_because_of_the_attempt_before() -> None:

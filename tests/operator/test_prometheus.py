@@ -130,7 +130,8 @@ def scene(bed: Testbed, api: client.ApiClient, tmp_path_factory: pytest.TempPath
         jobs.apply("retrying", local_spec(folder / "real", image="testbed/worker:plan-exit1", infraRetryLimit=1000))
         hold(jobs, "well", folder, last_range=NOT_YET)
         hold(jobs, "stalled", folder, last_range=AGES, stallTimeoutSeconds=10**6)
-        began = {"attempt": {"runningTime": time_text(datetime.now(UTC) + AGES)}}
+        ages_ago = time_text(datetime.now(UTC) + AGES)
+        began = {"attempt": {"runningTime": ages_ago, "progressTime": ages_ago}}
         jobs.patch(Kind.JOB, "stalled", began, is_status=True)
         hold(jobs, "quarantine", folder, last_range=NOT_YET, quarantined=6)
         jobs.reach("real", "Succeeded")

@@ -14,18 +14,22 @@ from tokenization_worker.api.times import time_text
 PLAN = {"files": 21, "ranges": 4, "estimatedTokens": 10_100_000_000, "estimatedSeconds": 490}
 
 
-def report_rate(story: Story, *, ago_s: float = 0.0, rate: int = 12_300_000, percent: int = 42) -> None:
-    """The driver reported so long ago."""
+def report_rate(
+    story: Story, *, ahead_s: float = 0.0, rate: int = 12_300_000, percent: int = 42, done: int = 2, last: float = 0.0
+) -> None:
+    """The driver reports now; its clock is `ahead_s` ahead, and its last range was done `last` seconds ago."""
+    there = story.now + timedelta(seconds=ahead_s)
     story.report(
         progress={
             "attempt": story.status["attempt"]["number"],
             "rangesTotal": 4,
-            "rangesCompleted": 1,
+            "rangesCompleted": done,
             "percent": percent,
             "tokens": 4_200_000_000,
             "tokensPerSecond": rate,
             "etaSeconds": 480,
-            "lastCheckpointTime": time_text(story.now - timedelta(seconds=ago_s)),
+            "lastRangeTime": time_text(there - timedelta(seconds=last)),
+            "lastCheckpointTime": time_text(there),
         }
     )
 
@@ -100,16 +104,31 @@ def test_a_driver_that_works_has_a_rate_and_an_end_in_sight() -> None:
     assert (shown["rate"], shown["eta"]) == ("12.3M/s", "8m")
 
 
-@pytest.mark.parametrize("reports", [{"ago_s": 200}, {"rate": 0}, {"percent": 100}], ids=["old", "zero", "at its end"])
+@pytest.mark.parametrize("reports", [{"rate": 0}, {"percent": 100}], ids=["zero", "at its end"])
 def test_what_stands_still_has_no_rate_and_no_end_in_sight(reports: dict[str, int]) -> None:
     story = running()
     report_rate(story, **reports)
     assert not {"rate", "eta"} & story.status["display"].keys()
 
 
-def test_a_driver_that_falls_silent_loses_its_rate() -> None:
+HOUR_S = 3600.0
+SKEWED = pytest.mark.parametrize("ahead_s", [-HOUR_S, 0.0, HOUR_S], ids=["behind", "right", "ahead"])
+
+
+@SKEWED
+def test_a_driver_with_long_ranges_keeps_its_rate_whatever_the_clock_of_its_node_says(ahead_s: float) -> None:
     story = running()
-    report_rate(story)
+    for last in (0.0, 100.0, 200.0, 300.0):
+        report_rate(story, ahead_s=ahead_s, last=last)
+        assert story.status["display"]["rate"] == "12.3M/s"
+        story.pass_time(100)
+        assert story.status["display"]["rate"] == "12.3M/s"
+
+
+@SKEWED
+def test_a_driver_that_falls_silent_loses_its_rate(ahead_s: float) -> None:
+    story = running()
+    report_rate(story, ahead_s=ahead_s)
     story.pass_time(200)
     assert story.where == ("Running", "Running")
     assert not {"rate", "eta"} & story.status["display"].keys()

@@ -246,6 +246,10 @@ def test_every_next_step_is_one_or_two_plain_sentences(reason: str) -> None:
             assert len(text) < 420
 
 
+SILENT = {"lastRangeTime": "2026-01-01T00:00:00Z", "lastCheckpointTime": "2026-01-01T00:01:00Z"}
+"""A minute lies between them; the clock is off."""
+
+
 @pytest.mark.parametrize(
     ("found", "pods", "words"),
     [
@@ -290,7 +294,7 @@ def test_every_next_step_is_one_or_two_plain_sentences(reason: str) -> None:
             "spec.stallTimeoutSeconds is 3 (default 1800): raise it",
         ),
         (
-            job(phase="Running", reason="Running", progress={"lastCheckpointTime": ago(720)}),
+            job(phase="Running", reason="Running", attempt={"number": 1, "progressTime": ago(780)}, progress=SILENT),
             (),
             "The driver's last report in the status is 12m old",
         ),
@@ -375,6 +379,12 @@ def test_a_pod_without_a_node_shows_what_it_asks_for() -> None:
     )
     del found["status"]["conditions"]
     assert "asks for" not in screen(Seen(job(phase="Starting", reason="Starting"), NOW, pods=(found,)))
+
+
+def test_a_driver_on_a_node_whose_clock_is_behind_does_not_hang() -> None:
+    progress = {"lastRangeTime": ago(1300), "lastCheckpointTime": ago(1260)}
+    attempt = {"number": 1, "progressTime": ago(90)}
+    assert "hangs" not in step(job(phase="Running", reason="Running", attempt=attempt, progress=progress))
 
 
 def test_what_stands_still_has_no_rate() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tokenization_worker.api.times import read_time
+from tokenization_worker.api.times import last_report_seen, read_time
 from tokenization_worker.cli.explain.advice import FIND_OPERATOR, UNSEEN, Standing, advise, advise_as_said, split_step
 from tokenization_worker.cli.explain.events import Fact, is_of_job, tell_events
 from tokenization_worker.cli.explain.logs import Log
@@ -272,7 +272,8 @@ def _staleness(seen: Seen) -> list[str]:
             "The operator has not seen the last change of the job yet; if that stays so for a minute, look at it: "
             f"{FIND_OPERATOR}."
         )
-    told = read_time(_block(status, "progress").get("lastCheckpointTime"))
+    progress, seen_at = _block(status, "progress"), _block(status, "attempt").get("progressTime")
+    told = last_report_seen(seen_at, progress.get("lastRangeTime"), progress.get("lastCheckpointTime"))
     if status.get("phase") == "Running" and told is not None and (seen.now - told).total_seconds() > _SILENT_S:
         found.append(
             f"The driver's last report in the status is {age(told, seen.now)} old: the driver hangs (see its log), or "
