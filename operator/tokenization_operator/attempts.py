@@ -32,6 +32,9 @@ from tokenization_worker.api.keys import attempt_digest, pods_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.times import seconds_since, time_text
 
+TOKEN_S = 3600.0
+"""Within that time the kubelet renews the token of a Pod: it does so after 80 % of its hour."""
+
 
 def decide_attempt(case: Case) -> Decision:
     """The next step of a run that is planned and may use machines."""
@@ -106,6 +109,8 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
     changes: dict[str, Any] = {"ray_job_name": job["metadata"]["name"], "ray_cluster_name": cluster_name(job)}
     if attempt.head_pod is None and state.stage is Stage.RUNNING and (head := find_head(case.seen.pods)) is not None:
         changes["head_pod"] = head["metadata"]["name"]
+    if case.before.reason == NOT_PREPARED and case.seen.has_service_account:
+        changes["account_time"] = time_text(case.seen.now)
     changes["pending_changes"] = pending_changes(case, attempt)
     progress = progress_of(case, attempt)
     clocks = _clocks(case, attempt, state.stage, progress)
@@ -195,14 +200,21 @@ def _name_writer(case: Case, now: Attended) -> tuple[Action, ...]:
 
 
 def seconds_to_stall(case: Case, now: Attended) -> float | None:
-    """Until a driver that tells of nothing new is taken for one that hangs; None while it cannot report at all."""
+    """Until a driver that tells of nothing new is taken for one that hangs; None while it cannot report at all.
+
+    Where its account was gone, the tokens of before are invalid until the kubelet renews them.
+    """
     if not case.seen.has_service_account:
         return None
     lasted = seconds_since(now.attempt.running_time, case.seen.now) or 0.0
     since_last = seconds_since(now.attempt.progress_time, case.seen.now)
     still = lasted if since_last is None else min(lasted, since_last)
     late = report_interval_s(lasted)  # of what is done it is told that much later
-    return case.job.spec.stall_timeout_seconds + late - still
+    left_s = case.job.spec.stall_timeout_seconds + late - still
+    since_return = seconds_since(now.attempt.account_time, case.seen.now)
+    if since_return is None or (since_last is not None and since_last < since_return):  # a report since: it has a token
+        return left_s
+    return max(left_s, TOKEN_S - since_return)
 
 
 def _stalled(case: Case, now: Attended) -> Failure:

@@ -71,6 +71,47 @@ def test_an_attempt_looks_again_at_its_startup_deadline_and_when_it_would_be_sta
     assert story.where == ("Retrying", "Stalled")
 
 
+def account_comes_back(**spec: object) -> Story:
+    """A run whose ServiceAccount was gone for a minute, and is there again."""
+    story = running(**spec)
+    story.api.accounts.clear()
+    story.pass_time(60)
+    assert story.where == ("Running", "NamespaceNotPrepared")
+    story.api.accounts.add("tokenization-worker")
+    story.settle()
+    assert story.where == ("Running", "Running")
+    return story
+
+
+def test_a_driver_whose_token_is_not_renewed_yet_is_not_stalled() -> None:
+    story = account_comes_back(stallTimeoutSeconds=600)
+    for _ in range(7):
+        story.pass_time(500)
+        assert story.where == ("Running", "Running")
+    story.restart()
+    story.pass_time(99)
+    assert story.where == ("Running", "Running")
+    assert story.look() == 1
+    story.pass_time(1)
+    assert story.where == ("Retrying", "Stalled")
+
+
+def test_a_driver_that_has_reported_since_its_account_is_back_has_its_ordinary_time() -> None:
+    story = account_comes_back(stallTimeoutSeconds=600)
+    story.pass_time(100)
+    story.progress(2)
+    story.pass_time(660)
+    assert story.where == ("Retrying", "Stalled")
+
+
+def test_a_stall_timeout_longer_than_the_life_of_a_token_stays_as_it_is() -> None:
+    story = account_comes_back(stallTimeoutSeconds=2 * HOUR_S)
+    story.pass_time(2 * HOUR_S - 1)
+    assert story.where == ("Running", "Running")
+    story.pass_time(61)
+    assert story.where == ("Retrying", "Stalled")
+
+
 @pytest.mark.parametrize("skew_s", [-2 * HOUR_S, 2 * HOUR_S], ids=["behind", "ahead"])
 def test_the_clock_of_a_workers_node_neither_stalls_a_run_nor_keeps_it(skew_s: int) -> None:
     story = planned(stallTimeoutSeconds=600)
@@ -271,7 +312,7 @@ def test_an_account_that_goes_while_a_run_works_is_named_and_stalls_nothing() ->
     assert story.where == ("Running", "Running")
     story.pass_time(590)
     assert story.where == ("Running", "Running"), "a kubelet may renew the Pod's token by then"
-    story.pass_time(100)
+    story.pass_time(HOUR_S - 590)
     assert story.where == ("Retrying", "Stalled")
 
 

@@ -119,6 +119,11 @@ class AttemptStatus(StatusBlock):
         default=None,
         description="When the operator saw the last new range or shard: the stall timeout counts from then.",
     )
+    account_time: Time | None = Field(
+        default=None,
+        description="When its ServiceAccount was back after it was missing: the tokens of its Pods may be invalid for "
+        "an hour, so until a new range is reported it does not count as stalled before then.",
+    )
     spec_digest: Word | None = Field(
         default=None,
         description="Digest of the fields that its Pods are made of: where they change before the driver has begun, "
