@@ -9,6 +9,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -92,6 +93,12 @@ class Prometheus:
         """Alerts that fire or have fired, each with the name of its job, if it is about one."""
         found = self.query('max_over_time(ALERTS{alertstate="firing"}[1h])')
         return {(each["metric"]["alertname"], each["metric"].get("job_name", "")) for each in found}
+
+    def last_evaluation(self) -> datetime:
+        """When every group of rules had been evaluated last."""
+        with urllib.request.urlopen(f"{self.url}/api/v1/rules", timeout=30) as answer:
+            groups = json.load(answer)["data"]["groups"]
+        return min(datetime.fromisoformat(each["lastEvaluation"]) for each in groups)
 
     def _ask(self, what: str, **parameters: str) -> list[dict[str, Any]]:
         """Raises `AssertionError` with Prometheus' words."""
