@@ -39,8 +39,9 @@ class Observation:
     """One job and all that belongs to it.
 
     `stray_ray_jobs`: beside that of the attempt; one that was asked for long ago may come late. `warnings`: what events
-    say of Pods that could not be made, the newest first. `pod_events`: what is said of a Pod that finds no node, the oldest first; None:
-    nobody was asked. `is_told`: False where events could not be read, so that `warnings` may lack some.
+    say of Pods that could not be made, the newest first. `pod_events`: what is said of a Pod that finds no node, the
+    oldest first; None: nobody was asked. `is_told`: False where events could not be read, so that `warnings` may lack
+    some.
     """
 
     job: TokenizationJob
