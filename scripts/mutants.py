@@ -84,9 +84,16 @@ MUTANTS = (
     Mutant(
         "log: it tells secrets",
         "driver_log.py",
-        "redact(line)",
-        "line",
+        'redact("".join(self._begun))',
+        '"".join(self._begun)',
         _of("test_driver_log.py", "secret"),
+    ),
+    Mutant(
+        "checkpoint: the last report does not wait for a token",
+        "checkpoint_client.py",
+        "lambda error: 0.0 if _is_unknown(error) else None",
+        "lambda error: None",
+        _of("test_checkpoint_client.py", "token"),
     ),
     Mutant(
         "operator: an attempt has the log of another one",
@@ -184,8 +191,8 @@ MUTANTS = (
     Mutant(
         "metrics: a new attempt is late because of the one before",
         "job_metrics.py",
-        '(progress.get("lastRangeTime"), attempt.get("runningTime"))',
-        '(progress.get("lastRangeTime"),)',
+        'attempt.get("progressTime") or attempt.get("runningTime")',
+        'progress.get("lastRangeTime")',
         _of("test_metrics.py", "just_begun"),
         root="operator",
     ),
@@ -309,8 +316,8 @@ MUTANTS = (
     Mutant(
         "operator: a silent driver keeps its rate",
         "display.py",
-        " and silent_s <= _SILENT_S",
-        "",
+        "told is None or (now - told).total_seconds() <= _SILENT_S",
+        "True",
         _of("test_shown.py", "falls_silent"),
         root="operator",
     ),
@@ -1650,6 +1657,27 @@ MUTANTS = (
                 "    since_last = seconds_since(now.attempt.progress_time, case.seen.now)\n",
                 "    since_last = seconds_since(now.progress and now.progress.last_range_time, case.seen.now)\n",
                 _of("test_moments.py", "clock_of_a_workers_node"),
+            ),
+            (
+                "a token that is not renewed yet stalls a run",
+                "attempts.py",
+                "    return max(left_s, TOKEN_S - since_return)\n",
+                "    return left_s\n",
+                _of("test_moments.py", "not_renewed_yet"),
+            ),
+            (
+                "a refusal outlives what was said after it",
+                "pod_trouble.py",
+                " if not (number and each.is_final)]",
+                "]",
+                _of("test_patience.py", "nothing_newer"),
+            ),
+            (
+                "events that cannot be read end a wait",
+                "decide.py",
+                "    if seen.is_told or before is None",
+                "    if True or before is None",
+                _of("test_patience.py", "while_events_cannot_be_read"),
             ),
             (
                 "a run that cannot report is stalled",

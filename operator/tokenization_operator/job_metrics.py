@@ -25,7 +25,7 @@ _DEFAULT_LIMIT = JobSpec.model_fields["max_quarantined"].default
 GAUGES: Mapping[str, str] = {
     "tokens": "Tokens that the run has written.",
     "progress_ratio": "How much of the run is done, from 0 to 1.",
-    "last_progress_timestamp_seconds": "When the operator saw the attempt's last new range or shard, or its driver begin.",
+    "last_progress_timestamp_seconds": "When the operator saw the last new range or shard, or the driver begin.",
     "attempts": "Attempts of the run.",
     "failures": "Failed plans and attempts of the run that count for backoffLimit or infraRetryLimit.",
     "quarantined_documents": "Documents that the run has quarantined.",
