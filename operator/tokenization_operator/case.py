@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from tokenization_operator import names
@@ -100,6 +101,11 @@ class Case:
     def waited_s(self, reason: str) -> float:
         """How long the job has waited for that reason. The operator's own times: no other clock is asked."""
         return seconds_since(self.wait(reason).since, self.seen.now) or 0.0
+
+    def until(self, deadline: datetime, reason: str, limit_s: float | None) -> str:
+        """When a wait ends: at the deadline, or before it where such a wait has a limit of its own."""
+        again_s = self.patience(reason, limit_s).get("again_s")
+        return time_text(deadline if again_s is None else min(deadline, self.seen.now + timedelta(seconds=again_s)))
 
     def patience(self, reason: str, limit_s: float | None) -> dict[str, Any]:
         """For `at`: that wait, and to look again when it is over; nothing without a limit. One that was over and has

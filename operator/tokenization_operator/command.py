@@ -38,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.check:
         return asyncio.run(_check())
     address = options.bind_address
+    if options.metrics_port == options.health_port != 0:
+        print("tokenization-operator: --metrics-port and --health-port are the same: give two", file=sys.stderr)
+        return 2
     try:
         for name in ("metrics_port", "health_port"):
             require_free(address, getattr(options, name), f"--{name.replace('_', '-')}")
@@ -56,13 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class PortTaken(Exception):
-    """A port that the operator is to listen at cannot be had; the message says which, and what to do."""
+    """A port that the operator is to listen at cannot be had, or is none; the message says which, and what to do."""
 
 
 def require_free(address: str, port: int, flag: str) -> None:
     """Raise `PortTaken` unless something can listen there; port 0 is none."""
     if not port:
         return
+    if not 0 < port < 1 << 16:
+        raise PortTaken(f"{flag} {port} is no port: give a number from 1 to 65535, or 0 for none")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         socket.create_server((address, port), family=family).close()

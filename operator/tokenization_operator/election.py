@@ -135,7 +135,8 @@ class LeaseLock:
             try:
                 ask()
             except (ApiException, HTTPError) as error:
-                log.warning("the Lease %s/%s is not renewed: %s", self.namespace, self.name, _no_answer(error).reason)
+                words = "the Lease %s/%s is not written: %s. Look whether the namespace exists, and the role for Leases"
+                log.warning(words, self.namespace, self.name, _no_answer(error).reason)
                 return False
             if self._is_released:
                 return False

@@ -136,12 +136,14 @@ class Operator:
             on_end=lambda error: _tell_loop(loop, self._end, error),
         )
         self._election.start()
-        log.info("another operator works until the Lease %s/%s is held here", lease.namespace, lease.name)
+        log.info("this operator waits until it holds the Lease %s/%s", lease.namespace, lease.name)
 
     def _lead(self, leads: bool) -> None:
-        log.warning("this operator %s the Lease and %s", *(("holds", "works") if leads else ("has lost", "waits")))
         if leads:
+            log.info("this operator holds the Lease, and works")
             self._look_at_all()
+        else:
+            log.warning("this operator has lost the Lease, and waits for it")
 
     def _look_at_all(self) -> None:
         assert self.queue is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from tokenization_operator import names
 from tokenization_operator.actions import Create, Decision, deletion
@@ -19,7 +19,7 @@ from tokenization_operator.sentences import join
 from tokenization_worker.api.checkpoint import CheckpointPlan
 from tokenization_worker.api.keys import attempt_digest
 from tokenization_worker.api.status import Phase, PlanStatus
-from tokenization_worker.api.times import read_time, time_text
+from tokenization_worker.api.times import read_time
 
 
 def decide_plan(case: Case) -> Decision:
@@ -51,7 +51,8 @@ def decide_plan(case: Case) -> Decision:
     failure = failure_of_trouble(trouble, case.waited_s(trouble.reason), case.seen, 0)
     if failure is not None:
         return fail(case, failure)
-    words = join(trouble.message, f"The plan may take until {_deadline(case, job)}")
+    until = case.until(_deadline(case, job), trouble.reason, trouble.limit_s)
+    words = join(trouble.message, f"The plan may take until {until}")
     return case.at(Phase.PLANNING, trouble.reason, words, **case.patience(trouble.reason, trouble.limit_s))
 
 
@@ -73,9 +74,9 @@ def _plan_again(case: Case, job: Object) -> Decision:
     return case.at(Phase.PLANNING, reason, words, run=run, actions=(deletion(Kind.PLAN_JOB, job),))
 
 
-def _deadline(case: Case, job: Object) -> str:
+def _deadline(case: Case, job: Object) -> datetime:
     began = read_time(job["metadata"].get("creationTimestamp")) or case.seen.now
-    return time_text(began + timedelta(seconds=case.settings.plan_deadline_s))
+    return began + timedelta(seconds=case.settings.plan_deadline_s)
 
 
 def _take_plan(case: Case, report: CheckpointPlan) -> Decision:

@@ -115,7 +115,8 @@ def _waiting_words(case: Case, now: Attended, trouble: Trouble | None) -> tuple[
         )
     workers, attempt = now.workers, now.attempt
     began = read_time(_waits_since(attempt)) or case.seen.now
-    until = time_text(began + timedelta(seconds=case.job.spec.startup_deadline_seconds))
+    deadline = began + timedelta(seconds=case.job.spec.startup_deadline_seconds)
+    until = time_text(deadline) if trouble is None else case.until(deadline, trouble.reason, trouble.limit_s)
     wanted = attempt.replicas or 1
     least = case.job.spec.workers.min_replicas or wanted
     hint = "; workers.minReplicas would let it begin with fewer" if 1 < wanted <= least else ""

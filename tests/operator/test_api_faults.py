@@ -114,6 +114,26 @@ def test_an_operator_that_is_told_to_stop_stops(release: Release) -> None:
         assert process.wait(3) == 0  # in less than a second, where nothing else is at work
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (
+            ["--metrics-port", "0", "--health-port", "80800"],
+            "--health-port 80800 is no port: give a number from 1",
+        ),
+        (["--metrics-port", "18080", "--health-port", "18080"], "--metrics-port and --health-port are the same"),
+    ],
+    ids=["too large", "equal"],
+)
+def test_ports_that_make_no_sense_are_named(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKENIZATION_WORKER_IMAGE", "worker:1")
+    monkeypatch.setenv("TOKENIZATION_RAY_VERSION", "2.60.0")
+    assert main(flags) == 2
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("flag", ["--metrics-port", "--health-port"])
 def test_a_port_that_is_taken_is_named(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -13,6 +13,7 @@ from story import Story, planned, running
 from tokenization_operator.kinds import Kind
 from tokenization_operator.observation import PodEvent
 from tokenization_operator.pod_trouble import NODE_PATIENCE_S, POD_PATIENCE_S, find_trouble
+from tokenization_worker.api.times import time_text
 
 NO_SECRET = 'secret "hugging-face" not found'
 SCHEDULER = "0/5 nodes are available: 5 Insufficient cpu. preemption: 0/5 nodes are available: "
@@ -365,6 +366,14 @@ def test_a_wait_goes_on_while_events_cannot_be_read(kind: Kind) -> None:
     story.api.events_fail = None
     story.settle()
     assert story.where == ("Failed", "PodInvalid")
+
+
+@BOTH
+def test_a_wait_that_ends_within_minutes_says_when(kind: Kind) -> None:
+    story = beginning(kind)
+    story.api.warnings = [INVALID]
+    story.settle()
+    assert f"until {time_text(story.now + timedelta(seconds=POD_PATIENCE_S))}" in story.status["message"]
 
 
 def test_a_pod_without_a_node_is_waited_for_while_nobody_knows_what_an_autoscaler_says() -> None:
