@@ -204,7 +204,8 @@ def test_a_status_moves_no_generation_and_is_no_users(server: Server, planned: M
 def test_kubectls_columns_are_there(api: client.ApiClient) -> None:
     crd = client.ApiextensionsV1Api(api).read_custom_resource_definition("tokenizationjobs.tokenization.dev")
     columns = [column.name for column in crd.spec.versions[0].additional_printer_columns]
-    assert columns == ["Phase", "Progress", "Rate", "ETA", "Workers", "Attempt", "Reason", "Output", "Age"]
+    always = ["Phase", "Reason", "Progress", "Rate", "ETA", "Workers", "Attempt"]
+    assert columns == [*always, "Duration", "Cost", "Output", "Age"]
 
 
 def test_a_new_job_says_that_it_waits(server: Server) -> None:

@@ -117,7 +117,7 @@ def test_a_driver_that_fails_leaves_a_log_that_says_why(team: Jobs, tmp_path: Pa
     told = words_of(screen)
     assert "log that the driver has left:" in told
     assert "tokjob: QuarantineExceeded: 9 of 4,009 documents" in told
-    assert "The documents: `tokjob show --quarantined file://" in told
+    assert "The documents: `tokjob show --quarantined /" in told
 
 
 def test_another_job_at_the_output_of_a_run_is_told_to_wait(team: Jobs, explain: Explain) -> None:

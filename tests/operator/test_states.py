@@ -276,6 +276,9 @@ def test_kubectl_shows_and_explains_jobs(team: Jobs, bed: Testbed, tmp_path: Pat
 def test_what_people_see_of_a_run_is_kept_by_the_api_server(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
     team.apply("seen", local_spec(tmp_path, image=HOLDS))
     team.wait_for_driver("seen")
+    counted = {"attempt": 1, "rangesTotal": 4, "rangesCompleted": 1}  # before that, a changed job begins it anew
+    team.patch(Kind.CHECKPOINT, "seen-r1", {"progress": counted}, is_status=True)
+    team.reach("seen", "Running")
     assert team.status("seen")["output"] == {"uri": f"{tmp_path}/out"}
     team.edit("seen", {"workers": {"replicas": 2}})
     told = "workers 1 → 2: from the next attempt"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from testbed.cluster import Testbed
 pytestmark = pytest.mark.testbed
 
 CRD = Path(__file__).parents[2] / "crds" / "tokenization.dev_tokenizationjobs.yaml"
-GROUP = "stored.example"
+GROUP = f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}.stored.example"
+"""Of each process of tests: they share a control plane, and their rules come at different times."""
 OLD_VALUES: Manifest = {
     "image": "my image:latest",
     "serviceAccountName": "Tokenization Worker",
