@@ -46,6 +46,8 @@ COMPARE_S = 300.0
 
 NO_CLUSTER = "no cluster is known: run in a Pod, or set KUBECONFIG"
 _START_S = 2.0
+_END_S = 10.0
+"""When a watch ends for good, others may wait for ever for a session that Kopf has closed: then it kills itself."""
 
 
 class Operator:
@@ -93,6 +95,7 @@ class Operator:
 
     async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False  # its events are about handlers, not about jobs
+        settings.process.ultimate_exiting_timeout = _END_S
         select(settings)
         settings.scanning.disabled = True  # it would need to see all kinds of the cluster; `_resync` looks for KubeRay
         try:

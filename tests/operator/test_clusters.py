@@ -170,7 +170,7 @@ def installed(bed: Testbed, api: client.ApiClient, verb: str, chart: str, tag: s
     helm(verb, "tokens", chart, *where, *flags)
     objects = [each for each in yaml.safe_load_all(helm("get", "manifest", "tokens", *where)) if each]
     kubeconfig = account_kubeconfig(api, NAMESPACE, "tokens", log.with_suffix(".kubeconfig"))
-    return run_operator(operator_container(objects), kubeconfig, log, image=None)
+    return run_operator(operator_container(objects), kubeconfig, log, image=None, TOKENIZATION_LEASE_NAME="")
 
 
 def with_new_field(folder: Path) -> Path:
