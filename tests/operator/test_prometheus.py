@@ -156,8 +156,8 @@ def test_panels_show_what_jobs_say_of_themselves(scene: Scene) -> None:
 
     wait_for(lambda: numbers("tokenization_job_progress_ratio").get("real"), lambda share: share == 1)
     assert numbers("tokenization_job_tokens")["real"] == status["progress"]["tokens"] > 0
-    assert numbers("tokenization_job_quarantined_limit_ratio")["quarantine"] == 0.6
-    assert numbers("tokenization_job_attempts")["well"] == 1
+    wait_for(lambda: numbers("tokenization_job_quarantined_limit_ratio").get("quarantine"), lambda share: share == 0.6)
+    wait_for(lambda: numbers("tokenization_job_attempts").get("well"), lambda attempts: attempts == 1)
     [runs] = prometheus.query('tokenization_run_duration_seconds_count{outcome="Succeeded"}')
     assert runs["value"][1] == "1"
 
