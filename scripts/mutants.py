@@ -1465,14 +1465,14 @@ MUTANTS = (
             (
                 "without the Lease writes go on",
                 "cluster.py",
-                "        return min(TIMEOUT_S, self._fence.left_s())",
+                "        return self._fence.left_s(TIMEOUT_S)",
                 "        return TIMEOUT_S",
                 _of("test_cluster.py", "lost_its_lease"),
             ),
             (
                 "without the Lease events go on",
                 "events.py",
-                "limit_s = min(TIMEOUT_S, self._fence.left_s())",
+                "limit_s = self._fence.left_s(TIMEOUT_S)",
                 "limit_s = TIMEOUT_S",
                 _of("test_cluster.py", "lost_its_lease"),
             ),

@@ -109,7 +109,7 @@ def _follow(case: Case, attempt: AttemptStatus, job: Object) -> Decision:
     changes: dict[str, Any] = {"ray_job_name": job["metadata"]["name"], "ray_cluster_name": cluster_name(job)}
     if attempt.head_pod is None and state.stage is Stage.RUNNING and (head := find_head(case.seen.pods)) is not None:
         changes["head_pod"] = head["metadata"]["name"]
-    if case.before.reason == NOT_PREPARED and case.seen.has_service_account:
+    if case.is_account_back:
         changes["account_time"] = time_text(case.seen.now)
     changes["pending_changes"] = pending_changes(case, attempt)
     progress = progress_of(case, attempt)
@@ -177,7 +177,7 @@ def _clocks(case: Case, attempt: AttemptStatus, stage: Stage, progress: Progress
 def _gets_on(case: Case, progress: ProgressStatus | None) -> bool:
     """Whether the driver has told of something new. Its times are only compared with each other: the clock of its node
     may be hours off. A driver that could not report, because its ServiceAccount was gone, has its time once more."""
-    if case.before.reason == NOT_PREPARED and case.seen.has_service_account:
+    if case.is_account_back:
         return True
     before = case.before.progress or ProgressStatus()
     if progress is None or progress is case.before.progress:

@@ -129,6 +129,11 @@ class Case:
             return "ImageChanged", f"{words} with {self.image.name}"
         return "SpecChanged", f"the job was changed: {words} with what it says now"
 
+    @property
+    def is_account_back(self) -> bool:
+        """Whether the ServiceAccount of the Pods was gone at the last look and is there again."""
+        return self.before.reason == NOT_PREPARED and self.seen.has_service_account
+
     def pause(self) -> Decision | None:
         """Wait for the next try; None where it may begin now."""
         failures = self.before.failures

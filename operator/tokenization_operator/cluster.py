@@ -218,7 +218,7 @@ class Cluster:
 
     def _write_s(self) -> float:
         """How long a write may take; raises `NotLeading`."""
-        return min(TIMEOUT_S, self._fence.left_s())
+        return self._fence.left_s(TIMEOUT_S)
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
         """Whether Pods can be made with it, as it was seconds ago."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from tokenization_operator.display import make_display
-from tokenization_operator.observation import Observation
+from tokenization_operator.observation import ENDS, Observation
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_output_uri
 from tokenization_worker.api.status import JobStatus, OutputStatus, Phase
@@ -41,5 +41,5 @@ def _completion_time(before: JobStatus, status: JobStatus, now: datetime) -> str
 
 def end_of(status: JobStatus) -> str | None:
     """When a job ended that has ended. An older version said so only by the time of a condition."""
-    found = (each for each in status.conditions or () if each.type in ("Complete", "Failed") and each.status == "True")
+    found = (each for each in status.conditions or () if each.type in ENDS and each.status == "True")
     return status.completion_time or next((each.last_transition_time for each in found), None)

@@ -72,7 +72,7 @@ class Events:
             last_timestamp=moment,
             count=1,
         )
-        limit_s = min(TIMEOUT_S, self._fence.left_s())
+        limit_s = self._fence.left_s(TIMEOUT_S)
         try:
             await self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=limit_s)
         except (ApiException, aiohttp.ClientError, TimeoutError) as error:  # the status says it, too

@@ -39,9 +39,9 @@ class Fence:
     def close(self) -> None:
         self._until = -inf
 
-    def left_s(self) -> float:
-        """How long a write may take at most; raises `NotLeading` where none may begin."""
+    def left_s(self, most: float = inf) -> float:
+        """How long a write may take, of `most`; raises `NotLeading` where none may begin."""
         left = self._until - self.clock()
         if left <= 0:
             raise NotLeading
-        return left
+        return min(most, left)

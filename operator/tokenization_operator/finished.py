@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from tokenization_operator.observation import Object, condition, is_leaving
+from tokenization_operator.observation import ENDS, Object, condition, has_ended, is_leaving
 from tokenization_operator.ray_state import read_ray_job
 from tokenization_worker.api.status import Phase
 from tokenization_worker.api.times import seconds_since
-
-_ENDS = ("Complete", "Failed")
 
 
 def is_at_rest(job: Object) -> bool:
@@ -33,10 +31,10 @@ def seconds_until_due(
     """
     waits = [seconds_until_removal(each, retention_s, now) or 0.0 for each in ray_jobs]
     if (job.get("status") or {}).get("phase") == Phase.FAILED:
-        waits += [0.0 for each in plan_jobs if not is_leaving(each) and not any(condition(each, end) for end in _ENDS)]
+        waits += [0.0 for each in plan_jobs if not is_leaving(each) and not has_ended(each)]
     ttl = (job.get("spec") or {}).get("ttlSecondsAfterFinished")
     if ttl is not None:
-        ended = next((each for kind in _ENDS if (each := condition(job, kind)) is not None), {})
+        ended = next((each for kind in ENDS if (each := condition(job, kind)) is not None), {})
         waits.append(ttl - (seconds_since(ended.get("lastTransitionTime"), now) or 0.0))
     return max(0.0, min(waits)) if waits else None
 

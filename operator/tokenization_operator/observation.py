@@ -18,6 +18,9 @@ from tokenization_worker.api.status import JobStatus
 Object = dict[str, Any]
 """A Kubernetes object as the API server has it."""
 
+ENDS = ("Complete", "Failed")
+"""Conditions of what has ended: a Job of Kubernetes, and a job of this operator."""
+
 
 class KubeRay(StrEnum):
     """Whether RayJobs can be had."""
@@ -79,6 +82,11 @@ def is_leaving(child: Object) -> bool:
 def node_type(pod: Object) -> str:
     """What KubeRay has made a Pod for: `head` or `worker`; nothing for Pods that are not of a RayCluster."""
     return str((pod["metadata"].get("labels") or {}).get(NODE_TYPE_LABEL, ""))
+
+
+def has_ended(job: Object) -> bool:
+    """Whether a Job of Kubernetes has ended, well or badly: no Pod of it works any more."""
+    return any(condition(job, kind) is not None for kind in ENDS)
 
 
 def condition(child: Object, kind: str) -> Object | None:

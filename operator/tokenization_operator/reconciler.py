@@ -22,7 +22,7 @@ from tokenization_operator.decide import SOON_S, decide, not_made
 from tokenization_operator.kinds import Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.names import ray_job_name
-from tokenization_operator.observation import Object, Observation, condition, is_leaving, is_owned
+from tokenization_operator.observation import Object, Observation, has_ended, is_leaving, is_owned
 from tokenization_operator.pending import EVENT, HOW_TO_BEGIN_IT
 from tokenization_operator.pod_trouble import TROUBLES, find_trouble
 from tokenization_operator.ray_state import cluster_name
@@ -107,7 +107,7 @@ class Reconciler:
             deletion(kind, child)
             for kind in (Kind.RAY_JOB, Kind.PLAN_JOB)
             for child in self._cache.children(key, kind)
-            if is_owned(child, metadata["uid"]) and not is_leaving(child) and not _has_ended(child)
+            if is_owned(child, metadata["uid"]) and not is_leaving(child) and not has_ended(child)
         ]
         if left:
             await self._cluster.require_current(found)
@@ -356,11 +356,6 @@ class Reconciler:
             raise Conflict
         else:
             await self._cluster.delete(wanted, namespace)
-
-
-def _has_ended(child: Object) -> bool:
-    """Whether it is a plan Job without a Pod that works: somebody may want its log."""
-    return any(condition(child, kind) is not None for kind in ("Complete", "Failed"))
 
 
 def _account_of(child: Object) -> str:
