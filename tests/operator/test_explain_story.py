@@ -54,12 +54,17 @@ def assert_one_screen(screen: str) -> None:
     assert max(len(line) for line in lines if " /" not in line and "://" not in line) <= 120
 
 
+def read_screen(explain: Explain, team: Jobs, name: str) -> str:
+    """The words of a screen that is no longer and no wider than one."""
+    screen = explain(team, name)
+    assert_one_screen(screen)
+    return words_of(screen)
+
+
 def test_an_image_that_cannot_be_pulled(team: Jobs, tmp_path: Path, explain: Explain) -> None:
     team.apply("explain-typo", local_spec(tmp_path, image="testbed/worker:plan-run.worker-missing"))
     team.reach("explain-typo", "Starting", "ImagePullFailed")
-    screen = explain(team, "explain-typo")
-    assert_one_screen(screen)
-    told = words_of(screen)
+    told = read_screen(explain, team, "explain-typo")
     assert f"{team.namespace}/explain-typo Starting ImagePullFailed" in told
     assert "cannot pull testbed/worker:plan-run.worker-missing" in told
     assert "next: Correct spec.image" in told
@@ -68,9 +73,7 @@ def test_an_image_that_cannot_be_pulled(team: Jobs, tmp_path: Path, explain: Exp
 def test_a_job_for_whose_workers_there_is_no_node(team: Jobs, tmp_path: Path, explain: Explain) -> None:
     team.apply("explain-homeless", local_spec(tmp_path, workers={"tpu": TPU}))
     team.reach("explain-homeless", "Starting", "Unschedulable")
-    screen = explain(team, "explain-homeless")
-    assert_one_screen(screen)
-    told = words_of(screen)
+    told = read_screen(explain, team, "explain-homeless")
     assert "worker Pending" in told
     assert "finds no node: 0/" in told
     assert "! FailedScheduling" in told
@@ -81,9 +84,7 @@ def test_a_source_that_is_not_there(team: Jobs, tmp_path: Path, explain: Explain
     spec = local_spec(tmp_path, source={"uris": [f"file://{tmp_path}/nothing/*.jsonl"]})
     team.apply("explain-empty", spec)
     team.reach("explain-empty", "Failed", "SourceInvalid")
-    screen = explain(team, "explain-empty")
-    assert_one_screen(screen)
-    told = words_of(screen)
+    told = read_screen(explain, team, "explain-empty")
     assert "Failed SourceInvalid" in told
     assert f"{tmp_path}/nothing/*.jsonl' matches no file" in told
     assert "next: Check the path" in told
@@ -98,9 +99,7 @@ def test_a_job_that_has_succeeded_shows_the_log_that_its_driver_has_left(
     log = tmp_path / "out/_tokenization/logs/1-1.log.zst"
     assert log.exists()
     assert status["attempt"]["logUri"] == str(log)
-    screen = explain(team, "explain-done")
-    assert_one_screen(screen)
-    told = words_of(screen)
+    told = read_screen(explain, team, "explain-done")
     assert f"log that the driver has left: {log}" in told
     assert " done 2,000 read" in told
     assert "next: Nothing to do: the dataset is complete" in told
@@ -112,9 +111,7 @@ def test_a_driver_that_fails_leaves_a_log_that_says_why(team: Jobs, tmp_path: Pa
     team.apply("explain-dirty", local_spec(tmp_path, maxQuarantined=3))
     status = team.reach("explain-dirty", "Failed", "QuarantineExceeded")
     assert status["attempt"]["logUri"].endswith("/out/_tokenization/logs/1-1.log.zst")
-    screen = explain(team, "explain-dirty")
-    assert_one_screen(screen)
-    told = words_of(screen)
+    told = read_screen(explain, team, "explain-dirty")
     assert "log that the driver has left:" in told
     assert "tokjob: QuarantineExceeded: 9 of 4,009 documents" in told
     assert "The documents: `tokjob show --quarantined /" in told
