@@ -118,12 +118,12 @@ class Case:
         return {"wait": WaitStatus(reason=reason, since=time_text(self.seen.now)), "again_s": limit_s}
 
     @property
-    def was_mended(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether something that matters for an attempt was changed since the last plan or attempt began."""
         known = self.run.spec_digest
         return known is not None and attempt_digest(self.seen.job) != known
 
-    def mended_words(self, template: Object | None, words: str) -> tuple[str, str]:
+    def words_of_change(self, template: Object | None, words: str) -> tuple[str, str]:
         """Reason and message of what gives way to a plan or an attempt as the job is now; `template`: of its Pods."""
         if template is not None and self.pulls_otherwise(template):
             return "ImageChanged", f"{words} with {self.image.name}"
@@ -181,7 +181,7 @@ class Case:
 
 
 def _is_to_be_read(kind: Kind, child: Object) -> bool:
-    """A plan Job that has failed: somebody may want its log."""
+    """Whether it is a plan Job that has failed: a user may want to read the log of its Pod."""
     return kind is Kind.PLAN_JOB and condition(child, "Failed") is not None
 
 

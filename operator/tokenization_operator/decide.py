@@ -56,7 +56,7 @@ def decide(seen: Observation, settings: Settings) -> Decision:
 
 
 def _with_wait(seen: Observation, decision: Decision) -> Decision:
-    """With the wait of before where nobody can tell whether it is over."""
+    """Keep the wait of the last look where events could not be read: they would say whether it is over."""
     before, status = seen.status.wait, decision.status
     if seen.is_told or before is None or status.phase is not seen.status.phase:
         return decision
@@ -93,7 +93,7 @@ def _next_step(case: Case) -> Decision:
     number = number_of_new_run(case)
     if number is not None:
         return begin_run(case, number)
-    if case.before.phase is Phase.FAILED and case.was_mended:
+    if case.before.phase is Phase.FAILED and case.has_changed:
         return resume_failed(case)
     if case.before.phase in (Phase.SUCCEEDED, Phase.FAILED):
         return tidy(case)

@@ -4,8 +4,8 @@ The official client library elects; this module gives it a Lease to do so with, 
 It runs in a thread of its own: the Lease is renewed also while the event loop is busy.
 
 A holder that cannot renew stops to write after `RENEW_S`; another one takes the Lease `LEASE_S` after the last renewal
-that it has seen. Both count on clocks that nobody sets. The library counts on the time of day; so the lock has the last
-word on whether a Lease has run out.
+that it has seen. Both measure with clocks that cannot be set. The library measures with the time of day, so the lock
+decides whether a Lease has run out.
 """
 
 from __future__ import annotations

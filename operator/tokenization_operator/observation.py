@@ -31,7 +31,7 @@ class KubeRay(StrEnum):
 
 
 class PodEvent(NamedTuple):
-    """What somebody has said of a Pod."""
+    """An event about a Pod."""
 
     reason: str
     message: str
@@ -43,8 +43,8 @@ class Observation:
 
     `stray_ray_jobs`: beside that of the attempt; one that was asked for long ago may come late. `warnings`: what events
     say of Pods that could not be made, the newest first. `pod_events`: what is said of a Pod that finds no node, the
-    oldest first; None: nobody was asked. `is_told`: False where events could not be read, so that `warnings` may lack
-    some.
+    oldest first; None where those events were not read. `is_told`: False where events could not be read, so that
+    `warnings` may lack some.
     """
 
     job: TokenizationJob

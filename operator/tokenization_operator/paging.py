@@ -1,8 +1,8 @@
 """Lists in pages: a page is all that is in memory of an answer, here and in the API server.
 
-A list may take longer than the API server keeps its version (five minutes). It answers 410 then, with a token that
-goes on at the same place with what is there now: what existed all the time is listed in any case, and what came or
-went meanwhile perhaps.
+A list may take longer than the API server keeps its version (five minutes). The API server then answers 410 with a new
+token, which continues at the same place in the newest version. An object that existed all the time is listed. One that
+was created or deleted meanwhile may be listed or missing.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def decide_plan(case: Case) -> Decision:
         return case.queued()
     trouble = find_trouble(case.seen.pods, () if case.seen.pods else case.seen.warnings)
     is_prepared = case.seen.has_service_account
-    if (trouble is not None or not is_prepared) and _was_mended(case, job, trouble) and not is_leaving(job):
+    if (trouble is not None or not is_prepared) and _would_differ(case, job, trouble) and not is_leaving(job):
         return _plan_again(case, job)
     if not is_prepared:
         account = job["spec"]["template"]["spec"]["serviceAccountName"]
@@ -56,11 +56,11 @@ def decide_plan(case: Case) -> Decision:
     return case.at(Phase.PLANNING, trouble.reason, words, **case.patience(trouble.reason, trouble.limit_s))
 
 
-def _was_mended(case: Case, job: Object, trouble: Trouble | None) -> bool:
+def _would_differ(case: Case, job: Object, trouble: Trouble | None) -> bool:
     """Whether a plan would be made otherwise now: the job has changed, or the chart's default image or secrets."""
     if trouble is not None and trouble.reason == "ImagePullFailed" and case.pulls_otherwise(job["spec"]["template"]):
         return True
-    return case.was_mended
+    return case.has_changed
 
 
 def _plan_again(case: Case, job: Object) -> Decision:
@@ -69,7 +69,7 @@ def _plan_again(case: Case, job: Object) -> Decision:
         "plan_job": names.next_plan_job_name(case.run.plan_job),
         "spec_digest": attempt_digest(case.seen.job),
     }
-    reason, words = case.mended_words(job["spec"]["template"], "planning starts again")
+    reason, words = case.words_of_change(job["spec"]["template"], "planning starts again")
     run = case.run.model_copy(update=changes)
     return case.at(Phase.PLANNING, reason, words, run=run, actions=(deletion(Kind.PLAN_JOB, job),))
 

@@ -31,7 +31,7 @@ NODE_PATIENCE_S = 600.0
 """How long no node may be able to hold a Pod. A cluster autoscaler says within two minutes what it will do about it."""
 
 _SILENT_S = 3000.0
-"""Events are kept for an hour: of an older Pod nobody can tell any more whether an autoscaler has said anything."""
+"""Kubernetes keeps events for an hour. For an older Pod, no event does not mean that no autoscaler has posted one."""
 
 _NO_NODE = re.compile(r"preemption: 0/(\d+) nodes are available: \1 Preemption is not helpful")
 _TOO_SMALL = ("Insufficient ", "affinity/selector")
@@ -126,7 +126,8 @@ def may_nodes_come(events: Iterable[PodEvent], age_s: float) -> bool:
     """Whether a cluster autoscaler may still add a node for a Pod that no node can hold. `events`: of that Pod, the
     oldest first; `age_s`: since it was made.
 
-    Without a word of any, there is none, or it does not care for this Pod: so long as its words would still be kept.
+    No event of an autoscaler means that the cluster has none, or that it ignores this Pod. That holds only while
+    Kubernetes would still keep the event.
     """
     last = word_of_autoscaler(events)
     if last is None:

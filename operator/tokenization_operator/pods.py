@@ -16,7 +16,7 @@ from tokenization_worker.api.pod_extras import Pods, TemporaryVolume
 
 USER_ID = 1000
 TEMPORARY_SIZE = "10Gi"
-"""Of /tmp, where the job does not say: what GKE Autopilot gives a Pod at most. Most of what is there are Ray's logs."""
+"""The default size limit of /tmp: the most that GKE Autopilot gives a Pod. Ray's logs fill most of /tmp."""
 _TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 _TOKEN_S = 3600
 _LOCKED = {

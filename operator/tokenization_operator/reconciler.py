@@ -97,8 +97,11 @@ class Reconciler:
                 self._parsed.pop(key, None)  # it may be there for months, and is seldom looked at
 
     async def _stop(self, found: Object) -> None:
-        """Give back the machines of a job that was deleted: what it owns goes with it, but somebody's finalizer may
-        keep it for hours. One that is to leave its children behind leaves them."""
+        """Delete the RayJob and the plan Job of a job that was deleted and still exists.
+
+        Kubernetes deletes them together with the job, which a finalizer of another tool may keep for hours. A job that
+        was deleted with `--cascade=orphan` keeps its children.
+        """
         metadata = found["metadata"]
         if _ORPHANS in (metadata.get("finalizers") or ()):
             return

@@ -72,7 +72,7 @@ def was_changed(case: Case, attempt: AttemptStatus) -> bool:
 
 def begin_anew(case: Case, attempt: AttemptStatus, job: Object | None) -> Decision:
     """The job was changed before the driver began: the next attempt, which is no failure."""
-    reason, words = case.mended_words(None if job is None else head_template(job), "the next attempt begins")
+    reason, words = case.words_of_change(None if job is None else head_template(job), "the next attempt begins")
     actions = () if job is None or is_leaving(job) else (deletion(Kind.RAY_JOB, job),)
     ended = attempt.model_copy(update={"is_over": True})
     return case.at(Phase.PENDING, reason, words, actions=actions, attempt=ended, workers=None)

@@ -241,7 +241,7 @@ WRITES: dict[str, Callable[[Cluster], Any]] = {
 def test_an_operator_that_has_lost_its_lease_writes_nothing(write: Callable[[Cluster], Any]) -> None:
     fence = Fence()
     fence.close()
-    with pytest.raises(NotLeading):  # nothing is asked: there is nobody who would answer
+    with pytest.raises(NotLeading):  # no request is sent: no API server would answer it
         asyncio.run(write(Cluster(SimpleNamespace(), fence=fence)))  # type: ignore[arg-type]
 
 

@@ -74,7 +74,7 @@ class Candidate:
         self.held += 1
 
     def step(self, seconds: float) -> None:
-        """Somebody sets the time of day."""
+        """An administrator sets the time of day."""
         self._skew_s += seconds
 
     def try_it(self) -> bool:
@@ -83,7 +83,7 @@ class Candidate:
 
 
 class World:
-    """The true time, and the time of day of whoever asks for it."""
+    """The true time, and the time of day on the machine of the operator that asks."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -147,7 +147,7 @@ def test_a_holder_that_is_told_of_another_one_writes_no_more(world: World) -> No
     leases = Leases()
     one = Candidate(leases, world, "one")
     one.try_it()
-    leases.lease.spec.holder_identity = "two"  # as somebody with all rights may do
+    leases.lease.spec.holder_identity = "two"  # as an administrator may do
     assert not one.try_it()
     assert not one.fence.is_open
 
@@ -238,7 +238,7 @@ def test_a_time_of_day_that_jumps_moves_no_lease(seconds: float, world: World) -
 
 
 def test_each_time_the_fence_opens_is_told(world: World) -> None:
-    """What was due while it was closed has to be looked at, also where nobody else has held the Lease meanwhile."""
+    """What was due while it was closed has to be looked at, also where no other operator held the Lease."""
     holder = Candidate(Leases(), world, "one")
     for told in (1, 2):
         assert holder.try_it()

@@ -67,7 +67,7 @@ class Replicas:
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease; nobody where there is none."""
+        """Who holds the Lease; empty where there is no Lease."""
         for lease in self._leases.list_namespaced_lease(self._release.namespace).items:
             return str(lease.spec.holder_identity or "").partition("_")[0]
         return ""

@@ -33,7 +33,7 @@ _RELEASE = re.compile(r"\d+(\.\d+)*")
 class LaterField:
     """A field of a checkpoint that version 0.1.0 did not have.
 
-    `born`: its value where nobody sets it; it means what workers did before they knew the field. `minimum_version`: the
+    `born`: its value in a job that does not set it: what workers did before they knew the field. `minimum_version`: the
     first worker version that knows it; None where an older worker may leave the field aside.
     """
 
