@@ -15,7 +15,6 @@ import ray
 
 from tokenization_worker.executors import ray_connection
 from tokenization_worker.executors.on_ray import RayCluster
-from tokenization_worker.storage import waiting
 from tokenization_worker.storage.waiting import give_up, is_waiting
 
 STARTING = """
@@ -55,13 +54,7 @@ def test_a_stop_that_ray_does_not_hear_is_answered_and_the_second_ends() -> None
         assert process.wait(timeout=20) == 130
 
 
-@pytest.fixture
-def nobody_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_repeated", set())
-    monkeypatch.setattr(waiting, "_gives_up", False)
-
-
-@pytest.mark.usefixtures("nobody_was_stopped")
+@pytest.mark.usefixtures("not_stopped")
 def test_the_first_stop_leaves_the_start_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(**how: object) -> None:
         assert how["address"] == "local"
@@ -81,7 +74,7 @@ def test_the_first_stop_leaves_the_start_of_ray(monkeypatch: pytest.MonkeyPatch)
     assert not is_waiting()
 
 
-@pytest.mark.usefixtures("nobody_was_stopped")
+@pytest.mark.usefixtures("not_stopped")
 def test_who_was_stopped_before_starts_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     give_up()
     monkeypatch.setattr(ray, "init", lambda **how: pytest.fail("started"))

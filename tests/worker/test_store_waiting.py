@@ -30,10 +30,8 @@ from tokenization_worker.storage.waiting import Waiting, calling, give_up, is_wa
 
 
 @pytest.fixture(autouse=True)
-def nobody_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def not_warned(monkeypatch: pytest.MonkeyPatch, not_stopped: None) -> None:
     monkeypatch.setattr(waiting, "_next_warning", 0.0)
-    monkeypatch.setattr(waiting, "_repeated", set())
-    monkeypatch.setattr(waiting, "_gives_up", False)
 
 
 def fail(times: int) -> Callable[[], None]:
