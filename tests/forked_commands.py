@@ -13,7 +13,6 @@ import atexit
 import gc
 import os
 import pickle
-import select
 import signal
 import socket
 import subprocess
@@ -25,6 +24,7 @@ from contextlib import suppress
 from importlib import import_module, reload
 from importlib.machinery import PathFinder
 from io import TextIOWrapper
+from multiprocessing.connection import wait as wait_for  # `select` knows no descriptor above 1,023
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, NoReturn
@@ -155,8 +155,7 @@ class Forked:
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, or minus a signal; raises `subprocess.TimeoutExpired`."""
         if self.returncode is None:
-            ready, _, _ = select.select([self._end], [], [], timeout)
-            if not ready:
+            if not wait_for([self._end], timeout):
                 raise subprocess.TimeoutExpired([str(word) for word in self.args], timeout or 0.0)
             with self._telling:
                 if self.returncode is None:
@@ -255,7 +254,7 @@ def serve(requests_fd: int, kind: str) -> None:
     signal.set_wakeup_fd(ended.fileno())
     running: dict[int, socket.socket] = {}
     while True:
-        ready, _, _ = select.select([requests, wakes], [], [])
+        ready = wait_for([requests, wakes])
         if wakes in ready:
             with suppress(BlockingIOError):
                 wakes.recv(4096)
