@@ -20,8 +20,9 @@ def shared_bed(folder: Path) -> Iterator[Testbed]:
     """The session's test bed; `folder` is the same for all its processes. Raises `Unavailable`."""
     programs = find_programs()
     folder.mkdir(parents=True, exist_ok=True)
-    users, bed = folder / "users.json", Testbed(folder / "bed", programs)
-    with _locked(folder):
+    users = folder / "users.json"
+    with _locked(folder):  # `Testbed` makes its folder, which `up` of another process removes first
+        bed = Testbed(folder / "bed", programs)
         if not _read(users):
             bed.up(sorted(CRDS.glob("*.yaml")))
         else:
