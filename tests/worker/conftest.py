@@ -64,6 +64,7 @@ SLOW = (
     "test_dataset",
     "test_sources_s3",
     "test_policy",
+    "test_golden_datasets",
 )
 """Modules of more than a dozen seconds. They come first, so that no core waits for one at the end."""
 
