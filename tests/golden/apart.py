@@ -24,9 +24,10 @@ def run_apart(
     rerun: str = "",
     crashes: bool = False,
     tree: Path = CHECKOUT,
-) -> None:
-    """Run a job to its end, or to where `stop` says, by the code of `tree`, a checkout. `crashes`: texts with the mark
-    kill their process. Raises where it ends otherwise, or by other code."""
+) -> int:
+    """Run a job to its end, or to where `stop` says, by the code of `tree`, a checkout. Returns how many tasks it did;
+    0 for a killed run, which does not say. `crashes`: texts with the mark kill their process. Raises `RuntimeError`
+    where the run ends otherwise, or by other code."""
     command = [sys.executable, str(_TESTS / "golden" / "stopped_run.py"), str(manifest)]
     if stop is not None:
         command += ["--ranges", str(stop.ranges), "--shards", str(stop.shards), *(["--kill"] if stop.killed else [])]
@@ -39,6 +40,7 @@ def run_apart(
     found = Path(done.stdout.splitlines()[0])
     if not found.is_relative_to(tree.resolve()):
         raise RuntimeError(f"expected a run by the code of {tree}, found that of {found}")
+    return 0 if wanted == -signal.SIGKILL else int(done.stdout.splitlines()[-1])
 
 
 def void_engine(place: Place, manifest: Path) -> None:

@@ -2,9 +2,9 @@
 
     python tests/golden/stopped_run.py job.yaml [--ranges N] [--shards N] [--kill] [--rerun TOKEN]
 
-Prints where the package lies that does it: PYTHONPATH chooses it, and it may be older or newer than this file. So
-nothing is used but what the package exports, and the names of two of its classes. Exit code 0: the run is finished; 75:
-it was stopped. `--ranges -1`: all of them.
+Prints where the package lies that does it, and at the end how many tasks it did. PYTHONPATH chooses the package, which
+may be older or newer than this file: so nothing is used but what it exports, `Progress` of its events, and the name of
+`Stopped`. Exit code 0: the run is finished; 75: it was stopped. `--ranges -1`: all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import tokenization_worker
 from tokenization_worker import Options, TokenizationJob, run_job
@@ -35,14 +36,17 @@ def main() -> int:
         manifest = job.model_dump(mode="json", by_alias=True, exclude_none=True)
         manifest["spec"]["rerunToken"] = wanted.rerun
         job = TokenizationJob.from_object(manifest)
-    is_there = False
+    is_there, tasks = False, 0
 
-    def watch(event: object) -> None:
-        nonlocal is_there
-        if wanted.ranges is None or type(event).__name__ != "Progress":
+    def watch(event: Any) -> None:
+        nonlocal is_there, tasks
+        if type(event).__name__ != "Progress":
             return
-        ranges = event.ranges if wanted.ranges < 0 else wanted.ranges  # type: ignore[attr-defined]
-        is_there |= event.ranges_done >= ranges and event.shards_done >= wanted.shards  # type: ignore[attr-defined]
+        tasks += event.receipt is not None
+        if wanted.ranges is None:
+            return
+        ranges = event.ranges if wanted.ranges < 0 else wanted.ranges
+        is_there |= event.ranges_done >= ranges and event.shards_done >= wanted.shards
         if is_there and wanted.kill:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -53,6 +57,8 @@ def main() -> int:
         if type(error).__name__ != "Stopped":
             raise
         return STOPPED
+    finally:
+        print(tasks)
     return 0
 
 
