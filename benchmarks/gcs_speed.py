@@ -33,10 +33,10 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 from report import heading, note, table
 
 from tokenization_worker.storage.base import expect_ranges
-from tokenization_worker.storage.gcs_client import gcs_client
-from tokenization_worker.storage.gcs_source import GcsSource
-from tokenization_worker.storage.gcs_store import GcsStore
-from tokenization_worker.storage.gcs_upload import CHUNK_BYTES
+from tokenization_worker.storage.gcs.client import gcs_client
+from tokenization_worker.storage.gcs.source import GcsSource
+from tokenization_worker.storage.gcs.store import GcsStore
+from tokenization_worker.storage.gcs.upload import CHUNK_BYTES
 from tokenization_worker.storage.ranged_reader import BLOCK_BYTES
 
 BUCKET = "speed"

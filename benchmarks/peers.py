@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from tokenization_worker.tokenizers.fast_engine import make_tokenizer_json
-from tokenization_worker.tokenizers.ranks import read_named
+from tokenization_worker.tokenizers.ranks.encodings import read_named
 
 DATATROVE = ("datatrove==0.10.1", "tokenizers>=0.22", "orjson>=3.10", "zstandard>=0.23")
 

@@ -16,12 +16,12 @@ from typing import Any
 import ray
 
 from tokenization_worker import Options, TokenizationJob, run_job
-from tokenization_worker.context import RunContext
-from tokenization_worker.executors.base import Done, Receipt, Task, UnderWay, run_task
-from tokenization_worker.executors.on_ray import RayCluster
-from tokenization_worker.executors.ray_connection import connect
-from tokenization_worker.lanes import Worker
-from tokenization_worker.planning import Prepared
+from tokenization_worker.engine.executor import Done, Receipt, Task, UnderWay, run_task
+from tokenization_worker.engine.ray.connection import connect
+from tokenization_worker.engine.ray.executor import RayCluster
+from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
+from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.planning.prepare import Prepared
 
 KINDS = ("local", "ray", "tasks")
 

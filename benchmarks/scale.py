@@ -29,17 +29,17 @@ from scale_cluster import serve
 from scale_head import Corpus, RemoteObjects, SimulatedExecutor, SyntheticSource
 from scale_objects import CONNECTIONS, ObjectStore
 
-from tokenization_worker.adoption import write_plan
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.context import RunContext
+from tokenization_worker.engine.dispatch import Stopped
+from tokenization_worker.engine.executor import Executor
 from tokenization_worker.events import Event, Progress, Resumed
-from tokenization_worker.executors.base import Executor
-from tokenization_worker.outlook import look_at_output
-from tokenization_worker.planning import Prepared, make_plan_of, prepare
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.inspect.preview import look_at_output
+from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.planning.prepare import Prepared, make_plan_of, prepare
+from tokenization_worker.run.output_state import write_plan
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.open import open_store, serve_stores
 from tokenization_worker.storage.sources import serve_source
-from tokenization_worker.work import Stopped
 
 PLANNED_FILES = 500_000
 FILES = 50_000

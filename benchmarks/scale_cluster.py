@@ -17,14 +17,14 @@ from typing import Any
 import orjson
 from scale_objects import Objects, ObjectStore
 
-from tokenization_worker import layout
-from tokenization_worker.carried import digest_metadata
-from tokenization_worker.commit import create_receipt
-from tokenization_worker.context import BuildTask, TokenizeTask
 from tokenization_worker.formats import npy
+from tokenization_worker.formats.segment import discard_segments
+from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import create_receipt
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult, segment_digest
+from tokenization_worker.output.object_metadata import digest_metadata
+from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.receipts import RangeReceipt, ShardReceipt, SliceResult, segment_digest
-from tokenization_worker.segments import discard_segments
 from tokenization_worker.storage.base import PreconditionFailed
 
 DOCUMENT_TOKENS = 1_000

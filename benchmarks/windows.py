@@ -22,7 +22,7 @@ from report import heading, note, table
 from stdlib_text import iter_documents
 
 from tokenization_worker import Options, TokenizationJob, open_dataset, run_job
-from tokenization_worker.dataset import Split
+from tokenization_worker.dataset.dataset import Split
 
 BAR_US = 10.0
 TEXT_BYTES = 40_000_000

@@ -31,7 +31,7 @@ from typing import NamedTuple, NoReturn
 
 from ranks_once import parse_ranks_once
 from tokenization_worker.errors import TokenizationError
-from tokenization_worker.tokenizers.ranks import read_named
+from tokenization_worker.tokenizers.ranks.encodings import read_named
 
 TOKJOB = Path(sys.executable).parent / "tokjob"
 OPERATOR = Path(sys.executable).parent / "tokenization-operator"
@@ -41,7 +41,7 @@ _OF_TOKJOB = (
     "pyarrow.parquet",
     "tiktoken_ext.openai_public",
     "fastokens",
-    "tokenization_worker.checkpoint_client",
+    "tokenization_worker.checkpoint.client",
     "tokenization_worker.cli.dispatch",
     "tokenization_worker.cli.progress",
     "tokenization_worker.cli.run_command",
@@ -50,10 +50,10 @@ _OF_TOKJOB = (
     "tokenization_worker.cli.status_command",
     "tokenization_worker.cli.validate_command",
     "tokenization_worker.cli.verify_command",
-    "tokenization_worker.executors.local",
-    "tokenization_worker.readers.parquet",
-    "tokenization_worker.run",
-    "tokenization_worker.storage.local_source",
+    "tokenization_worker.engine.local",
+    "tokenization_worker.readers.parquet.reader",
+    "tokenization_worker.run.run",
+    "tokenization_worker.storage.local.source",
     "tokenization_worker.tokenizers.fast_engine",
     "tokenization_worker.tokenizers.tiktoken_engine",
     "tokenization_worker.verification.verify",

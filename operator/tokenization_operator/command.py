@@ -16,10 +16,10 @@ from kubernetes.aio import client, config
 from prometheus_client import start_http_server
 
 from tokenization_operator.handlers import NO_CLUSTER, Operator
+from tokenization_operator.informer.no_persistence import NoMemories
+from tokenization_operator.kube.preflight import find_missing
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.preflight import find_missing
 from tokenization_operator.settings import VARIABLES, Settings, SettingsInvalid
-from tokenization_operator.stateless import NoMemories
 
 _PROBES = "http://{address}:{port}/healthz"
 

@@ -18,22 +18,22 @@ import kopf
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.answers import words_of
-from tokenization_operator.cache import Cache, Key, job_of
-from tokenization_operator.cluster import Cluster, Forbidden
-from tokenization_operator.election import Election
-from tokenization_operator.fence import Fence, NotLeading
-from tokenization_operator.kinds import PLACES, Kind
+from tokenization_operator.informer.cache import Cache, Key, job_of
+from tokenization_operator.informer.no_persistence import keep_nothing
+from tokenization_operator.informer.patient_watch import patient_session
+from tokenization_operator.informer.resync import drop_what_is_gone, fill, labels_of
+from tokenization_operator.informer.turns import first_looks, wanted_again
+from tokenization_operator.informer.work_queue import NotLooked, WorkQueue
+from tokenization_operator.kube.api_errors import words_of
+from tokenization_operator.kube.client import Cluster, Forbidden
+from tokenization_operator.kube.election import Election
+from tokenization_operator.kube.fence import Fence, NotLeading
+from tokenization_operator.kube.kinds import PLACES, Kind
+from tokenization_operator.kube.preflight import KUBERAY, OWN_KINDS, find_missing
+from tokenization_operator.kube.server_clock import ServerClock, TimedClient
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.patient_watch import patient_session
-from tokenization_operator.preflight import KUBERAY, OWN_KINDS, find_missing
 from tokenization_operator.reconciler import Reconciler
-from tokenization_operator.server_clock import ServerClock, TimedClient
 from tokenization_operator.settings import LeaseSettings, Settings
-from tokenization_operator.stateless import keep_nothing
-from tokenization_operator.sync import drop_what_is_gone, fill, labels_of
-from tokenization_operator.turns import first_looks, wanted_again
-from tokenization_operator.workqueue import NotLooked, WorkQueue
 from tokenization_worker.errors import TokenizationError
 
 log = logging.getLogger(__name__)

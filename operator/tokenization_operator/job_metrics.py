@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tokenization_operator.observation import Object
+from tokenization_operator.observe.observation import Object
 from tokenization_worker.api.job import JobSpec
-from tokenization_worker.api.quantities import Limit
 from tokenization_worker.api.status import JobStatus, Phase
-from tokenization_worker.api.times import read_time, seconds_since
+from tokenization_worker.api.types.quantities import Limit
+from tokenization_worker.api.types.times import read_time, seconds_since
 
 MOST_JOBS = 500
 """A job has nine series or fewer."""

@@ -12,27 +12,27 @@ import aiohttp
 from kubernetes.aio.client.exceptions import ApiException
 from pydantic import ValidationError
 
-from tokenization_operator.actions import Create, Decision, Delete, Point, deletion
-from tokenization_operator.answers import words_of
-from tokenization_operator.cache import Cache, Key
-from tokenization_operator.case import NOT_MADE
-from tokenization_operator.children import image_of
-from tokenization_operator.cluster import Cluster, Conflict, Foreign, Gone, Rejected
-from tokenization_operator.decide import SOON_S, decide, not_made
-from tokenization_operator.kinds import Kind
+from tokenization_operator.build.children import image_of
+from tokenization_operator.build.names import ray_job_name
+from tokenization_operator.decide.actions import Create, Decision, Delete, Point, deletion
+from tokenization_operator.decide.context import NOT_MADE
+from tokenization_operator.decide.next_step import SOON_S, decide, not_made
+from tokenization_operator.decide.pending import EVENT, HOW_TO_BEGIN_IT
+from tokenization_operator.decide.status.unknown_fields import keep_unknown_fields
+from tokenization_operator.decide.unsupported import REASON, tell_unreadable
+from tokenization_operator.informer.cache import Cache, Key
+from tokenization_operator.kube.api_errors import words_of
+from tokenization_operator.kube.client import Cluster, Conflict, Foreign, Gone, Rejected
+from tokenization_operator.kube.kinds import Kind
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.names import ray_job_name
-from tokenization_operator.observation import Object, Observation, has_ended, is_leaving, is_owned
-from tokenization_operator.pending import EVENT, HOW_TO_BEGIN_IT
-from tokenization_operator.pod_trouble import TROUBLES, find_trouble
-from tokenization_operator.ray_state import cluster_name
+from tokenization_operator.observe.observation import Object, Observation, has_ended, is_leaving, is_owned
+from tokenization_operator.observe.pod_diagnosis import TROUBLES, find_trouble
+from tokenization_operator.observe.rayjob_status import cluster_name
 from tokenization_operator.settings import Settings
-from tokenization_operator.unknown_fields import keep_unknown_fields
-from tokenization_operator.unreadable import REASON, tell_unreadable
 from tokenization_worker.api.checkpoint import CheckpointStatus
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.status import JobStatus, Phase
-from tokenization_worker.api.times import read_time, seconds_since
+from tokenization_worker.api.types.times import read_time, seconds_since
 from tokenization_worker.errors import SpecError
 
 log = logging.getLogger(__name__)

@@ -16,11 +16,11 @@ from runs import read_index
 from e2e.node import STORE
 from e2e.steps import step
 from forked_commands import TOKJOB
-from tokenization_operator.kinds import Kind
-from tokenization_worker.carried import record_of
-from tokenization_worker.records import load_record
+from tokenization_operator.kube.kinds import Kind
+from tokenization_worker.output.object_metadata import record_of
+from tokenization_worker.output.record import load_record
 from tokenization_worker.storage.base import Entry
-from tokenization_worker.storage.gcs_client import crc32c_number, gcs_client
+from tokenization_worker.storage.gcs.client import crc32c_number, gcs_client
 from tokenization_worker.storage.open import open_store
 
 CORPUS_FILES = 40

@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from tokenization_operator.actions import Create, Delete, Point
-from tokenization_operator.cache import Cache, Key, job_of
-from tokenization_operator.cluster import Conflict, Foreign, Gone
-from tokenization_operator.kinds import Kind
-from tokenization_operator.merge import merge_patch
-from tokenization_operator.observation import KubeRay, Object, PodEvent, is_leaving
-from tokenization_worker.api.times import time_text
+from tokenization_operator.decide.actions import Create, Delete, Point
+from tokenization_operator.informer.cache import Cache, Key, job_of
+from tokenization_operator.kube.client import Conflict, Foreign, Gone
+from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.kube.merge import merge_patch
+from tokenization_operator.observe.observation import KubeRay, Object, PodEvent, is_leaving
+from tokenization_worker.api.types.times import time_text
 
 NAMESPACE = "team"
 

@@ -20,8 +20,8 @@ from story import NAME, Story, running
 
 from testbed.cluster import Testbed
 from testbed.control_plane import API_SERVER
-from tokenization_operator.kinds import PLACES, Kind
-from tokenization_worker.api.times import time_text
+from tokenization_operator.kube.kinds import PLACES, Kind
+from tokenization_worker.api.types.times import time_text
 
 _THREADS = 8
 _MOST_RANGES = 64

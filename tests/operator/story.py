@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from fake_api import NAMESPACE, FakeApi, FakeCluster, Killed, deliver
 
-from tokenization_operator.cache import Cache
-from tokenization_operator.kinds import Kind
+from tokenization_operator.informer.cache import Cache
+from tokenization_operator.kube.kinds import Kind
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.reconciler import Reconciler
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import API_VERSION
-from tokenization_worker.api.times import time_text
+from tokenization_worker.api.types.times import time_text
 
 NAME = "demo"
 SETTINGS = Settings(image="worker:1", ray_version="2.60.0")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.actions import Create, Delete, Point
-from tokenization_operator.cluster import Cluster, Conflict, Rejected
-from tokenization_operator.fence import Fence, NotLeading
-from tokenization_operator.kinds import Kind
-from tokenization_operator.observation import KubeRay
+from tokenization_operator.decide.actions import Create, Delete, Point
+from tokenization_operator.kube.client import Cluster, Conflict, Rejected
+from tokenization_operator.kube.fence import Fence, NotLeading
+from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.observe.observation import KubeRay
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 RAY_JOB = {

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from story import Story, failure, planned, running
 
-from tokenization_operator.names import QUEUE_LABEL
-from tokenization_operator.observation import KubeRay
+from tokenization_operator.build.names import QUEUE_LABEL
+from tokenization_operator.observe.observation import KubeRay
 
 Row = tuple[str, str, str]
 """Type, status and reason of a condition."""

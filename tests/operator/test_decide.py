@@ -7,9 +7,9 @@ import json
 import pytest
 from story import NAME, Story, failure, killed_before_the_cluster, planned, running
 
-from tokenization_operator.cache import Cache
-from tokenization_operator.kinds import Kind
-from tokenization_operator.observation import KubeRay
+from tokenization_operator.informer.cache import Cache
+from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.observe.observation import KubeRay
 
 
 def test_a_job_is_planned_gets_its_cluster_runs_and_succeeds() -> None:

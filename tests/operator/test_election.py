@@ -17,8 +17,8 @@ from kubernetes.leaderelection import leaderelection
 from kubernetes.leaderelection.electionconfig import Config
 from urllib3.exceptions import MaxRetryError
 
-from tokenization_operator.election import LEASE_S, RENEW_S, RETRY_S, LeaseLock
-from tokenization_operator.fence import Fence, NotLeading
+from tokenization_operator.kube.election import LEASE_S, RENEW_S, RETRY_S, LeaseLock
+from tokenization_operator.kube.fence import Fence, NotLeading
 from tokenization_operator.settings import LeaseSettings
 
 

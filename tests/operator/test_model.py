@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from story import NAME, SETTINGS, Story, manifest
 
-from tokenization_operator.cache import Cache
-from tokenization_operator.kinds import Kind
+from tokenization_operator.informer.cache import Cache
+from tokenization_operator.kube.kinds import Kind
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.observation import Object, is_owned
+from tokenization_operator.observe.observation import Object, is_owned
 from tokenization_operator.reconciler import Reconciler
 
 SEEDS = 20

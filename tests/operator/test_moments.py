@@ -11,11 +11,11 @@ import pytest
 from kubernetes.aio.client.exceptions import ApiException
 from story import NAME, Story, planned, running
 
-from tokenization_operator.accounts import Accounts
-from tokenization_operator.kinds import Kind
-from tokenization_operator.observation import KubeRay
-from tokenization_operator.server_clock import ServerClock
-from tokenization_worker.api.times import time_text
+from tokenization_operator.kube.accounts import Accounts
+from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.kube.server_clock import ServerClock
+from tokenization_operator.observe.observation import KubeRay
+from tokenization_worker.api.types.times import time_text
 
 HOUR_S = 3600
 

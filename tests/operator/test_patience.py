@@ -10,10 +10,10 @@ import pytest
 from kubernetes.aio.client.exceptions import ApiException
 from story import Story, planned, running
 
-from tokenization_operator.kinds import Kind
-from tokenization_operator.observation import PodEvent
-from tokenization_operator.pod_trouble import NODE_PATIENCE_S, POD_PATIENCE_S, find_trouble
-from tokenization_worker.api.times import time_text
+from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.observe.observation import PodEvent
+from tokenization_operator.observe.pod_diagnosis import NODE_PATIENCE_S, POD_PATIENCE_S, find_trouble
+from tokenization_worker.api.types.times import time_text
 
 NO_SECRET = 'secret "hugging-face" not found'
 SCHEDULER = "0/5 nodes are available: 5 Insufficient cpu. preemption: 0/5 nodes are available: "

@@ -19,8 +19,8 @@ from player import Player
 from test_many import IMAGE, PATIENCE_S, seeing, spec
 
 from testbed.api_proxy import ApiProxy, Asked
-from tokenization_operator.election import LEASE_S, RETRY_S
-from tokenization_operator.kinds import Kind
+from tokenization_operator.kube.election import LEASE_S, RETRY_S
+from tokenization_operator.kube.kinds import Kind
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 

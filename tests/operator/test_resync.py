@@ -12,14 +12,14 @@ from fake_api import NAMESPACE
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator import handlers
-from tokenization_operator.cache import Key
+from tokenization_operator.build.names import JOB_LABEL
 from tokenization_operator.handlers import Operator, select
-from tokenization_operator.kinds import PLACES, Kind
+from tokenization_operator.informer.cache import Key
+from tokenization_operator.informer.no_persistence import NoMemories
+from tokenization_operator.informer.work_queue import WorkQueue
+from tokenization_operator.kube.kinds import PLACES, Kind
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.names import JOB_LABEL
 from tokenization_operator.settings import Settings
-from tokenization_operator.stateless import NoMemories
-from tokenization_operator.workqueue import WorkQueue
 
 DEADLINE_S = 30
 

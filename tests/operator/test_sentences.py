@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenization_operator.sentences import MOST, join, shorten
+from tokenization_operator.decide.status.truncate import MOST, join, shorten
 
 
 def test_a_status_shows_no_secret_of_an_address() -> None:

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from story import Story, planned, running
 
-from tokenization_operator.display import duration_words, part_of, plan_words, ready_words
+from tokenization_operator.decide.status.printer_columns import duration_words, part_of, plan_words, ready_words
 from tokenization_worker.api.status import PlanStatus, WorkersStatus
-from tokenization_worker.api.times import time_text
+from tokenization_worker.api.types.times import time_text
 
 PLAN = {"files": 21, "ranges": 4, "estimatedTokens": 10_100_000_000, "estimatedSeconds": 490}
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tokenization_operator.cache import Cache
-from tokenization_operator.kinds import Kind
-from tokenization_operator.names import JOB_LABEL
-from tokenization_operator.sync import drop_what_is_gone, fill
+from tokenization_operator.build.names import JOB_LABEL
+from tokenization_operator.informer.cache import Cache
+from tokenization_operator.informer.resync import drop_what_is_gone, fill
+from tokenization_operator.kube.kinds import Kind
 
 
 class Objects:

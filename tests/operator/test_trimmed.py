@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tokenization_operator.cache import Cache
-from tokenization_operator.kinds import Kind
-from tokenization_operator.trimmed import trimmed
+from tokenization_operator.informer.cache import Cache
+from tokenization_operator.informer.prune import trimmed
+from tokenization_operator.kube.kinds import Kind
 
 FIELDS = [{"manager": "kubelet", "fieldsV1": {f"f:{number}": {} for number in range(100)}}]
 METADATA: dict[str, Any] = {"name": "demo", "namespace": "team", "uid": "u", "resourceVersion": "1"}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.paging import Ask
-from tokenization_operator.warning_lists import SELECTOR, WarningLists, read_warning
-from tokenization_worker.api.times import time_text
+from tokenization_operator.informer.paging import Ask
+from tokenization_operator.kube.warning_lists import SELECTOR, WarningLists, read_warning
+from tokenization_worker.api.types.times import time_text
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

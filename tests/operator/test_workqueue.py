@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tokenization_operator import workqueue
-from tokenization_operator.workqueue import NotLooked, WorkQueue
+from tokenization_operator.informer import work_queue
+from tokenization_operator.informer.work_queue import NotLooked, WorkQueue
 
 DEADLINE_S = 30
 
@@ -89,7 +89,7 @@ def test_a_key_is_looked_at_by_one_worker_at_a_time_and_again_if_it_was_named_me
 
 
 def test_a_look_that_fails_is_told_and_tried_again_later_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workqueue, "FIRST_DELAY_S", 0.02)
+    monkeypatch.setattr(work_queue, "FIRST_DELAY_S", 0.02)
 
     async def story() -> None:
         looks = Looks(ValueError("one"), ValueError("two"), ValueError("three"), None)
@@ -118,7 +118,7 @@ def test_a_look_says_when_it_wants_to_look_again() -> None:
 
 
 def test_news_wait_until_some_time_after_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workqueue, "CALM_S", 0.05)
+    monkeypatch.setattr(work_queue, "CALM_S", 0.05)
 
     async def story() -> None:
         looks = Looks()

@@ -24,7 +24,7 @@ from forked_commands import Forked, run_forked
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Finished, Watcher, ignore
-from tokenization_worker.run import run_job
+from tokenization_worker.run.run import run_job
 
 TIMEOUT_S = 120
 SHARD_TOKENS = 12000

@@ -20,9 +20,9 @@ from tokenizer_models import write_ranks
 
 from ranks_once import parse_ranks_once
 from tokenization_worker import processes
-from tokenization_worker.executors import local
+from tokenization_worker.engine import local
 from tokenization_worker.storage import waiting
-from tokenization_worker.tokenizers import behaviour
+from tokenization_worker.tokenizers.checks import behaviour
 
 parse_ranks_once()
 ask_without_proxies()

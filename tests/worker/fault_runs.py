@@ -21,13 +21,13 @@ from fault_proxy import FaultProxy, Logged
 from inline import inline
 from runs import make_job, unexpected
 
-from tokenization_worker import layout
-from tokenization_worker.context import TokenizeTask
+from tokenization_worker.engine.dispatch import Stopped
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Finished
-from tokenization_worker.executors.base import Task
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.work import Stopped
+from tokenization_worker.output import layout
+from tokenization_worker.pipelines.tokenize.tasks import TokenizeTask
+from tokenization_worker.run.run import Options, run_job
 
 RANGE_BYTES = "64Ki"
 """Less than the larger compressed files have: these are cut, and read by what is inflated."""

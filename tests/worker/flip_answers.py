@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from flip_states import FINISHED, World
 
-from tokenization_worker.dataset import Dataset, open_dataset
+from tokenization_worker.dataset.dataset import Dataset, open_dataset
 
 _LOCATED = 25
 """Tokens of each split that are located."""

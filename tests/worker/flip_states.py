@@ -18,18 +18,18 @@ from corpus import BAD_LINES, CorpusWriter
 from inline import inline
 from runs import files_below, make_job
 
-from tokenization_worker import layout
-from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.engine.dispatch import Stopped
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Progress, Watcher, ignore
-from tokenization_worker.executors.base import Task
-from tokenization_worker.failure import recording_failure
-from tokenization_worker.poison import record_poison
-from tokenization_worker.records import dump_record, load_record
-from tokenization_worker.run import run_job
-from tokenization_worker.storage.local import LocalStore, version_of
-from tokenization_worker.work import Stopped
+from tokenization_worker.output import layout
+from tokenization_worker.output.last_failure import recording_failure
+from tokenization_worker.output.ledger.crash_verdicts import record_poison
+from tokenization_worker.output.record import dump_record, load_record
+from tokenization_worker.run.output_state import read_plan
+from tokenization_worker.run.run import run_job
+from tokenization_worker.storage.local.store import LocalStore, version_of
 
 FINISHED = "finished"
 SHARD_TOKENS = 9_000

@@ -22,7 +22,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.cli.progress import JsonDisplay
 from tokenization_worker.errors import TokenizationError
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.tokenizers.base import Encoded, Engine
 from tokenization_worker.tokenizers.load import load_tokenizer
 

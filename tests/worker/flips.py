@@ -41,10 +41,10 @@ from command_line import dataset_of
 from flip_answers import ANSWERS, ask, known
 from flip_states import FAILED, FINISHED, World
 
-from tokenization_worker import versions
-from tokenization_worker.dataset import open_dataset
+from tokenization_worker.dataset.dataset import open_dataset
 from tokenization_worker.errors import TokenizationError
-from tokenization_worker.outlook import look_at_output
+from tokenization_worker.inspect.preview import look_at_output
+from tokenization_worker.output import versions
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.report import VerifyMode
 from tokenization_worker.verification.verify import verify

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokenization_worker.cli.main import main
-from tokenization_worker.executors import local
+from tokenization_worker.engine import local
 from tokenization_worker.tokenizers.base import Encoded
 from tokenization_worker.tokenizers.byte_engine import ByteEngine
 

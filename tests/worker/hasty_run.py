@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from tokenization_worker.cli.main import main
-from tokenization_worker.executors import ray_connection, ray_workers
+from tokenization_worker.engine.ray import connection as ray_connection
+from tokenization_worker.engine.ray import workers as ray_workers
 
 if __name__ == "__main__":
     ray_workers.HEAD_GONE_S = 6.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tokenization_worker.context import RunContext
-from tokenization_worker.executors.base import Done, Task, UnderWay, run_task
-from tokenization_worker.lanes import Worker
-from tokenization_worker.planning import Prepared
+from tokenization_worker.engine.executor import Done, Task, UnderWay, run_task
+from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
+from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.planning.prepare import Prepared
 
 Before = Callable[[Task], None]
 

@@ -18,18 +18,18 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 
-from tokenization_worker import layout
 from tokenization_worker.api.data import DelimiterPosition, SourceFormat, SplitSpec
 from tokenization_worker.api.keys import data_key
-from tokenization_worker.documents import ShardDocuments
 from tokenization_worker.formats import npy
-from tokenization_worker.plan import Plan
+from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.output import layout
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.output.record import dump_record, load_record
+from tokenization_worker.planning.splits import Streams, stream_of
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.documents import DamagedFile, FileSlice, ReadOptions
+from tokenization_worker.readers.document_batch import DamagedFile, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.records import dump_record, load_record
-from tokenization_worker.splits import Streams, stream_of
-from tokenization_worker.storage.local import version_of
+from tokenization_worker.storage.local.store import version_of
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.sources import open_source
 from tokenization_worker.tokenizers.load import load_tokenizer

@@ -15,10 +15,10 @@ from unittest.mock import patch
 from google.api_core.retry import Retry
 from requests.adapters import HTTPAdapter
 
-from tokenization_worker.storage import gcs_upload
-from tokenization_worker.storage.gcs_client import RETRY
-from tokenization_worker.storage.gcs_source import GcsSource
-from tokenization_worker.storage.gcs_store import GcsStore
+from tokenization_worker.storage.gcs import upload as gcs_upload
+from tokenization_worker.storage.gcs.client import RETRY
+from tokenization_worker.storage.gcs.source import GcsSource
+from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.open import _open_store
 from tokenization_worker.storage.sources import _source_without_pins
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from forked_commands import TOKJOB, Forked, can_fork, run_forked
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.index import dump_index
+from tokenization_worker.output.index import dump_index
 
 JAXFORMER: dict[str, Any] = {
     "tokenizer": {"name": "gpt-4"},

@@ -12,8 +12,8 @@ from api_manifests import with_spec
 from command_line import Bench
 from test_cli_errors import assert_told
 
-from tokenization_worker.api import load
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.manifest import load
 from tokenization_worker.errors import SpecError
 
 

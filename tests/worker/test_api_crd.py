@@ -14,14 +14,14 @@ import yaml
 from api_manifests import DEFAULTS
 from test_api_messages import all_rules
 
-from tokenization_worker.api import crd
 from tokenization_worker.api.checkpoint import TokenizationCheckpoint
-from tokenization_worker.api.crd import generate_crds
 from tokenization_worker.api.job import JobSpec, TokenizationJob
-from tokenization_worker.api.reference import generate_reference
-from tokenization_worker.api.schema import EXAMPLE, write_example
+from tokenization_worker.api.schema import crd
+from tokenization_worker.api.schema.crd import generate_crds
+from tokenization_worker.api.schema.openapi import EXAMPLE, write_example
+from tokenization_worker.api.schema.reference import generate_reference
+from tokenization_worker.api.types.walk import iter_fields
 from tokenization_worker.api.version_skew import LaterField
-from tokenization_worker.api.walk import iter_fields
 
 ROOT = Path(__file__).parents[2]
 CRDS = generate_crds()

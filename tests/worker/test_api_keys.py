@@ -24,7 +24,7 @@ from tokenization_worker.api.keys import (
     run_key,
 )
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.api.walk import iter_fields
+from tokenization_worker.api.types.walk import iter_fields
 
 FILES = [("gs://corpus/a.parquet", 10, "1"), ("gs://corpus/b.parquet", 20, "2")]
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from tokenization_worker.api.quantities import Limit, parse_percentage, parse_quantity
+from tokenization_worker.api.types.quantities import Limit, parse_percentage, parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenization_worker.api.data import SplitSpec
-from tokenization_worker.assembly import Assembly, ShardPlan
 from tokenization_worker.errors import SpecError
-from tokenization_worker.plan import Cut
-from tokenization_worker.receipts import RangeReceipt, SliceResult
-from tokenization_worker.splits import Streams
+from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
+from tokenization_worker.output.plan_file import Cut
+from tokenization_worker.pipelines.tokenize.shard_planner import Assembly, ShardPlan
+from tokenization_worker.planning.splits import Streams
 
 Token = tuple[int, int, int, int]
 """Names a token: file, slice of the plan, stream, number within the slice and stream."""

@@ -15,24 +15,26 @@ from inline import inline
 from runs import make_job, read_index
 from tokenizer_models import make_spec, train_byte_level, write_json
 
-from tokenization_worker import estimate, versions
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.events import CheckingEngine, Event, RecordingReference
-from tokenization_worker.isolated_engine import Role
-from tokenization_worker.isolation import Isolation
-from tokenization_worker.outlook import look_ahead
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.samples import SampledText, Samples, keep_samples, require_same_tokens
-from tokenization_worker.storage.local import LocalStore
-from tokenization_worker.tokenizers import behaviour, probe, rank_tokenizer, tiktoken_engine
+from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.output import versions
+from tokenization_worker.output.ledger.version_samples import SampledText, Samples, keep_samples, require_same_tokens
+from tokenization_worker.planning import estimate
+from tokenization_worker.run.run import Options, run_job
+from tokenization_worker.storage.local.store import LocalStore
+from tokenization_worker.tokenizers import rank_tokenizer, tiktoken_engine
 from tokenization_worker.tokenizers.base import Encoded, KillsEngine, Tokenizer
 from tokenization_worker.tokenizers.byte_engine import ByteEngine
+from tokenization_worker.tokenizers.checks import behaviour, engine_check
+from tokenization_worker.tokenizers.checks.engine_check import choose_engine, compare_engines
 from tokenization_worker.tokenizers.fast_engine import FastokensEngine
+from tokenization_worker.tokenizers.isolation.engine_process import Role
+from tokenization_worker.tokenizers.isolation.supervisor import Isolation
 from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.tokenizers.probe import choose_engine, compare_engines
 from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine
 from tokenization_worker.verification.verify import verify
 
@@ -59,7 +61,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text of a run has no limit, what a plan tries has a short one."""
     monkeypatch.setattr(tiktoken_engine, "_PATIENCE_S", FOR_EVER)
     monkeypatch.setattr(behaviour, "_LIMIT_S", 1.0)  # the texts that come before those take 0.1 s on an idle machine
-    monkeypatch.setattr(probe, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(engine_check, "_LIMIT_S", 0.2)
     monkeypatch.setattr(rank_tokenizer, "_LIMIT_S", 0.2)
     monkeypatch.setattr(estimate, "_LIMIT_S", 0.2)
 
@@ -238,7 +240,7 @@ def test_the_line_before_a_check_promises_no_time_of_0_s(event: Event, line: str
 def test_processes_wait_longer_for_a_record_than_it_can_take() -> None:
     """Else each of them would do the same work at once."""
     assert 2 * behaviour._LIMIT_S < behaviour._PATIENCE_S
-    assert 2 * probe._LIMIT_S < probe._PATIENCE_S
+    assert 2 * engine_check._LIMIT_S < engine_check._PATIENCE_S
 
 
 def test_looking_for_empty_matches_has_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:

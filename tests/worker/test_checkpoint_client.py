@@ -13,9 +13,9 @@ import yaml
 from local_servers import Handler, serve
 from patience import Clock
 
-from tokenization_worker import checkpoint_client
 from tokenization_worker.api.checkpoint import CheckpointProgress
-from tokenization_worker.checkpoint_client import CheckpointClient
+from tokenization_worker.checkpoint import client as checkpoint_client
+from tokenization_worker.checkpoint.client import CheckpointClient
 from tokenization_worker.errors import TemporaryError
 
 PROGRESS = CheckpointProgress(attempt=1)

@@ -14,11 +14,11 @@ from command_line import Bench
 from runs import files_below
 from test_cli_errors import assert_told
 
-from tokenization_worker import layout
-from tokenization_worker.outlook import clean_output
-from tokenization_worker.plan import read_naming
-from tokenization_worker.receipts import ShardReceipt
-from tokenization_worker.records import load_record
+from tokenization_worker.inspect.preview import clean_output
+from tokenization_worker.output import layout
+from tokenization_worker.output.ledger.receipts import ShardReceipt
+from tokenization_worker.output.plan_file import read_naming
+from tokenization_worker.output.record import load_record
 
 SHARD = "train/train_000050.npy"
 FIRST = "train/train_000000.npy"

@@ -20,15 +20,15 @@ from command_line import MANIFEST, Bench, byte_shards, sample_texts, shards_of
 from corpus import json_lines
 from runs import TOKJOB, leftovers, read_index
 
-from tokenization_worker import layout
 from tokenization_worker.api.job import DATA_FIELDS, OPERATOR_FIELDS, JobSpec, TokenizationJob
 from tokenization_worker.api.keys import run_key
-from tokenization_worker.api.walk import is_list_type, iter_fields
+from tokenization_worker.api.types.walk import is_list_type, iter_fields
 from tokenization_worker.cli import progress
 from tokenization_worker.cli.main import main
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments
 from tokenization_worker.cli.progress import JsonDisplay, PlainDisplay
 from tokenization_worker.events import Event, Planned, Progress, Warned
+from tokenization_worker.output import layout
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from command_line import (
 from corpus import json_lines, zstd
 from runs import TOKJOB, leftovers, read_index
 
-from tokenization_worker.api.manifest_file import read_manifest_file
+from tokenization_worker.api.manifest.manifest_file import read_manifest_file
 from tokenization_worker.cli.main import main
 
 

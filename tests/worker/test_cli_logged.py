@@ -27,7 +27,7 @@ sys.exit(main(["plan", "--source", sys.argv[1], "--tokenizer", "bytes", "--outpu
 SPAWN = """\
 import logging
 from tokenization_worker.cli import logged
-from tokenization_worker.main_guard import WorkerContext
+from tokenization_worker.host.main_guard import WorkerContext
 
 
 def warn(words):
@@ -62,7 +62,7 @@ def test_lines_of_a_library_and_of_a_traceback_stay(capsys: pytest.CaptureFixtur
     try:
         raise ValueError(OSC)
     except ValueError:
-        told = print_record(capsys, "tokenization_worker.failure", "failed", exc_info=sys.exc_info())
+        told = print_record(capsys, "tokenization_worker.output.last_failure", "failed", exc_info=sys.exc_info())
     assert told.startswith("failed\nTraceback (most recent call last):\n")
     assert told.endswith(f"ValueError: {SHOWN}\n")
 

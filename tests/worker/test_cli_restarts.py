@@ -30,19 +30,19 @@ from corpus import json_lines, zstd, zstd_frames
 from inline import inline
 from runs import TOKJOB, files_below, leftovers, make_job, move_dataset, read_index, write_index
 
-from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
-from tokenization_worker.context import TokenizeTask
+from tokenization_worker.engine.dispatch import Stopped
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import ChangedError, DataError, TemporaryError
-from tokenization_worker.executors.base import Task
-from tokenization_worker.ledger import read_ledger
-from tokenization_worker.proof import find_changed_shards
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.output.ledger.ledger import read_ledger
+from tokenization_worker.output.shard_check import find_changed_shards
+from tokenization_worker.pipelines.tokenize.tasks import TokenizeTask
+from tokenization_worker.run.output_state import read_plan
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.base import Entry
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.source_file import iso_date
-from tokenization_worker.work import Stopped
 
 LONG = ("tokens: 12000", "tokens: 300000")
 QUARANTINE = "_tokenization/quarantine.jsonl.zst"

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from gcs_fake import FakeGcs, Fault
 
-from tokenization_worker.commit import Disagreement, create_or_read, create_receipt, create_record, place
 from tokenization_worker.errors import TemporaryError
+from tokenization_worker.output.create_only import Disagreement, create_or_read, create_receipt, create_record, place
 from tokenization_worker.storage.base import Entry, Store, Upload
-from tokenization_worker.storage.gcs_store import GcsStore
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.gcs.store import GcsStore
+from tokenization_worker.storage.local.store import LocalStore
 
 
 def test_place_creates_again_where_the_other_writer_took_its_own_back(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from corpus import Corpus
 from inline import inline
 from runs import Held, Running, command, difference, leftovers, make_job, read_index
 
-from tokenization_worker.adoption import refuse_foreign_files
-from tokenization_worker.planning import prepare
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.planning.prepare import prepare
+from tokenization_worker.run.output_state import refuse_foreign_files
+from tokenization_worker.run.run import Options, run_job
+from tokenization_worker.storage.local.store import LocalStore
 
 OUTPUT = {"shards": {"tokens": 20_000}, "splits": [{"name": "val", "shards": 2}, {"name": "train"}]}
 

@@ -23,20 +23,20 @@ from gcs_emulator import gcs_bucket, gcs_host, gcs_uri  # noqa: F401  fixtures
 from plant import Document, Planter
 from runs import TOKJOB, files_below, make_job, read_index, run_command, write_index
 
-from tokenization_worker import token_stream
-from tokenization_worker.commit import create_bytes
-from tokenization_worker.dataset import open_dataset
-from tokenization_worker.documents import ShardDocuments
+from tokenization_worker.dataset import token_stream
+from tokenization_worker.dataset.dataset import open_dataset
+from tokenization_worker.dataset.token_stream import Shard
+from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import ChangedError, DataError, SpecError
-from tokenization_worker.outlook import clean_output, look_at_output
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.show import show_documents
+from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.inspect.preview import clean_output, look_at_output
+from tokenization_worker.inspect.show import show_documents
+from tokenization_worker.inspect.unusable_documents import read_unusable
+from tokenization_worker.output.create_only import create_bytes
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.token_stream import Shard
-from tokenization_worker.unusable import read_unusable
-from tokenization_worker.verification.source import SeekableStream
+from tokenization_worker.verification.decoders.source import SeekableStream
 from tokenization_worker.verification.verify import dataset_digest, verify
-from tokenization_worker.work import Stopped
 
 SHARD_TOKENS = 700
 SIDECAR = "_tokenization/documents/val/00000000"
@@ -658,7 +658,7 @@ def look():
     thread.join()
 
 os.register_at_fork(before=look)  # of the functions before a fork, the one that was registered first runs last
-from tokenization_worker import token_stream
+from tokenization_worker.dataset import token_stream
 
 child = os.fork()
 if not child:

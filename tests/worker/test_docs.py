@@ -21,7 +21,7 @@ from runs import TOKJOB
 import tokenization_worker
 from tokenization_worker.cli.dispatch import COMMANDS
 from tokenization_worker.errors import TokenizationError
-from tokenization_worker.readers.documents import FileOutcome, Reason
+from tokenization_worker.readers.document_batch import FileOutcome, Reason
 from tokenization_worker.verification.report import Fault
 
 CHECKOUT = Path(__file__).resolve().parents[2]

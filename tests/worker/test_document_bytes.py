@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.readers import batches, decompress
-from tokenization_worker.readers.documents import Compression, FileKind, FileSlice, Poison, ReadOptions
-from tokenization_worker.readers.leaving_out import read_without
+from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice, Poison, ReadOptions
+from tokenization_worker.readers.exclusions import read_without
 
 MAX_BYTES = 40
 BOM = b"\xef\xbb\xbf"

@@ -20,16 +20,16 @@ from inline import inline
 from runs import files_below
 from test_gcs_access import JOB
 
-from tokenization_worker import layout
 from tokenization_worker.api.checkpoint import CheckpointProgress, TokenizationCheckpoint, make_attempt_spec
 from tokenization_worker.api.checkpoint import make_run_spec as run_of
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.cli import drive_command
 from tokenization_worker.cli.kept_log import KeptLog
 from tokenization_worker.cli.taken_output import taking_output
-from tokenization_worker.driver_log import DriverLog, read_log, write_log
 from tokenization_worker.errors import DataError, SpecError, TokenizationError
-from tokenization_worker.outlook import clean_output
+from tokenization_worker.inspect.preview import clean_output
+from tokenization_worker.output import layout
+from tokenization_worker.output.driver_log import DriverLog, read_log, write_log
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.verify import dataset_digest
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from inline import inline
 from runs import make_job
 
-from tokenization_worker import range_work
 from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.output.ledger.version_samples import MOST_DOCUMENTS, SampledText, choose_texts
+from tokenization_worker.pipelines.tokenize import range_tokenizer
 from tokenization_worker.readers import text
-from tokenization_worker.readers.records import split_runs
+from tokenization_worker.readers.record_splitter import split_runs
 from tokenization_worker.readers.text import read_text
-from tokenization_worker.run import run_job
-from tokenization_worker.samples import MOST_DOCUMENTS, SampledText, choose_texts
+from tokenization_worker.run.run import run_job
 from tokenization_worker.tokenizers.base import Encoded, join_encoded
 from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine
 from tokenization_worker.verification import files
@@ -137,13 +137,13 @@ def test_a_plan_looks_at_no_more_texts_than_it_keeps() -> None:
 
 def test_their_stream_is_looked_up_once_for_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
-    original = range_work.stream_of
+    original = range_tokenizer.stream_of
 
     def counted(document: bytes, thresholds: list[int]) -> int:
         asked.append(document)
         return original(document, thresholds)
 
-    monkeypatch.setattr(range_work, "stream_of", counted)
+    monkeypatch.setattr(range_tokenizer, "stream_of", counted)
     source = tmp_path / "src"
     source.mkdir()
     (source / "a.txt").write_bytes(b"\n" * MANY + b"".join(b"%d\n" % number for number in range(30)))

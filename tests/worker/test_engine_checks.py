@@ -14,16 +14,17 @@ from runs import make_job, read_index
 from test_tokenizers_probe import WrongFor, make_tokenizer
 from tokenizer_models import make_spec
 
-from tokenization_worker import layout
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.cli.progress import describe
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import CheckingEngine, Event, Planned
-from tokenization_worker.executors.base import Task
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.tokenizers import host_files, probe
+from tokenization_worker.host import kept_files
+from tokenization_worker.output import layout
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.tokenizers.base import Engine
 from tokenization_worker.tokenizers.byte_engine import ByteEngine
+from tokenization_worker.tokenizers.checks import engine_check
 from tokenization_worker.tokenizers.load import load_tokenizer
 
 ONLY_THE_PROBE_HAS_IT = "of the probe: \ufb05\u1e97"
@@ -56,8 +57,8 @@ class Machines:
 @pytest.fixture
 def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
     texts = ["", "some text", ONLY_THE_PROBE_HAS_IT]
-    monkeypatch.setattr(probe, "make_texts", lambda specials, vocabulary: iter(texts))
-    monkeypatch.setattr("tokenization_worker.tokenizers.behaviour._code_point_chapters", lambda: iter(()))
+    monkeypatch.setattr(engine_check, "make_texts", lambda specials, vocabulary: iter(texts))
+    monkeypatch.setattr("tokenization_worker.tokenizers.checks.behaviour._code_point_chapters", lambda: iter(()))
     yield Machines(tmp_path, monkeypatch)
     load_tokenizer.cache_clear()
 
@@ -169,16 +170,16 @@ def test_of_the_processes_of_a_host_one_probes(tmp_path: Path, monkeypatch: pyte
     probed: list[int] = []
     begun = threading.Barrier(4)
 
-    def probe_slowly(tokenizer: object, accelerated: object) -> probe.Verdict:
+    def probe_slowly(tokenizer: object, accelerated: object) -> engine_check.Verdict:
         probed.append(1)
-        return probe.Verdict(True, 1, 1, "")
+        return engine_check.Verdict(True, 1, 1, "")
 
-    monkeypatch.setattr(probe, "probe_tokenizer", probe_slowly)
+    monkeypatch.setattr(engine_check, "probe_tokenizer", probe_slowly)
 
     def ask() -> None:
         tokenizer = make_tokenizer(ByteEngine())
         begun.wait()
-        assert probe.find_verdict(tokenizer, ByteEngine(), lambda a, b: None).identical
+        assert engine_check.find_verdict(tokenizer, ByteEngine(), lambda a, b: None).identical
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -195,11 +196,11 @@ def test_a_cache_that_cannot_be_written_is_kept_in_a_folder_of_ones_own(
     blocked.write_text("not a folder", encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    host_files.keep_fact("kind", {"key": 1}, {"fact": 2})
-    found = host_files.read_fact("kind", {"key": 1})
+    kept_files.keep_fact("kind", {"key": 1}, {"fact": 2})
+    found = kept_files.read_fact("kind", {"key": 1})
     assert found is not None
     assert found["fact"] == 2
     (folder,) = tmp_path.glob("tokenization-*")
     assert folder.stat().st_mode & 0o077 == 0
     folder.chmod(0o777)  # as if another user had made it: its files prove nothing
-    assert host_files.read_fact("kind", {"key": 1}) is None
+    assert kept_files.read_fact("kind", {"key": 1}) is None

@@ -13,16 +13,17 @@ from corpus import json_lines
 from inline import inline
 from runs import make_job
 
-from tokenization_worker import outlook, planning
 from tokenization_worker.api.status import PlanStatus
 from tokenization_worker.cli.plan_checkpoint import _found
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.errors import DataError
-from tokenization_worker.estimate import Estimate
 from tokenization_worker.events import Event, Planned, Warned
-from tokenization_worker.outlook import Outlook, look_ahead
-from tokenization_worker.run import run_job
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.inspect import preview
+from tokenization_worker.inspect.preview import Outlook, look_ahead
+from tokenization_worker.planning import prepare as planning
+from tokenization_worker.planning.estimate import Estimate
+from tokenization_worker.run.run import run_job
+from tokenization_worker.storage.local.store import LocalStore
 
 WORDS = ["tokens", "from", "a", "corpus", "are", "counted", "before", "the", "run", "begins"]
 
@@ -140,13 +141,13 @@ def test_the_engine_is_chosen_by_stored_bytes_where_tokens_are_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    choose = outlook.choose_engine
+    choose = preview.choose_engine
 
     def spy(tokenizer: Any, wanted: Any, text_bytes: int, *more: Any) -> Any:
         asked.append(text_bytes)
         return choose(tokenizer, "reference", text_bytes, *more)
 
-    monkeypatch.setattr(outlook, "choose_engine", spy)
+    monkeypatch.setattr(preview, "choose_engine", spy)
     source = tmp_path / "src"
     source.mkdir()
     (source / "a.jsonl").write_bytes(json_lines(["x" * 18_000_000, *["a document"] * 30]))

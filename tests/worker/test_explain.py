@@ -17,7 +17,7 @@ import yaml
 from local_servers import Handler, serve
 from test_docs import read, table_heads
 
-from tokenization_worker.api.times import time_text
+from tokenization_worker.api.types.times import time_text
 from tokenization_worker.cli.explain.advice import ADVICE, Standing, advise, split_step
 from tokenization_worker.cli.explain.events import is_of_job, tell_events
 from tokenization_worker.cli.explain.logs import Log, order_pods, tail
@@ -25,7 +25,7 @@ from tokenization_worker.cli.explain.pods import look_at_pod
 from tokenization_worker.cli.explain.report import Seen, age, make_report
 from tokenization_worker.cli.explain.screen import draw
 from tokenization_worker.cli.main import main
-from tokenization_worker.driver_log import write_log
+from tokenization_worker.output.driver_log import write_log
 from tokenization_worker.storage.open import open_store
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)

@@ -25,9 +25,9 @@ from gcs_emulator import gcs_host, make_bucket
 from gcs_rules import Call
 from quick_gcs import PATIENCE_S, SHORT_TIMEOUT_S, quick_gcs
 
-from tokenization_worker import layout
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Finished
+from tokenization_worker.output import layout
 from tokenization_worker.readers.decompress import zstd
 
 __all__ = ["gcs_host"]

@@ -23,8 +23,8 @@ from storage_contract import put
 
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.storage.base import NotFound, PreconditionFailed
-from tokenization_worker.storage.gcs_source import GcsSource
-from tokenization_worker.storage.gcs_store import GcsStore
+from tokenization_worker.storage.gcs.source import GcsSource
+from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.patterns import Pattern
 
 __all__ = ["gcs_host"]

@@ -12,20 +12,20 @@ from corpus import json_lines
 from inline import inline
 from runs import difference, leftovers, make_job, read_index
 
-from tokenization_worker import layout
-from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.commit import Disagreement
-from tokenization_worker.context import RunContext
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Event, Progress, Watcher
-from tokenization_worker.executors.base import Task
-from tokenization_worker.finish import commit
-from tokenization_worker.index import dump_index
-from tokenization_worker.ledger import Ledger, read_ledger
-from tokenization_worker.planning import prepare
-from tokenization_worker.run import run_job
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import Disagreement
+from tokenization_worker.output.index import dump_index
+from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
+from tokenization_worker.pipelines.tokenize.commit import commit
+from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.planning.prepare import prepare
+from tokenization_worker.run.output_state import read_plan
+from tokenization_worker.run.run import run_job
+from tokenization_worker.storage.local.store import LocalStore
 
 
 def at_the_end(act: Callable[[], object]) -> Watcher:

@@ -28,6 +28,6 @@ def test_a_reader_that_believes_everything_is_noticed(tmp_path: Path, monkeypatc
     at = index.index(b'"textBytes":') + len(b'"textBytes":')
     flip = Flip(FINISHED, "index", "index.json", 8 * at, keeps_time=True)
     assert judge(world, truth, flip).outcome == "refused"
-    monkeypatch.setattr("tokenization_worker.index.checksum_in", lambda index: None)
+    monkeypatch.setattr("tokenization_worker.output.index.checksum_in", lambda index: None)
     judged = judge(world, truth, flip)
     assert (judged.outcome, judged.detail) == ("SILENT", "verify checksums finds nothing")

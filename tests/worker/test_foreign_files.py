@@ -17,12 +17,12 @@ from runs import TOKJOB
 from storage_contract import paths, put
 from test_cli_errors import assert_told
 
-from tokenization_worker import layout
-from tokenization_worker.dataset import open_dataset
+from tokenization_worker.dataset.dataset import open_dataset
 from tokenization_worker.errors import ChangedError, SpecError
-from tokenization_worker.outlook import clean_output, look_at_output
-from tokenization_worker.storage.local import LocalStore
-from tokenization_worker.storage.scratch import SCRATCH, has_live_writers
+from tokenization_worker.inspect.preview import clean_output, look_at_output
+from tokenization_worker.output import layout
+from tokenization_worker.storage.local.scratch import SCRATCH, has_live_writers
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.verification.verify import verify
 
 OWN = layout.OWN.rstrip("/")

@@ -12,14 +12,14 @@ import pytest
 from gcs_fake import FakeGcs, Fault
 from inline import inline
 
-from tokenization_worker import layout
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
-from tokenization_worker.outlook import look_ahead
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.storage.gcs_client import PAYER, RETRY, PatientRetry
-from tokenization_worker.storage.gcs_store import GcsStore
-from tokenization_worker.storage.gcs_upload import CHUNK_BYTES
+from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.output import layout
+from tokenization_worker.run.run import Options, run_job
+from tokenization_worker.storage.gcs.client import PAYER, RETRY, PatientRetry
+from tokenization_worker.storage.gcs.store import GcsStore
+from tokenization_worker.storage.gcs.upload import CHUNK_BYTES
 from tokenization_worker.verification.verify import verify
 
 # The client library leaves the connection of a download that failed to the garbage collector.

@@ -15,7 +15,7 @@ from ray_nodes import ray_nodes
 from runs import Held, command, make_job, read_index
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.verify import verify
 

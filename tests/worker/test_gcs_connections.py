@@ -6,10 +6,10 @@ import threading
 
 from gcs_fake import FakeGcs
 
-from tokenization_worker.parallel import map_at_once
-from tokenization_worker.storage.gcs_client import CONNECTIONS
-from tokenization_worker.storage.gcs_store import GcsStore
-from tokenization_worker.storage.gcs_upload import CHUNK_BYTES
+from tokenization_worker.host.parallel import map_at_once
+from tokenization_worker.storage.gcs.client import CONNECTIONS
+from tokenization_worker.storage.gcs.store import GcsStore
+from tokenization_worker.storage.gcs.upload import CHUNK_BYTES
 
 
 def write(store: GcsStore, path: str, data: bytes) -> None:

@@ -15,15 +15,15 @@ from inline import inline
 from storage_contract import paths
 from test_gcs_access import JOB
 
-from tokenization_worker import layout
 from tokenization_worker.cli.main import main
+from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import ChangedError
-from tokenization_worker.outlook import clean_output, look_at_output
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.storage.gcs_client import RETRY
-from tokenization_worker.storage.gcs_store import GcsStore
+from tokenization_worker.inspect.preview import clean_output, look_at_output
+from tokenization_worker.output import layout
+from tokenization_worker.run.run import Options, run_job
+from tokenization_worker.storage.gcs.client import RETRY
+from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.heartbeat import BEAT_S, DEAD_AFTER_S, Heartbeat
-from tokenization_worker.work import Stopped
 
 # The client library leaves the connection of a download that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

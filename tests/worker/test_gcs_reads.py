@@ -20,16 +20,16 @@ from gcs_fake import FakeGcs, Fault
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError, TemporaryError
-from tokenization_worker.readers.documents import Compression, FileKind, FileSlice, ReadOptions
-from tokenization_worker.readers.head import read_head
+from tokenization_worker.readers.detection.head import read_head
+from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.storage import gcs_client
 from tokenization_worker.storage.ahead import Range, RangesAhead, join_ranges, split_ranges
 from tokenization_worker.storage.base import ByteReader, NotFound, Store, expect_ranges
-from tokenization_worker.storage.gcs_client import RETRY
-from tokenization_worker.storage.gcs_source import GcsSource
-from tokenization_worker.storage.gcs_store import AHEAD_BYTES, REQUESTS_AHEAD, GcsStore, begin_more
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.gcs import client as gcs_client
+from tokenization_worker.storage.gcs.client import RETRY
+from tokenization_worker.storage.gcs.source import GcsSource
+from tokenization_worker.storage.gcs.store import AHEAD_BYTES, REQUESTS_AHEAD, GcsStore, begin_more
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, BLOCKS_AHEAD, FIRST_BYTES
 
 # The client library leaves the connection of a download that failed to the garbage collector.

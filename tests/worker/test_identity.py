@@ -12,13 +12,14 @@ from inline import inline
 from runs import make_job, read_index, shard_files
 from tokenizer_models import train_byte_level, write_json
 
-from tokenization_worker import layout, verify
+from tokenization_worker import verify
 from tokenization_worker.api.keys import run_key
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import ChangedError, DataError
-from tokenization_worker.executors.base import Task
-from tokenization_worker.outlook import make_plan
-from tokenization_worker.plan import Plan
-from tokenization_worker.run import run_job
+from tokenization_worker.inspect.preview import make_plan
+from tokenization_worker.output import layout
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.run.run import run_job
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.report import Fault
 

@@ -18,17 +18,18 @@ from corpus import json_lines
 from inline import inline
 from runs import difference, leftovers, make_job
 
-from tokenization_worker import isolation, layout
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.context import RunContext
+from tokenization_worker.engine.local import LocalExecutor
 from tokenization_worker.errors import TemporaryError
-from tokenization_worker.executors.local import LocalExecutor
-from tokenization_worker.isolated_engine import Role
-from tokenization_worker.isolation import Isolation, memory_limit
+from tokenization_worker.output import layout
+from tokenization_worker.pipelines.tokenize.tasks import RunContext
 from tokenization_worker.processes import WORKER_BYTES, CopyDied, compute_in_copy, exit_words, free_memory
-from tokenization_worker.run import run_job
+from tokenization_worker.run.run import run_job
 from tokenization_worker.tokenizers.base import KillsEngine
+from tokenization_worker.tokenizers.isolation import supervisor
+from tokenization_worker.tokenizers.isolation.engine_process import Role
+from tokenization_worker.tokenizers.isolation.supervisor import Isolation, memory_limit
 from tokenization_worker.tokenizers.load import load_tokenizer
 
 DEADLINE_S = 60
@@ -37,9 +38,9 @@ import sys
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.context import RunContext
-from tokenization_worker.isolation import Isolation
-from tokenization_worker.isolated_engine import Role
+from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.tokenizers.isolation.supervisor import Isolation
+from tokenization_worker.tokenizers.isolation.engine_process import Role
 data = resolve_data(TokenizationJob.from_yaml(sys.argv[1]))
 Isolation(data, "bytes").encode(Role.ENGINE, ["<hangs>"])
 """
@@ -118,7 +119,7 @@ def test_a_process_that_is_stopped_from_outside_blames_nobody(deaths: Path) -> N
 
 
 def test_a_process_that_cannot_start_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "_COMMAND", "raise SystemExit(3)")
+    monkeypatch.setattr(supervisor, "_COMMAND", "raise SystemExit(3)")
     with isolation_of(context_of()) as isolated, pytest.raises(TemporaryError, match=r"before it could: exit code 3"):
         isolated.encode(Role.ENGINE, ["fine"])
 
@@ -165,7 +166,7 @@ def test_the_process_does_not_outlive_its_worker(deaths: Path, tmp_path: Path) -
 def test_a_document_may_take_what_is_free_and_never_less_than_a_worker_has(
     free: int, max_bytes: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolation, "free_memory", lambda: free)
+    monkeypatch.setattr(supervisor, "free_memory", lambda: free)
     assert memory_limit(context_of(documents={"maxBytes": max_bytes}).data) == expected
 
 

@@ -21,12 +21,12 @@ from tokenizer_models import (
     write_letters,
 )
 
-from tokenization_worker import estimate
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.outlook import look_ahead
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.planning import estimate
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.tokenizers import tiktoken_engine
 from tokenization_worker.tokenizers.base import KillsEngine
 from tokenization_worker.tokenizers.load import load_tokenizer

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.lanes import SKIP_SPEED, Lanes
-from tokenization_worker.plan import Plan
-from tokenization_worker.ranges import MOST_PACKED_PIECES, Inside, cut_files
-from tokenization_worker.readers.documents import Compression, FileKind
-from tokenization_worker.schedule import _in_order
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.pipelines.tokenize.decoder_affinity import SKIP_SPEED, Lanes
+from tokenization_worker.pipelines.tokenize.schedule import _in_order
+from tokenization_worker.planning.cut import MOST_PACKED_PIECES, Inside, cut_files
+from tokenization_worker.readers.document_batch import Compression, FileKind
 from tokenization_worker.storage.source_file import SourceFile
 
 PACKED = FileKind(SourceFormat.JSONL, Compression.ZSTD)

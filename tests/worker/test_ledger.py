@@ -9,12 +9,12 @@ import pytest
 from command_line import Bench, byte_shards, shards_of
 from runs import files_below
 
-from tokenization_worker import layout
-from tokenization_worker.adoption import read_plan
-from tokenization_worker.commit import create_bytes
-from tokenization_worker.ledger import read_ledger, remove_scratch
+from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import create_bytes
+from tokenization_worker.output.ledger.ledger import read_ledger, remove_scratch
+from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.storage.base import Entry
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.local.store import LocalStore
 
 
 class WatchedStore(LocalStore):

@@ -20,22 +20,30 @@ from packaging.requirements import Requirement
 from runs import difference, files_below, make_job, move_dataset, read_index, write_index
 from tokenizer_models import make_spec, train_byte_level, write_json
 
-from tokenization_worker import layout, versions
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.executors.base import Task
-from tokenization_worker.readers import parquet_probe, parser_probe
-from tokenization_worker.records import dump_record, load_record
-from tokenization_worker.run import run_job
-from tokenization_worker.samples import MOST_CHARACTERS, MOST_DOCUMENTS, SampledText, Samples, choose_texts
-from tokenization_worker.storage.local import LocalStore
-from tokenization_worker.tokenizers import behaviour, hf
+from tokenization_worker.output import layout, versions
+from tokenization_worker.output.ledger.version_samples import (
+    MOST_CHARACTERS,
+    MOST_DOCUMENTS,
+    SampledText,
+    Samples,
+    choose_texts,
+)
+from tokenization_worker.output.record import dump_record, load_record
+from tokenization_worker.output.versions import find_changes
+from tokenization_worker.readers import parser_check
+from tokenization_worker.readers.parquet import library_check
+from tokenization_worker.run.run import run_job
+from tokenization_worker.storage.local.store import LocalStore
+from tokenization_worker.tokenizers import hf
 from tokenization_worker.tokenizers.base import IdArray
+from tokenization_worker.tokenizers.checks import behaviour
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.report import Fault
 from tokenization_worker.verification.verify import verify
-from tokenization_worker.versions import find_changes
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NOW = "0.23.3"
@@ -353,9 +361,9 @@ def test_another_parser_is_compared_by_its_answers(
     begin(job)
     monkeypatch.setattr(versions, "_parser_versions", lambda: found)
     load_tokenizer.cache_clear()
-    other = parser_probe.parser_digest(lenient)
-    assert other != parser_probe.parser_digest()
-    monkeypatch.setattr("tokenization_worker.samples.parser_digest", lambda: other)
+    other = parser_check.parser_digest(lenient)
+    assert other != parser_check.parser_digest()
+    monkeypatch.setattr("tokenization_worker.output.ledger.version_samples.parser_digest", lambda: other)
     with pytest.raises(
         ChangedError, match=r"began with orjson 3\.0\.0; .* other tokens for lines that are not strict JSON"
     ):
@@ -706,9 +714,9 @@ def test_another_pyarrow_is_compared_by_what_it_reads(
 ) -> None:
     begin(parquet_job)
     pyarrow.become("26.0.1")
-    answer = parquet_probe._answer
+    answer = library_check._answer
     with monkeypatch.context() as patch:
-        patch.setattr(parquet_probe, "_answer", lambda name: "other" if name == "delta" else answer(name))
+        patch.setattr(library_check, "_answer", lambda name: "other" if name == "delta" else answer(name))
         with pytest.raises(
             ChangedError, match=r"began with pyarrow 20\.0\.0; .* pyarrow 26\.0\.1, .* Parquet"
         ) as caught:
@@ -737,7 +745,7 @@ def test_a_pyarrow_that_older_samples_say_nothing_of_is_not_called_proven(
 def test_another_pyarrow_decides_nothing_of_a_source_without_parquet(
     job: TokenizationJob, pyarrow: Pyarrow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_probe, "_answer", refuse_to_read)
+    monkeypatch.setattr(library_check, "_answer", refuse_to_read)
     begin(job)
     pyarrow.become("26.0.1")
     assert warnings_of(job) == []
@@ -752,7 +760,7 @@ def test_another_pyarrow_decides_nothing_of_a_source_without_parquet(
 def test_a_source_that_is_not_named_parquet_imports_no_pyarrow(
     suffix: str, job: TokenizationJob, libraries: Libraries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_probe, "_answer", refuse_to_read)
+    monkeypatch.setattr(library_check, "_answer", refuse_to_read)
     folder = Path(job.spec.source.uris[0])
     for path in folder.iterdir():
         path.rename(folder / f"{path.stem}{suffix}")
@@ -811,8 +819,8 @@ ENCODINGS = {
 
 def test_every_encoding_of_texts_is_among_the_probes_files() -> None:
     found = {}
-    for name in parquet_probe._FILES:
-        column = pq.ParquetFile(io.BytesIO(parquet_probe.probe_file(name))).metadata.row_group(0).column(0)
+    for name in library_check._FILES:
+        column = pq.ParquetFile(io.BytesIO(library_check.probe_file(name))).metadata.row_group(0).column(0)
         (encoding,) = set(column.encodings) & {wanted for wanted, _ in ENCODINGS.values()} - (
             {"PLAIN"} if "RLE_DICTIONARY" in column.encodings else set()
         )
@@ -822,7 +830,7 @@ def test_every_encoding_of_texts_is_among_the_probes_files() -> None:
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_the_texts_of_the_probes_files_are_read(name: str) -> None:
-    texts, refused = parquet_probe._answer(name)
+    texts, refused = library_check._answer(name)
     assert texts
     assert {reason for _, reason in refused} == {
         "plain with nulls": {"NullText"},

@@ -13,22 +13,22 @@ from gcs_fake import FakeGcs, Stored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenization_worker import layout
-from tokenization_worker.carried import digest_metadata, digest_of, record_metadata, record_of
-from tokenization_worker.commit import create_bytes, create_receipt, create_record
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Warned, ignore
-from tokenization_worker.healing import discard_damaged_records
-from tokenization_worker.ledger import Ledger, read_ledger, remove_scratch
-from tokenization_worker.plan import Cut, Plan
-from tokenization_worker.proof import find_changed_shards
-from tokenization_worker.quarantine import read_range_lists
+from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import create_bytes, create_receipt, create_record
+from tokenization_worker.output.ledger.ledger import Ledger, read_ledger, remove_scratch
+from tokenization_worker.output.ledger.quarantine import read_range_lists
+from tokenization_worker.output.ledger.receipts import Piece, RangeReceipt, ShardReceipt, SliceResult
+from tokenization_worker.output.object_metadata import digest_metadata, digest_of, record_metadata, record_of
+from tokenization_worker.output.plan_file import Cut, Plan
+from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.receipts import Piece, RangeReceipt, ShardReceipt, SliceResult
+from tokenization_worker.run.healing import discard_damaged_records
 from tokenization_worker.storage.base import Entry, Store
-from tokenization_worker.storage.gcs_store import GcsStore
+from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.listing import split_prefixes
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.source_file import SourceFile
 
 RANGES = 30

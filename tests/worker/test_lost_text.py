@@ -13,16 +13,16 @@ from inline import inline
 from runs import make_job
 from tokenizer_models import make_spec, train_byte_level, write_json, write_letters
 
-from tokenization_worker import encode, range_work
 from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.encode import Encoder, EngineMismatch, LosesText
 from tokenization_worker.errors import SpecError
-from tokenization_worker.estimate import SAMPLED_BYTES
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.pipelines.tokenize import encode, range_tokenizer
+from tokenization_worker.pipelines.tokenize.encode import Encoder, EngineMismatch, LosesText
+from tokenization_worker.planning.estimate import SAMPLED_BYTES
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.tokenizers.base import Encoded, Tokenizer
+from tokenization_worker.tokenizers.checks.sample import SAMPLE_ONE_IN
 from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.tokenizers.sample import SAMPLE_ONE_IN
 from tokenization_worker.verification.report import Fault, VerifyMode
 from tokenization_worker.verification.verify import verify
 
@@ -114,7 +114,7 @@ def without_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     def encoder(**fields: Any) -> Encoder:
         return Encoder(**fields | {"restore": None, "byte_lengths": None, "drop": None})
 
-    monkeypatch.setattr(range_work, "Encoder", encoder)
+    monkeypatch.setattr(range_tokenizer, "Encoder", encoder)
 
 
 @pytest.mark.parametrize("mode", [VerifyMode.SAMPLE, VerifyMode.FULL])
@@ -241,7 +241,7 @@ def test_a_run_gives_its_encoder_what_restores(ranks: Path, tmp_path: Path, monk
         given.append(fields)
         return Encoder(**fields)
 
-    monkeypatch.setattr(range_work, "Encoder", encoder)
+    monkeypatch.setattr(range_tokenizer, "Encoder", encoder)
     run_job(job_of(tmp_path, {"name": "gpt2"}, ["some text"]), executor=inline())
     tokenizer: Tokenizer = load_tokenizer(make_spec("gpt2"))
     assert given[0]["restore"] == tokenizer.restore

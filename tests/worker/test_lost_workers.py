@@ -20,13 +20,13 @@ from inline import inline
 from runs import difference, leftovers, make_job
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.context import BuildTask, TokenizeTask
+from tokenization_worker.engine import local
+from tokenization_worker.engine.dispatch import Stopped
+from tokenization_worker.engine.executor import Task, WorkerLost
 from tokenization_worker.errors import TemporaryError, portable
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.executors import local
-from tokenization_worker.executors.base import Task, WorkerLost
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.work import Stopped
+from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
+from tokenization_worker.run.run import Options, run_job
 
 KINDS = {"range": TokenizeTask, "shard": BuildTask}
 

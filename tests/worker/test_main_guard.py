@@ -11,7 +11,7 @@ import pytest
 from corpus import CorpusWriter, take_documents
 from runs import make_job
 
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.run.run import Options, run_job
 
 START = """
 import sys, threading

@@ -20,24 +20,25 @@ from inline import inline
 from runs import difference, make_job, read_index
 from sources_in_motion import Way
 
-from tokenization_worker import layout, planning
-from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.events import Event, Progress, Warned
-from tokenization_worker.executors.base import Task
-from tokenization_worker.outlook import look_ahead, make_plan
-from tokenization_worker.plan import Plan
-from tokenization_worker.planning import make_plan_of, prepare
-from tokenization_worker.readers.content import Content, SetAside
+from tokenization_worker.inspect.preview import look_ahead, make_plan
+from tokenization_worker.output import layout
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.planning import prepare as planning
+from tokenization_worker.planning.prepare import make_plan_of, prepare
 from tokenization_worker.readers.decompress import StoredBytes
-from tokenization_worker.readers.documents import Compression, FileKind, FileSlice, ReadOptions
+from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.readers.resumable_decoder import Content, SetAside
+from tokenization_worker.run.output_state import read_plan
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.base import ByteReader
-from tokenization_worker.storage.local import LocalStore
-from tokenization_worker.storage.local_source import LocalSource, look_again
+from tokenization_worker.storage.local.source import LocalSource, look_again
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.source_file import SourceFile, source_changed
 from tokenization_worker.storage.sources import list_source, open_as_seen, open_unchanged
 from tokenization_worker.storage.unchanged import find_touched, hold, require_unchanged

@@ -10,13 +10,13 @@ import pytest
 from api_manifests import MINIMAL, with_spec
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.api.load import parse_value, validate_manifest
+from tokenization_worker.api.manifest.load import parse_value, validate_manifest
 from tokenization_worker.api.resolve import resolve_data, resolve_limits
 from tokenization_worker.cli.main import main
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments
 from tokenization_worker.cli.numbers import read_count, read_number
-from tokenization_worker.counts import counted
 from tokenization_worker.errors import SpecError
+from tokenization_worker.messages.counts import counted
 
 
 def splits(shards: object) -> dict[str, Any]:

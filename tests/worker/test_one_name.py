@@ -15,8 +15,8 @@ from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_uri
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.planning import prepare
-from tokenization_worker.run import run_job
+from tokenization_worker.planning.prepare import prepare
+from tokenization_worker.run.run import run_job
 from tokenization_worker.storage.open import plain_path
 from tokenization_worker.storage.sources import list_source
 

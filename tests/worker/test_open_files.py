@@ -13,8 +13,8 @@ from command_line import Bench
 from test_cli_errors import assert_told
 
 from tokenization_worker.errors import SpecError, TemporaryError, TokenizationError
-from tokenization_worker.open_files import explain_open_files, files_needed, require_open_files
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.host.open_files import explain_open_files, files_needed, require_open_files
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.sources import open_source
 
 

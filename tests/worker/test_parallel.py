@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tokenization_worker.parallel import LookAhead, map_at_once
+from tokenization_worker.host.parallel import LookAhead, map_at_once
 
 
 class Meeting:

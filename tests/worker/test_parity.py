@@ -15,7 +15,7 @@ from corpus import Corpus, plain_texts, take_documents, whole_modules
 from runs import JAXFORMER, NANOGPT, command, difference, leftovers, make_job, read_index, run_command, shard_files
 
 from tokenization_worker.errors import SpecError
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.run.run import Options, run_job
 
 pytestmark = pytest.mark.usefixtures("forked")
 

@@ -15,8 +15,7 @@ import pytest
 from hostile import TEXTS, parquet
 
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.readers import parquet as reader
-from tokenization_worker.readers.documents import (
+from tokenization_worker.readers.document_batch import (
     Compression,
     DamagedFile,
     FileKind,
@@ -25,11 +24,12 @@ from tokenization_worker.readers.documents import (
     ReadOptions,
 )
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.readers.parquet_pages import Chunk, PageWalk
-from tokenization_worker.verification import rows as verify_rows
+from tokenization_worker.readers.parquet import reader as reader
+from tokenization_worker.readers.parquet.page_sizes import Chunk, PageWalk
+from tokenization_worker.verification.decoders import rows as verify_rows
+from tokenization_worker.verification.decoders.page_sizes import decoded_bytes
+from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.facts import SourceRules
-from tokenization_worker.verification.page_sizes import decoded_bytes
-from tokenization_worker.verification.source import read_records
 
 MIB = 1 << 20
 BOUND_MB = 400
@@ -117,7 +117,7 @@ from tokenization_worker.api.data import SourceFormat
 kind, path, field = sys.argv[1:]
 texts = refused = 0
 if kind == "run":
-    from tokenization_worker.readers.documents import FileSlice, ReadOptions
+    from tokenization_worker.readers.document_batch import FileSlice, ReadOptions
     from tokenization_worker.readers.open import read_documents
     import os
     options = ReadOptions(SourceFormat.AUTO, field, None, 64 << 20)
@@ -127,7 +127,7 @@ if kind == "run":
         refused += len(batch.rejected)
 else:
     from tokenization_worker.verification.facts import SourceRules
-    from tokenization_worker.verification.source import read_records
+    from tokenization_worker.verification.decoders.source import read_records
     rules = SourceRules(SourceFormat.AUTO, field, None, 64 << 20)
     for record in read_records(open(path, "rb"), path, rules):
         texts += record.text is not None

@@ -10,7 +10,7 @@ import pytest
 from command_line import Bench
 from corpus import json_lines
 
-from tokenization_worker.readers.encodings import guess_encoding, is_binary
+from tokenization_worker.readers.detection.encodings import guess_encoding, is_binary
 
 FRENCH = "Les élèves étudiaient déjà à l'école où l'été était gâché par la grêle. " * 20
 QUOTED = "He said “no – it’s over” and left. " * 20

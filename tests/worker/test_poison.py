@@ -22,13 +22,13 @@ from corpus import json_lines
 from inline import inline
 from runs import TOKJOB, command, difference, leftovers, make_job, read_index, run_command, write_index
 
-from tokenization_worker import layout
-from tokenization_worker.context import BuildTask, TokenizeTask
-from tokenization_worker.executors.base import Task, WorkerLost
-from tokenization_worker.poison import record_poison
-from tokenization_worker.readers.documents import FileSlice
-from tokenization_worker.run import run_job
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.engine.executor import Task, WorkerLost
+from tokenization_worker.output import layout
+from tokenization_worker.output.ledger.crash_verdicts import record_poison
+from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
+from tokenization_worker.readers.document_batch import FileSlice
+from tokenization_worker.run.run import run_job
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.verification.verify import verify
 
 HOOK = Path(__file__).parent / "poisoned"

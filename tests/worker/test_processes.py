@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tokenization_worker import processes
-from tokenization_worker.executors import local
+from tokenization_worker.engine import local
 from tokenization_worker.processes import WORKER_BYTES, compute_in_copy, default_processes
 from tokenization_worker.verification import workers
 

@@ -17,14 +17,17 @@ from inline import InlineExecutor
 from runs import make_job
 from test_work import RANGES, plan_of_small_files, receipt
 
-from tokenization_worker import advance, work
-from tokenization_worker.advance import Advance, EverySecond, stored_bytes_done
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.cli.numbers import clock_time
 from tokenization_worker.cli.progress import share_line
 from tokenization_worker.cli.run_progress import Column, RunProgress, fit
-from tokenization_worker.context import RunContext, TokenizeTask
+from tokenization_worker.engine import dispatch, local, task_progress
+from tokenization_worker.engine.dispatch import _Reporter
+from tokenization_worker.engine.executor import Done, UnderWay, run_task
+from tokenization_worker.engine.local import LocalExecutor
+from tokenization_worker.engine.ray.task_progress import RayAdvances
+from tokenization_worker.engine.task_progress import Advance, EverySecond, stored_bytes_done
 from tokenization_worker.events import (
     Advanced,
     Committing,
@@ -36,15 +39,11 @@ from tokenization_worker.events import (
     WaitingForWorkers,
     Warned,
 )
-from tokenization_worker.executors import local
-from tokenization_worker.executors.base import Done, UnderWay, run_task
-from tokenization_worker.executors.local import LocalExecutor
-from tokenization_worker.executors.ray_advances import RayAdvances
-from tokenization_worker.ledger import Ledger
-from tokenization_worker.receipts import RangeReceipt
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.schedule import Schedule
-from tokenization_worker.work import _Reporter
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.ledger.receipts import RangeReceipt
+from tokenization_worker.pipelines.tokenize.schedule import Schedule
+from tokenization_worker.pipelines.tokenize.tasks import RunContext, TokenizeTask
+from tokenization_worker.run.run import Options, run_job
 
 TEXT_BYTES = 6 << 20
 
@@ -80,8 +79,8 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers tell after each batch, and the driver after each word of theirs."""
-    monkeypatch.setattr(advance, "INTERVAL_S", 0.0)
-    monkeypatch.setattr(work, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(task_progress, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(dispatch, "INTERVAL_S", 0.0)
 
 
 @pytest.mark.usefixtures("at_once", "forked")
@@ -170,9 +169,9 @@ def test_what_is_never_encoded_counts_when_it_is_read(tmp_path: Path) -> None:
 
 def _serve_at_once(*arguments: Any) -> None:
     """As a worker that was started from scratch runs it."""
-    from tokenization_worker.executors.local import _serve
+    from tokenization_worker.engine.local import _serve
 
-    advance.INTERVAL_S = 0.0
+    task_progress.INTERVAL_S = 0.0
     _serve(*arguments)
 
 
@@ -481,7 +480,7 @@ def test_each_stage_of_a_run_is_said_when_it_begins(
 ) -> None:
     events: list[Event] = []
     seen_at_listing: list[list[type]] = []
-    from tokenization_worker import planning
+    from tokenization_worker.planning import prepare as planning
 
     list_source = planning.list_source
 

@@ -16,12 +16,13 @@ from corpus import CorpusWriter, take_documents
 from runs import make_job
 
 import tokenization_worker
-from tokenization_worker import TokenizationJob, make_plan, outlook
+from tokenization_worker import TokenizationJob, make_plan
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.outlook import look_ahead
-from tokenization_worker.plan import Plan
+from tokenization_worker.inspect import preview
+from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.output.plan_file import Plan
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_a_plan_tells_tokens_and_time(source: Path, tmp_path: Path) -> None:
     assert (plan.shards, plan.shard_bytes) == (expected.shards, expected.shard_bytes)
     assert (plan.engine, plan.tokenizer, plan.processes) == (expected.engine, "gpt2", 2)
     assert plan.seconds is not None
-    assert plan.seconds > outlook.START_SECONDS
+    assert plan.seconds > preview.START_SECONDS
     assert not (tmp_path / "out").exists()
 
 
@@ -78,14 +79,14 @@ def test_a_plan_whose_tokens_cannot_be_estimated_says_so(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A source whose sampled heads hold no whole document."""
-    prepare = outlook.prepare
+    prepare = preview.prepare
     unknown: dict[str, Any] = dict.fromkeys(("tokens", "shard_bytes", "reference_seconds"))
 
     def prepare_without_estimate(*arguments: Any) -> Any:
         prepared = prepare(*arguments)
         return replace(prepared, estimate=replace(prepared.estimate, **unknown))
 
-    monkeypatch.setattr(outlook, "prepare", prepare_without_estimate)
+    monkeypatch.setattr(preview, "prepare", prepare_without_estimate)
     plan = make_plan(make_job(source, tmp_path / "out"))
     assert (plan.tokens, plan.shards, plan.shard_bytes, plan.seconds) == (None, None, None, None)
     assert plan.n_ranges == 1

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tokenization_worker import layout
-from tokenization_worker.commit import create_bytes
 from tokenization_worker.errors import DataError, TemporaryError
-from tokenization_worker.quarantine import QuarantineList, find_damaged_lists, read_range_list, read_range_lists
+from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import create_bytes
+from tokenization_worker.output.ledger.quarantine import (
+    QuarantineList,
+    find_damaged_lists,
+    read_range_list,
+    read_range_lists,
+)
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.documents import FileSlice, Reason, Rejected
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.readers.document_batch import FileSlice, Reason, Rejected
+from tokenization_worker.storage.local.store import LocalStore
 
 SOURCE = FileSlice(0, "a.jsonl", 1, "")
 BOUND_BYTES = 16 << 20  # 8 MiB in memory before the list goes to a disk, and some chunks

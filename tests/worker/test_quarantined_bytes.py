@@ -15,10 +15,10 @@ from runs import make_job, read_index, write_index
 
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Finished, Warned
-from tokenization_worker.limits import percent
+from tokenization_worker.output.record import dump_record, load_record
+from tokenization_worker.planning.limits import percent
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.records import dump_record, load_record
-from tokenization_worker.run import run_job
+from tokenization_worker.run.run import run_job
 from tokenization_worker.verification.verify import verify
 
 GOOD = [f"document {number} of a corpus" for number in range(2000)]

@@ -23,7 +23,7 @@ from ray_nodes import CPUS, Nodes, ray_nodes
 from runs import Held, Running, command, difference, leftovers, make_job, read_index, run_command
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.run.run import Options, run_job
 
 OUTPUT = {"shards": {"tokens": 20_000}, "splits": [{"name": "val", "shards": 2}, {"name": "train"}]}
 DEADLINE_S = 120

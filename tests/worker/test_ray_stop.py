@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import ray
 
-from tokenization_worker.executors import ray_connection
-from tokenization_worker.executors.on_ray import RayCluster
+from tokenization_worker.engine.ray import connection as ray_connection
+from tokenization_worker.engine.ray.executor import RayCluster
 from tokenization_worker.storage.waiting import give_up, is_waiting
 
 STARTING = """
 import hashlib, signal
-from tokenization_worker.executors.ray_connection import telling_of_stops
+from tokenization_worker.engine.ray.connection import telling_of_stops
 
 signal.signal(signal.SIGINT, lambda *_: None)  # none runs in the call; before it, Python's own would end the process
 with telling_of_stops():

@@ -17,13 +17,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_nodes import CPUS, Nodes, ray_nodes
 from runs import Running, command, difference, make_job
 
+from tokenization_worker.engine.ray import connection as ray_connection
+from tokenization_worker.engine.ray import executor as ray_executor
+from tokenization_worker.engine.ray import workers as ray_workers
+from tokenization_worker.engine.ray.executor import RayCluster
+from tokenization_worker.engine.ray.workers import RangeWorker, RayWorkers
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Event, Finished, Warned
-from tokenization_worker.executors import on_ray, ray_connection, ray_workers
-from tokenization_worker.executors.on_ray import RayCluster
-from tokenization_worker.executors.ray_workers import RangeWorker, RayWorkers
 from tokenization_worker.processes import WORKER_BYTES
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.run.run import Options, run_job
 
 _SOON_S = 0.2
 
@@ -148,7 +150,7 @@ def test_a_cluster_that_has_no_room_now_is_planned_for_as_one_slot(
 ) -> None:
     with RayCluster() as cluster:
         cluster._connect()
-        monkeypatch.setattr(on_ray, "list_nodes", list)
+        monkeypatch.setattr(ray_executor, "list_nodes", list)
         assert cluster.count_slots() == 1
 
 
@@ -200,7 +202,7 @@ def test_a_node_that_is_lost_while_its_workers_start_ends_nothing(
 def test_a_head_that_hangs_from_the_start_is_not_asked_to_end(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's own end would wait for its answer, for ever."""
     told: list[bool] = []
-    monkeypatch.setattr(on_ray, "disconnect", lambda *, has_head: told.append(has_head))
+    monkeypatch.setattr(ray_executor, "disconnect", lambda *, has_head: told.append(has_head))
     cluster = RayCluster()
     cluster._is_ours = True  # as after it has connected: this process has, before the head hung
     with nodes.hung_head(), pytest.raises(TemporaryError, match="has not answered for 5 s"), cluster:

@@ -23,15 +23,15 @@ from runs import make_job
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import DataError, SpecError
-from tokenization_worker.outlook import look_ahead
+from tokenization_worker.inspect.preview import look_ahead
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.documents import Compression, DamagedFile, FileKind, FileSlice, ReadOptions
-from tokenization_worker.readers.head import read_head
-from tokenization_worker.readers.kinds import kind_of_source
+from tokenization_worker.readers.detection.detect import kind_of_source
+from tokenization_worker.readers.detection.head import read_head
+from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.run import run_job
+from tokenization_worker.run.run import run_job
+from tokenization_worker.verification.decoders.source import Damaged, read_records
 from tokenization_worker.verification.facts import SourceRules
-from tokenization_worker.verification.source import Damaged, read_records
 
 LINES = documents([f"document {n}" for n in range(100)])
 

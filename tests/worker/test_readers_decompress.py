@@ -11,8 +11,8 @@ from hostile import named_gzip, skippable_frame
 
 from tokenization_worker.readers import decompress
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks, zstd
-from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome
-from tokenization_worker.verification.members import GzipContent
+from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileOutcome
+from tokenization_worker.verification.decoders.members import GzipContent
 
 CONTENT = b"".join(b"line %d\n" % n for n in range(200_000))
 

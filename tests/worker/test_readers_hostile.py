@@ -9,7 +9,7 @@ import pytest
 from hostile import Hostile, hostile_files
 
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.readers.documents import DamagedFile, FileOutcome, FileSlice, ReadOptions
+from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
 
 FILES = hostile_files()

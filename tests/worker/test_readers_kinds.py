@@ -11,8 +11,8 @@ import pytest
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.documents import Compression, DamagedFile, FileKind, FileOutcome
-from tokenization_worker.readers.kinds import detect_kind, kind_of_source
+from tokenization_worker.readers.detection.detect import detect_kind, kind_of_source
+from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileKind, FileOutcome
 
 AUTO, JSONL, PARQUET, TEXT = SourceFormat.AUTO, SourceFormat.JSONL, SourceFormat.PARQUET, SourceFormat.TEXT
 NONE, GZIP, ZSTD = Compression.NONE, Compression.GZIP, Compression.ZSTD

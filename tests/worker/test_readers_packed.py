@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.readers import content as content_module
 from tokenization_worker.readers import decompress
-from tokenization_worker.readers.content import Content, SetAside
+from tokenization_worker.readers import resumable_decoder as content_module
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.documents import (
+from tokenization_worker.readers.detection.sizes import estimate_content_bytes
+from tokenization_worker.readers.document_batch import (
     Compression,
     DamagedFile,
     FileKind,
@@ -25,7 +25,7 @@ from tokenization_worker.readers.documents import (
     ReadOptions,
 )
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.readers.sizes import estimate_content_bytes
+from tokenization_worker.readers.resumable_decoder import Content, SetAside
 
 BOM = b"\xef\xbb\xbf"
 SKIPPABLE = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"

@@ -13,10 +13,8 @@ from hostile import TEXTS, parquet
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
-from tokenization_worker.extras import install_command
-from tokenization_worker.readers import parquet as reader
-from tokenization_worker.readers import parquet_pages
-from tokenization_worker.readers.documents import (
+from tokenization_worker.messages.extras import install_command
+from tokenization_worker.readers.document_batch import (
     Compression,
     DamagedFile,
     FileKind,
@@ -25,7 +23,9 @@ from tokenization_worker.readers.documents import (
     ReadOptions,
 )
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.readers.parquet import parquet_row_groups
+from tokenization_worker.readers.parquet import page_sizes
+from tokenization_worker.readers.parquet import reader as reader
+from tokenization_worker.readers.parquet.reader import parquet_row_groups
 
 KIND = FileKind(SourceFormat.PARQUET, Compression.NONE)
 
@@ -100,8 +100,8 @@ def test_row_groups_tell_rows_and_stored_bytes() -> None:
 
 
 def test_batches_follow_the_size_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_pages, "PAGE_TEXT_BYTES", 1000)
-    monkeypatch.setattr(parquet_pages, "REPEATED_BYTES", 1000)
+    monkeypatch.setattr(page_sizes, "PAGE_TEXT_BYTES", 1000)
+    monkeypatch.setattr(page_sizes, "REPEATED_BYTES", 1000)
     decoded = []
     original = reader._decode
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tokenization_worker.readers import records
-from tokenization_worker.readers.records import Oversized, Run, excerpt, split_runs
+from tokenization_worker.readers import record_splitter
+from tokenization_worker.readers.record_splitter import Oversized, Run, excerpt, split_runs
 
 MIB = 1 << 20
 
@@ -34,14 +34,14 @@ def test_a_record_over_the_limit_is_passed_over_without_being_kept() -> None:
 
 
 def test_a_long_record_within_the_limit_comes_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "PACK_ABOVE_BYTES", 2 * MIB)
+    monkeypatch.setattr(record_splitter, "PACK_ABOVE_BYTES", 2 * MIB)
     content = b"".join(long_line(5 * MIB + 17, b"ab"))
     runs = list(split_runs(long_line(5 * MIB + 17, b"ab"), 0, -1, b"\n", 30 * MIB))
     assert b"".join(bytes(run.data[run.begin : run.end]) for run in runs if isinstance(run, Run)) == content
 
 
 def test_what_an_unfinished_record_holds_beyond_a_size_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "PACK_ABOVE_BYTES", 8 * MIB)
+    monkeypatch.setattr(record_splitter, "PACK_ABOVE_BYTES", 8 * MIB)
     tracemalloc.start()
     try:
         runs = list(split_runs(long_line(400 * MIB), 0, -1, b"\n", 300 * MIB))

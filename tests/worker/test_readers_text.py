@@ -9,7 +9,7 @@ import pytest
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.readers.batches import MAX_REJECTED, MAX_TEXTS
-from tokenization_worker.readers.documents import FileSlice, ReadOptions
+from tokenization_worker.readers.document_batch import FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
 
 

@@ -15,14 +15,14 @@ from command_line import Bench, byte_shards, dataset_of, shards_of
 from corpus import zstd
 from runs import files_below, leftovers, read_index, write_index
 
-from tokenization_worker import layout
 from tokenization_worker.cli.main import main
-from tokenization_worker.dataset import open_dataset
+from tokenization_worker.dataset.dataset import open_dataset
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.index import checksum_of
-from tokenization_worker.outlook import look_at_output
-from tokenization_worker.records import dump_json, dump_record, load_record
+from tokenization_worker.inspect.preview import look_at_output
+from tokenization_worker.output import layout
+from tokenization_worker.output.index import checksum_of
+from tokenization_worker.output.record import dump_json, dump_record, load_record
 from tokenization_worker.verification.verify import dataset_digest, verify
 
 PLAN = layout.PLAN

@@ -15,12 +15,12 @@ from patience import quick_retry
 from quick_gcs import quick_gcs
 from runs import TOKJOB
 
+from tokenization_worker.checkpoint.reporter import Reporter, failure_report
 from tokenization_worker.cli.main import main
+from tokenization_worker.engine.ray.connection import require_reachable
 from tokenization_worker.errors import SpecError, TemporaryError, TokenizationError, portable
 from tokenization_worker.events import Progress, Resumed, Warned
-from tokenization_worker.executors.ray_connection import require_reachable
-from tokenization_worker.redact import redact
-from tokenization_worker.reporter import Reporter, failure_report
+from tokenization_worker.messages.redact import redact
 from tokenization_worker.storage import waiting
 from tokenization_worker.storage.sources import list_source
 
@@ -163,14 +163,14 @@ def s3(monkeypatch: pytest.MonkeyPatch, port: int) -> str:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{USERINFO}@127.0.0.1:{port}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "writer")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    monkeypatch.setattr("tokenization_worker.storage.s3_source.Retry", quick_retry)
+    monkeypatch.setattr("tokenization_worker.storage.s3.source.Retry", quick_retry)
     return "s3://bucket/corpus/*.jsonl"
 
 
 def hub(monkeypatch: pytest.MonkeyPatch, port: int) -> str:
     monkeypatch.setenv("HF_ENDPOINT", f"http://{USERINFO}@127.0.0.1:{port}")
     monkeypatch.setenv("HF_TOKEN", "hf_plantedplantedplantedplanted")
-    monkeypatch.setattr("tokenization_worker.storage.hf_source.Retry", quick_retry)
+    monkeypatch.setattr("tokenization_worker.storage.hf.source.Retry", quick_retry)
     return "hf://datasets/org/name/*.jsonl"
 
 
@@ -185,7 +185,7 @@ def proxied(monkeypatch: pytest.MonkeyPatch, port: int) -> str:
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("NO_PROXY", "")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{USERINFO}@s3.invalid:9000")
-    monkeypatch.setattr("tokenization_worker.storage.s3_source.Retry", quick_retry)
+    monkeypatch.setattr("tokenization_worker.storage.s3.source.Retry", quick_retry)
     return "s3://bucket/corpus/*.jsonl"
 
 

@@ -16,7 +16,7 @@ from runs import TOKJOB, Held, difference, make_job, read_index, run_command
 from s3_server import put_s3, s3_bucket, s3_host
 
 from tokenization_worker import run_job
-from tokenization_worker.plan import Plan
+from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.readers.decompress import zstd
 
 __all__ = ["hub", "s3_bucket", "s3_host"]

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tokenization_worker import reporter
 from tokenization_worker.api.checkpoint import CheckpointProgress, report_interval_s
+from tokenization_worker.checkpoint import reporter
+from tokenization_worker.checkpoint.progress_report import MOST_RUNS, ProgressReport
+from tokenization_worker.checkpoint.reporter import Reporter, failure_report
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Progress, Resumed
-from tokenization_worker.progress_report import MOST_RUNS, ProgressReport
-from tokenization_worker.receipts import RangeReceipt
-from tokenization_worker.reporter import Reporter, failure_report
+from tokenization_worker.output.ledger.receipts import RangeReceipt
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 RANGES = 1_000_000

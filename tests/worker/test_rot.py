@@ -15,11 +15,11 @@ from runs import difference, leftovers, make_job, read_index
 
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.cli.progress import describe
+from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.events import Checking, Event, Progress, Warned
-from tokenization_worker.run import run_job
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.run.run import run_job
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.verification.verify import verify
-from tokenization_worker.work import Stopped
 
 SHARDS = 6
 

@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from runs import make_job
 
-from tokenization_worker import layout
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.assembly import Assembly
-from tokenization_worker.commit import create_receipt
-from tokenization_worker.context import BuildTask, RunContext, TokenizeTask
 from tokenization_worker.errors import ChangedError
-from tokenization_worker.ledger import Ledger
-from tokenization_worker.plan import Cut, Plan
-from tokenization_worker.receipts import RangeReceipt, ShardReceipt, SliceResult
-from tokenization_worker.schedule import SPENT_A_TASK, Schedule
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import create_receipt
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult
+from tokenization_worker.output.plan_file import Cut, Plan
+from tokenization_worker.pipelines.tokenize.range_task import tokenize_range
+from tokenization_worker.pipelines.tokenize.schedule import SPENT_A_TASK, Schedule
+from tokenization_worker.pipelines.tokenize.shard_planner import Assembly
+from tokenization_worker.pipelines.tokenize.tasks import BuildTask, RunContext, TokenizeTask
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.source_file import SourceFile
-from tokenization_worker.tokenize import tokenize_range
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,21 +17,21 @@ from hypothesis import strategies as st
 from inline import inline
 from runs import command, difference, leftovers, make_job, read_index, run_command
 
-from tokenization_worker import range_work
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.commit import Disagreement
-from tokenization_worker.context import BuildTask
-from tokenization_worker.encode import EncodedDocuments, Encoder
+from tokenization_worker.engine.dispatch import Stopped
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Event, Progress
-from tokenization_worker.executors.base import Task
+from tokenization_worker.formats.segment import MAGIC, SegmentLost, SegmentReader, SegmentWriter
+from tokenization_worker.output.create_only import Disagreement
+from tokenization_worker.output.ledger.receipts import RangeReceipt
+from tokenization_worker.output.record import dump_record, load_record
+from tokenization_worker.pipelines.tokenize import range_tokenizer
+from tokenization_worker.pipelines.tokenize.encode import EncodedDocuments, Encoder
+from tokenization_worker.pipelines.tokenize.tasks import BuildTask
 from tokenization_worker.readers.batches import MAX_TEXTS
-from tokenization_worker.receipts import RangeReceipt
-from tokenization_worker.records import dump_record, load_record
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.segments import MAGIC, SegmentLost, SegmentReader, SegmentWriter
-from tokenization_worker.storage.local import LocalStore
-from tokenization_worker.work import Stopped
+from tokenization_worker.run.run import Options, run_job
+from tokenization_worker.storage.local.store import LocalStore
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -349,7 +349,7 @@ def test_a_range_with_a_dropped_file_in_its_middle_can_be_done_again(
     shards = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.npy")}
     for path in shards:
         path.unlink()
-    monkeypatch.setattr(range_work, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(range_tokenizer, "BLOCK_BYTES", block_bytes)
     run("2")
     assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.npy")} == shards
 
@@ -379,7 +379,7 @@ def test_documents_without_bytes_are_not_encoded_all_at_once(
             counts.append(len(texts))
             return super().encode(texts, *places)
 
-    monkeypatch.setattr(range_work, "Encoder", Counting)
+    monkeypatch.setattr(range_tokenizer, "Encoder", Counting)
     fields = {"tokenizer": {"name": "bytes"}, "source": source}
     run_job(make_job(tmp_path / "source", tmp_path / "out", fields), executor=inline())
     assert (sum(counts), max(counts) <= 2 * MAX_TEXTS) == (300_000, True)

@@ -8,10 +8,10 @@ import pytest
 from command_line import Bench, read_table
 from test_readers_archives import tar
 
-from tokenization_worker import planning
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import DataError
-from tokenization_worker.source_check import count_formats, find_strange, suffix_of
+from tokenization_worker.planning import prepare as planning
+from tokenization_worker.planning.source_check import count_formats, find_strange, suffix_of
 from tokenization_worker.storage.source_file import SourceFile
 
 

@@ -21,9 +21,9 @@ from s3_server import put_s3, s3_bucket, s3_host  # noqa: F401  fixtures
 
 from tokenization_worker.errors import ChangedError, SpecError, TemporaryError
 from tokenization_worker.storage.base import NotFound
-from tokenization_worker.storage.gcs_client import RETRY
-from tokenization_worker.storage.gcs_source import GcsSource
-from tokenization_worker.storage.gcs_store import GcsStore
+from tokenization_worker.storage.gcs.client import RETRY
+from tokenization_worker.storage.gcs.source import GcsSource
+from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.ranged_reader import FIRST_BYTES
 from tokenization_worker.storage.source_file import Changed

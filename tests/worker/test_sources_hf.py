@@ -12,7 +12,7 @@ from patience import Clock, quick_retry
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.base import NotFound
-from tokenization_worker.storage.hf_source import HfSource
+from tokenization_worker.storage.hf.source import HfSource
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, FIRST_BYTES, RangedReader
 from tokenization_worker.storage.retry import MOST_ASKED_S, Retry
@@ -375,7 +375,7 @@ def test_a_body_that_stalls_is_given_up_and_read_again(
     hub.put("org/name", "a", data)
     _, stream = HfSource(retry=quick_retry()).open(f"{ROOT}/a")
     assert len(stream.read(before)) == before
-    monkeypatch.setattr("tokenization_worker.storage.hf_client.TIMEOUT_S", 0.3)
+    monkeypatch.setattr("tokenization_worker.storage.hf.client.TIMEOUT_S", 0.3)
     hub.faults += [Fault("GET", "/store/", after=3, stalls=True)]
     assert stream.read(10) == data[before:][:10]
     assert not hub.faults
@@ -383,7 +383,7 @@ def test_a_body_that_stalls_is_given_up_and_read_again(
 
 def test_a_listing_that_stalls_is_given_up_and_made_again(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.put("org/name", "a", b"abc")
-    monkeypatch.setattr("tokenization_worker.storage.hf_client.TIMEOUT_S", 0.3)
+    monkeypatch.setattr("tokenization_worker.storage.hf.client.TIMEOUT_S", 0.3)
     hub.faults += [Fault("GET", verb, after=3, stalls=True) for verb in ("/revision/", "/tree/")]
     source = HfSource(retry=quick_retry())
     assert len(list(source.list(Pattern.parse(f"{ROOT}/*")))) == 1

@@ -15,12 +15,12 @@ from patience import Clock, quick_retry
 from s3_server import PUBLIC, put_s3, s3_bucket, s3_host, s3_writer, use_s3
 
 from tokenization_worker.errors import ChangedError, SpecError, TemporaryError
-from tokenization_worker.extras import install_command
+from tokenization_worker.messages.extras import install_command
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, FIRST_BYTES
 from tokenization_worker.storage.retry import Retry
-from tokenization_worker.storage.s3_source import S3Source
+from tokenization_worker.storage.s3.source import S3Source
 from tokenization_worker.storage.sources import list_source, open_source, open_unchanged, read_uri
 
 __all__ = ["s3_bucket", "s3_host"]
@@ -175,7 +175,7 @@ def test_a_body_that_stalls_is_given_up_and_read_again(
     s3_host: str, s3_bucket: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = put(s3_host, s3_bucket, "a", b"0123456789")
-    monkeypatch.setattr("tokenization_worker.storage.s3_client.TIMEOUT_S", 0.3)
+    monkeypatch.setattr("tokenization_worker.storage.s3.client.TIMEOUT_S", 0.3)
     _, stream = S3Source(retry=quick_retry()).open(uri)
     proxy.faults += [Fault("GET", "/a", after=3, stalls=True)]
     assert stream.read(10) == b"0123456789"
@@ -268,7 +268,7 @@ def test_settings_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch
 def test_the_reader_pays_only_where_that_is_said(
     s3_host: str, s3_bucket: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tokenization_worker.storage import s3_client
+    from tokenization_worker.storage.s3 import client as s3_client
 
     uri = put(s3_host, s3_bucket, "a", b"x")
     asked: list[str | None] = []

@@ -10,9 +10,9 @@ from command_line import Bench
 from runs import leftovers
 from test_cli_errors import assert_told
 
-from tokenization_worker import layout
 from tokenization_worker.errors import DataError, TokenizationError
-from tokenization_worker.outlook import OutputState, look_at_output
+from tokenization_worker.inspect.preview import OutputState, look_at_output
+from tokenization_worker.output import layout
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.verify import verify
 
@@ -84,7 +84,7 @@ def test_a_start_that_was_killed_after_a_failure_is_interrupted(bench: Bench, mo
     def die(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr("tokenization_worker.run.read_ledger", die)
+    monkeypatch.setattr("tokenization_worker.run.run.read_ledger", die)
     with pytest.raises(Killed):
         bench.run()
     open_store(str(bench.output)).close_scratch()  # as the kernel does
@@ -107,7 +107,7 @@ def test_what_cannot_be_written_down_does_not_hide_the_error(
     def refuse(*_: object, **__: object) -> None:
         raise DataError("RecordCorrupt", "the disk is gone")
 
-    monkeypatch.setattr("tokenization_worker.failure.place_bytes", refuse)
+    monkeypatch.setattr("tokenization_worker.output.last_failure.place_bytes", refuse)
     bench.stop()  # raises QuarantineExceeded
     assert "will not tell of this failure: the disk is gone" in caplog.text
 

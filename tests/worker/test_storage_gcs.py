@@ -13,12 +13,12 @@ from gcs_emulator import gcs_bucket, gcs_host, gcs_uri  # noqa: F401  fixtures
 from gcs_fake import FakeGcs, Fault
 from storage_contract import StoreContract, paths, put, race
 
-from tokenization_worker.commit import place
 from tokenization_worker.errors import SpecError, TemporaryError, TokenizationError
+from tokenization_worker.output.create_only import place
 from tokenization_worker.storage.base import NotFound, PreconditionFailed, Store
-from tokenization_worker.storage.gcs_client import RETRY, gcs_client
-from tokenization_worker.storage.gcs_store import GcsStore
-from tokenization_worker.storage.gcs_upload import CHUNK_BYTES
+from tokenization_worker.storage.gcs.client import RETRY, gcs_client
+from tokenization_worker.storage.gcs.store import GcsStore
+from tokenization_worker.storage.gcs.upload import CHUNK_BYTES
 from tokenization_worker.storage.open import open_store
 
 # The client library leaves the connection of a download that failed to the garbage collector.

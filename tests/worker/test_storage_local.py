@@ -22,16 +22,16 @@ from permissions import open_folder, without_root
 from storage_contract import StoreContract, paths, put, race
 
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.outlook import clean_output
+from tokenization_worker.inspect.preview import clean_output
 from tokenization_worker.storage.base import PreconditionFailed, Store
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.local.scratch import SCRATCH, has_live_writers, remove_dead_scratch
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.storage.scratch import SCRATCH, has_live_writers, remove_dead_scratch
 
 WRITER = """
 import os, sys
 from pathlib import Path
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.local.store import LocalStore
 
 store = LocalStore(Path(sys.argv[1]))
 with store.upload("half") as upload:
@@ -45,7 +45,7 @@ store.close_scratch()
 FORKING_WRITER = """
 import os, sys
 from pathlib import Path
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.local.store import LocalStore
 
 store = LocalStore(Path(sys.argv[1]))
 upload = store.upload("parent")

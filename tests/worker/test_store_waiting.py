@@ -19,11 +19,11 @@ from patience import Clock, quick_retry
 from runs import TOKJOB
 
 from tokenization_worker.errors import TemporaryError
-from tokenization_worker.parallel import map_at_once
+from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.storage import waiting
-from tokenization_worker.storage.gcs_client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
-from tokenization_worker.storage.gcs_store import GcsStore
-from tokenization_worker.storage.hf_client import BadAnswer, hf_wait, map_hf_errors
+from tokenization_worker.storage.gcs.client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
+from tokenization_worker.storage.gcs.store import GcsStore
+from tokenization_worker.storage.hf.client import BadAnswer, hf_wait, map_hf_errors
 from tokenization_worker.storage.retry import Retry
 from tokenization_worker.storage.sources import list_source
 from tokenization_worker.storage.waiting import Waiting, calling, give_up, is_waiting, words_of
@@ -200,7 +200,7 @@ def test_a_hub_that_does_not_answer_is_named(
     closed_port: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed_port}")
-    monkeypatch.setattr("tokenization_worker.storage.hf_source.Retry", quick_retry)
+    monkeypatch.setattr("tokenization_worker.storage.hf.source.Retry", quick_retry)
     with pytest.raises(TemporaryError) as told:
         list_source(("hf://datasets/org/name/x.parquet",))
     why = f"http://127.0.0.1:{closed_port}: [Errno 111] Connection refused"

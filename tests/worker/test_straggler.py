@@ -18,19 +18,20 @@ from corpus import json_lines
 from inline import inline
 from runs import leftovers, make_job
 
-from tokenization_worker import planning, range_work
-from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.context import TokenizeTask
+from tokenization_worker.engine.executor import Done, Task, UnderWay, run_task, take_idle
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Progress
-from tokenization_worker.executors.base import Done, Task, UnderWay, run_task, take_idle
-from tokenization_worker.lanes import Worker
-from tokenization_worker.plan import Plan
-from tokenization_worker.ranges import MOST_PACKED_PIECES
-from tokenization_worker.readers import sizes
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.pipelines.tokenize import range_tokenizer
+from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
+from tokenization_worker.pipelines.tokenize.tasks import TokenizeTask
+from tokenization_worker.planning import prepare as planning
+from tokenization_worker.planning.cut import MOST_PACKED_PIECES
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.readers.detection import sizes
+from tokenization_worker.run.output_state import read_plan
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage import sources
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.open import open_store
@@ -265,7 +266,7 @@ def test_one_process_takes_in_the_file_once(
             stream = SimpleNamespace(read=counted, seek=stream.seek, tell=stream.tell, close=stream.close)
         return stream
 
-    monkeypatch.setattr(range_work, "open_as_listed", open_counted)
+    monkeypatch.setattr(range_tokenizer, "open_as_listed", open_counted)
     run_job(one_straggler.job(tmp_path / "out"), executor=inline())
     assert pieces_of_large(plan_of(tmp_path / "out")) == MOST_PACKED_PIECES
     assert taken == one_straggler.large_file.stat().st_size

@@ -14,19 +14,20 @@ from corpus import json_lines
 from inline import inline
 from runs import difference, files_below, leftovers, make_job
 
-from tokenization_worker import layout, tokenize
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.commit import create_record
-from tokenization_worker.context import BuildTask, TokenizeTask
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import ChangedError, DataError, SpecError
-from tokenization_worker.executors.base import Task
-from tokenization_worker.poison import read_poison, record_poison
+from tokenization_worker.formats.segment import SegmentLost
+from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import create_record
+from tokenization_worker.output.ledger.crash_verdicts import read_poison, record_poison
+from tokenization_worker.output.record import load_record
+from tokenization_worker.pipelines.tokenize import range_task
+from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.documents import FileSlice
-from tokenization_worker.records import load_record
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.segments import SegmentLost
-from tokenization_worker.storage.local import LocalStore, version_of
+from tokenization_worker.readers.document_batch import FileSlice
+from tokenization_worker.run.run import Options, run_job
+from tokenization_worker.storage.local.store import LocalStore, version_of
 from tokenization_worker.storage.open import open_store
 
 
@@ -191,7 +192,7 @@ def test_a_receipt_of_another_plan_is_not_believed(
     kind = BuildTask if found == "after a shard" else TokenizeTask
     path = layout.shard_receipt_path(0, "train", 0) if kind is BuildTask else layout.range_receipt_path(0, 0)
     if found == "after a range":
-        monkeypatch.setattr(tokenize, "find_receipt", lambda *_: None)
+        monkeypatch.setattr(range_task, "find_receipt", lambda *_: None)
 
     def come_late(task: Task) -> None:
         if isinstance(task, kind):

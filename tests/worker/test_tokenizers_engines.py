@@ -11,8 +11,8 @@ import tiktoken
 
 from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
 from tokenization_worker.tokenizers.base import Encoded, Tokenizer
+from tokenization_worker.tokenizers.checks.sample import is_sampled
 from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.tokenizers.sample import is_sampled
 from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine, find_long_blanks
 
 ENCODINGS = ("gpt2", "cl100k_base", "o200k_base")
@@ -59,7 +59,7 @@ def test_reference_is_encode_ordinary_of_tiktoken(name: str) -> None:
 
 
 def _constructor(name: str) -> dict[str, object]:
-    from tokenization_worker.tokenizers.ranks import read_named
+    from tokenization_worker.tokenizers.ranks.encodings import read_named
 
     table = read_named(name)
     return {

@@ -24,9 +24,9 @@ from tokenizer_models import (
 )
 
 from tokenization_worker.errors import SpecError
-from tokenization_worker.extras import install_command
+from tokenization_worker.messages.extras import install_command
 from tokenization_worker.tokenizers.load import detect_kind, load_tokenizer
-from tokenization_worker.tokenizers.ranks import read_named
+from tokenization_worker.tokenizers.ranks.encodings import read_named
 
 END = {"content": "<|endoftext|>"}
 

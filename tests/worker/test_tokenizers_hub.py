@@ -14,11 +14,11 @@ from runs import command, difference, make_job, read_index, run_command
 from tokenizer_models import train_byte_level
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.dataset import open_dataset
+from tokenization_worker.dataset.dataset import open_dataset
+from tokenization_worker.engine.executor import Task
 from tokenization_worker.errors import SpecError
-from tokenization_worker.executors.base import Task
-from tokenization_worker.outlook import look_ahead
-from tokenization_worker.run import run_job
+from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.run.run import run_job
 from tokenization_worker.tokenizers.load import load_tokenizer
 
 __all__ = ["hub"]
@@ -43,7 +43,7 @@ def second() -> bytes:
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("tokenization_worker.tokenizers.behaviour._code_point_chapters", lambda: iter(()))
+    monkeypatch.setattr("tokenization_worker.tokenizers.checks.behaviour._code_point_chapters", lambda: iter(()))
     load_tokenizer.cache_clear()
 
 

@@ -13,12 +13,12 @@ import pytest
 from tokenizer_models import make_spec
 
 from tokenization_worker.errors import SpecError
-from tokenization_worker.tokenizers import probe
 from tokenization_worker.tokenizers.base import Encoded, Engine, Tokenizer
 from tokenization_worker.tokenizers.byte_engine import ByteEngine
+from tokenization_worker.tokenizers.checks import engine_check
+from tokenization_worker.tokenizers.checks.check_texts import code_point_texts, make_texts
 from tokenization_worker.tokenizers.fast_engine import FastokensEngine
 from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.tokenizers.probe_texts import code_point_texts, make_texts
 
 
 class WrongFor:
@@ -65,14 +65,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", ["gpt2", "cl100k_base", "o200k_base"])
 def test_the_accelerated_engine_is_identical_on_the_whole_probe(name: str, cache: Path) -> None:
     tokenizer = load_tokenizer(make_spec(name))
-    choice = probe.choose_engine(tokenizer, "fastokens", 10)
-    assert choice == probe.EngineChoice("fastokens", "checked against tiktoken")
+    choice = engine_check.choose_engine(tokenizer, "fastokens", 10)
+    assert choice == engine_check.EngineChoice("fastokens", "checked against tiktoken")
     (kept,) = cache.iterdir()
     stored = json.loads(kept.read_bytes())
     assert stored["fingerprint"] == tokenizer.fingerprint
     assert stored["verdict"]["identical"]
     assert stored["verdict"]["characters"] > 15_000_000
-    assert probe.choose_engine(tokenizer, "auto", 10**9).name == "fastokens"
+    assert engine_check.choose_engine(tokenizer, "auto", 10**9).name == "fastokens"
 
 
 def test_the_difference_that_o200k_is_known_for_is_found() -> None:
@@ -81,7 +81,7 @@ def test_the_difference_that_o200k_is_known_for_is_found() -> None:
     accelerated = tokenizer.accelerated()
     assert isinstance(accelerated, FastokensEngine)
     unrouted = FastokensEngine(accelerated._native, tokenizer.reference)
-    verdict = probe.compare_engines(tokenizer.reference, unrouted, make_texts((), ()))
+    verdict = engine_check.compare_engines(tokenizer.reference, unrouted, make_texts((), ()))
     assert not verdict.identical
     assert "\\u017f" in verdict.difference
 
@@ -89,7 +89,7 @@ def test_the_difference_that_o200k_is_known_for_is_found() -> None:
 @pytest.mark.parametrize("code_point", [0x0, 0x41, 0x17F, 0x378, 0xE000, 0xFFFF, 0x16EA0, 0x10FFFF])
 def test_an_engine_that_is_wrong_at_one_code_point_is_found(code_point: int) -> None:
     wrong = WrongFor(ByteEngine(), chr(code_point))
-    verdict = probe.compare_engines(ByteEngine(), wrong, make_texts((), ("a", "b")))
+    verdict = engine_check.compare_engines(ByteEngine(), wrong, make_texts((), ("a", "b")))
     assert not verdict.identical
     shown = ascii(chr(code_point))
     assert verdict.difference.startswith(f"{shown} is [")
@@ -128,8 +128,8 @@ def test_other_document_ends_are_a_difference() -> None:
             ids, ends = super().encode(texts)
             return Encoded(ids, np.maximum(ends - 1, 0))
 
-    verdict = probe.compare_engines(ByteEngine(), Shifted(), ["ab", "cd"])
-    assert verdict == probe.Verdict(False, 2, 4, "only within a batch of texts")
+    verdict = engine_check.compare_engines(ByteEngine(), Shifted(), ["ab", "cd"])
+    assert verdict == engine_check.Verdict(False, 2, 4, "only within a batch of texts")
 
 
 # ---- verdicts
@@ -138,10 +138,10 @@ def test_other_document_ends_are_a_difference() -> None:
 def test_a_verdict_is_kept_and_not_probed_again(cache: Path) -> None:
     wrong = WrongFor(ByteEngine(), "<|endoftext|>")
     tokenizer = make_tokenizer(wrong)
-    first = probe.find_verdict(tokenizer, wrong)
+    first = engine_check.find_verdict(tokenizer, wrong)
     seen = wrong.texts_seen
     assert not first.identical
-    assert probe.find_verdict(tokenizer, wrong) == first
+    assert engine_check.find_verdict(tokenizer, wrong) == first
     assert wrong.texts_seen == seen
     assert [path.suffix for path in cache.iterdir()] == [".json"]
 
@@ -159,21 +159,21 @@ def test_a_verdict_is_kept_and_not_probed_again(cache: Path) -> None:
 def test_a_damaged_entry_counts_as_none(cache: Path, damage: bytes) -> None:
     wrong = WrongFor(ByteEngine(), "<|endoftext|>")
     tokenizer = make_tokenizer(wrong)
-    verdict = probe.find_verdict(tokenizer, wrong)
+    verdict = engine_check.find_verdict(tokenizer, wrong)
     (entry,) = cache.iterdir()
     entry.write_bytes(damage)
-    assert probe.read_verdict(tokenizer) is None
-    assert probe.find_verdict(tokenizer, wrong) == verdict == probe.read_verdict(tokenizer)
+    assert engine_check.read_verdict(tokenizer) is None
+    assert engine_check.find_verdict(tokenizer, wrong) == verdict == engine_check.read_verdict(tokenizer)
 
 
 def test_another_tokenizer_or_version_has_another_entry() -> None:
     wrong = WrongFor(ByteEngine(), "<|endoftext|>")
-    probe.find_verdict(make_tokenizer(wrong), wrong)
-    assert probe.read_verdict(make_tokenizer(wrong)) is not None
-    assert probe.read_verdict(make_tokenizer(wrong, fingerprint="g")) is None
+    engine_check.find_verdict(make_tokenizer(wrong), wrong)
+    assert engine_check.read_verdict(make_tokenizer(wrong)) is not None
+    assert engine_check.read_verdict(make_tokenizer(wrong, fingerprint="g")) is None
     newer = make_tokenizer(wrong)
     newer.libraries["wrong"] = "2"
-    assert probe.read_verdict(newer) is None
+    assert engine_check.read_verdict(newer) is None
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch:
     blocked.write_text("not a folder", encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     wrong = WrongFor(ByteEngine(), "<|endoftext|>")
-    assert not probe.find_verdict(make_tokenizer(wrong), wrong).identical
+    assert not engine_check.find_verdict(make_tokenizer(wrong), wrong).identical
 
 
 # ---- choice
@@ -196,34 +196,36 @@ class Named(ByteEngine):
 
 def test_little_text_is_left_to_the_reference() -> None:
     tokenizer = make_tokenizer(Named("fastokens"), reference=Named("tiktoken"))
-    assert probe.choose_engine(tokenizer, "auto", 1_000_000) == probe.EngineChoice("tiktoken", "little text")
-    assert "not checked yet" in probe.choose_engine(tokenizer, "auto", 20_000_000).reason
-    assert probe.choose_engine(tokenizer, "auto", 10**9).name == "fastokens"
-    assert probe.choose_engine(tokenizer, "auto", 20_000_000).name == "fastokens"
-    assert probe.choose_engine(tokenizer, "reference", 10**9).name == "tiktoken"
+    assert engine_check.choose_engine(tokenizer, "auto", 1_000_000) == engine_check.EngineChoice(
+        "tiktoken", "little text"
+    )
+    assert "not checked yet" in engine_check.choose_engine(tokenizer, "auto", 20_000_000).reason
+    assert engine_check.choose_engine(tokenizer, "auto", 10**9).name == "fastokens"
+    assert engine_check.choose_engine(tokenizer, "auto", 20_000_000).name == "fastokens"
+    assert engine_check.choose_engine(tokenizer, "reference", 10**9).name == "tiktoken"
 
 
 def test_a_differing_engine_is_not_chosen_and_refused_when_asked_for() -> None:
     tokenizer = make_tokenizer(WrongFor(ByteEngine(), "<|endoftext|>"))
-    choice = probe.choose_engine(tokenizer, "auto", 10**9)
+    choice = engine_check.choose_engine(tokenizer, "auto", 10**9)
     assert choice.name == "bytes"
     assert "wrong gives other tokens" in choice.reason
     with pytest.raises(SpecError, match="EngineDiffers: engine wrong gives other tokens than bytes"):
-        probe.choose_engine(tokenizer, "fastokens", 10**9)
+        engine_check.choose_engine(tokenizer, "fastokens", 10**9)
 
 
 def test_without_an_accelerated_engine_the_reference_is_used() -> None:
     tokenizer = load_tokenizer(make_spec("bytes"))
-    assert probe.choose_engine(tokenizer, "auto", 10**9).name == "bytes"
+    assert engine_check.choose_engine(tokenizer, "auto", 10**9).name == "bytes"
     with pytest.raises(SpecError, match="EngineUnavailable"):
-        probe.choose_engine(tokenizer, "fastokens", 10**9)
+        engine_check.choose_engine(tokenizer, "fastokens", 10**9)
 
 
 def test_engines_are_found_by_name() -> None:
     fast = Named("fastokens")
     tokenizer = make_tokenizer(fast)
-    assert probe.engine_by_name(tokenizer, "fastokens") is fast
-    assert probe.engine_by_name(tokenizer, "bytes") is tokenizer.reference
-    assert probe.engine_by_name(tokenizer, "reference") is tokenizer.reference
+    assert engine_check.engine_by_name(tokenizer, "fastokens") is fast
+    assert engine_check.engine_by_name(tokenizer, "bytes") is tokenizer.reference
+    assert engine_check.engine_by_name(tokenizer, "reference") is tokenizer.reference
     with pytest.raises(SpecError, match="EngineUnavailable: there is no engine 'tiktoken'"):
-        probe.engine_by_name(tokenizer, "tiktoken")
+        engine_check.engine_by_name(tokenizer, "tiktoken")

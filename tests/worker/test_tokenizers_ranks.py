@@ -16,7 +16,7 @@ import pytest
 import tiktoken_ext.openai_public
 
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.tokenizers import packaged_ranks, rank_files, ranks
+from tokenization_worker.tokenizers.ranks import encodings, packaged_ranks, rank_files
 
 SHARE = rank_files.share_folder()
 
@@ -56,7 +56,7 @@ def test_files_and_hashes_are_the_ones_tiktoken_publishes() -> None:
 def test_a_folder_named_in_the_environment_is_used(bare: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, str(fill(bare / "chosen", "gpt2")))
     before = dict(os.environ)
-    table = ranks.read_named("gpt2")
+    table = encodings.read_named("gpt2")
     assert (len(table.ranks), table.special_tokens, table.preset) == (50256, {"<|endoftext|>": 50256}, None)
     assert dict(os.environ) == before
 
@@ -64,7 +64,7 @@ def test_a_folder_named_in_the_environment_is_used(bare: Path, monkeypatch: pyte
 @pytest.mark.parametrize("where", ["prefix/share/tokenization/tiktoken", "tmp/data-gym-cache"])
 def test_the_share_folder_and_tiktokens_own_cache_are_used(bare: Path, where: str) -> None:
     folder = fill(bare / where, "cl100k_base")
-    table = ranks.read_named("gpt-4")
+    table = encodings.read_named("gpt-4")
     assert table.name == table.preset == "cl100k_base"
     assert table.read_file is not None
     assert table.read_file() == (folder / rank_files.ENCODING_FILES["cl100k_base"][0].cache_name).read_bytes()
@@ -75,7 +75,7 @@ def test_without_network_and_files_a_right_name_is_a_temporary_error(
 ) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(bare / "empty"))
     with pytest.raises(TemporaryError, match="downloading it failed") as caught:
-        ranks.read_named("o200k_base")
+        encodings.read_named("o200k_base")
     assert caught.value.reason == "TokenizerUnavailable"
     assert str(bare / "empty") in caught.value.message
     assert "TIKTOKEN_CACHE_DIR" in caught.value.next_step
@@ -87,7 +87,7 @@ def test_a_damaged_file_in_the_chosen_folder_is_named_and_kept(bare: Path, monke
     path.write_bytes(path.read_bytes()[:-1000])
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
     with pytest.raises(SpecError, match="is damaged: expected sha256 223921b7") as caught:
-        ranks.read_named("cl100k_base")
+        encodings.read_named("cl100k_base")
     assert str(path) in caught.value.message
     assert path.exists()
 
@@ -96,7 +96,7 @@ def test_a_damaged_file_in_the_share_folder_is_passed_over(bare: Path) -> None:
     folder = fill(bare / "prefix/share/tokenization/tiktoken", "cl100k_base")
     (folder / rank_files.ENCODING_FILES["cl100k_base"][0].cache_name).write_bytes(b"aGk= 0\n")
     fill(bare / "tmp/data-gym-cache", "cl100k_base")
-    assert len(ranks.read_named("cl100k_base").ranks) == 100256
+    assert len(encodings.read_named("cl100k_base").ranks) == 100256
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_damaged_file_in_the_share_folder_is_passed_over(bare: Path) -> None:
 )
 def test_an_unknown_name_is_refused_with_near_matches(name: str, said: str) -> None:
     with pytest.raises(SpecError, match=said) as caught:
-        ranks.resolve_name(name)
+        encodings.resolve_name(name)
     assert caught.value.reason == "TokenizerUnavailable"
     assert "tokenizer.json" in caught.value.next_step
 
@@ -121,12 +121,12 @@ def test_an_unknown_name_is_refused_with_near_matches(name: str, said: str) -> N
     ("name", "encoding"), [("gpt-4", "cl100k_base"), ("gpt-4o-2024-05-13", "o200k_base"), ("gpt-2", "gpt2")]
 )
 def test_a_model_name_stands_for_its_encoding(name: str, encoding: str) -> None:
-    assert ranks.resolve_name(name) == encoding
+    assert encodings.resolve_name(name) == encoding
 
 
 def test_the_file_of_a_known_encoding_is_enough(bare: Path) -> None:
     data = (SHARE / rank_files.ENCODING_FILES["r50k_base"][0].cache_name).read_bytes()
-    table = ranks.read_known(rank_files.KNOWN_FILES[hashlib.sha256(data).hexdigest()], data)
+    table = encodings.read_known(rank_files.KNOWN_FILES[hashlib.sha256(data).hexdigest()], data)
     assert (table.name, len(table.ranks), table.preset) == ("r50k_base", 50256, "r50k_base")
 
 

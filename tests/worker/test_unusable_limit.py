@@ -13,21 +13,21 @@ from command_line import dataset_of
 from inline import inline
 from runs import make_job, read_index
 
-from tokenization_worker import layout
-from tokenization_worker.api.quantities import Limit
 from tokenization_worker.api.resolve import RunLimits
-from tokenization_worker.context import RunContext, TokenizeTask
+from tokenization_worker.api.types.quantities import Limit
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Finished
-from tokenization_worker.ledger import Ledger
-from tokenization_worker.limits import LISTED_BEYOND, list_reasons, room_left
-from tokenization_worker.range_work import RangeWork
-from tokenization_worker.readers.documents import FileOutcome
-from tokenization_worker.receipts import RangeReceipt, SliceResult
-from tokenization_worker.run import run_job
+from tokenization_worker.inspect.unusable_documents import read_unusable
+from tokenization_worker.output import layout
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
+from tokenization_worker.pipelines.tokenize.range_tokenizer import RangeWork
+from tokenization_worker.pipelines.tokenize.tasks import RunContext, TokenizeTask
+from tokenization_worker.pipelines.tokenize.unusable_limit import UnusableLimit
+from tokenization_worker.planning.limits import LISTED_BEYOND, list_reasons, room_left
+from tokenization_worker.readers.document_batch import FileOutcome
+from tokenization_worker.run.run import run_job
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.unusable import read_unusable
-from tokenization_worker.unusable_limit import UnusableLimit
 from tokenization_worker.verification.verify import verify
 
 GOOD = [json.dumps({"text": f"document {number} of a corpus"}).encode() + b"\n" for number in range(300)]

@@ -25,13 +25,13 @@ from tokenizer_models import train_sentencepiece
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError, DataError, SpecError
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.sources import open_source
+from tokenization_worker.verification.decoders.source import Damaged, read_records
 from tokenization_worker.verification.explain import History, explain
 from tokenization_worker.verification.facts import SourceRules
 from tokenization_worker.verification.report import Fault, Finding, VerifyMode, VerifyProgress, VerifyReport
 from tokenization_worker.verification.shards import _tokens_of_header
-from tokenization_worker.verification.source import Damaged, read_records
 from tokenization_worker.verification.verify import dataset_digest, verify
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -822,4 +822,4 @@ def test_the_contract_of_verify_names_every_reader_but_the_words_that_both_use()
     contract = config["importlinter:contract:verify-shares-nothing-with-the-writers"]
     graph = grimp.build_graph("tokenization_worker", cache_dir=None)
     readers = graph.find_children("tokenization_worker.readers")
-    assert readers - set(contract["forbidden_modules"].split()) == {"tokenization_worker.readers.documents"}
+    assert readers - set(contract["forbidden_modules"].split()) == {"tokenization_worker.readers.document_batch"}

@@ -11,8 +11,8 @@ from command_line import Bench, sample_texts
 from corpus import json_lines
 from runs import read_index, write_index
 
-from tokenization_worker import layout
 from tokenization_worker.cli.main import main
+from tokenization_worker.output import layout
 from tokenization_worker.verification.verify import verify
 
 

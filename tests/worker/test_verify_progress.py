@@ -13,7 +13,7 @@ from runs import make_job
 from tokenization_worker.cli import verify_command
 from tokenization_worker.cli.pace import Pace
 from tokenization_worker.cli.verify_command import verify_line
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.verification import advance, shards, workers
 from tokenization_worker.verification.advance import Advances, EverySecond, send
 from tokenization_worker.verification.report import VerifyProgress

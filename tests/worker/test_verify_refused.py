@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tokenization_worker import layout
 from tokenization_worker.errors import TemporaryError
+from tokenization_worker.output import layout
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.storage.local import LocalStore
+from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.verification.facts import FileClaim, Unreadable
 from tokenization_worker.verification.refused import (
     Refusal,

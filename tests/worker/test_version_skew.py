@@ -18,6 +18,7 @@ from api_manifests import Manifest
 from tokenization_worker.api.checkpoint import AttemptSpec, CheckpointSpec, RunSpec, make_attempt_spec, make_run_spec
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import FROZEN_DEFAULTS, KEY_VERSION, run_key
+from tokenization_worker.api.types.walk import iter_fields
 from tokenization_worker.api.version_skew import (
     LATER_FIELDS,
     LaterField,
@@ -25,7 +26,6 @@ from tokenization_worker.api.version_skew import (
     read_checkpoint,
     write_part,
 )
-from tokenization_worker.api.walk import iter_fields
 from tokenization_worker.errors import SpecError
 
 DATA = Path(__file__).parents[1] / "operator" / "data" / "checkpoints-0.1.0.json"

@@ -10,14 +10,14 @@ from runs import make_job
 
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.context import RunContext
+from tokenization_worker.engine.dispatch import _Reporter
 from tokenization_worker.events import Event, Progress
-from tokenization_worker.ledger import Ledger
-from tokenization_worker.plan import Cut, Plan
-from tokenization_worker.receipts import RangeReceipt, SliceResult
-from tokenization_worker.schedule import Schedule
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
+from tokenization_worker.output.plan_file import Cut, Plan
+from tokenization_worker.pipelines.tokenize.schedule import Schedule
+from tokenization_worker.pipelines.tokenize.tasks import RunContext
 from tokenization_worker.storage.source_file import SourceFile
-from tokenization_worker.work import _Reporter
 
 RANGES = 20_000
 DONE_BEFORE = RANGES - 4

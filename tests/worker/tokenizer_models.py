@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
-from tokenization_worker.tokenizers.ranks import read_named
+from tokenization_worker.tokenizers.ranks.encodings import read_named
 
 SENTENCES = [
     "the quick brown fox jumps over the lazy dog",

@@ -14,18 +14,18 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing's own takes longer to load than all else here
 if TYPE_CHECKING:
     from tokenization_worker.api.job import TokenizationJob as TokenizationJob
-    from tokenization_worker.dataset import open_dataset as open_dataset
-    from tokenization_worker.outlook import make_plan as make_plan
-    from tokenization_worker.run import Options as Options
-    from tokenization_worker.run import run_job as run_job
+    from tokenization_worker.dataset.dataset import open_dataset as open_dataset
+    from tokenization_worker.inspect.preview import make_plan as make_plan
+    from tokenization_worker.run.run import Options as Options
+    from tokenization_worker.run.run import run_job as run_job
     from tokenization_worker.verification.verify import verify as verify
 
 _HOMES = {
-    "Options": "tokenization_worker.run",
+    "Options": "tokenization_worker.run.run",
     "TokenizationJob": "tokenization_worker.api.job",
-    "make_plan": "tokenization_worker.outlook",
-    "open_dataset": "tokenization_worker.dataset",
-    "run_job": "tokenization_worker.run",
+    "make_plan": "tokenization_worker.inspect.preview",
+    "open_dataset": "tokenization_worker.dataset.dataset",
+    "run_job": "tokenization_worker.run.run",
     "verify": "tokenization_worker.verification.verify",
 }
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import pickle
 from typing import ClassVar
 
-from tokenization_worker.redact import redact
+from tokenization_worker.messages.redact import redact
 
 
 class TokenizationError(Exception):

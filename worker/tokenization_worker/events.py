@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tokenization_worker.receipts import RangeReceipt, ShardReceipt
-from tokenization_worker.redact import redact
+from tokenization_worker.messages.redact import redact
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 
 
 @dataclass(frozen=True, slots=True)

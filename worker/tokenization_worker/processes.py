@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from tokenization_worker.api.workers import WORKER_BYTES as WORKER_BYTES  # others take it from here
 from tokenization_worker.errors import TemporaryError, portable
-from tokenization_worker.main_guard import WorkerContext, require_importable_main
+from tokenization_worker.host.main_guard import WorkerContext, require_importable_main
 
 T = TypeVar("T")
 

@@ -110,12 +110,12 @@ def shorten_buffers(module: ModuleType) -> None:
 
 
 CHANGES: dict[str, Callable[[ModuleType], None]] = {
-    "tokenization_worker.range_work": gate_tasks,
+    "tokenization_worker.pipelines.tokenize.range_tokenizer": gate_tasks,
     "tokenization_worker.storage.unchanged": gate_reads("LocalReader"),
     "tokenization_worker.storage.ranged_reader": gate_reads("RangedReader"),
-    "tokenization_worker.run": gate_index,
+    "tokenization_worker.run.run": gate_index,
     "tokenization_worker.readers.decompress": shorten_reads,
-    "tokenization_worker.readers.parquet": shorten_buffers,
+    "tokenization_worker.readers.parquet.reader": shorten_buffers,
 }
 
 

@@ -12,10 +12,8 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, StringConstraints
 
-from tokenization_worker.api.fields import BigCount, Count, LimitValue, PositiveCount, Quantity, ShortText
 from tokenization_worker.api.job import API_VERSION, JobMeta, JobSpec, ObjectMeta, TokenizationJob
 from tokenization_worker.api.keys import KEY_VERSION, run_key
-from tokenization_worker.api.model import Rule, SpecBlock
 from tokenization_worker.api.output import Output
 from tokenization_worker.api.source import Documents, Source
 from tokenization_worker.api.status import (
@@ -28,6 +26,8 @@ from tokenization_worker.api.status import (
     Word,
 )
 from tokenization_worker.api.tokenizer import Tokenizer
+from tokenization_worker.api.types.fields import BigCount, Count, LimitValue, PositiveCount, Quantity, ShortText
+from tokenization_worker.api.types.model import Rule, SpecBlock
 
 MOST_REPORT_INTERVAL_S: Final = 60.0
 _LEAST_REPORT_INTERVAL_S = 15.0

@@ -17,20 +17,20 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Never
 import yaml
 from pydantic import ConfigDict, Field, StringConstraints
 
-from tokenization_worker.api.fields import Count, Flag, LimitValue, PositiveCount, Quantity
-from tokenization_worker.api.keywords import Text, manifest_of
-from tokenization_worker.api.kubernetes_names import DnsName, Image
-from tokenization_worker.api.load import KEYWORDS, load_manifest, validate_manifest
-from tokenization_worker.api.model import Rule, SpecBlock
+from tokenization_worker.api.manifest.keywords import Text, manifest_of
+from tokenization_worker.api.manifest.load import KEYWORDS, load_manifest, validate_manifest
 from tokenization_worker.api.output import RERUN_PLACEHOLDER, Output
-from tokenization_worker.api.pod_extras import Pods
-from tokenization_worker.api.pods import EnvFromSource, EnvVar, ImagePullSecret
+from tokenization_worker.api.pod.extras import Pods
+from tokenization_worker.api.pod.template import EnvFromSource, EnvVar, ImagePullSecret
 from tokenization_worker.api.source import Documents, Source
 from tokenization_worker.api.status import JobStatus
 from tokenization_worker.api.tokenizer import Tokenizer
+from tokenization_worker.api.types.fields import Count, Flag, LimitValue, PositiveCount, Quantity
+from tokenization_worker.api.types.kubernetes_names import DnsName, Image
+from tokenization_worker.api.types.model import Rule, SpecBlock
 from tokenization_worker.api.workers import Head, Workers
-from tokenization_worker.counts import counted
 from tokenization_worker.errors import SpecError
+from tokenization_worker.messages.counts import counted
 
 API_GROUP: Final = "tokenization.dev"
 VERSION: Final = "v1alpha1"

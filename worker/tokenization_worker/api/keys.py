@@ -21,8 +21,8 @@ from collections.abc import Iterable
 
 from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType
 from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
-from tokenization_worker.api.quantities import parse_percentage, parse_quantity
 from tokenization_worker.api.resolve import resolve_output_uri, resolve_uri
+from tokenization_worker.api.types.quantities import parse_percentage, parse_quantity
 
 KEY_VERSION = 1
 

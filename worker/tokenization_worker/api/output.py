@@ -16,10 +16,10 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from tokenization_worker.api.data import DType, OutputFormat
-from tokenization_worker.api.fields import PositiveBigCount
-from tokenization_worker.api.model import RULE_ERROR, Rule, SpecBlock
-from tokenization_worker.api.quantities import nearest_percentage, parse_percentage
 from tokenization_worker.api.source import MEANT_AS_URI, NO_NUL
+from tokenization_worker.api.types.fields import PositiveBigCount
+from tokenization_worker.api.types.model import RULE_ERROR, Rule, SpecBlock
+from tokenization_worker.api.types.quantities import nearest_percentage, parse_percentage
 
 RERUN_PLACEHOLDER = "{rerunToken}"
 OUR_NAMES = ("index.json", "shards.jsonl.zst", "_tokenization")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from tokenization_worker.api.data import DataSpec, OutputSpec, SourceSpec, SplitSpec, TokenizerSpec
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.output import RERUN_PLACEHOLDER
-from tokenization_worker.api.quantities import Limit, parse_percentage, parse_quantity
-from tokenization_worker.current_folder import needing_current_folder
+from tokenization_worker.api.types.quantities import Limit, parse_percentage, parse_quantity
 from tokenization_worker.errors import SpecError
+from tokenization_worker.host.current_folder import needing_current_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field, StringConstraints
 
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.api.fields import Quantity, Text
-from tokenization_worker.api.model import Rule, SpecBlock
+from tokenization_worker.api.types.fields import Quantity, Text
+from tokenization_worker.api.types.model import Rule, SpecBlock
 
 MEANT_AS_URI = r"://|^(gs|s3|hf|file)(:|//)"
 """Also `gs:/bucket` and `gs//bucket`, which would be folders here."""

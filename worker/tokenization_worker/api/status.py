@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from tokenization_worker.api.fields import BigCount, Count
-from tokenization_worker.api.model import Block
+from tokenization_worker.api.types.fields import BigCount, Count
+from tokenization_worker.api.types.model import Block
 
 Word = Annotated[str, StringConstraints(max_length=253)]
 Sentence = Annotated[str, StringConstraints(max_length=4096)]

@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from tokenization_worker.api.fields import PositiveCount, ShortText
-from tokenization_worker.api.kubernetes_names import LABEL_VALUE, matching
-from tokenization_worker.api.model import Rule, SpecBlock
-from tokenization_worker.api.pods import PodPlacement
+from tokenization_worker.api.pod.template import PodPlacement
+from tokenization_worker.api.types.fields import PositiveCount, ShortText
+from tokenization_worker.api.types.kubernetes_names import LABEL_VALUE, matching
+from tokenization_worker.api.types.model import Rule, SpecBlock
 
 WORKER_BYTES = 700 << 20
 """Memory set aside for one task at a time: the measured peak of a process is below 600 MB on ordinary text.

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
-from tokenization_worker import layout
 from tokenization_worker.api.checkpoint import LAST_WORDS_VARIABLE, Committed, FailureReport, RunSpec
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.api.times import time_text
+from tokenization_worker.api.types.times import time_text
 from tokenization_worker.events import Finished
-from tokenization_worker.index import require_index
+from tokenization_worker.output import layout
+from tokenization_worker.output.index import require_index
 from tokenization_worker.storage.open import open_store
 
 _MOST_LAST_WORDS = 1500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenization_worker.api.crd import generate_crds
+from tokenization_worker.api.schema.crd import generate_crds
 from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.errors import SpecError

@@ -18,13 +18,13 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
-from tokenization_worker.causes import chain_of
 from tokenization_worker.cli.escapes import say
 from tokenization_worker.cli.interrupts import leaving_on_interrupt
-from tokenization_worker.current_folder import find_lost_folder
 from tokenization_worker.errors import SpecError, TokenizationError
-from tokenization_worker.open_files import LEAST, explain_open_files, require_open_files
-from tokenization_worker.redact import redact
+from tokenization_worker.host.current_folder import find_lost_folder
+from tokenization_worker.host.open_files import LEAST, explain_open_files, require_open_files
+from tokenization_worker.messages.causes import chain_of
+from tokenization_worker.messages.redact import redact
 
 COMMANDS: dict[str, str] = {
     "run": "run a job here, to its index; the same command resumes",

@@ -11,18 +11,18 @@ from importlib import metadata
 
 from tokenization_worker.api.checkpoint import CHECKPOINT_VARIABLE, CheckpointProgress, TokenizationCheckpoint
 from tokenization_worker.api.version_skew import attempt_number, read_checkpoint
-from tokenization_worker.checkpoint_client import CheckpointClient
+from tokenization_worker.checkpoint.client import CheckpointClient
+from tokenization_worker.checkpoint.reporter import Reporter, failure_report
 from tokenization_worker.cli.checkpoint_words import committed_report
 from tokenization_worker.cli.kept_log import STOPPED_PATIENCE_S, KeptLog
 from tokenization_worker.cli.progress import PlainDisplay
 from tokenization_worker.cli.run_command import StopOnSignal, ray_cluster
 from tokenization_worker.cli.taken_output import taking_output
-from tokenization_worker.driver_log import DriverLog
+from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.reporter import Reporter, failure_report
-from tokenization_worker.run import Options, run_job
-from tokenization_worker.work import Stopped
+from tokenization_worker.output.driver_log import DriverLog
+from tokenization_worker.run.run import Options, run_job
 
 
 def main(arguments: list[str]) -> int:

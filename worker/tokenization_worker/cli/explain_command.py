@@ -13,7 +13,7 @@ from tokenization_worker.cli.explain.report import make_report
 from tokenization_worker.cli.explain.screen import draw
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.errors import SpecError
-from tokenization_worker.extras import install_command
+from tokenization_worker.messages.extras import install_command
 
 if TYPE_CHECKING:
     from tokenization_worker.cli.explain.report import Seen

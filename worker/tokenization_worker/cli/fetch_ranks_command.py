@@ -8,8 +8,8 @@ from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.numbers import counted
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.tokenizers.packaged_ranks import FILES, FetchError, fetch_missing
-from tokenization_worker.tokenizers.rank_files import share_folder
+from tokenization_worker.tokenizers.ranks.packaged_ranks import FILES, FetchError, fetch_missing
+from tokenization_worker.tokenizers.ranks.rank_files import share_folder
 
 
 def main(arguments: list[str]) -> int:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 
-from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.driver_log import DriverLog, write_log
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Event, Finished, Planned
-from tokenization_worker.redact import redact
+from tokenization_worker.messages.redact import redact
+from tokenization_worker.output.driver_log import DriverLog, write_log
+from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from tokenization_worker.cli.escapes import printable, say
-from tokenization_worker.redact import redact
+from tokenization_worker.messages.redact import redact
 
 _OWN = "tokenization_worker"
 
@@ -29,7 +29,7 @@ class EscapedWarnings(logging.Handler):
 
 def escape_warnings() -> None:
     """Print, from now on, what no handler takes through `EscapedWarnings`; in spawned workers, too."""
-    from tokenization_worker import main_guard  # 10 ms, which commands that use workers have paid already
+    from tokenization_worker.host import main_guard  # 10 ms, which commands that use workers have paid already
 
     logging.lastResort = EscapedWarnings(logging.WARNING)
     main_guard.call_first_in_workers(escape_warnings)

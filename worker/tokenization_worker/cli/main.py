@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
 def _leave_if_stuck(code: int) -> None:
     """End here and now where the end would wait, and all is said: for a cluster without a head, for ever; or for a call
     that was given up, and that a thread still repeats."""
-    ray_connection = sys.modules.get("tokenization_worker.executors.ray_connection")
+    ray_connection = sys.modules.get("tokenization_worker.engine.ray.connection")
     waiting = sys.modules.get("tokenization_worker.storage.waiting")
     if (ray_connection is not None and ray_connection.is_stuck) or (waiting is not None and waiting.is_waiting()):
         sys.stdout.flush()

@@ -19,14 +19,14 @@ from typing import Any, NoReturn
 import yaml
 
 from tokenization_worker.api.job import OPERATOR_FIELDS, JobSpec, TokenizationJob
-from tokenization_worker.api.keywords import SHORT, job_manifest, require_once, set_field, tokenizer_field
-from tokenization_worker.api.load import COMMAND_LINE, parse_value, parse_yaml, validate_manifest
-from tokenization_worker.api.manifest_file import MOST_BYTES, read_manifest_file
-from tokenization_worker.api.walk import is_list_type, iter_fields, strip_annotation
+from tokenization_worker.api.manifest.keywords import SHORT, job_manifest, require_once, set_field, tokenizer_field
+from tokenization_worker.api.manifest.load import COMMAND_LINE, parse_value, parse_yaml, validate_manifest
+from tokenization_worker.api.manifest.manifest_file import MOST_BYTES, read_manifest_file
+from tokenization_worker.api.types.walk import is_list_type, iter_fields, strip_annotation
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.cli.typed_text import read_text
 from tokenization_worker.errors import SpecError
-from tokenization_worker.redact import is_secret_field
+from tokenization_worker.messages.redact import is_secret_field
 
 _FIELD_PREFIX = "field:"
 _HEAD_BYTES = 4096

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from tokenization_worker.api.quantities import nearest_number, parse_quantity
-from tokenization_worker.counts import counted as counted
-from tokenization_worker.limits import percent
+from tokenization_worker.api.types.quantities import nearest_number, parse_quantity
+from tokenization_worker.messages.counts import counted as counted
+from tokenization_worker.planning.limits import percent
 
 _MOST_SHOWN = 80
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from tokenization_worker.cli.escapes import printable, say
-from tokenization_worker.redact import is_secret_field
+from tokenization_worker.messages.redact import is_secret_field
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -7,22 +7,22 @@ import socket
 from collections.abc import Callable
 from importlib import metadata
 
-from tokenization_worker.adoption import read_plan
 from tokenization_worker.api.checkpoint import CheckpointPlan, FailureReport
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.api.version_skew import read_checkpoint
-from tokenization_worker.checkpoint_client import CheckpointClient
+from tokenization_worker.checkpoint.client import CheckpointClient
+from tokenization_worker.checkpoint.reporter import failure_report
 from tokenization_worker.cli.checkpoint_words import committed_report, leave_words
 from tokenization_worker.cli.progress import PlainDisplay
-from tokenization_worker.context import RunContext
+from tokenization_worker.engine.executor import Executor
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.events import Event, Finished, Planned
-from tokenization_worker.executors.base import Executor
-from tokenization_worker.extras import install_command
-from tokenization_worker.planning import Prepared
-from tokenization_worker.reporter import failure_report
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.messages.extras import install_command
+from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.planning.prepare import Prepared
+from tokenization_worker.run.output_state import read_plan
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.open import open_store
 
 

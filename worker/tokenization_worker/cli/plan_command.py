@@ -12,7 +12,7 @@ from tokenization_worker.cli.manifest import JobParser, job_from_arguments, prin
 from tokenization_worker.cli.numbers import counted, read_count, short_bytes, short_count, short_time
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.outlook import Outlook, look_ahead
+from tokenization_worker.inspect.preview import Outlook, look_ahead
 
 
 def main(arguments: list[str]) -> int:

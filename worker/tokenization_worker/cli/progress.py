@@ -16,7 +16,6 @@ import orjson
 from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.numbers import counted, estimated, share_of_bytes, short_bytes, short_time
 from tokenization_worker.cli.run_progress import Column, RunProgress, fit
-from tokenization_worker.commands import tokjob
 from tokenization_worker.events import (
     Advanced,
     Checking,
@@ -33,6 +32,7 @@ from tokenization_worker.events import (
     WaitingForWorkers,
     Warned,
 )
+from tokenization_worker.messages.commands import tokjob
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

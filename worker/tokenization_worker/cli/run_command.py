@@ -14,17 +14,17 @@ from tokenization_worker.api.job import fields_for_operator
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
 from tokenization_worker.cli.numbers import read_count
 from tokenization_worker.cli.progress import Display, make_display
+from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned, Watcher
-from tokenization_worker.extras import install_command
-from tokenization_worker.open_files import files_needed, require_open_files
+from tokenization_worker.host.open_files import files_needed, require_open_files
+from tokenization_worker.messages.extras import install_command
 from tokenization_worker.processes import default_processes
-from tokenization_worker.run import Options, run_job
+from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.waiting import give_up
-from tokenization_worker.work import Stopped
 
 if TYPE_CHECKING:
-    from tokenization_worker.executors.on_ray import RayCluster
+    from tokenization_worker.engine.ray.executor import RayCluster
 
 
 def main(arguments: list[str]) -> int:
@@ -98,8 +98,8 @@ def ray_cluster(address: str | None, processes: int | None, watch: Watcher) -> R
     # Ray prints what it knows of lost workers to standard output, which is the display's; events tell it there.
     os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."
     try:
-        from tokenization_worker.executors.on_ray import RayCluster
-        from tokenization_worker.executors.ray_connection import require_reachable
+        from tokenization_worker.engine.ray.connection import require_reachable
+        from tokenization_worker.engine.ray.executor import RayCluster
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise

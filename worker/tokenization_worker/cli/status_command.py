@@ -6,11 +6,11 @@ import dataclasses
 
 import orjson
 
-from tokenization_worker import layout
 from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.numbers import counted, share_of_bytes, short_bytes, short_count
 from tokenization_worker.cli.parser import CommandParser
-from tokenization_worker.outlook import look_at_output
+from tokenization_worker.inspect.preview import look_at_output
+from tokenization_worker.output import layout
 
 
 def main(arguments: list[str]) -> int:

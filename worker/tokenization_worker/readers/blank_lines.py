@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tokenization_worker.readers.kinds import UTF8_BOM
+from tokenization_worker.readers.detection.detect import UTF8_BOM
 
 _WHITE_SPACE = re.compile(rb"[ \t\r\n]*+")
 

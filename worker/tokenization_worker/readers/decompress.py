@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 from isal import igzip, igzip_lib
 
-from tokenization_worker.readers.documents import Compression, DamagedFile, FileOutcome
+from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileOutcome
 from tokenization_worker.storage.base import ByteReader
 
 if sys.version_info >= (3, 14):

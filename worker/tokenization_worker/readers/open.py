@@ -13,9 +13,15 @@ from itertools import chain
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
-from tokenization_worker.readers.content import Content, SetAside
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks
-from tokenization_worker.readers.documents import (
+from tokenization_worker.readers.detection.detect import (
+    HEAD_BYTES,
+    check_not_empty,
+    check_readable,
+    detect_compression,
+    detect_format,
+)
+from tokenization_worker.readers.document_batch import (
     Compression,
     DamagedFile,
     DocumentBatch,
@@ -24,15 +30,9 @@ from tokenization_worker.readers.documents import (
     ReadOptions,
 )
 from tokenization_worker.readers.jsonl import SEPARATOR, max_line_bytes, read_jsonl
-from tokenization_worker.readers.kinds import (
-    HEAD_BYTES,
-    check_not_empty,
-    check_readable,
-    detect_compression,
-    detect_format,
-)
-from tokenization_worker.readers.parquet import read_parquet
-from tokenization_worker.readers.records import first_byte, split_runs
+from tokenization_worker.readers.parquet.reader import read_parquet
+from tokenization_worker.readers.record_splitter import first_byte, split_runs
+from tokenization_worker.readers.resumable_decoder import Content, SetAside
 from tokenization_worker.readers.text import read_text
 from tokenization_worker.storage.base import ByteReader, expect_ranges
 from tokenization_worker.storage.unchanged import require_unchanged

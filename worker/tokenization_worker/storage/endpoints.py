@@ -7,7 +7,7 @@ import re
 from urllib.parse import urlsplit
 
 from tokenization_worker.errors import SpecError
-from tokenization_worker.redact import redact_address
+from tokenization_worker.messages.redact import redact_address
 
 _ADDRESS = re.compile(r"https?://[^\s\"'<>\\^`{|}]+")
 _PROXY = re.compile(r"(?:https?|socks(?:4a?|5h?))://[^\s\"'<>]+", re.IGNORECASE)

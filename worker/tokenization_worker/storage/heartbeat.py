@@ -17,8 +17,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from tokenization_worker import layout
 from tokenization_worker.errors import TokenizationError
+from tokenization_worker.output import layout
 from tokenization_worker.storage.base import MARK_ABSENT, PreconditionFailed, Store
 from tokenization_worker.storage.waiting import words_of
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from os.path import commonprefix
 
-from tokenization_worker.parallel import map_at_once
+from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.storage.base import Entry, Store
 
 PAGE_OBJECTS = 1_000

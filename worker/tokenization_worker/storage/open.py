@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from tokenization_worker.api.source import MEANT_AS_URI
-from tokenization_worker.current_folder import needing_current_folder
 from tokenization_worker.errors import SpecError
+from tokenization_worker.host.current_folder import needing_current_folder
 from tokenization_worker.storage.base import Store
 
 
@@ -56,13 +56,13 @@ def _open_store(uri: str) -> Store:
 
 
 def _local_store(uri: str) -> Store:
-    from tokenization_worker.storage.local import LocalStore
+    from tokenization_worker.storage.local.store import LocalStore
 
     return LocalStore(Path(uri))
 
 
 def _gcs_store(uri: str) -> Store:
-    from tokenization_worker.storage.gcs_store import GcsStore
+    from tokenization_worker.storage.gcs.store import GcsStore
 
     return GcsStore(uri)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
-from tokenization_worker.counts import counted
 from tokenization_worker.errors import ChangedError
+from tokenization_worker.messages.counts import counted
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.patterns import Pattern
 

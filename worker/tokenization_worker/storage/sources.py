@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from tokenization_worker.errors import SpecError
-from tokenization_worker.extras import install_command
+from tokenization_worker.messages.extras import install_command
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.endpoints import endpoint_in, require_usable_proxies
-from tokenization_worker.storage.hf_uri import ENDPOINT_VARIABLE, HfUri, hf_identity, split_hf_uri
+from tokenization_worker.storage.hf.uri import ENDPOINT_VARIABLE, HfUri, hf_identity, split_hf_uri
 from tokenization_worker.storage.open import plain_path, scheme_of
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.source_file import Changed, Source, SourceFile, source_changed
@@ -29,7 +29,7 @@ def _source(uri: str, pins: dict[str, str]) -> Source:
     scheme = scheme_of(uri)
     if scheme == "hf":
         with _importing_hub():
-            from tokenization_worker.storage.hf_source import HfSource
+            from tokenization_worker.storage.hf.source import HfSource
 
         return HfSource(pins)
     return _source_without_pins(scheme)
@@ -48,20 +48,20 @@ def _source_without_pins(scheme: str) -> Source:
 
 
 def _local_source() -> Source:
-    from tokenization_worker.storage.local_source import LocalSource
+    from tokenization_worker.storage.local.source import LocalSource
 
     return LocalSource()
 
 
 def _gcs_source() -> Source:
-    from tokenization_worker.storage.gcs_source import GcsSource
+    from tokenization_worker.storage.gcs.source import GcsSource
 
     return GcsSource()
 
 
 def _s3_source() -> Source:
     with _needing("s3", "boto3"):
-        from tokenization_worker.storage.s3_source import S3Source
+        from tokenization_worker.storage.s3.source import S3Source
 
     return S3Source()
 
@@ -130,14 +130,14 @@ def read_uri(uri: str) -> bytes:
 def find_model_commit(place: HfUri) -> str:
     """The commit at which a model's revision on the Hub stands now; raises `NotFound` where it lacks the file."""
     with _importing_hub():
-        from tokenization_worker.storage.hf_source import look_at_model
+        from tokenization_worker.storage.hf.source import look_at_model
     return look_at_model(place)[1]
 
 
 def read_model_file(place: HfUri) -> bytes:
     """A small file of a model on the Hub, whole; raises `NotFound`."""
     with _importing_hub():
-        from tokenization_worker.storage.hf_source import read_model
+        from tokenization_worker.storage.hf.source import read_model
     return read_model(place)
 
 
@@ -280,7 +280,7 @@ def find_touched_files(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile
     local = [file for file in files if file.ctime_ns]
     if not local:
         return iter(())
-    from tokenization_worker.storage.local_source import look_again
+    from tokenization_worker.storage.local.source import look_again
 
     return find_touched(local, look_again)
 

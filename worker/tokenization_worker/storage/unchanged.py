@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from tokenization_worker.parallel import map_at_once
+from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.source_file import MTIME, SourceFile, source_changed
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from tokenization_worker.redact import redact
+from tokenization_worker.messages.redact import redact
 
 TELL_AFTER_S = 4.0
 """Do not warn about shorter failures; busy stores reject calls routinely."""

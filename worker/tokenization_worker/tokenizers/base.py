@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenization_worker.errors import SpecError
-from tokenization_worker.extras import install_command
+from tokenization_worker.messages.extras import install_command
 
 IdArray = npt.NDArray[np.uint32]
 EndArray = npt.NDArray[np.int64]

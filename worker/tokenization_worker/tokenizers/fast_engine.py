@@ -18,9 +18,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from tokenization_worker.temporary import temporary_file
+from tokenization_worker.host.temporary import temporary_file
 from tokenization_worker.tokenizers.base import Encoded, Engine, KillsEngine
-from tokenization_worker.tokenizers.ranks import RankTable
+from tokenization_worker.tokenizers.ranks.encodings import RankTable
 from tokenization_worker.tokenizers.tiktoken_engine import is_refusal
 
 _LONG_S = "\u017f"

@@ -32,8 +32,8 @@ from tokenization_worker.tokenizers.delimiter import (
     resolve_delimiter,
 )
 from tokenization_worker.tokenizers.fingerprint import PROBE_TEXT, fingerprint_ranks
-from tokenization_worker.tokenizers.rank_files import KNOWN_FILES
-from tokenization_worker.tokenizers.ranks import RankTable, parse_ranks, read_known, read_named
+from tokenization_worker.tokenizers.ranks.encodings import RankTable, parse_ranks, read_known, read_named
+from tokenization_worker.tokenizers.ranks.rank_files import KNOWN_FILES
 from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine, is_refusal
 
 _LIMIT_S = 5.0

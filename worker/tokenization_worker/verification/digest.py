@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from tokenization_worker.index import Index
+from tokenization_worker.output.index import Index
 from tokenization_worker.verification.facts import Facts, FileClaim, Rows
 from tokenization_worker.verification.refused import RefusedSums
 from tokenization_worker.verification.shards import ShardCheck

@@ -20,10 +20,10 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from tokenization_worker import layout
 from tokenization_worker.api.data import DelimiterPosition, SourceFormat, TokenizerSpec
-from tokenization_worker.index import Index
-from tokenization_worker.readers.documents import FileOutcome
+from tokenization_worker.output import layout
+from tokenization_worker.output.index import Index
+from tokenization_worker.readers.document_batch import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.tokenizers.recorded import recorded_spec
 from tokenization_worker.verification.report import Fault, Finding

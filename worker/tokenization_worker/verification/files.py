@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenization_worker import layout
 from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.errors import ChangedError, SpecError
+from tokenization_worker.output import layout
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.source_file import Changed, SourceFile, describe_file
@@ -28,10 +28,10 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.tokenizers.restoring import show_loss
 from tokenization_worker.verification.advance import Tell, untold
 from tokenization_worker.verification.compare import Expected, StreamComparer
+from tokenization_worker.verification.decoders.source import Damaged, Record, read_records, refuse_poison
 from tokenization_worker.verification.facts import Facts, FileClaim, stream_of
 from tokenization_worker.verification.refused import Refusal, RefusedRows
 from tokenization_worker.verification.report import Fault, Finding
-from tokenization_worker.verification.source import Damaged, Record, read_records, refuse_poison
 from tokenization_worker.verification.stream import BadSidecar, Stream, Tokens, difference
 
 Refusals = RefusedRows | tuple[Refusal, ...]

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenization_worker import layout
 from tokenization_worker.errors import ChangedError
-from tokenization_worker.index import Index, recorded_versions
-from tokenization_worker.verification.report import Fault, Finding, next_step
-from tokenization_worker.versions import (
+from tokenization_worker.output import layout
+from tokenization_worker.output.index import Index, recorded_versions
+from tokenization_worker.output.versions import (
     PARSERS,
     describe_changes,
     describe_versions,
@@ -21,6 +20,7 @@ from tokenization_worker.versions import (
     install_versions,
     same_as_any,
 )
+from tokenization_worker.verification.report import Fault, Finding, next_step
 
 _OF_TOKENS = frozenset(
     {

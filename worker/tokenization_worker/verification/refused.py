@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import orjson
 
-from tokenization_worker import layout
 from tokenization_worker.errors import TemporaryError
-from tokenization_worker.readers.documents import Reason
+from tokenization_worker.output import layout
+from tokenization_worker.readers.document_batch import Reason
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.verification.facts import FileClaim, Unreadable
 from tokenization_worker.verification.report import Fault, Finding

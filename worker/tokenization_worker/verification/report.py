@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tokenization_worker import layout
+from tokenization_worker.output import layout
 
 
 class VerifyMode(StrEnum):

@@ -15,9 +15,9 @@ from hashlib import sha256
 import google_crc32c
 import orjson
 
-from tokenization_worker import layout
 from tokenization_worker.api.keys import data_key
-from tokenization_worker.index import Index
+from tokenization_worker.output import layout
+from tokenization_worker.output.index import Index
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.verification.facts import NPY_SUFFIX, Facts, FileClaim, Rows, zstd
 from tokenization_worker.verification.refused import RefusedSums

@@ -12,22 +12,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tokenization_worker import layout
-from tokenization_worker.arguments import (
+from tokenization_worker.api.arguments import (
     require_count,
     require_function,
     require_one_of,
     require_place,
     require_processes,
 )
-from tokenization_worker.counts import counted
 from tokenization_worker.errors import ChangedError, DataError
-from tokenization_worker.index import Index, require_index
-from tokenization_worker.main_guard import require_main_guard
+from tokenization_worker.host.main_guard import require_main_guard
+from tokenization_worker.messages.counts import counted
+from tokenization_worker.output import layout
+from tokenization_worker.output.index import Index, require_index
 from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store, scheme_of
 from tokenization_worker.tokenizers.load import load_tokenizer
+from tokenization_worker.verification.decoders.source import may_be_parquet
 from tokenization_worker.verification.digest import compute_digest, split_entries
 from tokenization_worker.verification.facts import (
     Facts,
@@ -52,7 +53,6 @@ from tokenization_worker.verification.report import (
     next_step,
 )
 from tokenization_worker.verification.shards import ShardCheck, check_neighbours, check_shard
-from tokenization_worker.verification.source import may_be_parquet
 from tokenization_worker.verification.tables import check_names, check_plan, check_poison, check_tables
 from tokenization_worker.verification.workers import run_all
 

@@ -10,7 +10,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from tokenization_worker.main_guard import EXIT_CODE, guard_missing
+from tokenization_worker.host.main_guard import EXIT_CODE, guard_missing
 from tokenization_worker.processes import begin_worker, end_pool, start_method, starting_processes, worker_died
 from tokenization_worker.verification.advance import INTERVAL_S, Advances, EverySecond, Tell, send
 from tokenization_worker.verification.facts import Facts

@@ -24,13 +24,13 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
 from tokenization_worker.api.job import API_GROUP, VERSION
-from tokenization_worker.api.times import read_time
+from tokenization_worker.api.types.times import read_time
 from tokenization_worker.cli.explain.logs import Log, order_pods, pick, tail
 from tokenization_worker.cli.explain.pods import JOB_LABEL, look_at_pod
 from tokenization_worker.cli.explain.report import Object, Seen
-from tokenization_worker.driver_log import read_log
 from tokenization_worker.errors import SpecError, TemporaryError, TokenizationError
-from tokenization_worker.redact import redact
+from tokenization_worker.messages.redact import redact
+from tokenization_worker.output.driver_log import read_log
 from tokenization_worker.storage.base import NotFound
 
 _PLURAL = "tokenizationjobs"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tokenization_worker.api.times import read_time
-from tokenization_worker.redact import redact
+from tokenization_worker.api.types.times import read_time
+from tokenization_worker.messages.redact import redact
 
 Object = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokenization_worker.cli.explain.pods import Look
-from tokenization_worker.redact import redact
+from tokenization_worker.messages.redact import redact
 
 _DATE = re.compile(r"^\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)Z ")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from tokenization_worker.api.times import last_report_seen, read_time
+from tokenization_worker.api.types.times import last_report_seen, read_time
 from tokenization_worker.cli.explain.advice import FIND_OPERATOR, UNSEEN, Standing, advise, advise_as_said, split_step
 from tokenization_worker.cli.explain.events import Fact, is_of_job, tell_events
 from tokenization_worker.cli.explain.logs import Log
 from tokenization_worker.cli.explain.pods import Look, look_at_pod
 from tokenization_worker.cli.numbers import short_bytes, short_count
-from tokenization_worker.counts import counted
-from tokenization_worker.redact import redact
+from tokenization_worker.messages.counts import counted
+from tokenization_worker.messages.redact import redact
 
 Object = dict[str, Any]
 

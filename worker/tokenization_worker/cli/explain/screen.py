@@ -10,13 +10,13 @@ import re
 import textwrap
 from datetime import datetime
 
-from tokenization_worker.api.times import read_time, time_text
+from tokenization_worker.api.types.times import read_time, time_text
 from tokenization_worker.cli.escapes import printable
 from tokenization_worker.cli.explain.advice import split_step
 from tokenization_worker.cli.explain.events import Fact
 from tokenization_worker.cli.explain.pods import Look
 from tokenization_worker.cli.explain.report import Report, age, span
-from tokenization_worker.counts import counted
+from tokenization_worker.messages.counts import counted
 
 _COMMAND = re.compile("`[^`]{1,200}`")
 _GLUE = "\ue000"

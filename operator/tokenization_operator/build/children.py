@@ -1,0 +1,301 @@
+"""The children of a job as Kubernetes objects: checkpoint, plan Job, RayJob. Decides; does no I/O.
+
+A child is made once and never patched (Kueue edits RayJobs, KubeRay ignores later edits), but for the checkpoint's
+`spec.attempt` and who may write its status. All are owned by the job, so that they go with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
+
+from tokenization_operator.build import names
+from tokenization_operator.build.placement import Placement, place_head, place_workers
+from tokenization_operator.build.pod import Image, container, pod_spec
+from tokenization_operator.build.resources import complete
+from tokenization_operator.settings import Settings
+from tokenization_worker.api.checkpoint import (
+    CHECKPOINT_VARIABLE,
+    LAST_WORDS_VARIABLE,
+    make_attempt_spec,
+    make_run_spec,
+)
+from tokenization_worker.api.job import API_VERSION, TokenizationJob
+from tokenization_worker.api.pod.extras import Pods
+from tokenization_worker.api.version_skew import write_part
+from tokenization_worker.api.workers import WORKER_BYTES
+
+HEAD_MEMORY = "4Gi"
+HEAD_CPU = "1"
+WORKER_CPU = "4"
+WORKER_MEMORY = "8Gi"
+"""Of a worker for which nothing is asked: 700 MiB a CPU, the object store and Ray itself."""
+
+_OBJECT_STORE_BYTES = 200 << 20
+_START_PARAMS = {
+    "object-store-memory": str(_OBJECT_STORE_BYTES),
+    "include-log-monitor": "0",  # drivers do not listen to it. KubeRay would leave "false" out
+}
+_SHARED_MEMORY = "512Mi"
+_KEPT_S = 3600
+_PLAN_RESOURCES = {"cpu": "1", "memory": "2Gi"}
+_SUBMITTER_REQUESTS = {"cpu": "50m", "memory": "256Mi"}
+_SUBMITTER_LIMITS = {"memory": "1Gi"}
+_TEMPORARY_FOLDER = {"HOME": "/tmp"}
+_LAST_WORDS = {LAST_WORDS_VARIABLE: "/dev/termination-log"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an attempt is made of; `number` 0 is the plan. `replicas`: of the workers, as asked for this time."""
+
+    run: int
+    number: int
+    image: Image
+    replicas: int
+
+
+def image_of(job: TokenizationJob, settings: Settings, pinned: str | None) -> Image:
+    """`pinned`: the default image when the run began; the job's own outranks it."""
+    spec = job.spec
+    secrets = settings.image_pull_secrets
+    if spec.image_pull_secrets is not None:
+        secrets = tuple(each.name for each in spec.image_pull_secrets)
+    return Image(
+        name=spec.image or pinned or settings.image,
+        pull_policy=str(spec.image_pull_policy or settings.image_pull_policy),
+        pull_secrets=secrets,
+        service_account=spec.service_account_name or settings.service_account,
+    )
+
+
+def build_checkpoint(job: TokenizationJob, uid: str, attempt: Attempt, writer_pod_prefix: str | None) -> dict[str, Any]:
+    """The checkpoint of a run, with what its plan or attempt is to do."""
+    run = make_run_spec(job, number=attempt.run, job_uid=uid)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TokenizationCheckpoint",
+        "metadata": _metadata(job, uid, names.checkpoint_name(job.metadata.name, attempt.run), attempt),
+        "spec": {
+            "run": write_part("run", run),
+            **checkpoint_attempt(job, attempt, writer_pod_prefix),
+        },
+    }
+
+
+def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix: str | None) -> dict[str, Any]:
+    """The part of a checkpoint's spec that changes from attempt to attempt."""
+    slots = attempt.replicas * place_workers(job.spec.workers, "").hosts * slots_of_worker(job)
+    made = make_attempt_spec(job, number=attempt.number, image=attempt.image.name, slots=slots)
+    return {
+        "attempt": write_part("attempt", made),
+        "writerPodPrefix": writer_pod_prefix,
+        "writerServiceAccount": attempt.image.service_account,
+    }
+
+
+def slots_of_worker(job: TokenizationJob) -> int:
+    """Tasks that one worker Pod runs at once: one a CPU that it asks for, where its memory allows that."""
+    asked, _ = _resources_of_worker(place_workers(job.spec.workers, ""))
+    cpus, memory = (parse_quantity(str(asked[name])) for name in ("cpu", "memory"))
+    return max(1, min(int(cpus), (int(memory) - _OBJECT_STORE_BYTES) // WORKER_BYTES))
+
+
+def _resources_of_worker(placement: Placement) -> tuple[dict[str, Any], dict[str, Any]]:
+    return complete(placement.requests, placement.limits, cpu=WORKER_CPU, memory=WORKER_MEMORY)
+
+
+def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, settings: Settings) -> dict[str, Any]:
+    """The Kubernetes Job that plans a run. It is not tried again by Kubernetes: the operator counts failures."""
+    checkpoint = names.checkpoint_name(job.metadata.name, attempt.run)
+    resources = settings.pod_resources or {"requests": _PLAN_RESOURCES, "limits": {"memory": "2Gi"}}
+    plan = container(
+        "plan",
+        attempt.image,
+        command=("tokjob", "plan", "--checkpoint", checkpoint),
+        environment=_TEMPORARY_FOLDER | _LAST_WORDS,
+        spec=job.spec,
+        requests=resources.get("requests", {}),
+        limits=resources.get("limits", {}),
+        has_token=True,
+    )
+    template = _pod(job, attempt, place_head(job.spec.head), plan, extras=job.spec.pods, has_token=True)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(job, uid, name, attempt),
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": settings.plan_deadline_s,
+            "ttlSecondsAfterFinished": _KEPT_S,  # its log may be looked at so long
+            "template": {"metadata": _pod_metadata(job, attempt), "spec": template | {"restartPolicy": "Never"}},
+        },
+    }
+
+
+def build_ray_job(
+    job: TokenizationJob, uid: str, attempt: Attempt, ray_version: str | None, settings: Settings
+) -> dict[str, Any]:
+    """The RayJob of an attempt. KubeRay tries nothing again: its retries carry no number and may overlap."""
+    head, workers = place_head(job.spec.head), place_workers(job.spec.workers, settings.low_priority_class)
+    name = names.ray_job_name(job.metadata.name, attempt.run, attempt.number)
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": _metadata(job, uid, name, attempt),
+        "spec": {
+            "submissionMode": "K8sJobMode",
+            "shutdownAfterJobFinishes": True,
+            "backoffLimit": 0,
+            "entrypoint": "tokjob drive",  # KubeRay pastes it unquoted into a shell: nothing of the user's
+            "submitterPodTemplate": {
+                "metadata": _pod_metadata(job, attempt),
+                "spec": _submitter(job, attempt),
+            },
+            "rayClusterSpec": {
+                "rayVersion": ray_version or settings.ray_version,
+                "authOptions": {"mode": "token"},
+                "headGroupSpec": {
+                    "rayStartParams": {"num-cpus": "0", **_START_PARAMS},
+                    "template": _head(job, attempt, head),
+                },
+                "workerGroupSpecs": [
+                    {
+                        "groupName": "workers",
+                        "replicas": attempt.replicas,
+                        "minReplicas": attempt.replicas,
+                        "maxReplicas": attempt.replicas,
+                        "numOfHosts": workers.hosts,
+                        "rayStartParams": {"num-cpus": str(slots_of_worker(job)), **_START_PARAMS},
+                        "template": _worker(job, attempt, workers),
+                    }
+                ],
+            },
+        },
+    }
+
+
+def _head(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:
+    checkpoint = names.checkpoint_name(job.metadata.name, attempt.run)
+    requests, limits = complete(placement.requests, placement.limits, cpu=HEAD_CPU, memory=HEAD_MEMORY)
+    made = container(
+        "ray-head",
+        attempt.image,
+        environment=_TEMPORARY_FOLDER | {CHECKPOINT_VARIABLE: checkpoint},
+        spec=job.spec,
+        requests=requests,
+        limits=limits,
+        has_token=True,
+        shared_memory=True,
+    )
+    return _template(job, attempt, placement, made, has_token=True)
+
+
+def _worker(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:
+    requests, limits = _resources_of_worker(placement)
+    made = container(
+        "ray-worker",
+        attempt.image,
+        environment=_TEMPORARY_FOLDER,
+        spec=job.spec,
+        requests=requests,
+        limits=limits,
+        shared_memory=True,
+    )
+    return _template(job, attempt, placement, made)
+
+
+def _template(
+    job: TokenizationJob, attempt: Attempt, placement: Placement, made: dict[str, Any], *, has_token: bool = False
+) -> dict[str, Any]:
+    spec = _pod(job, attempt, placement, made, extras=job.spec.pods, has_token=has_token, shared_memory=_SHARED_MEMORY)
+    return {"metadata": _pod_metadata(job, attempt, placement.annotations), "spec": spec}
+
+
+def _pod(
+    job: TokenizationJob,
+    attempt: Attempt,
+    placement: Placement,
+    made: dict[str, Any],
+    *,
+    extras: Pods | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """`extras`: the volumes of the user, where the Pod has them; `more`: of `pod_spec`."""
+    affinity: dict[str, Any] = {}
+    if placement.avoided:
+        nowhere = [{"key": label, "operator": "DoesNotExist"} for label in placement.avoided]
+        terms = {"nodeSelectorTerms": [{"matchExpressions": nowhere}]}
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    if placement.is_one_a_host:
+        affinity["podAntiAffinity"] = _one_a_host(job)
+    spec = pod_spec(
+        made,
+        attempt.image,
+        extras=extras,
+        node_selector=placement.node_selector,
+        tolerations=placement.tolerations,
+        priority_class_name=placement.priority_class_name,
+        **more,
+    )
+    return spec | ({"affinity": affinity} if affinity else {})
+
+
+def _one_a_host(job: TokenizationJob) -> dict[str, Any]:
+    """No worker of this job beside another one."""
+    workers = {"matchLabels": {names.JOB_LABEL: job.metadata.name, names.NODE_TYPE_LABEL: "worker"}}
+    apart = {"labelSelector": workers, "topologyKey": "kubernetes.io/hostname"}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+
+
+def _submitter(job: TokenizationJob, attempt: Attempt) -> dict[str, Any]:
+    """KubeRay's own has no securityContext, and restricted Pod Security refuses it. Ours speaks to the head alone: it
+    has nothing of the user's environment and volumes.
+    """
+    made = container(
+        "submitter",
+        attempt.image,
+        environment=_TEMPORARY_FOLDER,
+        spec=job.spec.model_copy(update={"env": [], "env_from": [], "pods": None}),
+        requests=_SUBMITTER_REQUESTS,
+        limits=_SUBMITTER_LIMITS,
+    )
+    return _pod(job, attempt, place_head(job.spec.head), made) | {"restartPolicy": "Never"}
+
+
+def _labels(job: TokenizationJob, attempt: Attempt) -> dict[str, str]:
+    return names.child_labels(job.metadata.name, attempt.run, attempt.number)
+
+
+def _pod_metadata(
+    job: TokenizationJob, attempt: Attempt, annotations: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What the user sets, and over it what is ours."""
+    pods = job.spec.pods or Pods()
+    marks = (pods.annotations or {}) | dict(annotations or {})
+    return {
+        "labels": (pods.labels or {}) | _labels(job, attempt),
+        **({"annotations": marks} if marks or annotations is not None else {}),
+    }
+
+
+def _metadata(job: TokenizationJob, uid: str, name: str, attempt: Attempt) -> dict[str, Any]:
+    asked = {label: job.metadata.labels.get(label) for label in (names.QUEUE_LABEL, names.QUEUE_PRIORITY_LABEL)}
+    return {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        "labels": _labels(job, attempt) | {label: value for label, value in asked.items() if value},
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "TokenizationJob",
+                "name": job.metadata.name,
+                "uid": uid,
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }

@@ -1,0 +1,110 @@
+"""Where the Pods of a job run: node labels, taints and chips, as GKE has them. Decides; does no I/O.
+
+All that is GKE's own choice stands here: accelerators and topologies as node labels, the taints of TPU, Spot and
+flex-start nodes, reservations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tokenization_worker.api.pod.template import PodPlacement
+from tokenization_worker.api.workers import Capacity, Head, TpuShare, Workers, hosts_per_slice
+
+TPU = "google.com/tpu"
+_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
+_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+_SPOT = "cloud.google.com/gke-spot"
+_FLEX_START = "cloud.google.com/gke-flex-start"
+_RESERVATION = "cloud.google.com/reservation-name"
+_SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What a Pod's spec and metadata say of where it runs.
+
+    `hosts`: Pods of one replica of the group. `avoided`: labels of nodes that do not do: not every pool has a taint.
+    """
+
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: list[dict[str, Any]] = field(default_factory=list)
+    priority_class_name: str | None = None
+    hosts: int = 1
+    annotations: dict[str, str] = field(default_factory=dict)
+    requests: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+    is_one_a_host: bool = False
+    avoided: tuple[str, ...] = ()
+
+
+def place_head(head: Head) -> Placement:
+    """What drives runs on an ordinary node: never on TPU hosts, never on Spot."""
+    return replace(_place(head, {"kubernetes.io/arch": "amd64"}, []), avoided=(_SPOT, _FLEX_START, _ACCELERATOR))
+
+
+def place_workers(workers: Workers, low_priority: str) -> Placement:
+    """`low_priority`: the PriorityClass of Pods that live on hosts which somebody else has reserved."""
+    found = _place_workers(workers, low_priority)
+    return replace(found, avoided=(_SPOT, _FLEX_START)) if workers.capacity is Capacity.ON_DEMAND else found
+
+
+def _place_workers(workers: Workers, low_priority: str) -> Placement:
+    selector, tolerations = _capacity(workers)
+    if workers.tpu is None:
+        return _place(workers, selector, tolerations)
+    selector |= {_ACCELERATOR: str(workers.tpu.accelerator), _TOPOLOGY: workers.tpu.topology}
+    tolerations.append({"key": TPU, "operator": "Equal", "value": "present", "effect": "NoSchedule"})
+    if workers.tpu.share is TpuShare.HOST_CPU:
+        found = _place(workers, selector, tolerations, priority=low_priority, annotations={_SAFE_TO_EVICT: "true"})
+        return replace(found, is_one_a_host=True)
+    return _place(workers, selector, tolerations, chips=workers.tpu.chips_per_host, hosts=hosts_per_slice(workers.tpu))
+
+
+def hosts_of(workers: Workers) -> int:
+    """Pods of all replicas."""
+    return workers.replicas * place_workers(workers, "").hosts
+
+
+def _capacity(workers: Workers) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    match workers.capacity:
+        case Capacity.SPOT:
+            return {_SPOT: "true"}, [_tolerate(_SPOT, "true")]
+        case Capacity.FLEX_START:
+            return {_FLEX_START: "true"}, [_tolerate(_FLEX_START, "true")]
+        case Capacity.RESERVATION:
+            return {_RESERVATION: str(workers.reservation_name)}, []
+        case Capacity.ANY:  # also Spot, if that is what there is
+            return {}, [_tolerate(_SPOT, "true")]
+        case Capacity.ON_DEMAND:
+            return {}, []
+
+
+def _tolerate(key: str, value: str) -> dict[str, Any]:
+    return {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+
+
+def _place(
+    asked: PodPlacement,
+    selector: dict[str, str],
+    tolerations: list[dict[str, Any]],
+    *,
+    priority: str | None = None,
+    chips: int = 0,
+    hosts: int = 1,
+    annotations: dict[str, str] | None = None,
+) -> Placement:
+    own = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in asked.tolerations or ()]
+    requests, limits = dict(asked.resources.requests or {}), dict(asked.resources.limits or {})
+    if chips:
+        requests[TPU] = limits[TPU] = str(chips)  # an extended resource: both, and equal
+    return Placement(
+        node_selector=selector | (asked.node_selector or {}),
+        tolerations=tolerations + own,
+        priority_class_name=asked.priority_class_name or priority,
+        hosts=hosts,
+        annotations=annotations or {},
+        requests=requests,
+        limits=limits,
+    )

@@ -1,0 +1,189 @@
+"""One sight of one job, and what all decisions about it have in common. Decides; does no I/O."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from tokenization_operator.build import names
+from tokenization_operator.build.children import Attempt, build_checkpoint, checkpoint_attempt, image_of
+from tokenization_operator.build.placement import hosts_of
+from tokenization_operator.build.pod import Image
+from tokenization_operator.decide.actions import Action, Decision, Point, deletion
+from tokenization_operator.decide.status.truncate import shorten
+from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.observe.observation import Object, Observation, condition, is_leaving
+from tokenization_operator.settings import Settings
+from tokenization_worker.api.job import WORKER_ACCOUNT, TokenizationJob
+from tokenization_worker.api.keys import attempt_digest
+from tokenization_worker.api.status import AttemptStatus, JobStatus, Phase, RunStatus, WaitStatus
+from tokenization_worker.api.types.times import seconds_since, time_text
+
+AT_ONCE_S = 0.0
+FINISHING = "Finishing"
+"""The plan or the driver has ended, and its report is awaited."""
+
+NOT_PREPARED = "NamespaceNotPrepared"
+NOT_MADE = ("ClusterRejected", "NameTaken")
+"""Why a child that was to be made is not there."""
+
+
+class Case:
+    """`before`: the job's status as it is; `job`: as the run that is there is to read it."""
+
+    def __init__(self, seen: Observation, settings: Settings) -> None:
+        self.seen = seen
+        self.settings = settings
+        self.before: JobStatus = seen.status
+        token = seen.job.spec.rerun_token or (seen.status.run.rerun_token if seen.status.run else None)
+        self.job = _with_token(seen.job, token)  # a token that was removed still names the run
+
+    @property
+    def run(self) -> RunStatus:
+        """The run that is there; only where one has begun."""
+        assert self.before.run is not None
+        return self.before.run
+
+    @property
+    def image(self) -> Image:
+        """Of the next Pods."""
+        return image_of(self.seen.job, self.settings, self.before.run.image if self.before.run else None)
+
+    @property
+    def hosts_of_replica(self) -> int:
+        """Pods of one replica of the workers."""
+        return hosts_of(self.job.spec.workers) // self.job.spec.workers.replicas
+
+    def point(self, attempt: Attempt, writer_pod_prefix: str | None) -> Point:
+        """What tells the Pods of an attempt what to do."""
+        body = build_checkpoint(self.job, self.seen.uid, attempt, writer_pod_prefix)
+        return Point(body, checkpoint_attempt(self.job, attempt, writer_pod_prefix))
+
+    def at(
+        self,
+        phase: Phase,
+        reason: str,
+        message: str,
+        *,
+        actions: tuple[Action, ...] = (),
+        again_s: float | None = None,
+        **changes: Any,
+    ) -> Decision:
+        """The job is in this phase now; `changes`: other fields of its status. A `wait` not among them is over."""
+        said = {"phase": phase, "reason": reason, "message": shorten(message), "wait": None}
+        return Decision(self.before.model_copy(update=said | changes), actions, again_s)
+
+    def making(self, phase: Phase, reason: str, message: str, *actions: Action) -> Decision:
+        """A child is made now. What the API server has said of it stands until it takes it."""
+        if self.before.reason in NOT_MADE:
+            reason, message = self.before.reason, self.before.message or ""
+        return self.at(phase, reason, message, actions=actions)
+
+    def queued(self, **changes: Any) -> Decision:
+        """Kueue holds a child."""
+        queue = self.job.metadata.labels.get(names.QUEUE_LABEL, "")
+        words = f"waits in LocalQueue {queue!r}" if queue else "suspended"
+        return self.at(Phase.QUEUED, "Queued", words, **changes)
+
+    def pulls_otherwise(self, template: Object) -> bool:
+        """Whether the next Pods would pull another image than those of a template, or with other secrets."""
+        spec = template["spec"]
+        secrets = tuple(each["name"] for each in spec.get("imagePullSecrets") or ())
+        return (spec["containers"][0]["image"], secrets) != (self.image.name, self.image.pull_secrets)
+
+    def wait(self, reason: str) -> WaitStatus:
+        """The wait for that reason: the one that goes on, or one that begins now."""
+        before = self.before.wait
+        if before is not None and before.reason == reason:
+            return before
+        return WaitStatus(reason=reason, since=time_text(self.seen.now))
+
+    def waited_s(self, reason: str) -> float:
+        """How long the job has waited for that reason. The operator's own times: no other clock is asked."""
+        return seconds_since(self.wait(reason).since, self.seen.now) or 0.0
+
+    def until(self, deadline: datetime, reason: str, limit_s: float | None) -> str:
+        """When a wait ends: at the deadline, or before it where such a wait has a limit of its own."""
+        again_s = self.patience(reason, limit_s).get("again_s")
+        return time_text(deadline if again_s is None else min(deadline, self.seen.now + timedelta(seconds=again_s)))
+
+    def patience(self, reason: str, limit_s: float | None) -> dict[str, Any]:
+        """For `at`: that wait, and to look again when it is over; nothing without a limit. One that was over and has
+        ended nothing begins anew."""
+        if limit_s is None:
+            return {}
+        left_s = limit_s - self.waited_s(reason)
+        if left_s > 0:
+            return {"wait": self.wait(reason), "again_s": left_s}
+        return {"wait": WaitStatus(reason=reason, since=time_text(self.seen.now)), "again_s": limit_s}
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether something that matters for an attempt was changed since the last plan or attempt began."""
+        known = self.run.spec_digest
+        return known is not None and attempt_digest(self.seen.job) != known
+
+    def words_of_change(self, template: Object | None, words: str) -> tuple[str, str]:
+        """Reason and message of what gives way to a plan or an attempt as the job is now; `template`: of its Pods."""
+        if template is not None and self.pulls_otherwise(template):
+            return "ImageChanged", f"{words} with {self.image.name}"
+        return "SpecChanged", f"the job was changed: {words} with what it says now"
+
+    @property
+    def is_account_back(self) -> bool:
+        """Whether the ServiceAccount of the Pods was gone at the last look and is there again."""
+        return self.before.reason == NOT_PREPARED and self.seen.has_service_account
+
+    def pause(self) -> Decision | None:
+        """Wait for the next try; None where it may begin now."""
+        failures = self.before.failures
+        passed = seconds_since(failures.next_attempt_time if failures else None, self.seen.now)
+        if passed is None or passed >= 0:
+            return None
+        return self.at(Phase.RETRYING, self.before.reason or "Retrying", self.before.message or "", again_s=-passed)
+
+    def wait_for_end(self, reason: str, message: str, *, phase: Phase | None = None, **changes: Any) -> Decision:
+        """Delete what is left of an attempt or a run, and wait until it is gone."""
+        phase = phase or self.before.phase or Phase.PENDING
+        return self.at(phase, reason, message, actions=self.deletions(), **changes)
+
+    def ended_attempt(self) -> AttemptStatus | None:
+        """The attempt, over: the status says so before its RayJob is deleted, and no later edit takes that back."""
+        attempt = self.before.attempt
+        return None if attempt is None else attempt.model_copy(update={"is_over": True})
+
+    def not_prepared(self, phase: Phase) -> Decision:
+        """No Pod can be made before the namespace has the ServiceAccount."""
+        return self.at(phase, NOT_PREPARED, self.missing_account_words(self.image.service_account))
+
+    def missing_account_words(self, account: str) -> str:
+        namespace = self.job.metadata.namespace
+        option = "" if account == WORKER_ACCOUNT else f" --service-account {account}"
+        return (
+            f"namespace {namespace} has no ServiceAccount {account!r}. Prepare it: tokjob namespace-manifest "
+            f"{namespace}{option} | kubectl apply -f -"
+        )
+
+    def has_children(self, *, but_plan: bool = False) -> bool:
+        """Whether anything is left that has to go before something new begins."""
+        plan_job = None if but_plan else self.seen.plan_job
+        has_plan_job = plan_job is not None and not _is_to_be_read(Kind.PLAN_JOB, plan_job)
+        return self.seen.ray_job is not None or bool(self.seen.stray_ray_jobs) or has_plan_job
+
+    def deletions(self) -> tuple[Action, ...]:
+        """Of all children that use machines."""
+        found = ((Kind.RAY_JOB, self.seen.ray_job), (Kind.PLAN_JOB, self.seen.plan_job))
+        return tuple(
+            deletion(kind, child)
+            for kind, child in found
+            if child is not None and not is_leaving(child) and not _is_to_be_read(kind, child)
+        )
+
+
+def _is_to_be_read(kind: Kind, child: Object) -> bool:
+    """Whether it is a plan Job that has failed: a user may want to read the log of its Pod."""
+    return kind is Kind.PLAN_JOB and condition(child, "Failed") is not None
+
+
+def _with_token(job: TokenizationJob, token: str | None) -> TokenizationJob:
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"rerun_token": token})})

@@ -1,0 +1,109 @@
+"""What to do about a job, from what is seen of it. Decides; does no I/O. `_next_step` is the table of contents.
+
+Level-triggered: nothing is remembered but the job's own status, and the same sight gives the same answer. A step that
+makes something writes the status that says so first; who dies in between finds the status and makes what it names.
+So an attempt has one RayJob, however many operators look at it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tokenization_operator.build.names import QUEUE_LABEL
+from tokenization_operator.decide.actions import Decision, Delete, deletion
+from tokenization_operator.decide.attempt import decide_attempt
+from tokenization_operator.decide.context import FINISHING, Case
+from tokenization_operator.decide.plan import decide_plan
+from tokenization_operator.decide.run import (
+    begin_run,
+    begin_time_anew,
+    is_too_long,
+    number_of_new_run,
+    resume_failed,
+    seconds_to_deadline,
+)
+from tokenization_operator.decide.status.conditions import make_conditions
+from tokenization_operator.decide.status.cost import settle
+from tokenization_operator.decide.status.derived import ENDED, derive
+from tokenization_operator.decide.status.truncate import shorten
+from tokenization_operator.decide.termination import committed_of, fail_late, seconds_to_expiry, succeed, suspend, tidy
+from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.observe.observation import Observation, is_leaving
+from tokenization_operator.settings import Settings
+from tokenization_worker.api.status import JobStatus, Phase
+
+_UNACCEPTED = ("KubeRayUnavailable", "KubeRayTooOld")
+_COMING = (Phase.PENDING, Phase.PLANNING, Phase.STARTING)
+SOON_S = 20.0
+"""While something is awaited of which no watch tells: events about Pods, a ServiceAccount, the end of a grace."""
+
+
+def decide(seen: Observation, settings: Settings) -> Decision:
+    """The next step for one job."""
+    case = Case(seen, settings)
+    decision = _next_step(case)
+    strays = tuple(deletion(Kind.RAY_JOB, each) for each in seen.stray_ray_jobs if not is_leaving(each))
+    if not decision.is_observed:
+        return Decision(seen.status, (*strays, *decision.actions), SOON_S)
+    decision = _with_wait(seen, decision)
+    status = settle(case, begin_time_anew(seen.status, decision.status, seen.now))
+    status = _complete(seen, status)
+    soon_s = SOON_S if status.phase in _COMING or status.reason == FINISHING else None
+    due = [decision.look_again_s, soon_s, seconds_to_deadline(case, status)]
+    if not any(isinstance(each, Delete) and each.kind is Kind.JOB for each in decision.actions):
+        due.append(seconds_to_expiry(case, status))
+    return Decision(status, (*strays, *decision.actions), min((each for each in due if each is not None), default=None))
+
+
+def _with_wait(seen: Observation, decision: Decision) -> Decision:
+    """Keep the wait of the last look where events could not be read: they would say whether it is over."""
+    before, status = seen.status.wait, decision.status
+    if seen.is_told or before is None or status.phase is not seen.status.phase:
+        return decision
+    if any(isinstance(each, Delete) for each in decision.actions):  # what has waited goes
+        return decision
+    if status.wait is not None and status.wait.reason != before.reason:
+        return decision
+    return replace(decision, status=status.model_copy(update={"wait": before}))
+
+
+def not_made(seen: Observation, status: JobStatus, reason: str, words: str) -> JobStatus:
+    """The status of a job whose child could not be made; `reason`: one of `NOT_MADE`."""
+    return _complete(seen, status.model_copy(update={"reason": reason, "message": shorten(words)}))
+
+
+def _complete(seen: Observation, status: JobStatus) -> JobStatus:
+    """With what follows from the rest of it."""
+    if status is seen.status and status.phase in ENDED and status.observed_generation == seen.generation:
+        return status  # an upgrade writes nothing to the jobs that have ended
+    shown = derive(seen, status)
+    obstacle = status.reason or "" if status.phase is Phase.PENDING and status.reason in _UNACCEPTED else ""
+    conditions = make_conditions(
+        shown,
+        seen.status.conditions or (),
+        seen.generation,
+        seen.now,
+        obstacle=obstacle,
+        in_queue=QUEUE_LABEL in seen.job.metadata.labels,
+    )
+    return shown.model_copy(update={"conditions": conditions})
+
+
+def _next_step(case: Case) -> Decision:
+    number = number_of_new_run(case)
+    if number is not None:
+        return begin_run(case, number)
+    if case.before.phase is Phase.FAILED and case.has_changed:
+        return resume_failed(case)
+    if case.before.phase in (Phase.SUCCEEDED, Phase.FAILED):
+        return tidy(case)
+    committed = committed_of(case)
+    if committed is not None:
+        return succeed(case, committed)
+    if is_too_long(case):
+        return fail_late(case)
+    if case.before.plan is None:
+        return decide_plan(case)
+    if case.job.spec.suspend:
+        return suspend(case)
+    return decide_attempt(case)

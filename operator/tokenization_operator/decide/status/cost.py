@@ -1,0 +1,141 @@
+"""What a run costs: expected by its plan, and as it came to. Decides; does no I/O.
+
+An attempt costs from when it may have machines until it ends, whatever its end; pauses, queues and suspensions cost
+nothing. The sums stand in the status, so that a restart of the operator changes no figure. Prices are those of the
+chart's values: without one that is needed there is no cost, only hours. A plan's own Pod is not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubernetes.utils.quantity import parse_quantity
+
+from tokenization_operator.build.children import HEAD_CPU, HEAD_MEMORY, WORKER_CPU, WORKER_MEMORY
+from tokenization_operator.build.placement import TPU, Placement, place_head, place_workers
+from tokenization_operator.build.resources import complete
+from tokenization_operator.decide.context import Case
+from tokenization_operator.decide.status.derived import ENDED
+from tokenization_operator.observe.rayjob_status import read_ray_job
+from tokenization_operator.settings import Settings
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.status import CostStatus, JobStatus, MachinesStatus, PlanStatus
+from tokenization_worker.api.types.times import read_time
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """Of worker Pods, of TPU chips that the job reserves, and of CPUs on ordinary nodes."""
+
+    hosts: float
+    chips: float
+    cpus: float
+
+    def __add__(self, other: Hours) -> Hours:
+        return Hours(self.hosts + other.hosts, self.chips + other.chips, self.cpus + other.cpus)
+
+
+def machines_of(job: TokenizationJob, replicas: int) -> MachinesStatus:
+    """What an attempt with so many replicas asks for. CPUs of TPU hosts come with their chips, or are idle ones."""
+    workers, head = place_workers(job.spec.workers, ""), place_head(job.spec.head)
+    hosts = replicas * workers.hosts
+    chips = int(workers.requests.get(TPU, 0))
+    cpus = _cpus(head, HEAD_CPU, HEAD_MEMORY)
+    if job.spec.workers.tpu is None:
+        cpus += hosts * _cpus(workers, WORKER_CPU, WORKER_MEMORY)
+    return MachinesStatus(hosts=hosts, chips=hosts * chips, cpus=_decimal(cpus))
+
+
+def _cpus(placement: Placement, cpu: str, memory: str) -> float:
+    requests, _ = complete(placement.requests, placement.limits, cpu=cpu, memory=memory)
+    return float(parse_quantity(str(requests["cpu"])))
+
+
+def expect(job: TokenizationJob, plan: PlanStatus, settings: Settings) -> PlanStatus:
+    """The plan with what a run will take and cost, as far as that is known."""
+    machines = machines_of(job, job.spec.workers.replicas)
+    plan = plan.model_copy(update={"workers": machines.hosts})
+    if plan.estimated_seconds is None:
+        return plan
+    hours = _hours(machines, plan.estimated_seconds)
+    changes = {
+        "chip_hours": _decimal(hours.chips, 1) if machines.chips else None,
+        "cpu_hours": _decimal(hours.cpus, 1),
+        "estimated_cost": _price(hours, settings),
+    }
+    return plan.model_copy(update=changes)
+
+
+def settle(case: Case, after: JobStatus) -> JobStatus:
+    """The status with the cost of an attempt that had machines before and has none after it: whatever ended it."""
+    before = case.before
+    if not _has_machines(before) or _run_of(before) != _run_of(after):
+        return after
+    if _has_machines(after) and _number_of(before) == _number_of(after):
+        return after
+    return after.model_copy(update={"cost": charge(case)})
+
+
+def charge(case: Case) -> CostStatus | None:
+    """The cost of the run if its attempt ended now."""
+    before, attempt = case.before, case.before.attempt
+    began = read_time(attempt.admitted_time) if attempt is not None else None
+    if attempt is None or began is None or not _has_machines(before):
+        return before.cost
+    machines = attempt.machines or machines_of(case.job, attempt.replicas or 1)
+    share = 1.0
+    if attempt.running_time is None:  # some may have come, and waited for the others
+        ready = before.workers.ready if before.workers else None
+        share = (ready or 0) / (machines.hosts or 1)
+    ended = case.seen.now
+    if case.seen.ray_job is not None:  # it may have ended while no operator looked
+        ended = min(ended, read_time(read_ray_job(case.seen.ray_job).ended) or ended)
+    spent = _hours(machines, share * max(0.0, (ended - began).total_seconds()))
+    return _cost(_spent(before.cost) + spent, case.settings)
+
+
+def _has_machines(status: JobStatus) -> bool:
+    attempt = status.attempt
+    is_held = attempt is not None and attempt.admitted_time is not None and not attempt.is_over
+    return is_held and status.phase not in ENDED
+
+
+def _run_of(status: JobStatus) -> int:
+    return status.run.number if status.run else 0
+
+
+def _number_of(status: JobStatus) -> int:
+    return status.attempt.number if status.attempt else 0
+
+
+def _hours(machines: MachinesStatus, seconds: float) -> Hours:
+    hours = seconds / 3600
+    return Hours((machines.hosts or 0) * hours, (machines.chips or 0) * hours, float(machines.cpus or 0) * hours)
+
+
+def _spent(cost: CostStatus | None) -> Hours:
+    cost = cost or CostStatus()
+    return Hours(float(cost.host_hours or 0), float(cost.chip_hours or 0), float(cost.cpu_hours or 0))
+
+
+def _cost(hours: Hours, settings: Settings) -> CostStatus:
+    return CostStatus(
+        chip_hours=_decimal(hours.chips) if hours.chips else None,
+        host_hours=_decimal(hours.hosts),
+        cpu_hours=_decimal(hours.cpus),
+        actual=_price(hours, settings),
+    )
+
+
+def _price(hours: Hours, settings: Settings) -> str | None:
+    """None where chips, or the CPUs of a run without chips, have no price; a head alone may have none."""
+    per_chip, per_cpu = settings.price_per_chip_hour, settings.price_per_cpu_hour
+    if (per_chip if hours.chips else per_cpu) is None:
+        return None
+    return f"{hours.chips * (per_chip or 0) + hours.cpus * (per_cpu or 0):.2f} {settings.currency}"
+
+
+def _decimal(number: float, digits: int = 4) -> str:
+    """Without zeros at its end."""
+    text = f"{number:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,121 @@
+"""The numbers of a status as words, for messages and for the columns of kubectl. Decides; does no I/O."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import pairwise
+
+from tokenization_worker.api.checkpoint import MOST_REPORT_INTERVAL_S
+from tokenization_worker.api.status import DisplayStatus, JobStatus, Phase, PlanStatus, ProgressStatus, WorkersStatus
+from tokenization_worker.api.types.times import last_report_seen, read_time
+from tokenization_worker.messages.counts import counted
+
+_UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k"))
+_TIMES = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+_SILENT_S = 3 * MOST_REPORT_INTERVAL_S
+"""After that a rate is old: a driver reports at least each `MOST_REPORT_INTERVAL_S`."""
+
+
+def short_count(number: float) -> str:
+    """4,200,000,000 is 4.2B."""
+    for size, unit in _UNITS:
+        if number >= size:
+            return f"{number / size:.1f}{unit}"
+    return f"{number:.0f}"
+
+
+def short_time(seconds: float) -> str:
+    """The largest unit that is there: 500 s is 8m."""
+    for size, unit in _TIMES:
+        if seconds >= size:
+            return f"{seconds // size:.0f}{unit}"
+    return "0s"
+
+
+def duration_words(seconds: float) -> str:
+    """The two largest units: 1,025 s is 17m5s."""
+    rest = int(seconds)
+    for (size, unit), (below, unit_below) in pairwise(_TIMES):
+        if rest >= size:
+            more = rest % size // below
+            return f"{rest // size}{unit}" + (f"{more}{unit_below}" if more else "")
+    return f"{rest}s"
+
+
+def part_of(done: int, total: int, noun: str) -> str:
+    """`3 of 4 ranges`, `0 of 1 range`."""
+    return f"{done:,} of {counted(total, noun)}"
+
+
+def ready_words(workers: WorkersStatus | None) -> str:
+    """`58/64 workers are ready`; empty where none are asked for."""
+    if workers is None or workers.desired is None:
+        return ""
+    return f"{share_of_workers(workers)} {'is' if workers.desired == 1 else 'are'} ready"
+
+
+def share_of_workers(workers: WorkersStatus) -> str:
+    """`58/64 workers`, `1/1 worker`."""
+    return f"{workers.ready or 0}/{workers.desired} {'worker' if workers.desired == 1 else 'workers'}"
+
+
+def plan_words(plan: PlanStatus) -> str:
+    """`21 files, about 10.1B tokens, about 8 min on 16 workers, about 12.30 USD`, as far as that is known."""
+    words = [counted(plan.files or 0, "file")]
+    if plan.estimated_tokens is not None:
+        words.append(
+            f"about {short_count(plan.estimated_tokens)} {'token' if plan.estimated_tokens == 1 else 'tokens'}"
+        )
+    if plan.estimated_seconds:  # 0: less than a second, of which there is nothing to say
+        where = f" on {counted(plan.workers, 'worker')}" if plan.workers else ""
+        words.append(f"about {_round_time(plan.estimated_seconds)}{where}")
+    if plan.estimated_cost is not None:
+        words.append(f"about {plan.estimated_cost}")
+    return ", ".join(words)
+
+
+def _round_time(seconds: int) -> str:
+    """An estimate is good to a tenth or so."""
+    if seconds < 90:
+        return f"{seconds} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 10 else f"{hours:.0f} h"
+
+
+def make_display(status: JobStatus, now: datetime) -> DisplayStatus | None:
+    """What the columns say; None before there is anything to say."""
+    progress, workers, duration = status.progress, status.workers, _duration(status)
+    if progress is None and workers is None and duration is None:
+        return None
+    rate = eta = words = None
+    if progress is not None and progress.percent is not None:
+        words = _progress_words(status.plan, progress)
+        if status.phase is Phase.RUNNING and _is_moving(status, progress, now):
+            rate = f"{short_count(progress.tokens_per_second or 0)}/s"
+            eta = short_time(progress.eta_seconds) if progress.eta_seconds is not None else None
+    there = None
+    if workers is not None and workers.desired is not None:
+        there = f"{workers.ready or 0}/{workers.desired}"
+    return DisplayStatus(progress=words, rate=rate, eta=eta, workers=there, duration=duration)
+
+
+def _progress_words(plan: PlanStatus | None, progress: ProgressStatus) -> str:
+    tokens = short_count(progress.tokens or 0)
+    expected = f"/~{short_count(plan.estimated_tokens)}" if plan and plan.estimated_tokens else ""
+    return f"{progress.percent}% {tokens}{'' if progress.percent == 100 else expected} tok"
+
+
+def _is_moving(status: JobStatus, progress: ProgressStatus, now: datetime) -> bool:
+    """Whether the rate is one of now. A driver is believed that does not say when it reports, or has no range yet."""
+    if not progress.tokens_per_second or progress.percent == 100:
+        return False
+    seen = status.attempt.progress_time if status.attempt else None
+    told = last_report_seen(seen, progress.last_range_time, progress.last_checkpoint_time)
+    return told is None or (now - told).total_seconds() <= _SILENT_S
+
+
+def _duration(status: JobStatus) -> str | None:
+    began, ended = read_time(status.start_time), read_time(status.completion_time)
+    return None if began is None or ended is None else duration_words((ended - began).total_seconds())

@@ -1,0 +1,67 @@
+"""What is said of a job that this version of the operator cannot read, such as one made for a newer one.
+
+Decides; does no I/O.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from tokenization_operator.decide.status.conditions import make_conditions
+from tokenization_operator.decide.status.truncate import shorten
+from tokenization_operator.observe.observation import Object
+from tokenization_worker.api.status import Condition, JobStatus, Phase, PlanStatus
+
+REASON = "NotUnderstood"
+_NEXT_STEP = "upgrade the operator, or correct the job"
+
+
+def tell_unreadable(found: Object, error: Exception, now: datetime) -> dict[str, Any] | None:
+    """The job's status as it was, but for why nothing is done; None for one that has ended, which needs nothing."""
+    status: dict[str, Any] = found.get("status") or {}
+    phase = _phase_of(status)
+    if phase in (Phase.SUCCEEDED, Phase.FAILED):
+        return None
+    words = shorten(f"this version of the operator cannot read the job; {_NEXT_STEP}: {_what_is_wrong(error)}")
+    told = JobStatus.model_construct(phase=phase, reason=REASON, message=words, plan=_plan_of(status))
+    generation = found["metadata"]["generation"]
+    conditions = make_conditions(told, _conditions_of(status), generation, now, obstacle=REASON)
+    return status | {
+        "observedGeneration": generation,
+        "phase": str(phase),
+        "reason": REASON,
+        "message": words,
+        "conditions": [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in conditions],
+    }
+
+
+def _phase_of(status: dict[str, Any]) -> Phase:
+    try:
+        return Phase(status.get("phase") or Phase.PENDING)
+    except ValueError:
+        return Phase.PENDING
+
+
+def _plan_of(status: dict[str, Any]) -> PlanStatus | None:
+    if not status.get("plan"):
+        return None
+    try:
+        return PlanStatus.model_validate(status["plan"])
+    except ValidationError:
+        return PlanStatus()
+
+
+def _conditions_of(status: dict[str, Any]) -> list[Condition]:
+    try:
+        return [Condition.model_validate(each) for each in status.get("conditions") or ()]
+    except ValidationError:
+        return []
+
+
+def _what_is_wrong(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())

@@ -1,0 +1,23 @@
+"""Objects that are seldom looked at, kept small: as compressed JSON. No I/O.
+
+A finished job takes 40 KB as Python objects, with its checkpoint and RayJob, and 3 KB packed (2026-11-24). It costs
+0.1 ms to read one again.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+from tokenization_operator.observe.observation import Object
+
+_LEVEL = 1  # twice as fast as the default, and a tenth larger
+
+
+def pack(item: Object) -> bytes:
+    return zlib.compress(json.dumps(item, separators=(",", ":")).encode(), _LEVEL)
+
+
+def unpack(packed: bytes) -> Object:
+    found: Object = json.loads(zlib.decompress(packed))
+    return found

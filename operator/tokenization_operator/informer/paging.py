@@ -1,0 +1,76 @@
+"""Lists in pages: a page is all that is in memory of an answer, here and in the API server.
+
+A list may take longer than the API server keeps its version (five minutes). The API server then answers 410 with a new
+token, which continues at the same place in the newest version. An object that existed all the time is listed. One that
+was created or deleted meanwhile may be listed or missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from kubernetes.aio.client.exceptions import ApiException
+
+from tokenization_operator.kube.api_errors import TIMEOUT_S
+from tokenization_operator.observe.observation import Object
+
+PAGE = 500
+"""Objects, as kubectl asks for: 5 MB of RayJobs. A page of 100 takes the API server as long (2026-11-24)."""
+
+_EXPIRED = 410
+_MOST_EXPIRED = 3
+"""Answers without a page between them."""
+
+WHOLE = "application/json"
+
+Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""One page of a list, by parameters of its query."""
+
+
+def ask_of(api: Any, path: str, query: Mapping[str, str], form: str = WHOLE) -> Ask:
+    """How to ask an `ApiClient` for the pages of a list; `form`: of the objects."""
+
+    async def ask(page: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = await api.call_api(
+            path,
+            "GET",
+            query_params=[*query.items(), *page.items()],
+            header_params={"Accept": form},
+            response_types_map={200: "object"},
+            auth_settings=["BearerToken"],
+            _return_http_data_only=True,
+            _request_timeout=TIMEOUT_S,
+        )
+        return found
+
+    return ask
+
+
+async def pages(ask: Ask, size: int = PAGE) -> AsyncIterator[list[Object]]:
+    """The objects of a list, page by page; some of them twice where it has to begin anew."""
+    token, expired = "", 0
+    while True:
+        query: dict[str, Any] = {"limit": size} | ({"continue": token} if token else {})
+        try:
+            found = await ask(query)
+        except ApiException as error:
+            expired += 1
+            if error.status != _EXPIRED or not token or expired > _MOST_EXPIRED:
+                raise
+            token = _token_of(error)
+            continue
+        expired = 0
+        yield list(found.get("items") or ())  # of metadata alone, none are null
+        token = (found.get("metadata") or {}).get("continue") or ""
+        if not token:
+            return
+
+
+def _token_of(error: ApiException) -> str:
+    """The token that the API server gives instead of the expired one; empty where it gives none."""
+    try:
+        return str(json.loads(error.body or "")["metadata"]["continue"])
+    except (ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,289 @@
+"""The API server, as the operator uses it: few calls, raw objects. With `events`, all I/O but the watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from kubernetes.aio import client
+from kubernetes.aio.client.exceptions import ApiException
+
+from tokenization_operator.build.names import JOB_LABEL
+from tokenization_operator.decide.actions import Create, Delete, Point
+from tokenization_operator.informer.paging import WHOLE, ask_of, pages
+from tokenization_operator.kube.accounts import Accounts
+from tokenization_operator.kube.api_errors import TIMEOUT_S, is_locked, is_refusal, words_of
+from tokenization_operator.kube.event_recorder import Events
+from tokenization_operator.kube.fence import Fence
+from tokenization_operator.kube.kinds import PLACES, Kind
+from tokenization_operator.kube.merge import merge_patch
+from tokenization_operator.observe.observation import KubeRay, Object, is_leaving, is_owned
+
+T = TypeVar("T")
+
+_MERGE = "application/merge-patch+json"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_KUBERAY_LOOK_S = 60.0
+_KUBERAY_AWAITED_S = 10.0
+_NOT_SERVED = frozenset({404, 405})
+"""What creating an object of a kind is answered whose CustomResourceDefinition is gone, or is about to go."""
+
+
+class Conflict(Exception):
+    """Another one has written first: look again. `there`: the job as it is now, where that is known."""
+
+    def __init__(self, there: Object | None = None) -> None:
+        super().__init__()
+        self.there = there
+
+
+class Gone(Exception):
+    """The job is not there any more."""
+
+
+class Foreign(Exception):
+    """An object of that name belongs to somebody else."""
+
+
+class Forbidden(Exception):
+    """The operator may not see objects of a kind; the message says which."""
+
+
+class Rejected(Exception):
+    """The API server does not take an object; the message is its own."""
+
+
+class Cluster:
+    """Calls of one operator. What writes raises `NotLeading` where the fence is closed."""
+
+    def __init__(
+        self, api: client.ApiClient, clock: Callable[[], float] = time.monotonic, fence: Fence | None = None
+    ) -> None:
+        self._api: Any = api
+        self._custom: Any = client.CustomObjectsApi(api)  # its answers are objects as they came
+        self._core: Any = client.CoreV1Api(api)
+        self._clock = clock
+        self._kuberay: tuple[float, KubeRay] | None = None
+        self.accounts = Accounts(self._has_service_account, clock)
+        self._fence = fence or Fence()
+        self.events = Events(self._core, clock, self._fence)
+
+    async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
+        """Replace the status of exactly the job that was seen; the job as it is then. Raises `Conflict`, `Gone`."""
+        metadata = job["metadata"]
+        body = {
+            "metadata": {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]},
+            "status": merge_patch(job.get("status") or {}, status),
+        }
+        try:
+            return dict(
+                await self._custom.patch_namespaced_custom_object_status(
+                    *self._of(Kind.JOB, metadata["namespace"]),
+                    metadata["name"],
+                    body,
+                    _content_type=_MERGE,
+                    _request_timeout=self._write_s(),
+                )
+            )
+        except ApiException as error:
+            if error.status == 404:
+                raise Gone from error
+            if error.status == 409:
+                raise Conflict from error
+            raise
+
+    async def require_current(self, job: Object) -> None:
+        """Raise `Conflict` or `Gone` unless the job is what was seen: never create or delete from a stale read."""
+        metadata = job["metadata"]
+        there = await self.read(Kind.JOB, metadata["namespace"], metadata["name"])
+        if there is None:
+            raise Gone
+        if there["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            raise Conflict(there)
+
+    async def create(self, wanted: Create, uid: str) -> Object:
+        """Make a child, or take the one that is there if the job owns it; raises `Foreign`, `Rejected`, `Conflict`."""
+        metadata = wanted.body["metadata"]
+        place = self._of(wanted.kind, metadata["namespace"])
+        try:
+            made = await self._custom.create_namespaced_custom_object(
+                *place, wanted.body, _request_timeout=self._write_s()
+            )
+            return await self._require_locked(made) if wanted.kind is Kind.RAY_JOB else dict(made)
+        except ApiException as error:
+            if wanted.kind is Kind.RAY_JOB and error.status in _NOT_SERVED:
+                self._kuberay = self._clock(), KubeRay.MISSING
+                raise Conflict from error
+            if is_refusal(error):
+                raise Rejected(words_of(error)) from error
+            if error.status != 409:
+                raise
+        found = await self.read(wanted.kind, metadata["namespace"], metadata["name"])
+        if found is None or is_leaving(found):
+            raise Conflict
+        if not is_owned(found, uid):
+            raise Foreign(f"{wanted.kind} {metadata['name']}")
+        return found
+
+    async def _require_locked(self, ray_job: Object) -> Object:
+        """Take back a RayJob whose dashboard would run anybody's code; raises `Rejected`."""
+        if is_locked(ray_job):
+            return ray_job
+        metadata = ray_job["metadata"]
+        await self.delete(Delete(Kind.RAY_JOB, metadata["name"], metadata["uid"]), metadata["namespace"])
+        raise Rejected("KubeRay's CustomResourceDefinitions drop authOptions: upgrade them to 1.6 or newer")
+
+    async def point(self, wanted: Point, uid: str, known: Object | None) -> Object:
+        """Make the checkpoint, or set fields of the spec of the one that is there; raises `Foreign`, `Conflict`.
+
+        `known`: the one that was seen. It may be older than what is there, never newer.
+        """
+        if known is not None and not is_leaving(known) and (changes := wanted.changes(known)):
+            with suppress(Conflict):
+                return await self._repoint(known, changes)
+        found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
+        changes = wanted.changes(found)
+        return await self._repoint(found, changes) if changes else found
+
+    async def _repoint(self, found: Object, changes: dict[str, Any]) -> Object:
+        """Patch the spec of exactly the checkpoint that was seen; raises `Conflict`."""
+        metadata = found["metadata"]
+        asked = self._custom.patch_namespaced_custom_object(
+            *self._of(Kind.CHECKPOINT, metadata["namespace"]),
+            metadata["name"],
+            {"metadata": {name: metadata[name] for name in ("resourceVersion", "uid")}, "spec": changes},
+            _content_type=_MERGE,
+            _request_timeout=self._write_s(),
+        )
+        try:
+            return dict(await asked)
+        except ApiException as error:
+            if error.status not in (404, 409):  # it went with its job; somebody has written
+                raise
+            raise Conflict from error
+
+    async def list_all(
+        self, kind: Kind, namespace: str | None, labels: str = "", *, only_metadata: bool = False
+    ) -> AsyncIterator[Object]:
+        """The objects of a kind as they are now, in one namespace or, without one, in all. Raises `Forbidden`."""
+        form = _METADATA if only_metadata else WHOLE
+        try:
+            async for page in pages(ask_of(self._api, _path(kind, namespace), {"labelSelector": labels}, form)):
+                for item in page:
+                    yield item
+        except ApiException as error:
+            if error.status == 404:  # its kind went, and with it all objects of it
+                return
+            if error.status not in (401, 403):
+                raise
+            raise Forbidden(f"the operator may not list {PLACES[kind].plural}: {words_of(error)}") from error
+
+    async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
+        """Those with the job's label, as they are now; none where there is no KubeRay."""
+        ask = ask_of(self._api, _path(Kind.RAY_JOB, namespace), {"labelSelector": f"{JOB_LABEL}={job}"})
+        found = await _if_there(ask({}))
+        if found is None:
+            self._kuberay = self._clock(), KubeRay.MISSING
+        return list((found or {}).get("items") or ())
+
+    async def read(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """An object as it is now; None where it is gone."""
+        asked = self._custom.get_namespaced_custom_object(*self._of(kind, namespace), name, _request_timeout=TIMEOUT_S)
+        found = await _if_there(asked)
+        return None if found is None else dict(found)
+
+    async def pod(self, namespace: str, name: str) -> Object | None:
+        """As it is now; None where it is gone."""
+        found = await _if_there(self._core.read_namespaced_pod(name, namespace, _request_timeout=TIMEOUT_S))
+        return None if found is None else dict(self._core.api_client.sanitize_for_serialization(found))
+
+    async def delete(self, wanted: Delete, namespace: str) -> None:
+        """Delete exactly that version of that object, and with it what it owns; one that is gone is no error.
+
+        Raises `Conflict` where it has changed, or another object has its name by now.
+        """
+        exactly = client.V1Preconditions(uid=wanted.uid, resource_version=wanted.resource_version)
+        body = client.V1DeleteOptions(propagation_policy="Background", preconditions=exactly)
+        try:
+            await self._custom.delete_namespaced_custom_object(
+                *self._of(wanted.kind, namespace), wanted.name, body=body, _request_timeout=self._write_s()
+            )
+        except ApiException as error:
+            if error.status == 409:
+                raise Conflict from error
+            if error.status != 404:
+                raise
+
+    def _write_s(self) -> float:
+        """How long a write may take; raises `NotLeading`."""
+        return self._fence.left_s(TIMEOUT_S)
+
+    async def has_service_account(self, namespace: str, name: str) -> bool:
+        """Whether Pods can be made with it, as it was seconds ago."""
+        return await self.accounts.is_there(namespace, name)
+
+    async def _has_service_account(self, namespace: str, name: str) -> bool:
+        asked = self._core.read_namespaced_service_account(name, namespace, _request_timeout=TIMEOUT_S)
+        return await _if_there(asked) is not None
+
+    async def kuberay(self, namespace: str) -> KubeRay:
+        """Whether RayJobs can be had whose dashboards are locked; looked at once a minute, more often while not."""
+        now = self._clock()
+        known = self._kuberay
+        if known is None or now - known[0] > (_KUBERAY_LOOK_S if known[1] is KubeRay.THERE else _KUBERAY_AWAITED_S):
+            known = self._kuberay = now, await self._look_at_kuberay(namespace)
+        return known[1]
+
+    async def _look_at_kuberay(self, namespace: str) -> KubeRay:
+        """A CRD from before 1.6 prunes the field without a word, and an open dashboard runs anybody's code."""
+        asked = self._custom.create_namespaced_custom_object(
+            *self._of(Kind.RAY_JOB, namespace), _PROBE, dry_run="All", _request_timeout=TIMEOUT_S
+        )
+        try:
+            made = await asked
+        except ApiException as error:
+            if error.status in _NOT_SERVED:
+                return KubeRay.MISSING
+            if not is_refusal(error):
+                raise
+            return KubeRay.THERE  # a policy refuses this one; what is said of the real one counts
+        return KubeRay.THERE if is_locked(made) else KubeRay.TOO_OLD
+
+    def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:
+        group, version, plural = PLACES[kind]
+        return group, version, namespace, plural
+
+
+def _path(kind: Kind, namespace: str | None) -> str:
+    group, version, plural = PLACES[kind]
+    where = f"/namespaces/{namespace}" if namespace else ""
+    return (f"/apis/{group}/{version}" if group else f"/api/{version}") + f"{where}/{plural}"
+
+
+async def _if_there(asked: Awaitable[T]) -> T | None:
+    """The answer; None for 404."""
+    try:
+        return await asked
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+_PROBE: Object = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "metadata": {"generateName": "tokenization-probe-"},
+    "spec": {
+        "entrypoint": "true",
+        "rayClusterSpec": {
+            "authOptions": {"mode": "token"},
+            "headGroupSpec": {
+                "rayStartParams": {},
+                "template": {"spec": {"containers": [{"name": "ray-head", "image": "none"}]}},
+            },
+        },
+    },
+}

@@ -1,0 +1,120 @@
+"""What others say of objects for which something could not be made: the Warning events of the namespaces of jobs.
+
+One list a namespace is asked for at a time, and serves all jobs there for ten seconds. Namespaces do not wait for each
+other, and what is no longer asked for is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tokenization_operator.informer.paging import Ask, pages
+from tokenization_operator.observe.observation import Object
+from tokenization_worker.api.types.times import read_time
+
+_CREATE_FAILED = frozenset(
+    {
+        "FailedCreate",
+        "FailedToCreateHeadPod",
+        "FailedToCreateRayCluster",
+        "FailedToCreateRayJobSubmitter",
+        "FailedToCreateService",
+        "FailedToCreateWorkerPod",
+    }
+)
+_FREQUENT = ("BackOff", "Failed", "FailedMount", "FailedScheduling", "Unhealthy")
+"""Of all Pods of a namespace: the API server leaves them out. No selector names several reasons at once."""
+
+SELECTOR = ",".join(("type=Warning", *(f"reason!={reason}" for reason in _FREQUENT)))
+
+_LOOK_S = 10.0
+_KEPT_S = 60.0
+_PAGE = 500
+_MOST_PAGES = 20
+"""Events there are 10,000 of then; they are gone after an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """What was said of an object of that name, and when last."""
+
+    name: str
+    message: str
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    asked_at: float
+    task: asyncio.Task[tuple[Warned, ...]]
+
+
+class WarningLists:
+    """`list_events(namespace, selector)` says how to ask for a page of the events of a namespace."""
+
+    def __init__(self, list_events: Callable[[str, str], Ask], clock: Callable[[], float]) -> None:
+        self._list_events = list_events
+        self._clock = clock
+        self._lists: dict[str, _List] = {}
+
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    async def find(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
+        """What was said since then of objects with these names: of each the last alone, the newest first."""
+        found = await self._of(namespace)
+        return newest_words(each for each in found if each.name in names and each.time >= since)
+
+    async def _of(self, namespace: str) -> tuple[Warned, ...]:
+        now = self._clock()
+        known = self._lists.get(namespace)
+        if known is None or (known.task.done() and (now - known.asked_at > _LOOK_S or _has_failed(known.task))):
+            kept = {name: each for name, each in self._lists.items() if now - each.asked_at <= _KEPT_S}
+            known = _List(now, asyncio.create_task(self._list(namespace)))
+            self._lists = kept | {namespace: known}
+        return await asyncio.shield(known.task)  # others wait for it, too
+
+    async def _list(self, namespace: str) -> tuple[Warned, ...]:
+        return tuple([each async for each in self._read(namespace)])
+
+    async def _read(self, namespace: str) -> AsyncIterator[Warned]:
+        left = _MOST_PAGES
+        async for page in pages(self._list_events(namespace, SELECTOR), _PAGE):
+            for event in page:
+                if (warned := read_warning(event)) is not None:
+                    yield warned
+            left -= 1
+            if not left:
+                return
+
+
+def newest_words(warned: Iterable[Warned]) -> tuple[str, ...]:
+    """The last that was said of each object, the newest first: what was said before is past."""
+    newest_first = sorted(warned, key=lambda each: each.time, reverse=True)
+    last: dict[str, datetime] = {}
+    for each in newest_first:
+        last.setdefault(each.name, each.time)
+    return tuple(dict.fromkeys(each.message for each in newest_first if each.time == last[each.name]))
+
+
+def read_warning(event: Object) -> Warned | None:
+    """None for an event that is about anything else."""
+    moment = time_of(event)
+    if event.get("reason") not in _CREATE_FAILED or not event.get("message") or moment is None:
+        return None
+    return Warned(event["involvedObject"].get("name", ""), event["message"], moment)
+
+
+def time_of(event: Object) -> datetime | None:
+    """When it was last seen. Newer clients fill in `series` or `eventTime`, and leave the other fields null."""
+    series: dict[str, Any] = event.get("series") or {}
+    texts = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"))
+    return read_time(next((text for text in texts if text), event["metadata"].get("creationTimestamp")))
+
+
+def _has_failed(task: asyncio.Task[tuple[Warned, ...]]) -> bool:
+    return task.cancelled() or task.exception() is not None

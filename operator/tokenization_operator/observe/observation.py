@@ -1,0 +1,98 @@
+"""What the operator sees of one job at one moment. Values only: the reconciler fills it, `decide` reads it.
+
+Children that are not owned by this very job (by UID) are no children: a namesake may have left them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from tokenization_operator.build.names import NODE_TYPE_LABEL
+from tokenization_worker.api.checkpoint import CheckpointStatus
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.status import JobStatus
+
+Object = dict[str, Any]
+"""A Kubernetes object as the API server has it."""
+
+ENDS = ("Complete", "Failed")
+"""Conditions of what has ended: a Job of Kubernetes, and a job of this operator."""
+
+
+class KubeRay(StrEnum):
+    """Whether RayJobs can be had."""
+
+    THERE = "There"
+    MISSING = "Missing"
+    TOO_OLD = "TooOld"
+
+
+class PodEvent(NamedTuple):
+    """An event about a Pod."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One job and all that belongs to it.
+
+    `stray_ray_jobs`: beside that of the attempt; one that was asked for long ago may come late. `warnings`: what events
+    say of Pods that could not be made, the newest first. `pod_events`: what is said of a Pod that finds no node, the
+    oldest first; None where those events were not read. `is_told`: False where events could not be read, so that
+    `warnings` may lack some.
+    """
+
+    job: TokenizationJob
+    uid: str
+    generation: int
+    status: JobStatus
+    now: datetime
+    checkpoint: Object | None = None
+    plan_job: Object | None = None
+    ray_job: Object | None = None
+    stray_ray_jobs: tuple[Object, ...] = ()
+    pods: tuple[Object, ...] = ()
+    warnings: tuple[str, ...] = ()
+    pod_events: tuple[PodEvent, ...] | None = None
+    is_told: bool = True
+    kuberay: KubeRay = KubeRay.THERE
+    has_service_account: bool = True
+    managed_by: str = ""
+    reports: CheckpointStatus = field(default_factory=CheckpointStatus)
+
+    @property
+    def namespace(self) -> str:
+        return self.job.metadata.namespace or "default"
+
+
+def is_owned(child: Object, uid: str) -> bool:
+    return any(owner.get("uid") == uid for owner in child["metadata"].get("ownerReferences") or ())
+
+
+def is_leaving(child: Object) -> bool:
+    """Whether it was deleted and is still there."""
+    return bool(child["metadata"].get("deletionTimestamp"))
+
+
+def node_type(pod: Object) -> str:
+    """What KubeRay has made a Pod for: `head` or `worker`; nothing for Pods that are not of a RayCluster."""
+    return str((pod["metadata"].get("labels") or {}).get(NODE_TYPE_LABEL, ""))
+
+
+def has_ended(job: Object) -> bool:
+    """Whether a Job of Kubernetes has ended, well or badly: no Pod of it works any more."""
+    return any(condition(job, kind) is not None for kind in ENDS)
+
+
+def condition(child: Object, kind: str) -> Object | None:
+    """The condition of that type that holds."""
+    for each in (child.get("status") or {}).get("conditions") or ():
+        if each.get("type") == kind and each.get("status") == "True":
+            found: Object = each
+            return found
+    return None

@@ -1,0 +1,194 @@
+"""What keeps a Pod from running, or ended it, in the user's words. Decides; does no I/O.
+
+One table for plan, head, worker and submitter Pods: the kubelet, the scheduler and admission say the same of all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from kubernetes.utils.quantity import parse_quantity
+from pydantic import ValidationError
+
+from tokenization_operator.build import names
+from tokenization_operator.observe.observation import Object, PodEvent, node_type
+from tokenization_worker.api.checkpoint import FailureReport
+
+_PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_NEVER_PULLED = frozenset({"InvalidImageName"})
+_CONFIGURATION = frozenset({"CreateContainerConfigError"})
+_CREATION = frozenset({"CreateContainerError", "RunContainerError"})
+_REFUSED_BY_NODE = frozenset({"UnexpectedAdmissionError"})
+
+POD_PATIENCE_S = 300.0
+"""How long a Pod may be one that cannot start. What it lacks may be on its way: a controller that copies Secrets looks
+each minute or so, a kubelet as often, and Kubernetes tries five times within 310 s to create a Pod that was refused."""
+
+NODE_PATIENCE_S = 600.0
+"""How long no node may be able to hold a Pod. A cluster autoscaler says within two minutes what it will do about it."""
+
+_SILENT_S = 3000.0
+"""Kubernetes keeps events for an hour. For an older Pod, no event does not mean that no autoscaler has posted one."""
+
+_NO_NODE = re.compile(r"preemption: 0/(\d+) nodes are available: \1 Preemption is not helpful")
+_TOO_SMALL = ("Insufficient ", "affinity/selector")
+"""Of a node that works. A node that does not work has a taint, and the scheduler does not tell it from other taints."""
+
+_MAY_PASS = ("max ", "backoff", "not ready", "quota")
+"""Why an autoscaler adds no node now, and may add one later."""
+
+_SCALES_UP = frozenset({"TriggeredScaleUp", "Nominated"})
+_SCALES_NOT = "NotTriggerScaleUp"
+
+TroubleReason = Literal[
+    "ClusterRejected", "ImagePullFailed", "NamespaceNotPrepared", "PodInvalid", "Unschedulable", "WorkerMemory"
+]
+TROUBLES: frozenset[str] = frozenset(get_args(TroubleReason))
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """`reason` is a word of the job's status.
+
+    `limit_s`: how long it may last; without one, as long as the plan or the start of an attempt may take. `is_final`:
+    it does not pass by itself, and would be the same the next time. `pod`: the Pod without a node.
+    """
+
+    reason: TroubleReason
+    message: str
+    limit_s: float | None = None
+    is_final: bool = False
+    pod: str = ""
+
+
+def find_trouble(pods: Iterable[Object], warnings: Iterable[str]) -> Trouble | None:
+    """What keeps a Pod of these from running: first of all what does not pass by itself.
+
+    `warnings`: events of Pods that could not be made, where some are not there, the newest first. What does not pass
+    has passed where another one was said after it.
+    """
+    found = [trouble for pod in pods if (trouble := _of_pod(pod)) is not None]
+    told = [_of_warning(text) for text in warnings]
+    found += [each for number, each in enumerate(told) if not (number and each.is_final)]
+    return min(found, key=lambda each: (not each.is_final, each.limit_s is None), default=None)
+
+
+def _of_pod(pod: Object) -> Trouble | None:
+    name = pod["metadata"]["name"]
+    status = pod.get("status") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason, words = waiting.get("reason", ""), waiting.get("message", "")
+        if reason in _PULL:
+            limit_s = POD_PATIENCE_S if reason in _NEVER_PULLED else None
+            return Trouble(
+                "ImagePullFailed",
+                f"Pod {name} cannot pull {container['image']}: {words or reason}. Correct spec.image, or give the "
+                f"Pods imagePullSecrets: {_owner(pod)} starts again at once when the job is changed",
+                limit_s,
+                is_final=limit_s is not None,
+            )
+        if reason in _CONFIGURATION | _CREATION:
+            is_final = reason in _CONFIGURATION
+            return Trouble("PodInvalid", f"Pod {name} cannot start: {words or reason}", POD_PATIENCE_S, is_final)
+    if status.get("reason") in _REFUSED_BY_NODE:
+        return Trouble("PodInvalid", f"Pod {name} cannot start: {status.get('message', '')}", POD_PATIENCE_S)
+    if out_of_memory([pod]) is not None:
+        return Trouble("WorkerMemory", memory_words(pod))
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return _of_scheduler(name, each)
+    return None
+
+
+def _owner(pod: Object) -> str:
+    return "the plan" if (pod["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL) == "0" else "the attempt"
+
+
+def _of_scheduler(name: str, condition: Object) -> Trouble:
+    """The scheduler says of each node whether it could hold the Pod if all others left it."""
+    words = condition.get("message", "")
+    can_no_node = _NO_NODE.search(words) is not None and any(each in words for each in _TOO_SMALL)
+    said = f"Pod {name} finds no node: {words}"
+    return Trouble("Unschedulable", said, NODE_PATIENCE_S if can_no_node else None, pod=name)
+
+
+def word_of_autoscaler(events: Iterable[PodEvent]) -> PodEvent | None:
+    """The last one among the events of a Pod, the oldest first; None: no cluster autoscaler has said anything of it."""
+    said = [each for each in events if each.reason in (*_SCALES_UP, _SCALES_NOT)]
+    return said[-1] if said else None
+
+
+def may_nodes_come(events: Iterable[PodEvent], age_s: float) -> bool:
+    """Whether a cluster autoscaler may still add a node for a Pod that no node can hold. `events`: of that Pod, the
+    oldest first; `age_s`: since it was made.
+
+    No event of an autoscaler means that the cluster has none, or that it ignores this Pod. That holds only while
+    Kubernetes would still keep the event.
+    """
+    last = word_of_autoscaler(events)
+    if last is None:
+        return age_s > _SILENT_S
+    return last.reason != _SCALES_NOT or any(word in last.message for word in _MAY_PASS)
+
+
+def _of_warning(text: str) -> Trouble:
+    if "serviceaccount" in text and "not found" in text:
+        return Trouble("NamespaceNotPrepared", text)
+    if "exceeded quota" in text:
+        return Trouble("Unschedulable", text)
+    if "failed calling webhook" in text:  # it does not answer
+        return Trouble("ClusterRejected", text)
+    if "violates PodSecurity" in text:
+        return Trouble("ClusterRejected", text, POD_PATIENCE_S, is_final=True)
+    if "admission webhook" in text:
+        return Trouble("ClusterRejected", text, POD_PATIENCE_S)
+    if " is invalid: " in text or (" is forbidden: " in text and "being terminated" not in text):
+        return Trouble("PodInvalid", text, POD_PATIENCE_S, is_final=True)
+    return Trouble("PodInvalid", text)
+
+
+def last_words(pods: Iterable[Object]) -> FailureReport | None:
+    """What a container of ours left behind when it ended, for want of another way to report."""
+    for pod in pods:
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            text = ((container.get("state") or {}).get("terminated") or {}).get("message") or ""
+            try:
+                return FailureReport.model_validate_json(text)
+            except ValidationError:  # the log of a Pod that could not say anything
+                continue
+    return None
+
+
+def out_of_memory(pods: Iterable[Object]) -> Object | None:
+    """The first Pod of which a container was killed for its memory."""
+    for pod in pods:
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            for state in (container.get("state") or {}, container.get("lastState") or {}):
+                if (state.get("terminated") or {}).get("reason") == "OOMKilled":
+                    return pod
+    return None
+
+
+def memory_words(pod: Object) -> str:
+    """What to do about a Pod that was killed for its memory."""
+    container = pod["spec"]["containers"][0]
+    limit = (container.get("resources", {}).get("limits") or {}).get("memory")
+    name = pod["metadata"]["name"]
+    if limit is None:
+        return f"Pod {name} was killed for its memory and has no limit: its node has too little"
+    return (
+        f"Pod {name} was killed for its memory: it may take {limit}. Give it more "
+        f"({_OWNERS.get(node_type(pod), 'the plan')}), for example {more_memory(limit)}"
+    )
+
+
+_OWNERS = {"worker": "workers.resources.limits.memory", "head": "head.resources.limits.memory"}
+
+
+def more_memory(limit: str) -> str:
+    """Half as much again, in whole Mi."""
+    return f"{int(parse_quantity(limit)) * 3 // 2 // 2**20}Mi"

@@ -1,0 +1,205 @@
+"""Parts of Pods that a manifest passes on: environment, tolerations, where they run.
+
+The shapes are those of Kubernetes core v1, as far as a tokenization job has a use for them. What no Pod may hold is
+refused here; whether the named objects exist is for Kubernetes to say. No defaults stand inside list items.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, Strict, StringConstraints
+
+from tokenization_worker.api.pod.resources import Resources
+from tokenization_worker.api.types.fields import Flag, ShortText
+from tokenization_worker.api.types.kubernetes_names import (
+    DnsName,
+    EnvName,
+    KeyName,
+    LabelKey,
+    LabelMap,
+    LabelValue,
+    matching,
+)
+from tokenization_worker.api.types.model import Rule, SpecBlock
+
+_OPERATORS = ("Equal", "Exists")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_ENV_FIELD = (
+    r"^(metadata\.(name|namespace|uid|(labels|annotations)\[\x27[^\x27]+\x27\])|"
+    r"spec\.(nodeName|serviceAccountName)|status\.(hostIP|hostIPs|podIP|podIPs))$"
+)
+
+
+def _one_of(choices: tuple[str, ...]) -> Rule:
+    """A choice that is no enum of the schema: one that fails there hides what other rules say."""
+    return Rule(
+        f"expected one of {', '.join(choices)}",
+        cel=f"self in {list(choices)}",
+        holds=lambda value: value in choices,
+        is_for_new=True,
+    )
+
+
+class Toleration(SpecBlock):
+    """A taint that Pods of this job accept, as in a Pod."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "operator Exists accepts every value of the taint: leave value out, or write operator: Equal",
+            cel="!(has(self.operator) && self.operator == 'Exists' && has(self.value) && self.value != '')",
+            holds=lambda t: t.operator != "Exists" or not t.value,
+            field="value",
+            is_for_new=True,
+        ),
+        Rule(
+            "a toleration without key accepts every taint: write operator: Exists, or add the key",
+            cel="has(self.key) || (has(self.operator) && self.operator == 'Exists')",
+            holds=lambda t: t.key is not None or t.operator == "Exists",
+            field="operator",
+            is_for_new=True,
+        ),
+        Rule(
+            "tolerationSeconds needs effect: NoExecute; other effects never end a Pod that runs",
+            cel="!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+            holds=lambda t: t.toleration_seconds is None or t.effect == "NoExecute",
+            field="tolerationSeconds",
+            is_for_new=True,
+        ),
+    )
+
+    key: LabelKey | None = Field(
+        default=None, description="The taint's key; absent: every key.", examples=["dedicated"]
+    )
+    operator: Annotated[ShortText, _one_of(_OPERATORS)] | None = Field(
+        default=None, description="Equal (the default) or Exists.", examples=["Equal"]
+    )
+    value: LabelValue | None = Field(
+        default=None, description="The taint's value, with operator Equal.", examples=["tokenization"]
+    )
+    effect: Annotated[ShortText, _one_of(_EFFECTS)] | None = Field(
+        default=None,
+        description="NoSchedule, PreferNoSchedule or NoExecute; absent: all.",
+        examples=["NoSchedule"],
+    )
+    toleration_seconds: Annotated[int, Strict()] | None = Field(
+        default=None, description="How long a NoExecute taint is tolerated, in seconds.", examples=[300]
+    )
+
+
+class KeySelector(SpecBlock):
+    """One key of a Secret or ConfigMap in the job's namespace."""
+
+    name: DnsName = Field(description="The Secret or ConfigMap.", examples=["huggingface"])
+    key: KeyName = Field(description="The key in it.", examples=["token"])
+    optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
+
+
+class FieldSelector(SpecBlock):
+    """A field of the Pod itself."""
+
+    field_path: Annotated[
+        ShortText,
+        matching(
+            _ENV_FIELD,
+            "write metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], "
+            "metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP or status.podIP",
+        ),
+    ] = Field(description="The field.", examples=["status.hostIP"])
+    api_version: ShortText | None = Field(default=None, description="The version of its schema.", examples=["v1"])
+
+
+class EnvVarSource(SpecBlock):
+    """Where the value of an environment variable comes from."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "write exactly one of secretKeyRef, configMapKeyRef and fieldRef",
+            cel=("[has(self.secretKeyRef), has(self.configMapKeyRef), has(self.fieldRef)].filter(x, x).size() == 1"),
+            holds=lambda s: sum(x is not None for x in (s.secret_key_ref, s.config_map_key_ref, s.field_ref)) == 1,
+        ),
+    )
+
+    secret_key_ref: KeySelector | None = Field(
+        default=None,
+        description="A key of a Secret. Kubernetes hands it to the Pods; the operator reads no secret.",
+        examples=[{"name": "huggingface", "key": "token"}],
+    )
+    config_map_key_ref: KeySelector | None = Field(
+        default=None, description="A key of a ConfigMap.", examples=[{"name": "settings", "key": "proxy"}]
+    )
+    field_ref: FieldSelector | None = Field(
+        default=None, description="A field of the Pod.", examples=[{"fieldPath": "status.hostIP"}]
+    )
+
+
+class EnvVar(SpecBlock):
+    """An environment variable of the Pods."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "an environment variable has value or valueFrom, not both",
+            cel="!(has(self.value) && has(self.valueFrom))",
+            holds=lambda e: e.value is None or e.value_from is None,
+        ),
+    )
+
+    name: EnvName = Field(description="Its name.", examples=["HF_TOKEN"])
+    value: Annotated[str, StringConstraints(max_length=4096)] | None = Field(
+        default=None, description="Its value, as text; numbers need quotes.", examples=["1"]
+    )
+    value_from: EnvVarSource | None = Field(
+        default=None,
+        description="Where its value comes from.",
+        examples=[{"secretKeyRef": {"name": "huggingface", "key": "token"}}],
+    )
+
+
+class EnvSource(SpecBlock):
+    """A whole Secret or ConfigMap."""
+
+    name: DnsName = Field(description="The Secret or ConfigMap.", examples=["tokenization-settings"])
+    optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
+
+
+class EnvFromSource(SpecBlock):
+    """All keys of a Secret or ConfigMap as environment variables."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "write exactly one of secretRef and configMapRef",
+            cel="has(self.secretRef) != has(self.configMapRef)",
+            holds=lambda e: (e.secret_ref is None) != (e.config_map_ref is None),
+        ),
+    )
+
+    prefix: EnvName | None = Field(default=None, description="Put before every key.", examples=["APP_"])
+    secret_ref: EnvSource | None = Field(default=None, description="A Secret.", examples=[{"name": "huggingface"}])
+    config_map_ref: EnvSource | None = Field(default=None, description="A ConfigMap.", examples=[{"name": "settings"}])
+
+
+class ImagePullSecret(SpecBlock):
+    """A Secret that the image is pulled with."""
+
+    name: DnsName = Field(description="The Secret.", examples=["registry"])
+
+
+class PodPlacement(SpecBlock):
+    """What Pods ask for and where they may run."""
+
+    resources: Resources = Field(
+        default=Resources(),
+        description=("Requests and limits of the container. Set them for TPU hosts: sources disagree on their size."),
+        examples=[{"requests": {"cpu": "100", "memory": "180Gi"}}],
+    )
+    node_selector: LabelMap | None = Field(
+        default=None, description="Labels that a node must have.", examples=[{"pool": "tokenization"}]
+    )
+    tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = Field(
+        default=None,
+        description="Taints that the Pods accept, beside those that tpu and capacity imply.",
+        examples=[[{"key": "dedicated", "operator": "Exists"}]],
+    )
+    priority_class_name: DnsName | None = Field(
+        default=None, description="The PriorityClass of the Pods.", examples=["batch-low"]
+    )

@@ -1,0 +1,236 @@
+"""Reading a finished dataset: tokens by number, shards as arrays, and where a token comes from.
+
+    dataset = open_dataset("out")
+    train = dataset["train"]
+    len(train)                       # tokens
+    train.tokens(0, 2049)            # numpy array, across shards; also train[:2049]
+    np.asarray(train)                # all of them
+    train.read_documents()           # the tokens of one document after the other
+    dataset.decode(train[:100])      # text
+    dataset.locate("train", 1_000)   # the document that this token belongs to
+
+Everything comes from the index, the shards table and the documents sidecars; the source is not needed. A
+dataset can be pickled and sent to loader processes. `dataset_split` and `token_stream` read its tokens.
+
+What it answers with is checked before: the index by its checksum, tables by the digests in the index, a sidecar by its
+SHA-256, a shard by its size and its header. The tokens in a shard are not: that would read every shard whole. `tokjob
+verify` does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokenization_worker.api.arguments import require_place
+from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.dataset.split import Split as Split
+from tokenization_worker.dataset.token_stream import Shard as Shard
+from tokenization_worker.dataset.token_stream import Stream as Stream
+from tokenization_worker.dataset.token_stream import TokenArray as TokenArray
+from tokenization_worker.errors import SpecError
+from tokenization_worker.output.index import Index, require_index
+from tokenization_worker.output.tables import read_files_table, read_shards_table
+from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.open import open_store
+from tokenization_worker.tokenizers.recorded import load_recorded
+
+_DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"UInt16": np.dtype("<u2"), "UInt32": np.dtype("<u4")}
+
+
+def open_dataset(uri: str | os.PathLike[str]) -> Dataset:
+    """The dataset at `uri`: a local folder or gs://bucket/prefix, the output.uri of a finished job.
+
+    Raises `SpecError("NotADataset")`, naming what it found, if no run has finished there, and `DataError` if index or
+    shards table are damaged. Reads these two and no shard.
+    """
+    require_place("open_dataset", uri)
+    store = open_store(os.fspath(uri).rstrip("/") or "/")
+    return Dataset(store, require_index(store))
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPlace:
+    """The document that a token belongs to.
+
+    `start` is its first token, counted in the split (negative: it begins in the split before), `tokens` its
+    length with the delimiter. `shard` (within the split), `path` and `entry` say which entry of which shard's
+    sidecar the token asked for lies in.
+
+    `uri` is the source file. `position` is the document's place in it, byte offset of the decompressed file or
+    row, if the dataset records it (that of every shard's first document); otherwise None, and the document is the
+    `documents_after`-th, from 0, of the split's stream that stands at or after `known_position`.
+    `show.show_documents` finds its position and its id by reading on from there.
+    """
+
+    split: str
+    start: int
+    tokens: int
+    shard: int
+    path: str
+    entry: int
+    uri: str
+    position: int | None
+    known_position: int
+    documents_after: int
+
+
+class SplitUnknown(SpecError, KeyError):
+    """A dataset has no split of that name: also a `KeyError`, as of any mapping."""
+
+
+class Dataset(Mapping[str, Split]):
+    """A finished dataset: splits by name, in the manifest's order. `index` is index.json as it is."""
+
+    def __init__(self, store: Store, index: Index) -> None:
+        self._store = store
+        self.uri = store.uri
+        self.index = index
+        self.dtype = _DTYPES[index["dtype"]]
+        self.tokenizer: str = index["tokenizer"]["name"]
+        self.vocab_size: int = index["tokenizer"]["vocabularySize"]
+        self.delimiter_id: int | None = index["tokenizer"]["delimiterId"]
+        self._splits = self._read_splits()
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.uri!r}, {list(self._splits.values())})"
+
+    def __reduce__(self) -> tuple[type[Dataset], tuple[Store, Index]]:
+        return Dataset, (self._store, self.index)
+
+    def __getitem__(self, name: str) -> Split:
+        """The split `name`; raises `SplitUnknown`, a `KeyError`, which names those that there are."""
+        try:
+            return self._splits[name]
+        except KeyError:
+            raise SplitUnknown(
+                "SplitUnknown",
+                f"{self.uri} has no split {name!r}",
+                next_step=f"one of: {', '.join(self._splits)}",
+            ) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._splits)
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+    def decode(self, tokens: ArrayLike) -> str:
+        """The text of one token or of many, with the tokenizer that the dataset was made with.
+
+        Where a window cuts a character in two, its bytes become U+FFFD. Raises `ChangedError` where that tokenizer is
+        another one now, `SpecError` where it cannot be loaded, and `ValueError` for what is no token of it.
+        """
+        return load_recorded(self.index).decode(self._require_tokens(tokens))
+
+    def _require_tokens(self, tokens: ArrayLike) -> list[int]:
+        """`tokens` as a list; `ValueError` unless it is one token or a row of them."""
+        found = np.asarray(tokens)
+        if found.ndim > 1:
+            shape = " x ".join(f"{size:,}" for size in found.shape)
+            raise ValueError(f"decode: expected one token or a row of tokens, found an array of {shape}")
+        if not found.size:
+            return []
+        if found.dtype.kind not in "iu":
+            raise ValueError(f"decode: expected tokens, which are whole numbers, found {tokens!r:.80}")
+        for token in (int(found.min()), int(found.max())):
+            if not 0 <= token < self.vocab_size:
+                raise ValueError(f"decode: token {token:,}: expected 0 to {self.vocab_size - 1:,}")
+        return found.reshape(-1).tolist()
+
+    def locate(self, split: str, token: int) -> DocumentPlace:
+        """The document that token number `token` of a split belongs to. Reads one or two small files."""
+        view = self[split]
+        if not 0 <= token < len(view):
+            raise IndexError(f"token {token:,}: expected 0 <= token < {len(view):,}, the length of split {split!r}")
+        stream = view.stream
+        number = stream.shard_number(view.start + token)
+        shard = stream.shards[number]
+        sidecar = shard.read_sidecar()
+        ends = shard.start + np.cumsum(sidecar.lengths, dtype=np.int64)
+        entry = int(np.searchsorted(ends, view.start + token, side="right"))
+        start = int(ends[entry]) - int(sidecar.lengths[entry]) - (sidecar.skipped if entry == 0 else 0)
+        end = int(ends[entry])
+        if entry == len(ends) - 1 and sidecar.continues:
+            end = self._end_of_straddling(stream, number + 1)
+        file = self._file_of(stream.number, start)
+        is_recorded = file == sidecar.first_file
+        # A file that begins inside of this shard: its documents are counted from its first token on.
+        first = 0 if is_recorded else int(np.searchsorted(ends, self._file_starts[stream.number][file], side="right"))
+        return DocumentPlace(
+            split=split,
+            start=start - view.start,
+            tokens=end - start,
+            shard=shard.index,
+            path=shard.path,
+            entry=entry,
+            uri=self._files[file]["uri"],
+            position=sidecar.first_position if is_recorded and entry == 0 else None,
+            known_position=sidecar.first_position if is_recorded else 0,
+            documents_after=entry - first,
+        )
+
+    def source_file(self, uri: str) -> dict[str, Any]:
+        """The row of a source file: uri, size, version, outcome, counts; raises `KeyError`."""
+        for row in self._files:
+            if row["uri"] == uri:
+                return row
+        raise KeyError(uri)
+
+    def _read_splits(self) -> dict[str, Split]:
+        rows = read_shards_table(self._store, self.index)
+        entries = self.index["splits"]
+        by_hash = self.index["data"]["output"]["splits"][0]["share"] is not None
+        shards: dict[str, tuple[Shard, ...]] = {}
+        start = 0
+        for entry in entries:
+            if by_hash:
+                start = 0
+            mine = []
+            for row in sorted((row for row in rows if row["split"] == entry["name"]), key=lambda row: row["index"]):
+                sizes = (row["tokens"], row["documents"], start)
+                place = (row["path"], row["split"], row["index"])
+                mine.append(Shard(self._store, *place, *sizes, row["documentsSha256"], row["bytes"]))
+                start += row["tokens"]
+            shards[entry["name"]] = tuple(mine)
+        if by_hash:
+            streams = [Stream(number, mine, self.dtype) for number, mine in enumerate(shards.values())]
+        else:
+            whole = Stream(0, tuple(shard for mine in shards.values() for shard in mine), self.dtype)
+            streams = [whole] * len(shards)
+        delimiter = DelimiterPosition(self.index["data"]["tokenizer"]["delimiter"]["position"])
+        return {
+            entry["name"]: Split(entry["name"], entry["documents"], stream, shards[entry["name"]], delimiter)
+            for entry, stream in zip(entries, streams, strict=True)
+        }
+
+    @cached_property
+    def _files(self) -> list[dict[str, Any]]:
+        n_streams = 1 + max(split.stream.number for split in self._splits.values())
+        return read_files_table(self._store, self.index, n_streams)
+
+    @cached_property
+    def _file_starts(self) -> list[NDArray[np.int64]]:
+        """For each stream, the number of every file's first token, i64[n_files]."""
+        n_streams = 1 + max(split.stream.number for split in self._splits.values())
+        counts = np.array([row["tokens"] or [0] * n_streams for row in self._files], dtype=np.int64)
+        return list((np.cumsum(counts, axis=0) - counts).T)
+
+    def _file_of(self, stream: int, token: int) -> int:
+        """The file that a document which begins at `token` comes from: files of no tokens hold none."""
+        return int(np.searchsorted(self._file_starts[stream], token, side="right")) - 1
+
+    def _end_of_straddling(self, stream: Stream, number: int) -> int:
+        """Where a document ends that goes on at the start of the `number`-th shard."""
+        while True:
+            shard = stream.shards[number]
+            sidecar = shard.read_sidecar()
+            if len(sidecar.lengths) > 1 or not sidecar.continues:
+                return shard.start + int(sidecar.lengths[0])
+            number += 1

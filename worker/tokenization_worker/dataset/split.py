@@ -1,0 +1,106 @@
+"""One split of a dataset as an array of tokens, and as documents. It reads; what a shard is, `token_stream` knows."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.dataset.token_stream import Shard, Stream, TokenArray
+
+_WITHOUT_DELIMITER = {
+    DelimiterPosition.BEFORE: slice(1, None),
+    DelimiterPosition.AFTER: slice(None, -1),
+    DelimiterPosition.NONE: slice(None),
+}
+
+
+class Split:
+    """One split's tokens, numbered from 0.
+
+    `split[a:b]` is what numpy gives for `np.asarray(split)[a:b]`, and reads no other tokens. `documents` is the number
+    of those that begin in it.
+    """
+
+    def __init__(
+        self, name: str, documents: int, stream: Stream, shards: tuple[Shard, ...], delimiter: DelimiterPosition
+    ) -> None:
+        self.name = name
+        self.shards = shards
+        self.documents = documents
+        self.stream = stream
+        self.start = shards[0].start if shards else 0
+        self._length = shards[-1].end - self.start if shards else 0
+        self._bare = _WITHOUT_DELIMITER[delimiter]
+
+    def __len__(self) -> int:
+        """The number of tokens."""
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"Split({self.name!r}, tokens={len(self)}, documents={self.documents}, shards={len(self.shards)})"
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        return self.stream.dtype
+
+    def tokens(self, start: int, end: int) -> TokenArray:
+        """Tokens [start, end) as a new array, across shards; raises `IndexError` outside of the split."""
+        if not 0 <= start <= end <= self._length:
+            raise IndexError(
+                f"tokens [{start:,}, {end:,}): expected 0 <= start <= end <= {len(self):,}, the length of split "
+                f"{self.name!r}"
+            )
+        return self.stream.tokens(self.start + start, self.start + end)
+
+    @overload
+    def __getitem__(self, wanted: int) -> np.unsignedinteger: ...
+
+    @overload
+    def __getitem__(self, wanted: slice) -> TokenArray: ...
+
+    def __getitem__(self, wanted: int | slice) -> np.unsignedinteger | TokenArray:
+        """A token, or a slice of them as a new array; negative numbers count from the end."""
+        if isinstance(wanted, slice):
+            return self._slice(range(*wanted.indices(self._length)))
+        try:
+            number = operator.index(wanted)
+        except TypeError as error:
+            raise TypeError(f"split {self.name!r}: expected a whole number or a slice, found {wanted!r}") from error
+        if not -self._length <= number < self._length:
+            raise IndexError(
+                f"token {number:,}: expected -{len(self):,} <= token < {len(self):,}, the length of split {self.name!r}"
+            )
+        number %= self._length
+        token: np.unsignedinteger = self.tokens(number, number + 1)[0]
+        return token
+
+    def _slice(self, numbers: range) -> TokenArray:
+        if not numbers:
+            return np.empty(0, dtype=self.dtype)
+        first, last = min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])
+        return self.tokens(first, last + 1)[:: numbers.step]
+
+    def __array__(self, dtype: np.dtype[np.generic] | None = None, copy: bool | None = None) -> NDArray[np.generic]:
+        """All tokens, for numpy: of a single local shard its read-only memory map, else a new array in memory."""
+        as_it_is = dtype is None or dtype == self.dtype
+        if len(self.shards) == 1 and as_it_is and not copy:
+            return np.asarray(self.shards[0].open())
+        if copy is False:
+            raise ValueError(f"split {self.name!r} becomes one array of {dtype or self.dtype} only as a copy")
+        tokens = self.tokens(0, self._length)
+        return tokens if dtype is None else tokens.astype(dtype, copy=False)
+
+    def read_documents(self, *, with_delimiter: bool = False) -> Iterator[TokenArray]:
+        """The tokens of each document that begins in the split, in order, each a new array.
+
+        Documents are whole also where they straddle shards, and the last one also where it goes on in the next split:
+        over all splits every document comes once. One without tokens (empty text, no delimiter) is in no shard.
+        Memory: a block of 2 or 4 MB, or the longest document.
+        """
+        for tokens in self.stream.documents(self.start, self.start + self._length):
+            yield tokens if with_delimiter else tokens[self._bare].copy()

@@ -1,0 +1,185 @@
+"""Create-only: the one module that decides what a second writer may do.
+
+Every durable object is written here. The first writer wins; whoever comes later compares what it would have
+written with what is there, by a digest of the data and never by reading the data again. Equal means somebody
+else did the same work; different means that two runs of the same job disagree, which is an error that stops
+the run. Only `place` replaces, one version, where its caller has the right to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, Self, TypeVar
+
+from tokenization_worker.errors import TemporaryError, TokenizationError
+from tokenization_worker.output.object_metadata import record_metadata
+from tokenization_worker.output.record import dump_record, load_record, parsing, require_plan
+from tokenization_worker.storage.base import (
+    MARK_ABSENT,
+    Entry,
+    NotFound,
+    PreconditionFailed,
+    Store,
+    Upload,
+)
+
+_TRIES = 20
+"""What another writer made and took back between two calls is met once or twice, never so often."""
+
+
+class Disagreement(TokenizationError):
+    """Two writers of one object produced different data: the job is not deterministic here."""
+
+
+class Voided(TemporaryError):
+    """This writer's epoch was voided: what it makes must not be seen."""
+
+
+def create_bytes(store: Store, path: str, data: bytes, metadata: Mapping[str, str] | None = None) -> bool:
+    """Create `path` with `data`; False where something is there already."""
+    return create_chunks(store, path, (data,), metadata)
+
+
+def create_chunks(store: Store, path: str, chunks: Iterable[bytes], metadata: Mapping[str, str] | None = None) -> bool:
+    """`create_bytes` for what is never held whole."""
+    try:
+        with store.upload(path) as upload:
+            for chunk in chunks:
+                upload.write(chunk)
+            upload.commit(metadata)
+    except PreconditionFailed:
+        return False
+    return True
+
+
+def create_or_read(store: Store, path: str, data: bytes, metadata: Mapping[str, str] | None = None) -> bytes | None:
+    """Create `path` with `data` and return None, or return what is there."""
+    for _ in range(_TRIES):
+        if create_bytes(store, path, data, metadata):
+            return None
+        try:
+            return store.read(path)
+        except NotFound:
+            continue  # removed between the two calls: try again
+    raise _refused_for_nothing(store, path)
+
+
+def create_record(store: Store, path: str, record: dict[str, Any]) -> dict[str, Any]:
+    """Create a record, or return the one that is there: the first writer's word is final.
+
+    Either way the result is what a reader of the file would get: plain JSON values.
+    """
+    mine = dump_record(record)
+    found = create_or_read(store, path, mine, record_metadata(mine))
+    with parsing(store.uri, path):
+        return load_record(mine if found is None else found)
+
+
+class Receipt(Protocol):
+    """A record that says which part of it two writers must agree on."""
+
+    @property
+    def plan_id(self) -> str: ...
+    def to_dict(self) -> dict[str, Any]: ...
+    @classmethod
+    def from_dict(cls, value: dict[str, Any], /) -> Self: ...
+    def disagreement(self, other: Self, /) -> str | None: ...
+
+
+R = TypeVar("R", bound=Receipt)
+
+
+def find_receipt(store: Store, path: str, kind: type[R], plan_id: str) -> R | None:
+    """The receipt at `path`, whichever writer of this plan wrote it; None where there is none."""
+    try:
+        data = store.read(path)
+    except NotFound:
+        return None
+    with parsing(store.uri, path):
+        record = load_record(data)
+    with parsing(store.uri, path, is_whole=True):
+        found = kind.from_dict(record)
+    require_plan(store.uri, path, found.plan_id, plan_id)
+    return found
+
+
+def create_receipt(store: Store, path: str, receipt: R) -> R:
+    """Create a receipt, or return the one that is there; raises `Disagreement` if their data differ."""
+    record = create_record(store, path, receipt.to_dict())
+    with parsing(store.uri, path, is_whole=True):
+        found = type(receipt).from_dict(record)
+    require_plan(store.uri, path, found.plan_id, receipt.plan_id)
+    difference = receipt.disagreement(found)
+    if difference is not None:
+        raise Disagreement(
+            "NotDeterministic",
+            f"{store.uri}/{path}: two writers of the same work differ: {difference}",
+            next_step="this is a bug or broken hardware: please report it with both records",
+        )
+    return found
+
+
+def place(
+    store: Store,
+    path: str,
+    write: Callable[[Upload], None],
+    *,
+    is_same: Callable[[Entry], bool],
+    allow_replace: Callable[[], None],
+    require_current: Callable[[], None] = lambda: None,
+    metadata: Mapping[str, str] | None = None,
+) -> Entry:
+    """Leave at `path` what `write` writes, and return its entry.
+
+    `write` may be called again after a lost race. Something else at `path` is replaced, that version and
+    no other, if `allow_replace` returns; it raises where this writer has no right to. `require_current` raises
+    `Voided` where it may not even create: it is asked before the bytes become visible, and again afterwards,
+    when they are taken back. So a later epoch must not rely on what a voided one has created: its `is_same`
+    is never true.
+    """
+    expect = MARK_ABSENT
+    tries = 0
+    while tries < _TRIES:
+        try:
+            with store.upload(path, expect=expect) as upload:
+                write(upload)
+                require_current()
+                entry = upload.commit(metadata)
+                try:
+                    require_current()
+                except Voided:  # no other error: a run of the same epoch may rely on it already
+                    upload.retract()
+                    raise
+                if not upload.is_ours and not is_same(entry):
+                    raise PreconditionFailed(path)
+                return entry
+        except PreconditionFailed:
+            found = store.stat(path)
+            if found is None:
+                expect = MARK_ABSENT
+                tries += 1
+                continue
+            if is_same(found):
+                return found
+            allow_replace()
+            expect = found.version
+    raise _refused_for_nothing(store, path)
+
+
+def _refused_for_nothing(store: Store, path: str) -> TemporaryError:
+    return TemporaryError(
+        "StorageFailed",
+        f'{store.uri}/{path}: create failed {_TRIES} times with "already exists", but the object does not exist',
+        next_step="start the same command again; what is done is kept",
+    )
+
+
+def place_bytes(store: Store, path: str, data: bytes, *, allow_replace: Callable[[], None]) -> Entry:
+    """`place` for small objects that every dataset has: whoever has the right to comes last and replaces them."""
+    return place(
+        store,
+        path,
+        lambda upload: upload.write(data),
+        is_same=lambda found: found.size == len(data) and store.read(path) == data,
+        allow_replace=allow_replace,
+    )

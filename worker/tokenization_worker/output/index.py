@@ -1,0 +1,235 @@
+"""The index: the final description of a dataset. Its presence is success.
+
+`run` inside it says how this execution went (keys, engine, versions); everything else is the same for
+every execution of the same job, whatever its processes, ranges, engine or crashes. `run.checksum` is of the
+whole index, so that a flipped digit never becomes an answer; an index without one is older than the checksum.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tokenization_worker.errors import ChangedError, DataError, SpecError
+from tokenization_worker.messages.counts import counted
+from tokenization_worker.output import layout
+from tokenization_worker.output.record import CHECKSUM, dump_json, parsing, record_checksum
+from tokenization_worker.output.versions import join_versions
+from tokenization_worker.storage.base import NotFound, Store
+
+FORMAT_VERSION = 1
+
+UNKNOWN_VERSIONS = "unknown"
+"""In `run.rangesByVersions`, of ranges that an older version of this program tokenized."""
+
+Index = dict[str, Any]
+
+_NUMBER, _TEXT, _OBJECT, _LIST, _NOTHING = int, str, dict, list, type(None)
+_Kinds = tuple[type, ...]
+
+_FIELDS: dict[tuple[str, ...], _Kinds] = {
+    ("dataKey",): (_TEXT,),
+    ("digest",): (_TEXT,),
+    ("dtype",): (_TEXT,),
+    ("tokens",): (_NUMBER,),
+    ("tokenizer", "name"): (_TEXT,),
+    ("tokenizer", "fingerprint"): (_TEXT,),
+    ("tokenizer", "vocabularySize"): (_NUMBER,),
+    ("tokenizer", "delimiterId"): (_NUMBER, _NOTHING),
+    ("conservation", "read"): (_NUMBER,),
+    ("conservation", "written"): (_NUMBER,),
+    ("conservation", "quarantined"): (_OBJECT,),
+    ("conservation", "files", "Read"): (_NUMBER,),
+    ("data", "output", "splits"): (_LIST,),
+    ("run", "runKey"): (_TEXT,),
+    ("run", "textBytes"): (_NUMBER,),
+    ("splits",): (_LIST,),
+}
+_SPLIT: dict[tuple[str, ...], _Kinds] = {
+    ("name",): (_TEXT,),
+    ("documents",): (_NUMBER,),
+    ("tokens",): (_NUMBER,),
+    ("shards",): (_NUMBER,),
+    ("digest",): (_TEXT,),
+}
+"""What readers of an index rely on: kinds of its fields, and of those of each of its splits."""
+
+
+def dump_index(index: Index) -> bytes:
+    """The bytes of index.json, with the checksum of these fields in them."""
+    return dump_json(index | {"run": index["run"] | {CHECKSUM: checksum_of(index)}})
+
+
+def checksum_of(index: Index) -> str:
+    """CRC32C, as 8 hexadecimal digits, of the index without its checksum, as JSON with sorted keys and a line feed."""
+    run = {key: value for key, value in index["run"].items() if key != CHECKSUM}
+    return record_checksum(index | {"run": run})
+
+
+def checksum_in(index: Index) -> str | None:
+    """The checksum that an index holds; None in one that was written before there was one."""
+    found: str | None = index["run"].get(CHECKSUM)
+    return found
+
+
+class ForeignIndex(ChangedError):
+    """Another program wrote the `index.json` at an output."""
+
+
+def read_own_index(store: Store) -> Index | None:
+    """`read_index` for a command that is given an output to look at: raises `SpecError` for an index of others."""
+    try:
+        return read_index(store)
+    except ForeignIndex as error:
+        raise SpecError("NotAnOutput", error.message, next_step=_CHECK_THE_PATH) from error
+
+
+_CHECK_THE_PATH = "check the path: it must be the output.uri of a job"
+
+
+def read_index(store: Store) -> Index | None:
+    """The index at `store`, or None where nothing is committed; raises `DataError` if it is not as it was written."""
+    try:
+        data = store.read(layout.INDEX)
+    except NotFound:
+        return None
+    try:
+        with parsing(store.uri, layout.INDEX):
+            index = orjson.loads(data)
+            version = index["formatVersion"]
+    except DataError as error:
+        if store.stat(layout.PLAN) is not None or store.stat(layout.SHARDS_TABLE) is not None:  # it was ours
+            raise
+        raise ForeignIndex(
+            "OutputConflict",
+            f"{store.uri}/{layout.INDEX} is not of this program",
+            next_step="write to another output.uri",
+        ) from error
+    if version != FORMAT_VERSION:
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri}/{layout.INDEX} has format version {version}; this program reads {FORMAT_VERSION}",
+            next_step="use the version of this program that wrote it",
+        )
+    with parsing(store.uri, layout.INDEX):
+        _require_fields(index)
+        expected = checksum_in(index)
+        if expected not in (None, found := checksum_of(index)):
+            raise ValueError(f"its checksum is {expected}, of its fields {found}")
+    return Index(index)
+
+
+def _require_fields(index: Index) -> None:
+    """Raise `KeyError`, `TypeError` or `ValueError` where a field is missing or of another kind."""
+    _require_kinds(index, _FIELDS, "")
+    if index["dtype"] not in ("UInt16", "UInt32"):
+        raise ValueError(f"dtype is {index['dtype']!r}, expected UInt16 or UInt32")
+    for reason, count in index["conservation"]["quarantined"].items():
+        _require_kind(count, (_NUMBER,), f"conservation.quarantined.{reason}")
+    for number, split in enumerate(index["splits"]):
+        _require_kinds(split, _SPLIT, f"splits[{number}].")
+    for split in index["data"]["output"]["splits"]:
+        _require_kind(split["share"], (_TEXT, _NOTHING), "data.output.splits[].share")
+    if not index["splits"] or len(index["splits"]) != len(index["data"]["output"]["splits"]):
+        raise ValueError(f"it has {len(index['splits'])} splits, {len(index['data']['output']['splits'])} in its data")
+
+
+def _require_kinds(value: Any, fields: dict[tuple[str, ...], _Kinds], where: str) -> None:
+    for names, kinds in fields.items():
+        found = value
+        for name in names:
+            found = found[name]
+        _require_kind(found, kinds, where + ".".join(names))
+
+
+def _require_kind(value: object, kinds: _Kinds, name: str) -> None:
+    if type(value) not in kinds:
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected {expected}")
+
+
+def require_index(store: Store) -> Index:
+    """The index at `store`; raises `SpecError("NotADataset")`, naming what it found instead."""
+    index = read_own_index(store)
+    if index is not None:
+        return index
+    if store.stat(layout.PLAN) is not None:
+        done = sum("/ranges/" in entry.path for entry in store.list(layout.LEDGER))
+        there = f"an unfinished run: a plan and the receipts of {counted(done, 'range')}"
+        next_step = "start its job again, which goes on where it stopped; tokjob status shows how far it is"
+    else:
+        there = foreign_content(store) or "nothing"
+        next_step = "check the path: it must be the output.uri of a finished job"
+        root = store.local_path("")
+        if root is not None and not root.exists():
+            raise SpecError("NotADataset", f"{store.uri} does not exist{near_folder(root)}", next_step=next_step)
+        if root is not None and (output := _output_above(root)) is not None:
+            next_step = f"give the folder of the dataset: {output}"
+    raise SpecError("NotADataset", f"{store.uri} has no {layout.INDEX}; found {there}", next_step=next_step)
+
+
+def not_an_output(store: Store) -> SpecError:
+    """What to raise where a command needs an output and there is neither index nor plan."""
+    there = foreign_content(store)  # raises where there is no such bucket
+    root = store.local_path("")
+    if there == FOREIGN_FILES:
+        words = "has files, but no run of tokjob"
+    elif there is not None:
+        words = f"is {there}"
+    elif root is not None and not root.exists():
+        words = f"does not exist{near_folder(root)}"
+    else:
+        words = "is empty"
+    return SpecError("NotAnOutput", f"{store.uri} {words}", next_step=_CHECK_THE_PATH)
+
+
+def near_folder(root: Path) -> str:
+    """`; did you mean out?`, where a folder beside `root`, which does not exist, has nearly its name."""
+    try:
+        names = [each.name for each in root.parent.iterdir() if each.is_dir()]
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(root.name, names, n=1)
+    return f"; did you mean {root.parent / near[0]}?" if near else ""
+
+
+def _output_above(root: Path) -> Path | None:
+    """The nearest folder above `root` that holds an index beside what is ours."""
+    return next((each for each in root.parents if (each / layout.INDEX).is_file()), None)
+
+
+FOREIGN_FILES = "files, but none of ours"
+
+
+def foreign_content(store: Store) -> str | None:
+    """What is at a place with neither index nor plan, in words; None where it is empty but for leftovers of ours."""
+    root = store.local_path("")
+    if root is not None and root.is_file():
+        return "a file"
+    for parent in root.parents if root is not None and root.exists() else ():
+        if (parent / layout.OWN).is_dir():
+            return f"a part of {parent}, which is an output"
+    if any(not entry.path.startswith(layout.OWN) for entry in store.list()):
+        return FOREIGN_FILES
+    return None
+
+
+def recorded_versions(index: Index) -> tuple[str, ...]:
+    """The versions of libraries that wrote the dataset, those of the most ranges first; () where the index has none.
+
+    An index from before ranges had versions has those of the libraries of its tokenizer.
+    """
+    run = index["run"]
+    if "rangesByVersions" in run:
+        ranges: dict[str, int] = run["rangesByVersions"]
+        return tuple(sorted(ranges.keys() - {UNKNOWN_VERSIONS}, key=lambda versions: (-ranges[versions], versions)))
+    libraries: dict[str, str] = run.get("libraries") or {}
+    return (join_versions(libraries),) if libraries else ()
+
+
+def is_proven(store: Store, index: Index, run_key: str) -> bool:
+    """Whether the run with `run_key` wrote this dataset or has proved it since."""
+    return bool(index["run"]["runKey"] == run_key) or store.stat(layout.rerun_path(run_key)) is not None

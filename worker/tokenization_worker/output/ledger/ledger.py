@@ -1,0 +1,186 @@
+"""The ledger: all receipts of a plan, the only thing that decides what is done.
+
+Reading it is the whole of "resume": every start lists the receipts and does what is missing.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate, repeat
+from operator import add
+from typing import Any, TypeVar
+
+from tokenization_worker.formats import npy
+from tokenization_worker.host.parallel import map_at_once
+from tokenization_worker.output import layout
+from tokenization_worker.output.ledger.crash_verdicts import read_poison
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.output.record import require_plan
+from tokenization_worker.output.scan import NUMBER, RECORD, DamagedRecord, list_ours, read_ours
+from tokenization_worker.readers.document_batch import FileOutcome, Poison
+from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.listing import delete_all
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is done in one epoch.
+
+    `segments`: ranges whose segment is there. `lost_lists`: ranges whose quarantine list is not there, although
+    their receipt names one. `verdicts`: of damaged files, file -> (outcome, detail). `poison`: documents that kill
+    their worker, file -> they. `damaged`: receipts, and verdicts on files, that are not as they were
+    written: they count as absent.
+    """
+
+    ranges: dict[int, RangeReceipt] = field(default_factory=dict)
+    shards: dict[tuple[str, int], ShardReceipt] = field(default_factory=dict)
+    segments: set[int] = field(default_factory=set)
+    lost_lists: set[int] = field(default_factory=set)
+    verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
+    poison: dict[int, tuple[Poison, ...]] = field(default_factory=dict)
+    damaged: list[DamagedRecord] = field(default_factory=list)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A million objects that stay, and no cycles: looking for garbage among them takes a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_without_collector()
+def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
+    """Everything recorded for `plan` in `epoch`."""
+    ledger = Ledger()
+    ranges = [f"{range_id:08d}" for range_id in range(plan.n_ranges)]
+    folder, damaged = f"{layout.LEDGER}{epoch}/", ledger.damaged
+    places = _Places(plan, epoch)
+    for receipt in _read(store, plan, f"{folder}ranges/", RECORD, ranges, RangeReceipt, places.check_range, damaged):
+        ledger.ranges[receipt.range_id] = receipt
+    lists = set(list_ours(store, layout.quarantine_prefix(epoch), ".*", ranges))  # after the receipts: they come later
+    for range_id, receipt in ledger.ranges.items():
+        digest = receipt.quarantine_digest
+        if digest and lists.isdisjoint(layout.quarantine_paths(epoch, range_id, digest)):
+            ledger.lost_lists.add(range_id)
+    shards = list(_possible_shards(plan, ledger))
+    pattern = f"[^/]+/{RECORD}"
+    for shard in _read(store, plan, f"{folder}shards/", pattern, shards, ShardReceipt, places.check_shard, damaged):
+        ledger.shards[shard.split, shard.index] = shard
+    for path in list_ours(store, layout.segments_prefix(epoch), NUMBER, ranges):
+        ledger.segments.add(int(path.rpartition("/")[2]))
+    for file, outcome, detail in read_ours(store, layout.VERDICTS, RECORD, ("",), _verdict, damaged):
+        ledger.verdicts[file] = (outcome, detail)
+    ledger.poison = read_poison(store)
+    return ledger
+
+
+R = TypeVar("R", RangeReceipt, ShardReceipt)
+
+
+def _read(
+    store: Store,
+    plan: Plan,
+    folder: str,
+    pattern: str,
+    names: list[str],
+    kind: type[R],
+    check: Callable[[str, R], None],
+    damaged: list[DamagedRecord],
+) -> Iterator[R]:
+    """The receipts below `folder`, all of `plan`."""
+
+    def make(path: str, record: dict[str, Any]) -> R:
+        require_plan(store.uri, path, record["plan_id"], plan.plan_id)
+        receipt = kind.from_dict(record)
+        check(path, receipt)
+        return receipt
+
+    return read_ours(store, folder, pattern, names, make, damaged)
+
+
+class _Places:
+    """What a receipt of a plan and an epoch must say at its path; the checks raise `ValueError`."""
+
+    def __init__(self, plan: Plan, epoch: int) -> None:
+        self._epoch = epoch
+        self._borders = plan.cut.range_slice.tolist()
+        self._files = plan.cut.slice_file
+        self._template = plan.data["output"]["path"]
+        splits = plan.data["output"]["splits"]
+        by_hash = len(splits) > 1 and splits[0]["share"] is not None
+        self._n_streams = len(splits) if by_hash else 1
+        # The first shard of each split, counted over all of them; None: they are not counted.
+        firsts = accumulate((split["shards"] or 0 for split in splits[:-1]), initial=0)
+        self._firsts = {split["name"]: None if by_hash else first for split, first in zip(splits, firsts, strict=True)}
+
+    def check_range(self, path: str, receipt: RangeReceipt) -> None:
+        number = receipt.range_id
+        if path != layout.range_receipt_path(receipt.epoch, number) or receipt.epoch != self._epoch:
+            raise ValueError(f"it is the receipt of range {number} in epoch {receipt.epoch}")
+        if number + 1 >= len(self._borders):
+            raise ValueError(f"the plan has {len(self._borders) - 1} ranges")
+        files = self._files[self._borders[number] : self._borders[number + 1]].tolist()
+        if [part.file for part in receipt.slices] != files:
+            raise ValueError("its slices are not those of the plan")
+        if any(len(part.tokens) != self._n_streams for part in receipt.slices):
+            raise ValueError(f"its slices have not {self._n_streams} streams, as the plan has")
+
+    def check_shard(self, path: str, receipt: ShardReceipt) -> None:
+        split, index = receipt.split, receipt.index
+        if path != layout.shard_receipt_path(receipt.epoch, split, index) or receipt.epoch != self._epoch:
+            raise ValueError(f"it is the receipt of shard {index} of split {split!r} in epoch {receipt.epoch}")
+        if split not in self._firsts:
+            raise ValueError(f"the plan has no split {split!r}")
+        first = self._firsts[split]
+        shard = -1 if first is None else first + index
+        expected = layout.shard_path(self._template, npy.SUFFIX, split=split, index=index, shard=shard)
+        if (receipt.shard, receipt.path) != (shard, expected):
+            found = f"it is of shard {receipt.shard} at {receipt.path!r:.200}"
+            raise ValueError(f"{found}, expected shard {shard} at {expected}")
+
+
+def _verdict(path: str, record: dict[str, Any]) -> tuple[int, str, str]:
+    file, outcome, detail = record["file"], record["outcome"], record["detail"]
+    if type(file) is not int or path != layout.verdict_path(file):
+        raise ValueError(f"it is the verdict on file {file!r:.60}")
+    if outcome not in tuple(FileOutcome) or type(detail) is not str:
+        raise ValueError(f"{outcome!r:.60} is no outcome of a file, or its detail no text")
+    return file, outcome, detail
+
+
+def _possible_shards(plan: Plan, ledger: Ledger) -> Iterator[str]:
+    """Split and number of every shard that the ledger's ranges may have filled: a listing needs to know names."""
+    tokens: list[int] = []
+    for receipt in ledger.ranges.values():
+        for result in receipt.slices:
+            tokens = list(map(add, tokens or repeat(0), result.tokens))
+    output = plan.data["output"]
+    counts = [total // output["shards"]["tokens"] + 1 for total in tokens]  # of each stream
+    for number, split in enumerate(output["splits"] if counts else ()):
+        count = counts[number] if len(counts) > 1 else min(counts[0], split["shards"] or counts[0])
+        yield from (f"{split['name']}/{index:08d}" for index in range(count))
+
+
+def remove_scratch(store: Store) -> None:
+    """Delete all segments and what dead writers left; nothing of the dataset or the ledger, and no file of others."""
+    n_epochs = sum(1 for _ in store.list(layout.EPOCHS))
+    for epoch in range(n_epochs):
+        _delete_own(store, layout.segments_prefix(epoch))
+    # A probe is of a start that was killed, or was not let, between its creation and its end.
+    for _ in map_at_once(store.delete, (layout.PROBE, layout.FAILURE), store.connections):
+        pass
+    _delete_own(store, layout.ALIVE)  # of runs that were killed
+    store.close_scratch()
+
+
+def _delete_own(store: Store, prefix: str) -> None:
+    delete_all(store, [entry for entry in store.list(prefix) if layout.is_own_name(entry.path)])

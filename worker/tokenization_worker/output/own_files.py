@@ -1,0 +1,115 @@
+"""Which files at an output this program wrote, so that it deletes no other.
+
+A shard is ours if a receipt of any epoch names it. It gets its name before its receipt is written, so a run that was
+killed may leave a few without one: of those, ours are the files that begin as a shard of the plan does and have its
+size. Below `_tokenization/` the names decide. What lies in an output inside this one is never ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from tokenization_worker.formats import npy
+from tokenization_worker.host.parallel import map_at_once
+from tokenization_worker.output import layout
+from tokenization_worker.output.object_metadata import record_of
+from tokenization_worker.output.plan_file import Naming
+from tokenization_worker.output.record import load_record
+from tokenization_worker.pipelines.tokenize.tasks import NUMPY_DTYPES
+from tokenization_worker.storage.base import Entry, NotFound, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """`ours` may be deleted; `foreign`: the others, each with the reason."""
+
+    ours: list[Entry]
+    foreign: list[tuple[Entry, str]]
+
+
+def sort_shards(store: Store, naming: Naming, shards: Iterable[Entry], own: Iterable[Entry]) -> Sorted:
+    """Sort files that have a shard's name. `own`: what lies below `_tokenization/`, with the receipts of all epochs."""
+    found = sort_nested(store, list(shards))
+    receipted = _receipted_paths(store, own) if found.ours else set()
+    untold = [entry for entry in found.ours if entry.path not in receipted]
+    ours = [entry for entry in found.ours if entry.path in receipted]
+    reasons = map_at_once(lambda entry: _why_foreign(store, naming, entry), untold, store.connections)
+    for entry, reason in zip(untold, reasons, strict=True):
+        if reason is None:
+            ours.append(entry)
+        else:
+            found.foreign.append((entry, f"no receipt names it, and {reason}"))
+    return Sorted(ours, found.foreign)
+
+
+def sort_own(store: Store, entries: Iterable[Entry]) -> Sorted:
+    """Sort what lies below `_tokenization/`."""
+    named: list[Entry] = []
+    foreign: list[tuple[Entry, str]] = []
+    for entry in entries:
+        if layout.is_own_name(entry.path):
+            named.append(entry)
+        else:
+            foreign.append((entry, "tokjob writes no file of this name"))
+    found = sort_nested(store, named)
+    return Sorted(found.ours, [*foreign, *found.foreign])
+
+
+def sort_nested(store: Store, entries: Sequence[Entry]) -> Sorted:
+    """Sort out what lies in an output inside this one: below a folder with an index or a plan of its own."""
+    folders = {folder for entry in entries for folder in _folders_of(entry.path)}
+    is_output = map_at_once(lambda folder: _is_output(store, folder), sorted(folders), store.connections)
+    nested = {folder for folder, yes in zip(sorted(folders), is_output, strict=True) if yes}
+    found = Sorted([], [])
+    for entry in entries:
+        inside = next((folder for folder in _folders_of(entry.path) if folder in nested), None)
+        if inside is None:
+            found.ours.append(entry)
+        else:
+            found.foreign.append((entry, f"it lies in {inside}, which is an output of its own"))
+    return found
+
+
+def _folders_of(path: str) -> list[str]:
+    """The folders that `path` lies in, but for the output itself."""
+    return [str(folder) for folder in PurePosixPath(path).parents][:-1]
+
+
+def _is_output(store: Store, folder: str) -> bool:
+    return any(store.stat(f"{folder}/{name}") is not None for name in (layout.INDEX, layout.PLAN))
+
+
+def _receipted_paths(store: Store, own: Iterable[Entry]) -> set[str]:
+    """The paths that the receipts among `own` name; a damaged receipt names none."""
+    receipts = [entry for entry in own if layout.is_shard_receipt(entry.path)]
+    return {path for path in map_at_once(lambda entry: _path_in(store, entry), receipts, store.connections) if path}
+
+
+def _path_in(store: Store, receipt: Entry) -> str | None:
+    data = record_of(receipt)
+    try:
+        fields = load_record(store.read(receipt.path)) if data is None else load_record(data, is_proven=True)
+        return str(fields["path"])
+    except (NotFound, ValueError, TypeError, KeyError):
+        return None
+
+
+def _why_foreign(store: Store, naming: Naming, entry: Entry) -> str | None:
+    """Why the file is no shard of this naming; None where it may be one."""
+    dtype = NUMPY_DTYPES[naming.dtype]
+    tokens, rest = divmod(entry.size - npy.HEADER_BYTES, dtype.itemsize)
+    if rest or not 0 < tokens <= naming.shard_tokens:
+        return f"no shard of this run has {entry.size:,} bytes"
+    try:
+        found = store.read_range(entry.path, 0, npy.HEADER_BYTES)
+    except NotFound:  # it went meanwhile
+        return None
+    return None if found == npy.header(tokens, dtype) else "it does not begin as a shard of this run does"
+
+
+def shard_named(store: Store, naming: Naming) -> Iterator[Entry]:
+    """The files that have a name which the plan gives to shards."""
+    matcher = layout.shard_matcher(naming.template, npy.SUFFIX, naming.splits)
+    return (entry for entry in store.list(layout.static_prefix(naming.template)) if matcher.fullmatch(entry.path))

@@ -1,0 +1,237 @@
+"""The plan: ordered files with sizes and versions, cut into ranges. Frozen once written.
+
+Held as arrays, because a corpus may have a million files and ranges. A **slice** is a piece of one file; a
+**range** is a run of consecutive slices. Slices follow the order of files, so ranges do too.
+
+Bytes: magic, u64 header length, header (JSON), then the sections that the header lists: `files` (zstd JSONL
+of uri, size, version, kind, and the commit where the file is in a repository), the little-endian arrays of `Cut`, and,
+where files are local, `file_inode` and `file_ctime` (zstd, u64 and i64[n_files], 0 for a file in a store); at the end
+the CRC32C of all that, u32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from tokenization_worker.api.data import DType, SourceFormat
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.output import layout
+from tokenization_worker.output.record import parsing
+from tokenization_worker.readers.decompress import zstd
+from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice
+from tokenization_worker.storage.source_file import SourceFile
+
+MAGIC = b"TOKPLAN2"
+_ARRAYS = {
+    "slice_file": "<i4",
+    "slice_start": "<i8",
+    "slice_end": "<i8",
+    "range_slice": "<i8",
+    "range_bytes": "<i8",
+}
+
+
+_STATES = {"file_inode": "<u8", "file_ctime": "<i8"}
+"""How local files were when they were listed; plans of before they were recorded have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The files' slices and how they are grouped into ranges.
+
+    `slice_file` i32[n_slices], `slice_start`, `slice_end` i64[n_slices] (end -1: to the end of the file),
+    `range_slice` i64[n_ranges + 1]: range r is slices [range_slice[r], range_slice[r + 1]);
+    `range_bytes` i64[n_ranges]: its stored bytes.
+    """
+
+    slice_file: NDArray[np.int32]
+    slice_start: NDArray[np.int64]
+    slice_end: NDArray[np.int64]
+    range_slice: NDArray[np.int64]
+    range_bytes: NDArray[np.int64]
+
+    def digest(self) -> bytes:
+        """Identifies the cut within a plan of the same files."""
+        digest = sha256()
+        for name, dtype in _ARRAYS.items():
+            digest.update(getattr(self, name).astype(dtype).tobytes())
+        return digest.digest()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One per output. `data` is the canonical form that `data_key` digests (without the files).
+
+    `asked`: the data fields as they were written, by dotted path, for messages alone; empty where an earlier version
+    made the plan.
+    """
+
+    plan_id: str
+    data_key: str
+    run_key: str
+    data: dict[str, Any]
+    files: tuple[SourceFile, ...]
+    kinds: tuple[FileKind | None, ...]
+    cut: Cut
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_ranges(self) -> int:
+        return len(self.cut.range_slice) - 1
+
+    def slices(self, range_id: int) -> tuple[FileSlice, ...]:
+        """The slices of one range, in order."""
+        first, last = self.cut.range_slice[range_id : range_id + 2].tolist()
+        return tuple(self._slice(i) for i in range(first, last))
+
+    def _slice(self, i: int) -> FileSlice:
+        file = int(self.cut.slice_file[i])
+        source = self.files[file]
+        start, end = int(self.cut.slice_start[i]), int(self.cut.slice_end[i])
+        return FileSlice(
+            file,
+            source.uri,
+            source.size,
+            source.version,
+            start,
+            end,
+            self.kinds[file],
+            source.pin,
+            source.inode,
+            source.ctime_ns,
+        )
+
+    def as_listed(self, files: Iterable[SourceFile]) -> Plan:
+        """The plan with its local files as they are in a listing of now, which has the same sizes and versions."""
+        now = {file.uri: file for file in files if file.ctime_ns}
+        return replace(self, files=tuple(now.get(file.uri, file) for file in self.files)) if now else self
+
+    def to_bytes(self) -> bytes:
+        sections = {"files": zstd.compress(b"".join(self._file_lines()))}
+        for name, dtype in _ARRAYS.items():
+            sections[name] = getattr(self.cut, name).astype(dtype).tobytes()
+        if any(file.ctime_ns for file in self.files):
+            states = ([file.inode for file in self.files], [file.ctime_ns for file in self.files])
+            for (name, dtype), values in zip(_STATES.items(), states, strict=True):
+                sections[name] = zstd.compress(np.array(values, dtype=dtype).tobytes())
+        header = orjson.dumps(
+            {
+                "planId": self.plan_id,
+                "dataKey": self.data_key,
+                "runKey": self.run_key,
+                "data": self.data,
+                "asked": self.asked,
+                "sections": {name: len(data) for name, data in sections.items()},
+            }
+        )
+        data = b"".join([MAGIC, len(header).to_bytes(8, "little"), header, *sections.values()])
+        return data + _checksum(data)
+
+    def _file_lines(self) -> Iterator[bytes]:
+        for file, kind in zip(self.files, self.kinds, strict=True):
+            names = None if kind is None else [kind.format, kind.compression]
+            pin = [file.pin] if file.pin else []
+            yield orjson.dumps([file.uri, file.size, file.version, names, *pin]) + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes, uri: str) -> Plan:
+        """The plan of the store at `uri`; raises `ChangedError` if these bytes are no plan of ours, and `DataError`
+        if they were one."""
+        if not MAGIC.startswith(data[:8]):
+            raise ChangedError(
+                "OutputConflict",
+                f"{uri}/{layout.PLAN} is not a plan that this version can read",
+                next_step="write to another output.uri, or move that file away",
+            )
+        with parsing(uri, layout.PLAN):
+            return cls._parse(data)
+
+    @classmethod
+    def _parse(cls, data: bytes) -> Plan:
+        data, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+        if checksum != _checksum(data):
+            raise ValueError("its CRC32C is another one")
+        header, position = _read_header(data)
+        sections: dict[str, bytes] = {}
+        for name, size in header["sections"].items():
+            sections[name] = data[position : position + size]
+            position += size
+        if position != len(data):
+            raise ValueError(f"expected {position:,} bytes, found {len(data):,}")
+        rows = [orjson.loads(line) for line in _unpack(sections["files"]).splitlines()]
+        arrays = {name: np.frombuffer(sections[name], dtype=dtype) for name, dtype in _ARRAYS.items()}
+        states = [_states(sections.get(name), dtype, len(rows)) for name, dtype in _STATES.items()]
+        return cls(
+            plan_id=header["planId"],
+            data_key=header["dataKey"],
+            run_key=header["runKey"],
+            data=header["data"],
+            files=tuple(
+                SourceFile(uri, size, version, pin[0] if pin else "", inode, ctime_ns)
+                for (uri, size, version, _, *pin), inode, ctime_ns in zip(rows, *states, strict=True)
+            ),
+            kinds=tuple(None if names is None else _kind(*names) for _, _, _, names, *_ in rows),
+            cut=Cut(**arrays),
+            asked=header.get("asked", {}),
+        )
+
+
+_CHECKSUM_BYTES = 4
+
+
+def _checksum(data: bytes) -> bytes:
+    number: int = google_crc32c.value(data)
+    return number.to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
+    """The header and its end."""
+    end = 16 + int.from_bytes(data[8:16], "little")
+    return dict(orjson.loads(data[16:end])), end
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Which names a plan's shards get, and what they hold: at most `shard_tokens` tokens of `dtype`."""
+
+    template: str
+    splits: tuple[str, ...]
+    dtype: DType
+    shard_tokens: int
+
+
+def read_naming(data: bytes) -> Naming | None:
+    """The naming of a plan, also of one whose end is lost; None where it cannot be told."""
+    try:
+        output = _read_header(data)[0]["data"]["output"]
+        splits = tuple(str(split["name"]) for split in output["splits"])
+        return Naming(str(output["path"]), splits, DType(output["dtype"]), int(output["shards"]["tokens"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _unpack(section: bytes) -> bytes:
+    try:
+        return zstd.decompress(section)
+    except zstd.ZstdError as error:
+        raise ValueError(str(error)) from error
+
+
+def _states(section: bytes | None, dtype: str, n_files: int) -> list[int]:
+    """A number for each file; zeros where the plan has none."""
+    if section is None:
+        return [0] * n_files
+    values: list[int] = np.frombuffer(_unpack(section), dtype=dtype).tolist()
+    return values
+
+
+def _kind(source_format: str, compression: str) -> FileKind:
+    return FileKind(SourceFormat(source_format), Compression(compression))

@@ -1,0 +1,103 @@
+"""Records: small JSON objects with a checksum of their own.
+
+One that cannot be read, or is not as it was written, is a named error that says what to do, never a traceback: every
+reader of a durable record parses inside `parsing`. What a record means is left to its module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import google_crc32c
+import orjson
+
+from tokenization_worker.errors import ChangedError, DataError
+from tokenization_worker.messages.commands import tokjob
+from tokenization_worker.output import layout
+
+CHECKSUM = "checksum"
+
+
+def dump_json(value: dict[str, Any]) -> bytes:
+    """Canonical JSON of a small object, on a line."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+def dump_record(fields: dict[str, Any]) -> bytes:
+    """A record of these fields."""
+    return dump_json(fields | {CHECKSUM: record_checksum(fields)})
+
+
+def load_record(data: bytes, *, is_proven: bool = False) -> dict[str, Any]:
+    """The fields of a record, plain JSON values; raises `ValueError` or `TypeError` if it is not as it was written.
+
+    `is_proven`: the caller knows that these are the writer's bytes.
+    """
+    fields = orjson.loads(data)
+    if not isinstance(fields, dict):
+        raise TypeError(f"found {type(fields).__name__}, expected an object")
+    expected = fields.pop(CHECKSUM, None)
+    if not is_proven and expected != record_checksum(fields):
+        raise ValueError(f"its checksum is {expected}, of its fields {record_checksum(fields)}")
+    return fields
+
+
+def record_checksum(fields: dict[str, Any]) -> str:
+    """CRC32C of the fields as canonical JSON, as 8 hexadecimal digits."""
+    return f"{google_crc32c.value(dump_json(fields)):08x}"
+
+
+@contextmanager
+def parsing(uri: str, path: str, *, is_whole: bool = False) -> Iterator[None]:
+    """Turn what parsing the record at `path` of the store at `uri` raises into `DataError("RecordCorrupt")`.
+
+    `is_whole`: its checksum is right. Then a start does not delete it, and the next step is a person's.
+    """
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        what = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        if is_whole and path.startswith((layout.VERDICTS, layout.LEDGER)):
+            raise DataError(
+                "RecordCorrupt",
+                f"{uri}/{path} has the right checksum and is no record of this version of the program: {what}",
+                next_step="go on with the version that wrote it. If there is none, delete this file and start the same "
+                f"command again: it {made_again(path)}",
+            ) from error
+        raise DataError("RecordCorrupt", f"{uri}/{path} is damaged: {what}", next_step=_next_step(uri, path)) from error
+
+
+def _next_step(uri: str, path: str) -> str:
+    if path == layout.INDEX:
+        return (
+            "put it back from a copy, or delete this file and run the job again: "
+            "it is written again from the ledger, and so are the tables"
+        )
+    if path.startswith(layout.POISON):
+        return "delete this file and start again: the document is judged again"
+    if path.startswith((layout.VERDICTS, layout.LEDGER)):
+        return f"start the same command again: it deletes this file, and {made_again(path)}"
+    return (
+        f"remove the unfinished run ({tokjob('clean', uri)}) and start again; beside an index.json delete instead "
+        f"{layout.PLAN}, {layout.EPOCHS} and {layout.LEDGER}: a complete dataset does not need them"
+    )
+
+
+def made_again(path: str) -> str:
+    """What is done again where the record at `path` is gone, in words."""
+    if path.startswith(layout.VERDICTS):
+        return "judges the source file again"
+    return "tokenizes the range again" if "/ranges/" in path else "writes the shard again"
+
+
+def require_plan(uri: str, path: str, plan_id: str, expected: str) -> None:
+    """Raise OutputConflict for a receipt of another plan: its ranges are other parts of the source."""
+    if plan_id != expected:
+        raise ChangedError(
+            "OutputConflict",
+            f"{uri}/{path} belongs to plan {plan_id}, expected {expected}",
+            next_step="a run of another plan still writes there, or another process moved its files there: end it, and "
+            "write to another output.uri",
+        )

@@ -1,0 +1,172 @@
+"""Whether the shards that were written are still there: by receipts during a run, by the table afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+
+import google_crc32c
+
+from tokenization_worker.host.parallel import map_at_once
+from tokenization_worker.output import layout
+from tokenization_worker.output.ledger.receipts import ShardReceipt
+from tokenization_worker.output.object_metadata import digest_of
+from tokenization_worker.output.tables import table_rows
+from tokenization_worker.storage.base import Entry, NotFound, Store
+from tokenization_worker.storage.listing import list_known
+
+_CHUNK_BYTES = 1 << 20
+_READS_AT_ONCE = 4
+"""Shards of a local disk that are read at once: what fills a disk; their checksums are computed one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a shard and its documents sidecar were when they were written. `version`: "" where that is not known."""
+
+    split: str
+    index: int
+    path: str
+    size: int
+    crc32c: int
+    documents_sha256: str
+    version: str = ""
+
+
+def find_damaged_shards(store: Store, among: Container[tuple[str, int]] | None = None) -> frozenset[tuple[str, int]]:
+    """(split, index) of every shard that is missing, or differs from the shards table in size or CRC32C, or
+    whose documents sidecar is missing or has another SHA-256. `among`: those to look at; None: all.
+    """
+    return _find_changed(
+        store,
+        [
+            _Written(
+                row["split"], row["index"], row["path"], row["bytes"], int(row["crc32c"], 16), row["documentsSha256"]
+            )
+            for _, row in table_rows(store, layout.SHARDS_TABLE)
+            if among is None or (row["split"], row["index"]) in among
+        ],
+    )
+
+
+def find_missing(store: Store) -> list[str]:
+    """Paths of shards that are missing or have another size than the shards table says, and of sidecars that are
+    missing, by listings alone. Raises `DataError` if the table cannot be read.
+    """
+    shards = [
+        (row["split"], row["index"], row["path"], row["bytes"]) for _, row in table_rows(store, layout.SHARDS_TABLE)
+    ]
+    missing: list[str] = []
+    for split in dict.fromkeys(shard[0] for shard in shards):
+        sizes = {path: size for name, _, path, size in shards if name == split}
+        for entry in list_known(store, list(sizes)):
+            if sizes.get(entry.path) == entry.size:
+                del sizes[entry.path]
+        sidecars = dict.fromkeys(layout.documents_path(split, index) for name, index, _, _ in shards if name == split)
+        for entry in list_known(store, list(sidecars)):
+            sidecars.pop(entry.path, None)
+        missing += [*sizes, *sidecars]
+    return missing
+
+
+def find_changed_shards(store: Store, receipts: Iterable[ShardReceipt]) -> list[ShardReceipt]:
+    """The receipts whose shard or documents sidecar is gone or differs.
+
+    Both are listed. A shard is read only where the store keeps no checksum and the file is not the one that was
+    written, a sidecar where its metadata does not say what it holds.
+    """
+    shards = list(receipts)
+    changed = _find_changed(
+        store,
+        [_Written(r.split, r.index, r.path, r.bytes, r.crc32c, r.documents_sha256, r.version) for r in shards],
+    )
+    return [shard for shard in shards if (shard.split, shard.index) in changed]
+
+
+def find_rotten_shards(
+    store: Store, receipts: Iterable[ShardReceipt], tell: Callable[[int, int], None]
+) -> frozenset[tuple[str, int]]:
+    """(split, index) of the shards whose bytes are no longer those of their receipts, whatever their names, sizes and
+    times say: each is read. `tell` is called with the shards and bytes read so far, after each and before the first.
+
+    Nothing is read where the store compares what it keeps with a checksum of its own.
+    """
+    shards = list(receipts)
+    if not shards or store.local_path("") is None:
+        return frozenset()
+    tell(0, 0)
+    rotten: set[tuple[str, int]] = set()
+    bytes_read = 0
+    is_whole = map_at_once(lambda shard: _is_whole(store, shard), shards, max(store.connections, _READS_AT_ONCE))
+    for number, (shard, whole) in enumerate(zip(shards, is_whole, strict=True), 1):
+        if not whole:
+            rotten.add((shard.split, shard.index))
+        bytes_read += shard.bytes
+        tell(number, bytes_read)
+    return frozenset(rotten)
+
+
+def _is_whole(store: Store, shard: ShardReceipt) -> bool:
+    try:
+        return _sums_up(store, shard.path, shard.bytes, shard.crc32c)
+    except NotFound:
+        return False
+
+
+def _find_changed(store: Store, shards: list[_Written]) -> frozenset[tuple[str, int]]:
+    changed: set[tuple[str, int]] = set()
+    for split in {shard.split for shard in shards}:  # without folders in `output.path` theirs holds all that is ours
+        mine = [shard for shard in shards if shard.split == split]
+        changed.update((split, index) for index in _changed_shards(store, mine))
+        changed.update((split, index) for index in _changed_sidecars(store, mine))
+    return frozenset(changed)
+
+
+def _changed_shards(store: Store, shards: list[_Written]) -> Iterator[int]:
+    missing = {shard.path: shard for shard in shards}
+    for entry in list_known(store, list(missing)):
+        shard = missing.pop(entry.path, None)
+        if shard is None or entry.version == shard.version:
+            continue
+        if not _holds(store, entry, shard.size, shard.crc32c):
+            yield shard.index
+    for shard in missing.values():
+        yield shard.index
+
+
+def _changed_sidecars(store: Store, shards: list[_Written]) -> Iterator[int]:
+    untold = {layout.documents_path(shard.split, shard.index): shard for shard in shards}
+    for entry in list_known(store, list(untold)) if store.connections > 1 else ():  # local files carry no metadata
+        digest = digest_of(entry)
+        if digest is not None and entry.path in untold:
+            shard = untold.pop(entry.path)
+            if digest != shard.documents_sha256:
+                yield shard.index
+    is_whole = map_at_once(lambda shard: _has_sidecar(store, shard), untold.values(), store.connections)
+    for shard, whole in zip(untold.values(), is_whole, strict=True):
+        if not whole:
+            yield shard.index
+
+
+def _has_sidecar(store: Store, shard: _Written) -> bool:
+    try:
+        sidecar = store.read(layout.documents_path(shard.split, shard.index))
+    except NotFound:
+        return False
+    return sha256(sidecar).hexdigest() == shard.documents_sha256
+
+
+def _holds(store: Store, entry: Entry, size: int, crc32c: int) -> bool:
+    """Whether the object has this size and CRC32C, by the store's word or by reading it."""
+    if entry.size != size:
+        return False
+    return entry.crc32c == crc32c if entry.crc32c is not None else _sums_up(store, entry.path, size, crc32c)
+
+
+def _sums_up(store: Store, path: str, size: int, crc32c: int) -> bool:
+    """Whether the first `size` bytes of an object have this CRC32C."""
+    crc = 0
+    for start in range(0, size, _CHUNK_BYTES):
+        crc = google_crc32c.extend(crc, store.read_range(path, start, min(size, start + _CHUNK_BYTES)))
+    return bool(crc == crc32c)

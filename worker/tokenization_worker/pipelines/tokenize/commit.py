@@ -1,0 +1,359 @@
+"""The end of a run: check the sums, write the tables, seal the epoch, write the index.
+
+Nothing is committed before the index, and the index is written last, create-only. Every table is a pure
+function of the receipts, so it does not matter how often this is started and interrupted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import orjson
+
+from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
+from tokenization_worker.api.keys import KEY_VERSION
+from tokenization_worker.api.resolve import RunLimits
+from tokenization_worker.errors import ChangedError, TemporaryError
+from tokenization_worker.events import Warned, Watcher, ignore
+from tokenization_worker.formats import npy
+from tokenization_worker.messages.counts import counted
+from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import Disagreement, create_or_read, place_bytes
+from tokenization_worker.output.index import FORMAT_VERSION, UNKNOWN_VERSIONS, Index, dump_index, read_index
+from tokenization_worker.output.ledger.epochs import current_epoch, epochs_gone, require_current, seal_epoch
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.ledger.quarantine import read_range_lists
+from tokenization_worker.output.ledger.receipts import ShardReceipt
+from tokenization_worker.output.own_files import sort_own, sort_shards
+from tokenization_worker.output.plan_file import Naming, Plan
+from tokenization_worker.output.shard_check import find_changed_shards
+from tokenization_worker.output.tables import Digest, begin_digest
+from tokenization_worker.pipelines.tokenize.accounting import (
+    FileTotals,
+    Totals,
+    add_up,
+    add_up_files,
+    check_conservation,
+    check_limits,
+)
+from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.planning.limits import cannot_judge_bytes
+from tokenization_worker.readers.decompress import zstd
+from tokenization_worker.readers.document_batch import FileOutcome, Reason
+from tokenization_worker.storage.base import Entry, NotFound, Store
+from tokenization_worker.storage.listing import delete_all
+from tokenization_worker.storage.source_file import SourceFile, describe_touch, source_changed
+from tokenization_worker.storage.sources import find_touched_files
+from tokenization_worker.tokenizers.base import Tokenizer
+
+_BYTES_UNKNOWN = (
+    "the bytes of unusable documents are not known, because an older version of this program wrote receipts of this "
+    "run: maxQuarantined is judged by documents alone"
+)
+
+
+def commit(
+    store: Store,
+    plan: Plan,
+    context: RunContext,
+    ledger: Ledger,
+    tokenizer: Tokenizer,
+    limits: RunLimits,
+    watch: Watcher = ignore,
+) -> Index:
+    """Check everything and write the index; returns the one that is there. Needs a complete ledger, and a plan with
+    its files as this start has listed them."""
+    files = add_up_files(plan, ledger, context.streams.count)
+    totals = add_up(files)
+    unusable = _quarantine_rows(store, plan, context, ledger, files)
+    if cannot_judge_bytes(totals.documents, limits.max_quarantined):
+        watch(Warned(_BYTES_UNKNOWN))
+    check_limits(store, totals, limits.max_quarantined, context.epoch, unusable)
+    shards = _ordered_shards(context, ledger)
+    context.streams.require_all_filled(_shards_per_stream(context, shards))
+    check_conservation(totals, shards, delimited=context.delimiter_position is not DelimiterPosition.NONE)
+    _check_shards(store, shards)
+    _require_no_other_shards(store, context, shards)
+    content = _describe(plan, context, tokenizer, totals, shards)
+    digest = begin_digest(content)
+    files_digest = sha256()
+    tables = {
+        layout.SHARDS_TABLE: _pack(map(_shard_row, shards), digest),
+        layout.QUARANTINE_TABLE: _pack(unusable, digest),
+        layout.FILES_TABLE: _pack((_file_row(plan, number, files) for number in range(len(plan.files))), files_digest),
+    }
+    for path, packed in tables.items():
+        place_bytes(store, path, packed, allow_replace=lambda: require_current(store, context.epoch))
+    index = content | {
+        "digest": digest.hexdigest(),
+        "dataKey": plan.data_key,
+        "run": _describe_run(store, plan, context, ledger, tokenizer, totals)
+        | {"filesDigest": files_digest.hexdigest()},
+    }
+    _require_sources_unchanged(plan, watch)
+    seal_epoch(store, context.epoch)
+    data = dump_index(index)
+    if create_or_read(store, layout.INDEX, data) is not None:
+        found = read_index(store)
+        if found is None or found["dataKey"] != plan.data_key or found["digest"] != index["digest"]:
+            raise Disagreement(
+                "NotDeterministic",
+                f"{store.uri}/{layout.INDEX} was committed meanwhile with other content",
+                next_step="please report this with both manifests",
+            )
+        return found
+    return Index(orjson.loads(data))
+
+
+def _ordered_shards(context: RunContext, ledger: Ledger) -> list[ShardReceipt]:
+    order = {split.name: i for i, split in enumerate(context.data.output.splits)}
+    return sorted(ledger.shards.values(), key=lambda shard: (order[shard.split], shard.index))
+
+
+def _shards_per_stream(context: RunContext, shards: list[ShardReceipt]) -> list[int]:
+    if not context.streams.by_hash:
+        return [len(shards)]
+    names = Counter(shard.split for shard in shards)
+    return [names[split.name] for split in context.data.output.splits]
+
+
+def _check_shards(store: Store, shards: list[ShardReceipt]) -> None:
+    changed = find_changed_shards(store, shards)
+    if changed:
+        raise TemporaryError(
+            "ShardChanged",
+            f"{store.uri}/{changed[0].path} or its documents sidecar is gone or no longer what its receipt "
+            f"says ({counted(len(changed), 'such shard')})",
+            next_step="start the same command again: they are written again",
+        )
+
+
+def _require_sources_unchanged(plan: Plan, watch: Watcher) -> None:
+    """Raise `ChangedError` where a local file is not the one that was listed.
+
+    Every receipt is of a file that was untouched until its last byte was read. So what was only touched since, and is
+    still the same file of the same size and modification time, says nothing of the dataset; `watch` is told.
+    """
+    touched: list[tuple[SourceFile, SourceFile]] = []
+    for was, now in find_touched_files(plan.files):
+        if now is None or was.was_replaced(now):
+            raise source_changed(was, now, "before the dataset was complete")
+        touched.append((was, now))
+    if touched:
+        was, now = touched[0]
+        watch(
+            Warned(
+                f"source files that were touched after they were read: {len(touched):,}, the first: {was.uri}: "
+                f"{describe_touch(was, now)}. The dataset holds what they were before; `tokjob verify --mode full` "
+                "compares it with what they are now"
+            )
+        )
+
+
+def _require_no_other_shards(store: Store, context: RunContext, shards: list[ShardReceipt]) -> None:
+    """Raise `OutputConflict` for a file that has a shard's name and is none of the dataset's: training would read it.
+
+    What a voided engine left is deleted: it may have made more shards.
+    """
+    template = context.data.output.path
+    known = {shard.path for shard in shards}
+    matcher = layout.shard_matcher(template, npy.SUFFIX)
+    listed = store.list(layout.static_prefix(template))
+    others = [entry for entry in listed if entry.path not in known and matcher.fullmatch(entry.path)]
+    if context.epoch:
+        others = _remove_voided(store, context, shards, others)
+    if others:
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri}/{others[0].path} has a name that output.path gives to shards, and is none of this run's "
+            f"({counted(len(others), 'such file')})",
+            next_step="move it away or remove it, and start the same command again: all that is done is kept",
+        )
+
+
+def _remove_voided(store: Store, context: RunContext, shards: list[ShardReceipt], others: list[Entry]) -> list[Entry]:
+    """Delete the shards among `others` that earlier epochs wrote, and their sidecars; returns the files that stay."""
+    output = context.data.output
+    naming = Naming(output.path, tuple(split.name for split in output.splits), context.dtype, output.shard_tokens)
+    matcher = layout.shard_matcher(naming.template, npy.SUFFIX, naming.splits)
+    named = [entry for entry in others if matcher.fullmatch(entry.path)]
+    receipts = list(store.list(layout.LEDGER)) if named else []
+    ours = sort_shards(store, naming, named, receipts).ours
+    sidecars = {layout.documents_path(shard.split, shard.index) for shard in shards}
+    listed = (entry for entry in store.list(layout.DOCUMENTS) if entry.path not in sidecars)
+    delete_all(store, [*ours, *sort_own(store, listed).ours])
+    gone = {entry.path for entry in ours}
+    return [entry for entry in others if entry.path not in gone]
+
+
+def _shard_row(shard: ShardReceipt) -> dict[str, Any]:
+    return {
+        "split": shard.split,
+        "index": shard.index,
+        "path": shard.path,
+        "tokens": shard.tokens,
+        "documents": shard.documents,
+        "bytes": shard.bytes,
+        "crc32c": f"{shard.crc32c:08x}",
+        "sha256": shard.sha256,
+        "documentsSha256": shard.documents_sha256,
+    }
+
+
+def _file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
+    source = plan.files[number]
+    row: dict[str, Any] = {"uri": source.uri, "size": source.size, "version": source.version}
+    if source.pin:
+        row["pin"] = source.pin
+    if number in totals.dropped:
+        outcome, detail = totals.dropped[number]
+        nothing = dict.fromkeys(("read", "documents", "tokens", "quarantined", "readBytes", "quarantinedBytes"))
+        return row | {"outcome": outcome, "detail": detail} | nothing
+    quarantined = totals.quarantined[number].total() if number in totals.quarantined else 0
+    documents = totals.documents[number].tolist()
+    return row | {
+        "outcome": FileOutcome.READ,
+        "detail": "",
+        "read": sum(documents) + quarantined,
+        "documents": documents,
+        "tokens": totals.tokens[number].tolist(),
+        "quarantined": quarantined,
+        "readBytes": _known(totals.read_bytes[number]),
+        "quarantinedBytes": _known(totals.quarantined_bytes[number]),
+    }
+
+
+def _known(size: np.int64) -> int | None:
+    return None if size < 0 else int(size)
+
+
+def _quarantine_rows(
+    store: Store, plan: Plan, context: RunContext, ledger: Ledger, files: FileTotals
+) -> Iterator[dict[str, Any]]:
+    """All unusable documents of files that were read, in source order, with line numbers."""
+    digests = ((range_id, ledger.ranges[range_id].quarantine_digest) for range_id in range(plan.n_ranges))
+    lists = ((range_id, digest) for range_id, digest in digests if digest)
+    for range_id, row in read_range_lists(store, context.epoch, lists):
+        if row["file"] not in files.dropped:
+            first_slice = int(plan.cut.range_slice[range_id])
+            row["record"] += int(files.records_before[first_slice + row.pop("slice")]) + 1
+            yield row
+
+
+def _json_line(row: dict[str, Any]) -> bytes:
+    return orjson.dumps(row) + b"\n"
+
+
+def _pack(rows: Iterable[dict[str, Any]], *digests: Digest) -> bytes:
+    """JSON lines under zstd with a checksum, a row at a time; `digests` see the lines."""
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})
+    parts = []
+    for row in rows:
+        line = _json_line(row)
+        for digest in digests:
+            digest.update(line)
+        if part := compressor.compress(line):
+            parts.append(part)
+    return b"".join([*parts, compressor.flush()])
+
+
+def _describe(
+    plan: Plan, context: RunContext, tokenizer: Tokenizer, totals: Totals, shards: list[ShardReceipt]
+) -> Index:
+    """What the index says of the data: the same for every run that makes this dataset."""
+    return {
+        "formatVersion": FORMAT_VERSION,
+        "keyVersion": KEY_VERSION,
+        "data": plan.data,
+        "tokenizer": {
+            "name": tokenizer.name,
+            "fingerprint": tokenizer.fingerprint,
+            "vocabularySize": tokenizer.vocab_size,
+            "delimiterId": tokenizer.delimiter_id,
+        },
+        "dtype": context.dtype.value,
+        "splits": [_split_entry(split.name, shards) for split in context.data.output.splits],
+        "conservation": {
+            "read": totals.read,
+            "written": totals.written,
+            "quarantined": dict(sorted(totals.quarantined.items())),
+            "files": {
+                FileOutcome.READ.value: len(plan.files) - totals.dropped.total(),
+                **sorted_counts(totals.dropped),
+            },
+        },
+        "tokens": totals.tokens,
+    }
+
+
+def _describe_run(
+    store: Store, plan: Plan, context: RunContext, ledger: Ledger, tokenizer: Tokenizer, totals: Totals
+) -> dict[str, Any]:
+    """What the index says of the run: it may differ from run to run. Bytes of documents are null where not known."""
+    receipts = ledger.ranges.values()
+    return {
+        "runKey": plan.run_key,
+        "planId": plan.plan_id,
+        "epoch": context.epoch,
+        "engine": context.engine,
+        "documentsCompared": sum(receipt.samples for receipt in receipts),
+        "textBytes": sum(receipt.text_bytes for receipt in receipts),
+        "readBytes": totals.read_bytes,
+        "quarantinedBytes": totals.quarantined_bytes,
+        "libraries": tokenizer.libraries,
+        "rangesByVersions": sorted_counts(Counter(receipt.versions or UNKNOWN_VERSIONS for receipt in receipts)),
+        "tokenizer": _tokenizer_source(context.data.tokenizer),
+        "asked": plan.asked,
+        "epochs": _voided_epochs(store),
+        "poison": list(_poison_entries(plan, ledger)),
+    }
+
+
+def _poison_entries(plan: Plan, ledger: Ledger) -> Iterator[dict[str, Any]]:
+    """The documents that were left out because they kill their worker, in source order; not those of dropped files."""
+    receipts = [ledger.ranges[range_id] for range_id in range(plan.n_ranges)]
+    dropped = {result.file for receipt in receipts for result in receipt.slices if not result.is_read}
+    for receipt in receipts:
+        for result in receipt.slices:
+            if result.file not in dropped:
+                for item in result.poison:
+                    yield {"uri": plan.files[result.file].uri, "reason": Reason.KILLS_WORKER.value} | asdict(item)
+
+
+def _voided_epochs(store: Store) -> list[dict[str, Any]]:
+    try:
+        return [entry for entry in current_epoch(store).history if "voids" in entry]
+    except NotFound as error:
+        raise epochs_gone(store) from error
+
+
+def _tokenizer_source(spec: TokenizerSpec) -> dict[str, Any]:
+    """Where the tokenizer came from, so that a reader of the dataset can load it again."""
+    return {
+        "name": spec.name,
+        "uri": spec.uri,
+        "pattern": spec.pattern,
+        "specialTokens": dict(spec.special_tokens),
+        "delimiterToken": spec.delimiter_token,
+        **({"revision": spec.revision} if spec.revision else {}),
+    }
+
+
+def sorted_counts(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
+def _split_entry(name: str, shards: list[ShardReceipt]) -> dict[str, Any]:
+    mine = [shard for shard in shards if shard.split == name]
+    return {
+        "name": name,
+        "documents": sum(shard.documents for shard in mine),
+        "tokens": sum(shard.tokens for shard in mine),
+        "shards": len(mine),
+        "digest": sha256(b"".join(_json_line(_shard_row(shard)) for shard in mine)).hexdigest(),
+    }

@@ -1,0 +1,127 @@
+"""Which slices of which segments make which shard. Pure, and the heart of exactness.
+
+Receipts come in any order. A file counts once every range that holds a piece of it has its receipt: only
+then is it known whether the file was read to its end or is dropped whole. The longest prefix of such files
+fixes token positions, and every shard that lies inside the prefix can be built. What a shard is made of
+depends on the receipts' counts and never on the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenization_worker.output.ledger.receipts import Piece, RangeReceipt
+from tokenization_worker.output.plan_file import Cut
+from tokenization_worker.planning.splits import ShardName, Streams
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """One shard to build: its name and the pieces that hold its tokens, in order."""
+
+    name: ShardName
+    tokens: int
+    pieces: tuple[Piece, ...]
+
+
+class Assembly:
+    """Turns receipts into shard plans, each exactly once, per stream in order."""
+
+    def __init__(self, cut: Cut, n_files: int, streams: Streams, shard_tokens: int) -> None:
+        self._cut = cut
+        self._streams = streams
+        self._shard_tokens = shard_tokens
+        # Files in order own runs of slices: slices [file_slice[f], file_slice[f + 1]).
+        self._file_slice = np.searchsorted(cut.slice_file, np.arange(n_files + 1))
+        self._slice_range = (np.searchsorted(cut.range_slice, np.arange(len(cut.slice_file)), "right") - 1).astype("i4")
+        self._slices_missing = np.diff(self._file_slice)  # of each file: slices whose range has no receipt yet
+        self._receipts: dict[int, RangeReceipt] = {}  # of ranges that hold a piece of the next file or a later one
+        self._position: dict[int, list[int]] = {}  # tokens of each of these that lie before the next file
+        self._next_file = 0
+        self._n_files = n_files
+        self._open: list[deque[Piece]] = [deque() for _ in range(streams.count)]
+        self._open_tokens = [0] * streams.count
+        self._closed = False
+        self.shard_counts = [0] * streams.count
+
+    def add(self, receipt: RangeReceipt) -> list[ShardPlan]:
+        """Take one more range's receipt; returns the shards that can be built now."""
+        self._receipts[receipt.range_id] = receipt
+        first, end = self._cut.range_slice[receipt.range_id : receipt.range_id + 2].tolist()
+        np.subtract.at(self._slices_missing, self._cut.slice_file[first:end], 1)
+        plans: list[ShardPlan] = []
+        while self._next_file < self._n_files and not self._slices_missing[self._next_file]:
+            self._append(self._next_file)
+            self._next_file += 1
+            for stream in range(self._streams.count):
+                plans.extend(self._full_shards(stream))
+        if self._next_file == self._n_files and not self._closed:
+            self._closed = True
+            rests = [(stream, rest) for stream, rest in enumerate(self._open_tokens) if rest]
+            plans.extend(self._take(stream, rest) for stream, rest in rests)
+        return plans
+
+    @property
+    def is_complete(self) -> bool:
+        """Every file is accounted for, so every shard has been planned."""
+        return self._closed
+
+    def _file_slices(self, file: int) -> Iterator[tuple[int, int]]:
+        """(range, slice's number within the range) of the file's slices."""
+        for i in range(self._file_slice[file], self._file_slice[file + 1]):
+            range_id = int(self._slice_range[i])
+            yield range_id, i - int(self._cut.range_slice[range_id])
+
+    def _append(self, file: int) -> None:
+        """Put the file's tokens at the end of its streams, unless one of its slices was not read."""
+        results = [(r, i, self._receipts[r].slices[i]) for r, i in self._file_slices(file)]
+        is_kept = all(result.is_read for _, _, result in results)
+        for range_id, number, result in results:
+            # A slice that was read is in the segment even when another slice of its file was damaged.
+            position = self._position.setdefault(range_id, [0] * self._streams.count)
+            for stream, count in enumerate(result.tokens):
+                if is_kept and count:
+                    self._append_piece(Piece(range_id, stream, position[stream], position[stream] + count))
+                position[stream] += count
+            if number == len(self._receipts[range_id].slices) - 1:
+                del self._position[range_id], self._receipts[range_id]
+
+    def _append_piece(self, piece: Piece) -> None:
+        self._open_tokens[piece.stream] += piece.end - piece.start
+        pieces = self._open[piece.stream]
+        if pieces and pieces[-1].range_id == piece.range_id and pieces[-1].end == piece.start:
+            piece = Piece(piece.range_id, piece.stream, pieces.pop().start, piece.end)
+        pieces.append(piece)
+
+    def _full_shards(self, stream: int) -> Iterator[ShardPlan]:
+        while self._open_tokens[stream] >= self._shard_tokens:
+            yield self._take(stream, self._shard_tokens)
+
+    def _take(self, stream: int, tokens: int) -> ShardPlan:
+        taken: list[Piece] = []
+        missing = tokens
+        pieces = self._open[stream]
+        while missing:
+            piece = pieces.popleft()
+            size = piece.end - piece.start
+            if size > missing:
+                pieces.appendleft(Piece(piece.range_id, stream, piece.start + missing, piece.end))
+                piece = Piece(piece.range_id, stream, piece.start, piece.start + missing)
+                size = missing
+            taken.append(piece)
+            missing -= size
+        self._open_tokens[stream] -= tokens
+        number = self.shard_counts[stream]
+        self.shard_counts[stream] += 1
+        return ShardPlan(self._streams.name_shard(stream, number), tokens, tuple(taken))
+
+    def first_needed_range(self) -> int:
+        """All tokens of the ranges before this one are in planned shards."""
+        needed = [pieces[0].range_id for pieces in self._open if pieces]
+        if self._next_file < self._n_files:
+            needed.append(int(self._slice_range[self._file_slice[self._next_file]]))
+        return min(needed, default=len(self._cut.range_slice) - 1)

@@ -1,0 +1,25 @@
+"""Tells the watcher that a check begins which takes seconds, once for each host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tokenization_worker.events import CheckingEngine, RecordingReference, Watcher
+from tokenization_worker.tokenizers.base import Engine, Tokenizer
+from tokenization_worker.tokenizers.checks.behaviour import BEHAVIOUR_SECONDS
+from tokenization_worker.tokenizers.checks.engine_check import PROBE_SECONDS, Begins
+
+
+def telling_of_check(watch: Watcher) -> Begins:
+    """What `probe` calls before it compares an engine with the reference."""
+
+    def begins(accelerated: Engine, reference: Engine) -> None:
+        watch(CheckingEngine(accelerated.name, reference.name, PROBE_SECONDS.get(reference.name, 1.0)))
+
+    return begins
+
+
+def telling_of_record(tokenizer: Tokenizer, watch: Watcher) -> Callable[[], None]:
+    """What `behaviour_of` calls before it finds out what the reference does."""
+    name = tokenizer.reference.name
+    return lambda: watch(RecordingReference(name, BEHAVIOUR_SECONDS.get(name, 1.0)))

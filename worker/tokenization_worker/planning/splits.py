@@ -1,0 +1,89 @@
+"""Which split a document or a shard belongs to. Pure.
+
+A **stream** is a run of tokens that is cut into shards. With leading-shard splits there is one stream: its
+first shards are the first split, and so on. With shares each split is a stream of its own, and the text's
+hash says which, so that equal texts share a split whatever their ids and wherever they stand.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import accumulate
+
+from tokenization_worker.api.data import SplitSpec
+from tokenization_worker.errors import SpecError
+from tokenization_worker.messages.counts import counted
+
+
+@dataclass(frozen=True, slots=True)
+class ShardName:
+    """A shard's place: its split, its number within the split and over all splits (-1: not counted)."""
+
+    split: str
+    index: int
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """How documents go to streams, and a stream's shards to splits."""
+
+    splits: tuple[SplitSpec, ...]
+
+    @property
+    def by_hash(self) -> bool:
+        return len(self.splits) > 1 and self.splits[0].share is not None
+
+    @property
+    def count(self) -> int:
+        return len(self.splits) if self.by_hash else 1
+
+    def thresholds(self) -> list[int]:
+        """Upper ends, floor(cumulative share * 2**64), of all streams but the last; exact."""
+        shares = [split.share for split in self.splits[:-1] if split.share is not None]
+        return [int(total * 2**64) for total in accumulate(shares)]
+
+    def name_shard(self, stream: int, number: int) -> ShardName:
+        """The split and index of the `number`-th shard of `stream`."""
+        if self.by_hash:
+            return ShardName(self.splits[stream].name, number, -1)
+        first = 0
+        for split in self.splits[:-1]:
+            assert split.shards is not None
+            if number < first + split.shards:
+                return ShardName(split.name, number - first, number)
+            first += split.shards
+        return ShardName(self.splits[-1].name, number - first, number)
+
+    def require_all_filled(self, shard_counts: list[int]) -> None:
+        """Raise SplitEmpty unless every split got a shard. `shard_counts`: shards per stream."""
+        if self.by_hash:
+            empty = [split.name for split, n in zip(self.splits, shard_counts, strict=True) if n == 0]
+            why = "no document's hash falls into its share"
+            ways_out = "give it a larger share, or more source files; write elsewhere or `tokjob clean` this output"
+        else:
+            wanted = sum(split.shards or 0 for split in self.splits[:-1])
+            empty = [] if shard_counts[0] > wanted else [self.splits[-1].name]
+            why = f"the corpus fills {counted(shard_counts[0], 'shard')} and the leading splits take {wanted}"
+            ways_out = (
+                "ask for fewer leading shards, smaller shards.tokens, or more source files; "
+                "if the run had begun, write elsewhere or `tokjob clean` this output"
+            )
+        if empty:
+            raise SpecError(
+                "SplitEmpty",
+                f"output.splits: split {empty[0]!r} would hold no tokens: {why}",
+                next_step=ways_out,
+            )
+
+
+def hash_of(text: bytes) -> int:
+    """The 64-bit number that decides a text's split."""
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
+
+
+def stream_of(text: bytes, thresholds: list[int]) -> int:
+    """The stream of a document of UTF-8 `text`."""
+    return bisect_right(thresholds, hash_of(text))

@@ -1,0 +1,65 @@
+"""What of an unfinished run is found damaged and can be made again: it is deleted, and the run makes it again.
+
+Receipts, verdicts on files and lists of unusable documents follow from the source and the plan, so that a run need not
+stop for one of them. A damaged object is deleted in the version that was read: one that a concurrent run has made again
+stays. The process that makes it again creates it, and compares it with the object that another writer created
+meanwhile. Plan, epochs and verdicts on documents cannot be derived from anything else: a damaged one stops the run.
+"""
+
+from __future__ import annotations
+
+from tokenization_worker.events import Warned, Watcher
+from tokenization_worker.host.parallel import map_at_once
+from tokenization_worker.messages.counts import counted
+from tokenization_worker.output import layout
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.ledger.quarantine import find_damaged_lists
+from tokenization_worker.output.record import made_again
+from tokenization_worker.output.scan import DamagedRecord
+from tokenization_worker.storage.base import Store
+
+_TOLD = 20
+"""Records that are named one by one: a disk that rots may have damaged them by thousands."""
+
+
+def discard_damaged_records(store: Store, ledger: Ledger, watch: Watcher) -> None:
+    """Delete the records that `ledger` found damaged; `watch` is told of them."""
+    for record in ledger.damaged[:_TOLD]:
+        damage = f"{store.uri}/{record.path} is damaged: {record.detail}"
+        watch(Warned(f"{damage}; this run deletes it, and {made_again(record.path)}"))
+    if len(ledger.damaged) > _TOLD:
+        more = len(ledger.damaged) - _TOLD
+        those = f"{counted(more, 'more damaged record')} below {store.uri}/{layout.OWN}"
+        watch(Warned(f"this run deletes {those} and makes the same again"))
+
+    def delete(record: DamagedRecord) -> None:
+        store.delete(record.path, version=record.version)
+
+    for _ in map_at_once(delete, ledger.damaged, store.connections):
+        pass
+
+
+def redoes_receipts(ledger: Ledger, n_ranges: int) -> bool:
+    """Whether damaged receipts are all that a complete dataset's ledger lacks, so that a few tasks make it whole.
+
+    Otherwise it was moved in parts, and making it whole would be making the dataset again.
+    """
+    lost = sum(record.path.startswith(layout.LEDGER) for record in ledger.damaged)
+    lost_ranges = sum("/ranges/" in record.path for record in ledger.damaged)
+    return lost > 0 and len(ledger.ranges) + lost_ranges == n_ranges
+
+
+def discard_damaged_lists(store: Store, epoch: int, ledger: Ledger, watch: Watcher) -> set[int]:
+    """Delete the lists of unusable documents that are not what their receipts say; returns their ranges."""
+    lists = ((range_id, receipt.quarantine_digest) for range_id, receipt in sorted(ledger.ranges.items()))
+    found: set[int] = set()
+    for range_id, entry in find_damaged_lists(store, epoch, (named for named in lists if named[1])):
+        watch(
+            Warned(
+                f"{store.uri}/{entry.path}, the list of unusable documents of range {range_id}, is damaged: it is not "
+                "what the range's receipt says; this run deletes it, and tokenizes the range again"
+            )
+        )
+        store.delete(entry.path, version=entry.version)
+        found.add(range_id)
+    return found

@@ -1,0 +1,169 @@
+"""The rows of a Parquet file for `source`: the text column through pyarrow, a few rows at a time.
+
+How many: a row group whose text may be all in one value must not be held many times. Values of a dictionary are taken
+out of it one by one, so that a value which stands in a million rows is held twice and not a million times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from tokenization_worker.errors import SpecError
+from tokenization_worker.messages.extras import install_command
+from tokenization_worker.readers.document_batch import FileOutcome, Reason
+from tokenization_worker.verification.decoders.page_sizes import decoded_bytes
+from tokenization_worker.verification.decoders.source import Damaged, Record
+from tokenization_worker.verification.facts import SourceRules
+
+if TYPE_CHECKING:
+    from tokenization_worker.verification.decoders.source import SeekableStream
+
+_FEW_ROWS = 16
+_SMALL_BYTES = 4 << 20
+"""Of a row group's pages when they are decoded: `_FEW_ROWS` times as much may be held."""
+
+_LOOKED_AT_BYTES = 4 << 20
+"""Stored bytes of pages that are read once more, for what their headers say: the footer may say anything."""
+
+_MANY_BYTES = 64 << 20
+"""Of the pages beside a dictionary when they are decoded, where rows are held as pointers into it."""
+
+_POINTERS = 1024
+"""Rows held at once that only point to their values."""
+
+_OTHERS_BYTES = 64 << 10
+"""Stored bytes of a column chunk beside its dictionary, where that is nearly all: or a third as much as it has."""
+
+
+def read_rows(stored: BinaryIO, raw: SeekableStream, rules: SourceRules, start: int) -> Iterator[Record]:
+    """The rows from `start` on; raises `Damaged`. An error of the store passes through unchanged."""
+    pa = _import_pyarrow()
+    try:
+        file = _open(pa, stored)
+        names = rules.text_field.split(".")
+        _require_text(pa, file.schema_arrow, names)
+        row = 0
+        for group in range(file.metadata.num_row_groups):
+            if row + file.metadata.row_group(group).num_rows <= start:
+                row += file.metadata.row_group(group).num_rows
+                continue
+            for value in _values(pa, stored, file, group, names):
+                if row >= start:
+                    yield _judge(row, value, rules)
+                row += 1
+    except pa.ArrowCapacityError as error:  # more than pyarrow can hold is no damage
+        raise MemoryError(str(error)) from error
+    except (pa.ArrowException, OSError) as error:
+        if raw.error is not None:
+            raise raw.error from None
+        if isinstance(error, MemoryError):
+            raise
+        raise Damaged(FileOutcome.CORRUPT_FILE, str(error)) from error
+
+
+def _import_pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError as error:
+        step = install_command("parquet")
+        raise SpecError("SourceInvalid", "the source is Parquet, and pyarrow is missing", next_step=step) from error
+    return pyarrow
+
+
+def _require_text(pa: Any, schema: Any, names: list[str]) -> None:
+    type_: Any = None
+    fields = schema
+    for name in names:
+        index = fields.get_field_index(name) if fields is not None else -1
+        if index < 0:
+            raise Damaged(FileOutcome.SCHEMA_MISMATCH, f"no column {name!r}")
+        type_ = fields.field(index).type
+        fields = type_ if pa.types.is_struct(type_) else None
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    if type_ not in (
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+    ):
+        raise Damaged(FileOutcome.SCHEMA_MISMATCH, f"column {'.'.join(names)!r} is {type_}")
+
+
+def _open(pa: Any, stored: BinaryIO, **options: Any) -> Any:
+    return pa.parquet.ParquetFile(
+        pa.PythonFile(stored, mode="r"),
+        buffer_size=1 << 20,
+        pre_buffer=False,
+        page_checksum_verification=True,
+        arrow_extensions_enabled=False,
+        **options,
+    )
+
+
+def _values(pa: Any, stored: BinaryIO, file: Any, group: int, names: list[str]) -> Iterator[bytes | None]:
+    """The values of a row group, of which one is decoded at a time where they stand in a dictionary."""
+    path = ".".join(names)
+    rows, has_pointers = _rows_at_once(stored, file.metadata.row_group(group), path)
+    if has_pointers:
+        file = _open(pa, stored, metadata=file.metadata, read_dictionary=[path])
+    for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=[path], use_threads=False):
+        column = batch.column(batch.schema.get_field_index(names[0]))
+        for name in names[1:]:
+            column = pa.compute.struct_field(column, [name])
+        if pa.types.is_dictionary(column.type):
+            values = column.dictionary.cast(pa.large_binary())
+            for number in column.indices:
+                yield values[number.as_py()].as_py() if number.is_valid else None
+        else:
+            for value in column.cast(pa.large_binary()):
+                yield value.as_py()
+        del batch, column  # not to be held beside the next ones
+
+
+def _rows_at_once(stored: BinaryIO, group: Any, path: str) -> tuple[int, bool]:
+    """How many rows to hold, and whether to hold them as pointers into their dictionary."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    chunk = next((chunk for chunk in chunks if chunk.path_in_schema == path), None)
+    if chunk is None:
+        return 1, False
+    first = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+    end = first + chunk.total_compressed_size
+    if chunk.total_uncompressed_size <= _SMALL_BYTES and _decoded(stored, first, end, _SMALL_BYTES):
+        return _FEW_ROWS, False
+    if not chunk.has_dictionary_page or "DELTA_BYTE_ARRAY" in chunk.encodings:
+        return 1, False
+    dictionary, others = chunk.data_page_offset - first, end - chunk.data_page_offset
+    is_mostly_dictionary = others <= dictionary // 3 + _OTHERS_BYTES
+    if is_mostly_dictionary and _decoded(stored, chunk.data_page_offset, end, _MANY_BYTES):
+        return _POINTERS, True
+    return 1, False
+
+
+def _decoded(stored: BinaryIO, begin: int, end: int, most: int) -> bool:
+    """Whether the pages at [begin, end) are known to decode to at most so many bytes."""
+    if not 0 <= begin <= end <= begin + _LOOKED_AT_BYTES:
+        return False
+    stored.seek(begin)
+    parts = []
+    while begin < end and (part := stored.read(end - begin)):
+        parts.append(part)
+        begin += len(part)
+    size = decoded_bytes(b"".join(parts))
+    return size is not None and size <= most
+
+
+def _judge(row: int, value: bytes | None, rules: SourceRules) -> Record:
+    if value is None:
+        return Record(row, row + 1, None, Reason.NULL_TEXT)
+    if len(value) > rules.max_document_bytes:
+        return Record(row, row + 1, None, Reason.DOCUMENT_TOO_LARGE, size=len(value))
+    try:
+        return Record(row, row + 1, value.decode(), size=len(value))
+    except UnicodeDecodeError:
+        return Record(row, row + 1, None, Reason.INVALID_UTF8, size=len(value))
