@@ -18,11 +18,11 @@ import orjson
 from scale_objects import Objects, ObjectStore
 
 from tokenization_worker.formats import npy
-from tokenization_worker.formats.segment import discard_segments
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult, segment_digest
 from tokenization_worker.output.object_metadata import digest_metadata
+from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.base import PreconditionFailed

@@ -28,10 +28,10 @@ from tokenization_operator.kube.api_errors import words_of
 from tokenization_operator.kube.client import Cluster, Forbidden
 from tokenization_operator.kube.election import Election
 from tokenization_operator.kube.fence import Fence, NotLeading
-from tokenization_operator.kube.kinds import PLACES, Kind
 from tokenization_operator.kube.preflight import KUBERAY, OWN_KINDS, find_missing
 from tokenization_operator.kube.server_clock import ServerClock, TimedClient
 from tokenization_operator.metrics import Metrics
+from tokenization_operator.objects.kinds import PLACES, Kind
 from tokenization_operator.reconciler import Reconciler
 from tokenization_operator.settings import LeaseSettings, Settings
 from tokenization_worker.errors import TokenizationError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects.reading import Object
 from tokenization_worker.api.job import JobSpec
 from tokenization_worker.api.status import JobStatus, Phase
 from tokenization_worker.api.types.quantities import Limit

@@ -15,8 +15,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tokenization_operator.job_metrics import GAUGES, choose_jobs, count_phases, find_durations, name_of, sample_job
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.reading import Object
 from tokenization_worker.api.status import JobStatus, Phase
 
 MOST_REASONS = 100

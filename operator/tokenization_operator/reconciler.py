@@ -13,7 +13,6 @@ from kubernetes.aio.client.exceptions import ApiException
 from pydantic import ValidationError
 
 from tokenization_operator.build.children import image_of
-from tokenization_operator.build.names import ray_job_name
 from tokenization_operator.decide.actions import Create, Decision, Delete, Point, deletion
 from tokenization_operator.decide.context import NOT_MADE
 from tokenization_operator.decide.next_step import SOON_S, decide, not_made
@@ -23,9 +22,11 @@ from tokenization_operator.decide.unsupported import REASON, tell_unreadable
 from tokenization_operator.informer.cache import Cache, Key
 from tokenization_operator.kube.api_errors import words_of
 from tokenization_operator.kube.client import Cluster, Conflict, Foreign, Gone, Rejected
-from tokenization_operator.kube.kinds import Kind
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.observe.observation import Object, Observation, has_ended, is_leaving, is_owned
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.names import ray_job_name
+from tokenization_operator.objects.reading import Object, has_ended, is_leaving, is_owned
+from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import TROUBLES, find_trouble
 from tokenization_operator.observe.rayjob_status import cluster_name
 from tokenization_operator.settings import Settings

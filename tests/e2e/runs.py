@@ -16,7 +16,7 @@ from runs import read_index
 from e2e.node import STORE
 from e2e.steps import step
 from forked_commands import TOKJOB
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.output.object_metadata import record_of
 from tokenization_worker.output.record import load_record
 from tokenization_worker.storage.base import Entry

@@ -13,7 +13,7 @@ from jobs import wait_for
 from e2e.node import RealCluster
 from e2e.runs import NAME, RUN_S, TOO_LATE, Team
 from e2e.steps import step
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.e2e
 

@@ -23,7 +23,7 @@ from e2e.release import Release, Version
 from e2e.runs import NAME, RUN_S, TOO_LATE, Team
 from e2e.steps import step
 from e2e.version_before import BEFORE_VARIABLE
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.e2e
 

@@ -22,7 +22,7 @@ from operators import Release
 from testbed.cluster import Testbed
 from testbed.programs import find_programs
 from testbed.shared import CRDS
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 NAMESPACE = "team"
 _SOON_S = 240.0

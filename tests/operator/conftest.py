@@ -15,7 +15,7 @@ from operators import Release
 from testbed.cluster import Testbed
 from testbed.programs import Unavailable
 from testbed.shared import shared_bed
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

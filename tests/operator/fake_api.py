@@ -18,9 +18,10 @@ from typing import Any
 from tokenization_operator.decide.actions import Create, Delete, Point
 from tokenization_operator.informer.cache import Cache, Key, job_of
 from tokenization_operator.kube.client import Conflict, Foreign, Gone
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.kube.merge import merge_patch
-from tokenization_operator.observe.observation import KubeRay, Object, PodEvent, is_leaving
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.merge import merge_patch
+from tokenization_operator.objects.reading import Object, is_leaving
+from tokenization_operator.observe.observation import KubeRay, PodEvent
 from tokenization_worker.api.types.times import time_text
 
 NAMESPACE = "team"

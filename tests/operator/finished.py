@@ -20,7 +20,7 @@ from story import NAME, Story, running
 
 from testbed.cluster import Testbed
 from testbed.control_plane import API_SERVER
-from tokenization_operator.kube.kinds import PLACES, Kind
+from tokenization_operator.objects.kinds import PLACES, Kind
 from tokenization_worker.api.types.times import time_text
 
 _THREADS = 8

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs import Jobs, local_spec, wait_for
 
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.api.types.times import time_text
 
 HOLD = "testbed/worker:hold"

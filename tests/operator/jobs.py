@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from kubernetes import client, watch
 
-from tokenization_operator.build.names import JOB_LABEL
-from tokenization_operator.kube.kinds import PLACES, Kind
+from tokenization_operator.objects.kinds import PLACES, Kind
+from tokenization_operator.objects.names import JOB_LABEL
 from tokenization_worker.api.job import API_VERSION
 
 POLL_S = 0.25

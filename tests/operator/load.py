@@ -29,7 +29,7 @@ from testbed.api_proxy import ApiProxy, Asked
 from testbed.cluster import Testbed
 from testbed.programs import find_programs
 from testbed.shared import CRDS
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 NAMESPACE = "load"
 RUNNING_S = 180.0

@@ -10,7 +10,7 @@ from itertools import count
 from jobs import Jobs
 from kubernetes import client
 
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 _numbers = count()
 

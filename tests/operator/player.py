@@ -12,7 +12,7 @@ from jobs import watch_kind
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from tokenization_operator.kube.kinds import PLACES, Kind
+from tokenization_operator.objects.kinds import PLACES, Kind
 from tokenization_worker.api.types.times import time_text
 
 _MERGE = "application/merge-patch+json"

@@ -14,8 +14,8 @@ import pytest
 from fake_api import NAMESPACE, FakeApi, FakeCluster, Killed, deliver
 
 from tokenization_operator.informer.cache import Cache
-from tokenization_operator.kube.kinds import Kind
 from tokenization_operator.metrics import Metrics
+from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.reconciler import Reconciler
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import API_VERSION

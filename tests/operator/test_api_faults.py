@@ -17,7 +17,7 @@ from operators import Release
 from testbed.api_proxy import ApiProxy, Asked
 from testbed.ports import free_ports
 from tokenization_operator.command import main
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.testbed
 

@@ -13,7 +13,7 @@ from jobs import Jobs, job_manifest, local_spec, text_files, wait_for
 from testbed.argo import run_agent
 from testbed.cluster import Testbed
 from testbed.git import WorkingCopy
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ from operators import CHART, Release, render
 
 from testbed.cluster import Testbed
 from testbed.programs import find_helm
-from tokenization_operator.build.names import JOB_LABEL
+from tokenization_operator.objects.names import JOB_LABEL
 from tokenization_operator.settings import VARIABLES
 from tokenization_worker.cli.namespace_manifest_command import namespace_objects
 

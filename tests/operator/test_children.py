@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokenization_operator.build.children import Attempt, build_plan_job, build_ray_job, image_of
-from tokenization_operator.build.names import head_pod_prefix
+from tokenization_operator.objects.names import head_pod_prefix
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import TokenizationJob
 

@@ -14,7 +14,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from tokenization_operator.decide.actions import Create, Delete, Point
 from tokenization_operator.kube.client import Cluster, Conflict, Rejected
 from tokenization_operator.kube.fence import Fence, NotLeading
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.observe.observation import KubeRay
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -21,7 +21,7 @@ from testbed.cluster import Testbed
 from testbed.control_plane import API_SERVER, KUBERAY
 from testbed.programs import find_programs
 from testbed.shared import CRDS
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 

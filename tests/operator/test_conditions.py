@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from story import Story, failure, planned, running
 
-from tokenization_operator.build.names import QUEUE_LABEL
+from tokenization_operator.objects.names import QUEUE_LABEL
 from tokenization_operator.observe.observation import KubeRay
 
 Row = tuple[str, str, str]

@@ -17,7 +17,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from namespaces import new_namespace
 
-from tokenization_operator.kube.kinds import PLACES, Kind
+from tokenization_operator.objects.kinds import PLACES, Kind
 
 pytestmark = pytest.mark.testbed
 

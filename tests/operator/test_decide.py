@@ -8,7 +8,7 @@ import pytest
 from story import NAME, Story, failure, killed_before_the_cluster, planned, running
 
 from tokenization_operator.informer.cache import Cache
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.observe.observation import KubeRay
 
 

@@ -14,7 +14,7 @@ from operators import WORKERS, Release
 
 from testbed.api_proxy import ApiProxy
 from testbed.cluster import Testbed
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.observe.pod_diagnosis import NODE_PATIENCE_S, POD_PATIENCE_S
 from tokenization_worker.api.types.times import read_time, time_text
 

@@ -17,7 +17,7 @@ from jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, local_spec, text_files, wai
 from operators import Release
 
 from testbed.cluster import Testbed
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.testbed
 

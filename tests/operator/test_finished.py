@@ -15,7 +15,7 @@ from story import NAME, SETTINGS, Story, planned, running
 from tokenization_operator.decide.finished import is_at_rest, seconds_until_due
 from tokenization_operator.informer.cache import Cache
 from tokenization_operator.informer.turns import OVERDUE_PER_S, ROUNDS, first_looks, wanted_again
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.api.types.times import time_text
 
 ENDED = datetime(2026, 11, 22, 13, tzinfo=UTC)

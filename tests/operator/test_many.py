@@ -21,7 +21,7 @@ from kubernetes.client.exceptions import ApiException
 from operators import Process, Release
 from player import Player
 
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 

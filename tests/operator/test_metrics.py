@@ -14,8 +14,8 @@ from story import NAME, Story, planned, running
 
 from tokenization_operator.informer.cache import Cache
 from tokenization_operator.job_metrics import MOST_JOBS
-from tokenization_operator.kube.kinds import Kind
 from tokenization_operator.metrics import Metrics
+from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.api.types.times import read_time, time_text
 
 JOB = {"job_namespace": NAMESPACE, "job_name": NAME}

@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from story import NAME, SETTINGS, Story, manifest
 
 from tokenization_operator.informer.cache import Cache
-from tokenization_operator.kube.kinds import Kind
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.observe.observation import Object, is_owned
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.reading import Object, is_owned
 from tokenization_operator.reconciler import Reconciler
 
 SEEDS = 20

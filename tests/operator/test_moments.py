@@ -12,8 +12,8 @@ from kubernetes.aio.client.exceptions import ApiException
 from story import NAME, Story, planned, running
 
 from tokenization_operator.kube.accounts import Accounts
-from tokenization_operator.kube.kinds import Kind
 from tokenization_operator.kube.server_clock import ServerClock
+from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.observe.observation import KubeRay
 from tokenization_worker.api.types.times import time_text
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.informer.paging import pages
+from tokenization_operator.kube.paging import pages
 
 
 class Paged:

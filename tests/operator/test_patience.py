@@ -10,7 +10,7 @@ import pytest
 from kubernetes.aio.client.exceptions import ApiException
 from story import Story, planned, running
 
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.observe.observation import PodEvent
 from tokenization_operator.observe.pod_diagnosis import NODE_PATIENCE_S, POD_PATIENCE_S, find_trouble
 from tokenization_worker.api.types.times import time_text

@@ -10,7 +10,7 @@ from jobs import Jobs, local_spec, wait_for
 
 from testbed.cluster import Testbed
 from testbed.nodes import tpu_node
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.testbed
 

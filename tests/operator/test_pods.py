@@ -15,7 +15,7 @@ from operators import WORKERS
 from story import Story
 
 from tokenization_operator.build.children import Attempt, build_checkpoint, build_plan_job, build_ray_job, image_of
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import attempt_digest

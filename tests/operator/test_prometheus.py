@@ -25,7 +25,7 @@ from testbed.cluster import Testbed
 from testbed.ports import free_ports
 from testbed.programs import Unavailable
 from testbed.prometheus import Prometheus, find_prometheus, promtool
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.api.types.times import time_text
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow, pytest.mark.usefixtures("prometheus_is_there")]

@@ -20,7 +20,7 @@ from test_many import IMAGE, PATIENCE_S, seeing, spec
 
 from testbed.api_proxy import ApiProxy, Asked
 from tokenization_operator.kube.election import LEASE_S, RETRY_S
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 

@@ -12,13 +12,13 @@ from fake_api import NAMESPACE
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator import handlers
-from tokenization_operator.build.names import JOB_LABEL
 from tokenization_operator.handlers import Operator, select
 from tokenization_operator.informer.cache import Key
 from tokenization_operator.informer.no_persistence import NoMemories
 from tokenization_operator.informer.work_queue import WorkQueue
-from tokenization_operator.kube.kinds import PLACES, Kind
 from tokenization_operator.metrics import Metrics
+from tokenization_operator.objects.kinds import PLACES, Kind
+from tokenization_operator.objects.names import JOB_LABEL
 from tokenization_operator.settings import Settings
 
 DEADLINE_S = 30

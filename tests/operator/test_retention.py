@@ -8,7 +8,7 @@ import pytest
 from jobs import Jobs, local_spec, wait_for
 from operators import Release
 
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.testbed
 

@@ -13,7 +13,7 @@ from operators import Release, render
 
 from testbed.api_proxy import ApiProxy, Asked
 from testbed.cluster import Testbed
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 

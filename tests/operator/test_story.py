@@ -10,7 +10,7 @@ from jobs import Jobs, local_spec
 from operators import Release
 
 from forked_commands import TOKJOB
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.testbed
 

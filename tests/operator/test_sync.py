@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tokenization_operator.build.names import JOB_LABEL
 from tokenization_operator.informer.cache import Cache
 from tokenization_operator.informer.resync import drop_what_is_gone, fill
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.names import JOB_LABEL
 
 
 class Objects:

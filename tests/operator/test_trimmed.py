@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenization_operator.informer.cache import Cache
 from tokenization_operator.informer.prune import trimmed
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 FIELDS = [{"manager": "kubelet", "fieldsV1": {f"f:{number}": {} for number in range(100)}}]
 METADATA: dict[str, Any] = {"name": "demo", "namespace": "team", "uid": "u", "resourceVersion": "1"}

@@ -12,7 +12,7 @@ from story import NAME, SETTINGS, Story, running
 from tokenization_operator.build.children import Attempt, build_checkpoint, build_plan_job, build_ray_job, image_of
 from tokenization_operator.decide.actions import Point
 from tokenization_operator.decide.status.unknown_fields import keep_unknown_fields
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.api.job import TokenizationJob
 
 NEW = {"aFieldOfTomorrow": {"deep": [1]}}

@@ -8,11 +8,12 @@ import pytest
 from fake_api import NAMESPACE, Killed, deliver
 from story import NAME, SETTINGS, Story, failure, killed_before_the_cluster, manifest, planned, running
 
-from tokenization_operator.build.names import QUEUE_LABEL
 from tokenization_operator.decide.next_step import SOON_S
 from tokenization_operator.informer.cache import Cache
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import KubeRay, is_leaving
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.names import QUEUE_LABEL
+from tokenization_operator.objects.reading import is_leaving
+from tokenization_operator.observe.observation import KubeRay
 from tokenization_worker.api.types.times import time_text
 
 HOUR_S = 3600

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.informer.paging import Ask
+from tokenization_operator.kube.paging import Ask
 from tokenization_operator.kube.warning_lists import SELECTOR, WarningLists, read_warning
 from tokenization_worker.api.types.times import time_text
 

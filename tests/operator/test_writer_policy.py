@@ -16,7 +16,7 @@ from operators import WORKERS, Release
 from testbed.accounts import make_token
 from testbed.cluster import Testbed
 from tokenization_operator.build.children import Attempt, build_checkpoint, image_of
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import API_VERSION, TokenizationJob
 

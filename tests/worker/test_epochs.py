@@ -29,11 +29,11 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import place
 from tokenization_worker.output.ledger.epochs import current_epoch, seal_epoch, start_epoch, void_engine
 from tokenization_worker.output.record import dump_record
-from tokenization_worker.pipelines.tokenize.encode import Encoder, EngineMismatch
+from tokenization_worker.pipelines.tokenize.encode import Encoder
 from tokenization_worker.pipelines.tokenize.tasks import BuildTask, RunContext
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
-from tokenization_worker.tokenizers.base import Encoded
+from tokenization_worker.tokenizers.base import Encoded, EngineMismatch
 from tokenization_worker.tokenizers.checks.sample import is_sampled
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -392,7 +392,7 @@ MISMATCH = EngineMismatch(0, [1, 2, 4], [1, 2, 3])
 def void(store: LocalStore, context: RunContext) -> TemporaryError:
     """Void epoch 0 as a task would that sees a mismatch."""
     try:
-        return void_engine(store, context, MISMATCH, uri="/source", position=7, text="some text")
+        return void_engine(store, context.epoch, context.engine, MISMATCH, uri="/source", position=7, text="some text")
     finally:
         store.close_scratch()
 

@@ -17,11 +17,12 @@ from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Warned, ignore
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_bytes, create_receipt, create_record
-from tokenization_worker.output.ledger.ledger import Ledger, read_ledger, remove_scratch
+from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
 from tokenization_worker.output.ledger.quarantine import read_range_lists
 from tokenization_worker.output.ledger.receipts import Piece, RangeReceipt, ShardReceipt, SliceResult
 from tokenization_worker.output.object_metadata import digest_metadata, digest_of, record_metadata, record_of
 from tokenization_worker.output.plan_file import Cut, Plan
+from tokenization_worker.output.scratch import remove_scratch
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.run.healing import discard_damaged_records

@@ -17,10 +17,10 @@ from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 from tokenization_worker.pipelines.tokenize import encode, range_tokenizer
-from tokenization_worker.pipelines.tokenize.encode import Encoder, EngineMismatch, LosesText
+from tokenization_worker.pipelines.tokenize.encode import Encoder, LosesText
 from tokenization_worker.planning.estimate import SAMPLED_BYTES
 from tokenization_worker.run.run import Options, run_job
-from tokenization_worker.tokenizers.base import Encoded, Tokenizer
+from tokenization_worker.tokenizers.base import Encoded, EngineMismatch, Tokenizer
 from tokenization_worker.tokenizers.checks.sample import SAMPLE_ONE_IN
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.report import Fault, VerifyMode

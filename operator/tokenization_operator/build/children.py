@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubernetes.utils.quantity import parse_quantity
-
-from tokenization_operator.build import names
 from tokenization_operator.build.placement import Placement, place_head, place_workers
 from tokenization_operator.build.pod import Image, container, pod_spec
 from tokenization_operator.build.resources import complete
+from tokenization_operator.objects import names
+from tokenization_operator.objects.quantities import read_quantity
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.checkpoint import (
     CHECKPOINT_VARIABLE,
@@ -100,7 +99,7 @@ def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix
 def slots_of_worker(job: TokenizationJob) -> int:
     """Tasks that one worker Pod runs at once: one a CPU that it asks for, where its memory allows that."""
     asked, _ = _resources_of_worker(place_workers(job.spec.workers, ""))
-    cpus, memory = (parse_quantity(str(asked[name])) for name in ("cpu", "memory"))
+    cpus, memory = (read_quantity(str(asked[name])) for name in ("cpu", "memory"))
     return max(1, min(int(cpus), (int(memory) - _OBJECT_STORE_BYTES) // WORKER_BYTES))
 
 

@@ -1,11 +1,11 @@
 """What a container asks for and may take, where a job says only a part of it. Decides; does no I/O."""
 
-from __future__ import annotations
+from __future__ import annotationsfrom tokenization_operator.objects.quantities import read_quantity
+
 
 from collections.abc import Mapping
 from typing import Any
 
-from kubernetes.utils.quantity import parse_quantity
 
 
 def complete(
@@ -20,4 +20,4 @@ def complete(
 
 
 def _lower(amount: str, limit: Any) -> Any:
-    return amount if limit is None or parse_quantity(amount) <= parse_quantity(str(limit)) else limit
+    return amount if limit is None or read_quantity(amount) <= read_quantity(str(limit)) else limit

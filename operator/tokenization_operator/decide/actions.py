@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenization_operator.decide.status.unknown_fields import known_fields
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.kube.merge import merge_patch
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.merge import merge_patch
+from tokenization_operator.objects.reading import Object
 from tokenization_worker.api.checkpoint import AttemptSpec
 from tokenization_worker.api.status import JobStatus
 

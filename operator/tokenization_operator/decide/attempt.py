@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tokenization_operator.build import names
 from tokenization_operator.build.children import Attempt, build_ray_job
 from tokenization_operator.decide.actions import Action, Create, Decision
 from tokenization_operator.decide.context import AT_ONCE_S, FINISHING, NOT_PREPARED, Case
@@ -24,8 +23,10 @@ from tokenization_operator.decide.status.cost import machines_of
 from tokenization_operator.decide.status.printer_columns import part_of
 from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.decide.termination import fail, progress_of, with_log
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import KubeRay, Object
+from tokenization_operator.objects import names
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.reading import Object
+from tokenization_operator.observe.observation import KubeRay
 from tokenization_operator.observe.rayjob_status import (
     Stage,
     cluster_name,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from tokenization_operator.build import names
 from tokenization_operator.build.children import Attempt, build_checkpoint, checkpoint_attempt, image_of
 from tokenization_operator.build.placement import hosts_of
 from tokenization_operator.build.pod import Image
 from tokenization_operator.decide.actions import Action, Decision, Point, deletion
 from tokenization_operator.decide.status.truncate import shorten
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import Object, Observation, condition, is_leaving
+from tokenization_operator.objects import names
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.reading import Object, condition, is_leaving
+from tokenization_operator.observe.observation import Observation
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import WORKER_ACCOUNT, TokenizationJob
 from tokenization_worker.api.keys import attempt_digest

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from tokenization_operator.decide.retry_policy import Blame, Failure, of_report
 from tokenization_operator.decide.status.truncate import join
-from tokenization_operator.observe.observation import Object, Observation, condition
+from tokenization_operator.objects.reading import Object, condition
+from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import (
     Trouble,
     last_words,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from tokenization_operator.observe.observation import ENDS, Object, condition, has_ended, is_leaving
+from tokenization_operator.objects.reading import ENDS, Object, condition, has_ended, is_leaving
 from tokenization_operator.observe.rayjob_status import read_ray_job
 from tokenization_worker.api.status import Phase
 from tokenization_worker.api.types.times import seconds_since

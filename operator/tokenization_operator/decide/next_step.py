@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenization_operator.build.names import QUEUE_LABEL
 from tokenization_operator.decide.actions import Decision, Delete, deletion
 from tokenization_operator.decide.attempt import decide_attempt
 from tokenization_operator.decide.context import FINISHING, Case
@@ -27,8 +26,10 @@ from tokenization_operator.decide.status.cost import settle
 from tokenization_operator.decide.status.derived import ENDED, derive
 from tokenization_operator.decide.status.truncate import shorten
 from tokenization_operator.decide.termination import committed_of, fail_late, seconds_to_expiry, succeed, suspend, tidy
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import Observation, is_leaving
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.names import QUEUE_LABEL
+from tokenization_operator.objects.reading import is_leaving
+from tokenization_operator.observe.observation import Observation
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.status import JobStatus, Phase
 

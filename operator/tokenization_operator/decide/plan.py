@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tokenization_operator.build import names
 from tokenization_operator.build.children import Attempt, build_plan_job
 from tokenization_operator.decide.actions import Create, Decision, deletion
 from tokenization_operator.decide.context import AT_ONCE_S, FINISHING, NOT_PREPARED, Case
@@ -13,8 +12,9 @@ from tokenization_operator.decide.status.cost import expect
 from tokenization_operator.decide.status.printer_columns import plan_words
 from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.decide.termination import fail
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import Object, condition, is_leaving
+from tokenization_operator.objects import names
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.reading import Object, condition, is_leaving
 from tokenization_operator.observe.pod_diagnosis import Trouble, find_trouble
 from tokenization_worker.api.checkpoint import CheckpointPlan
 from tokenization_worker.api.keys import attempt_digest

@@ -17,8 +17,9 @@ from tokenization_operator.decide.retry_policy import Blame, Failure
 from tokenization_operator.decide.status.printer_columns import ready_words, share_of_workers
 from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.decide.termination import fail
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import Object, Observation, is_leaving, node_type
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.reading import Object, is_leaving, node_type
+from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import Trouble, find_trouble
 from tokenization_operator.observe.rayjob_status import RayState, Stage
 from tokenization_worker.api.keys import pods_digest

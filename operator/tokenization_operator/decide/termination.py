@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenization_operator.build import names
 from tokenization_operator.decide.actions import Decision, Delete
 from tokenization_operator.decide.context import Case
 from tokenization_operator.decide.finished import seconds_until_removal
@@ -13,8 +12,9 @@ from tokenization_operator.decide.status.cost import charge
 from tokenization_operator.decide.status.derived import end_of
 from tokenization_operator.decide.status.printer_columns import duration_words, part_of, plan_words
 from tokenization_operator.decide.status.truncate import join
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects import names
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.reading import Object
 from tokenization_operator.observe.rayjob_status import Stage, read_ray_job
 from tokenization_worker.api.checkpoint import Committed
 from tokenization_worker.api.status import AttemptStatus, JobStatus, OutputStatus, Phase, ProgressStatus, WorkersStatus

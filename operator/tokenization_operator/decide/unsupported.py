@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tokenization_operator.decide.status.conditions import make_conditions
 from tokenization_operator.decide.status.truncate import shorten
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects.reading import Object
 from tokenization_worker.api.status import Condition, JobStatus, Phase, PlanStatus
 
 REASON = "NotUnderstood"

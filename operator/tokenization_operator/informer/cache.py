@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tokenization_operator.build.names import JOB_LABEL
 from tokenization_operator.decide.finished import is_at_rest
 from tokenization_operator.informer.packed import pack, unpack
 from tokenization_operator.informer.prune import trimmed
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.names import JOB_LABEL
+from tokenization_operator.objects.reading import Object
 from tokenization_worker.api.job import API_VERSION
 from tokenization_worker.api.status import Phase
 

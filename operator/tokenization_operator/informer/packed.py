@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects.reading import Object
 
 _LEVEL = 1  # twice as fast as the default, and a tenth larger
 

@@ -12,7 +12,7 @@ import logging
 import aiohttp
 import kopf
 
-from tokenization_operator.kube.kinds import PLACES
+from tokenization_operator.objects.kinds import PLACES
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.reading import Object
 
 _OF_CONTAINERS = ("resources",)
 _OF_RAY_JOBS = ("suspend",)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import Protocol
 
-from tokenization_operator.build.names import JOB_LABEL
 from tokenization_operator.informer.cache import Cache
-from tokenization_operator.kube.kinds import Kind
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.names import JOB_LABEL
+from tokenization_operator.objects.reading import Object
 
 
 class Lister(Protocol):

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from tokenization_operator.decide.finished import seconds_until_due
 from tokenization_operator.informer.cache import Cache, Key
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.objects.kinds import Kind
 
 ROUNDS = 60
 """An hour, by default."""

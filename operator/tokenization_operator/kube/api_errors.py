@@ -6,7 +6,7 @@ import json
 
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects.reading import Object
 
 TIMEOUT_S = 30.0
 """How long an answer is waited for."""

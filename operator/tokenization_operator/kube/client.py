@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.build.names import JOB_LABEL
 from tokenization_operator.decide.actions import Create, Delete, Point
-from tokenization_operator.informer.paging import WHOLE, ask_of, pages
 from tokenization_operator.kube.accounts import Accounts
 from tokenization_operator.kube.api_errors import TIMEOUT_S, is_locked, is_refusal, words_of
 from tokenization_operator.kube.event_recorder import Events
 from tokenization_operator.kube.fence import Fence
-from tokenization_operator.kube.kinds import PLACES, Kind
-from tokenization_operator.kube.merge import merge_patch
-from tokenization_operator.observe.observation import KubeRay, Object, is_leaving, is_owned
+from tokenization_operator.kube.paging import WHOLE, ask_of, pages
+from tokenization_operator.objects.kinds import PLACES, Kind
+from tokenization_operator.objects.merge import merge_patch
+from tokenization_operator.objects.names import JOB_LABEL
+from tokenization_operator.objects.reading import Object, is_leaving, is_owned
+from tokenization_operator.observe.observation import KubeRay
 
 T = TypeVar("T")
 

@@ -12,12 +12,13 @@ from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.decide.status.truncate import shorten
-from tokenization_operator.informer.paging import Ask, ask_of, pages
 from tokenization_operator.kube.api_errors import TIMEOUT_S, words_of
 from tokenization_operator.kube.fence import Fence
-from tokenization_operator.kube.kinds import Kind
+from tokenization_operator.kube.paging import Ask, ask_of, pages
 from tokenization_operator.kube.warning_lists import WarningLists, time_of
-from tokenization_operator.observe.observation import Object, PodEvent
+from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.reading import Object
+from tokenization_operator.observe.observation import PodEvent
 from tokenization_worker.api.job import API_VERSION
 
 log = logging.getLogger(__name__)

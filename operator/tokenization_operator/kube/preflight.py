@@ -7,7 +7,7 @@ from typing import Any
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.kube.kinds import PLACES, Kind
+from tokenization_operator.objects.kinds import PLACES, Kind
 
 OWN_KINDS, KUBERAY = PLACES[Kind.JOB][:2], PLACES[Kind.RAY_JOB][:2]
 """Group and version of the operator's kinds, and of RayJobs."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tokenization_operator.informer.paging import Ask, pages
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.kube.paging import Ask, pages
+from tokenization_operator.objects.reading import Object
 from tokenization_worker.api.types.times import read_time
 
 _CREATE_FAILED = frozenset(

@@ -8,18 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tokenization_operator.build.names import NODE_TYPE_LABEL
+from tokenization_operator.objects.reading import Object
 from tokenization_worker.api.checkpoint import CheckpointStatus
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.status import JobStatus
-
-Object = dict[str, Any]
-"""A Kubernetes object as the API server has it."""
-
-ENDS = ("Complete", "Failed")
-"""Conditions of what has ended: a Job of Kubernetes, and a job of this operator."""
 
 
 class KubeRay(StrEnum):
@@ -68,31 +62,3 @@ class Observation:
     @property
     def namespace(self) -> str:
         return self.job.metadata.namespace or "default"
-
-
-def is_owned(child: Object, uid: str) -> bool:
-    return any(owner.get("uid") == uid for owner in child["metadata"].get("ownerReferences") or ())
-
-
-def is_leaving(child: Object) -> bool:
-    """Whether it was deleted and is still there."""
-    return bool(child["metadata"].get("deletionTimestamp"))
-
-
-def node_type(pod: Object) -> str:
-    """What KubeRay has made a Pod for: `head` or `worker`; nothing for Pods that are not of a RayCluster."""
-    return str((pod["metadata"].get("labels") or {}).get(NODE_TYPE_LABEL, ""))
-
-
-def has_ended(job: Object) -> bool:
-    """Whether a Job of Kubernetes has ended, well or badly: no Pod of it works any more."""
-    return any(condition(job, kind) is not None for kind in ENDS)
-
-
-def condition(child: Object, kind: str) -> Object | None:
-    """The condition of that type that holds."""
-    for each in (child.get("status") or {}).get("conditions") or ():
-        if each.get("type") == kind and each.get("status") == "True":
-            found: Object = each
-            return found
-    return None

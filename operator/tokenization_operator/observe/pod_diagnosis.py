@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from kubernetes.utils.quantity import parse_quantity
 from pydantic import ValidationError
 
-from tokenization_operator.build import names
-from tokenization_operator.observe.observation import Object, PodEvent, node_type
+from tokenization_operator.objects import names
+from tokenization_operator.objects.quantities import read_quantity
+from tokenization_operator.objects.reading import Object, node_type
+from tokenization_operator.observe.observation import PodEvent
 from tokenization_worker.api.checkpoint import FailureReport
 
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
@@ -191,4 +192,4 @@ _OWNERS = {"worker": "workers.resources.limits.memory", "head": "head.resources.
 
 def more_memory(limit: str) -> str:
     """Half as much again, in whole Mi."""
-    return f"{int(parse_quantity(limit)) * 3 // 2 // 2**20}Mi"
+    return f"{int(read_quantity(limit)) * 3 // 2 // 2**20}Mi"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tokenization_operator.observe.observation import Object, is_leaving, node_type
+from tokenization_operator.objects.reading import Object, is_leaving, node_type
 
 
 class Stage(StrEnum):

@@ -17,7 +17,7 @@ from tokenization_worker.engine.executor import Done, Executor, WorkerLost
 from tokenization_worker.engine.task_progress import stored_bytes_done
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Advanced, Progress, WaitingForWorkers, Warned, Watcher
-from tokenization_worker.formats.segment import SegmentLost, discard_segments
+from tokenization_worker.formats.segment import SegmentLost
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import find_receipt
 from tokenization_worker.output.ledger.ledger import Ledger
@@ -25,6 +25,7 @@ from tokenization_worker.output.ledger.quarantine import TooManyUnusable
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.record import load_record, parsing
+from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from tokenization_worker.engine.task_progress import Advance, Tell, untold
-from tokenization_worker.formats.segment import discard_segments
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
 from tokenization_worker.pipelines.tokenize.range_task import tokenize_range
 from tokenization_worker.pipelines.tokenize.shard_builder import build_shard

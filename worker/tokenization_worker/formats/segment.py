@@ -18,15 +18,13 @@ to writer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization_worker.host.parallel import map_at_once
-from tokenization_worker.output import layout
 from tokenization_worker.storage.base import NotFound, Store, Upload
 
 MAGIC = b"TOKSEG1\n"
@@ -64,13 +62,6 @@ class SegmentLost(Exception):
         self.range_id = range_id
         self.detail = detail
         self.version = version
-
-
-def discard_segments(store: Store, epoch: int, ranges: Iterable[int]) -> None:
-    """Remove the segments of these ranges, as many at once as the store allows."""
-    paths = [layout.segment_path(epoch, range_id) for range_id in ranges]
-    for _ in map_at_once(store.discard, paths, store.connections):
-        pass
 
 
 def crc32c_of(*arrays: NDArray[np.generic], start: int = 0) -> int:

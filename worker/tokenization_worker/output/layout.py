@@ -6,17 +6,18 @@ import re
 from collections.abc import Iterable
 
 from tokenization_worker.errors import SpecError
+from tokenization_worker.storage import reserved
 
 INDEX = "index.json"
 SHARDS_TABLE = "shards.jsonl.zst"
-OWN = "_tokenization/"
+OWN = reserved.OWN
 PLAN = OWN + "plan"
 SAMPLES = OWN + "samples"
 PROBE = OWN + "probe"
 FAILURE = OWN + "failure.json"
-ALIVE = OWN + "alive/"
+ALIVE = reserved.ALIVE
 EPOCHS = OWN + "epochs/"
-LEDGER = OWN + "ledger/"
+LEDGER = reserved.LEDGER
 VERDICTS = OWN + "files/"
 POISON = OWN + "poison/"
 DOCUMENTS = OWN + "documents/"

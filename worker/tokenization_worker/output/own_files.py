@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from tokenization_worker.formats import npy
+from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.output import layout
 from tokenization_worker.output.object_metadata import record_of
 from tokenization_worker.output.plan_file import Naming
 from tokenization_worker.output.record import load_record
-from tokenization_worker.pipelines.tokenize.tasks import NUMPY_DTYPES
 from tokenization_worker.storage.base import Entry, NotFound, Store
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenization_worker.api.data import DataSpec, DType
-from tokenization_worker.pipelines.tokenize.tasks import NUMPY_DTYPES
+from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.processes import CopyDied, can_copy, compute_in_copy
 from tokenization_worker.readers.detection.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile

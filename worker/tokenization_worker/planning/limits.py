@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tokenization_worker.api.types.quantities import Limit
 from tokenization_worker.errors import DataError
 from tokenization_worker.messages.counts import counted
+from tokenization_worker.readers.document_batch import WHAT_TO_DO
 
 LISTED_BEYOND = 10_000
 """Unusable documents beyond a count that are still found and listed before a run ends early: most sources have fewer,
@@ -102,10 +103,6 @@ def cannot_judge_bytes(counts: DocumentCounts, limit: Limit) -> bool:
     """Whether a percentage would also bound bytes, and they are not known."""
     unknown = counts.read_bytes is None or counts.quarantined_bytes is None
     return limit.share is not None and counts.quarantined > 0 and unknown
-
-
-WHAT_TO_DO = "; what to do: "
-"""The detail of a damaged file ends with this and the step that repairs the file."""
 
 
 def too_many_corrupt(outcome: str, what: str, corrupt: int, files: int, limit: Limit) -> DataError:

@@ -117,6 +117,9 @@ class ReadOptions:
         )
 
 
+WHAT_TO_DO = "; what to do: "
+"""The detail of a damaged file ends with this and the step that repairs the file."""
+
 EXCERPT_CHARACTERS = 200
 """How much of a document is shown to who looks for it."""
 

@@ -34,9 +34,10 @@ from tokenization_worker.output.create_only import Disagreement, create_record
 from tokenization_worker.output.index import Index, is_proven, read_index
 from tokenization_worker.output.last_failure import forget_failure, recording_failure
 from tokenization_worker.output.ledger.epochs import REFERENCE, Epoch, current_epoch, find_epoch, start_epoch
-from tokenization_worker.output.ledger.ledger import Ledger, read_ledger, remove_scratch
+from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
 from tokenization_worker.output.ledger.version_samples import keep_samples, require_same_versions
 from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.output.scratch import remove_scratch
 from tokenization_worker.output.shard_check import find_changed_shards, find_damaged_shards
 from tokenization_worker.output.tables import require_tables
 from tokenization_worker.output.versions import describe_versions, find_changes, without_pyarrow

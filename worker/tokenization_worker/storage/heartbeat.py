@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Self
 
 from tokenization_worker.errors import TokenizationError
-from tokenization_worker.output import layout
 from tokenization_worker.storage.base import MARK_ABSENT, PreconditionFailed, Store
+from tokenization_worker.storage.reserved import ALIVE
 from tokenization_worker.storage.waiting import words_of
 
 BEAT_S = 60.0
@@ -40,7 +40,7 @@ class Heartbeat:
     def __init__(self, store: Store, wait: Callable[[threading.Event, float], bool] = threading.Event.wait) -> None:
         self._store = store
         self._wait = wait
-        self._path = f"{layout.ALIVE}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._path = f"{ALIVE}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._version = MARK_ABSENT
         self._is_seen = threading.Event()
         self._is_over = threading.Event()

@@ -162,3 +162,13 @@ def require_extra(package: str, extra: str, what: str) -> SpecError:
         f"{what} needs the package {package}, which is not installed",
         next_step=install_command(extra),
     )
+
+
+class EngineMismatch(Exception):
+    """The accelerated engine and the reference disagree on a document."""
+
+    def __init__(self, document: int, found: list[int], expected: list[int]) -> None:
+        super().__init__(document, len(found), len(expected))
+        self.document = document
+        self.found = found
+        self.expected = expected

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kubernetes.utils.quantity import parse_quantity
-
 from tokenization_operator.build.children import HEAD_CPU, HEAD_MEMORY, WORKER_CPU, WORKER_MEMORY
 from tokenization_operator.build.placement import TPU, Placement, place_head, place_workers
 from tokenization_operator.build.resources import complete
 from tokenization_operator.decide.context import Case
 from tokenization_operator.decide.status.derived import ENDED
+from tokenization_operator.objects.quantities import read_quantity
 from tokenization_operator.observe.rayjob_status import read_ray_job
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import TokenizationJob
@@ -48,7 +47,7 @@ def machines_of(job: TokenizationJob, replicas: int) -> MachinesStatus:
 
 def _cpus(placement: Placement, cpu: str, memory: str) -> float:
     requests, _ = complete(placement.requests, placement.limits, cpu=cpu, memory=memory)
-    return float(parse_quantity(str(requests["cpu"])))
+    return float(read_quantity(str(requests["cpu"])))
 
 
 def expect(job: TokenizationJob, plan: PlanStatus, settings: Settings) -> PlanStatus:

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from tokenization_operator.decide.status.printer_columns import make_display
-from tokenization_operator.observe.observation import ENDS, Observation
+from tokenization_operator.objects.reading import ENDS
+from tokenization_operator.observe.observation import Observation
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_output_uri
 from tokenization_worker.api.status import JobStatus, OutputStatus, Phase

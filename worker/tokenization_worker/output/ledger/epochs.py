@@ -18,10 +18,9 @@ from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Voided, create_record
 from tokenization_worker.output.record import load_record, parsing
-from tokenization_worker.pipelines.tokenize.encode import EngineMismatch
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
 from tokenization_worker.readers.document_batch import EXCERPT_CHARACTERS
 from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.tokenizers.base import EngineMismatch
 from tokenization_worker.tokenizers.checks.engine_check import Verdict
 
 REFERENCE = "reference"
@@ -136,36 +135,37 @@ def require_current(store: Store, epoch: int) -> None:
 
 
 def void_engine(
-    store: Store, context: RunContext, mismatch: EngineMismatch, *, uri: str, position: int, text: str
+    store: Store, epoch: int, engine: str, mismatch: EngineMismatch, *, uri: str, position: int, text: str
 ) -> Voided:
     """Write the next epoch with the evidence; returns the error that stops this run."""
-    return _void(store, context, mismatch, {"uri": uri, "position": position, "excerpt": text[:EXCERPT_CHARACTERS]})
+    document = {"uri": uri, "position": position, "excerpt": text[:EXCERPT_CHARACTERS]}
+    return _void(store, epoch, engine, mismatch, document)
 
 
-def void_unchecked(store: Store, context: RunContext, verdict: Verdict, node: str) -> Voided:
+def void_unchecked(store: Store, epoch: int, engine: str, verdict: Verdict, node: str) -> Voided:
     """`void_engine` for an engine that this node's probe has found to differ, on a text that it made."""
     mismatch = EngineMismatch(0, list(verdict.found), list(verdict.expected))
     place = f"{PROBE_ON}{node}"
     excerpt = (verdict.text or verdict.difference)[:EXCERPT_CHARACTERS]
-    return _void(store, context, mismatch, {"uri": place, "position": 0, "excerpt": excerpt})
+    return _void(store, epoch, engine, mismatch, {"uri": place, "position": 0, "excerpt": excerpt})
 
 
-def _void(store: Store, context: RunContext, mismatch: EngineMismatch, document: dict[str, Any]) -> Voided:
+def _void(store: Store, epoch: int, engine: str, mismatch: EngineMismatch, document: dict[str, Any]) -> Voided:
     first = next(
         (i for i, (a, b) in enumerate(zip(mismatch.found, mismatch.expected, strict=False)) if a != b),
         min(len(mismatch.found), len(mismatch.expected)),
     )
     entry = {
-        "epoch": context.epoch + 1,
+        "epoch": epoch + 1,
         "engine": REFERENCE,
-        "voids": {"epoch": context.epoch, "engine": context.engine},
+        "voids": {"epoch": epoch, "engine": engine},
         "document": document,
         "firstDifference": first,
         "found": mismatch.found,
         "expected": mismatch.expected,
     }
-    found = create_record(store, layout.epoch_path(context.epoch + 1), entry)
-    return _voided(store, context.epoch, found)
+    found = create_record(store, layout.epoch_path(epoch + 1), entry)
+    return _voided(store, epoch, found)
 
 
 def _voided(store: Store, epoch: int, entry: dict[str, Any]) -> Voided:

@@ -14,7 +14,6 @@ from operator import add
 from typing import Any, TypeVar
 
 from tokenization_worker.formats import npy
-from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.crash_verdicts import read_poison
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
@@ -23,7 +22,6 @@ from tokenization_worker.output.record import require_plan
 from tokenization_worker.output.scan import NUMBER, RECORD, DamagedRecord, list_ours, read_ours
 from tokenization_worker.readers.document_batch import FileOutcome, Poison
 from tokenization_worker.storage.base import Store
-from tokenization_worker.storage.listing import delete_all
 
 
 @dataclass(slots=True)
@@ -168,19 +166,3 @@ def _possible_shards(plan: Plan, ledger: Ledger) -> Iterator[str]:
     for number, split in enumerate(output["splits"] if counts else ()):
         count = counts[number] if len(counts) > 1 else min(counts[0], split["shards"] or counts[0])
         yield from (f"{split['name']}/{index:08d}" for index in range(count))
-
-
-def remove_scratch(store: Store) -> None:
-    """Delete all segments and what dead writers left; nothing of the dataset or the ledger, and no file of others."""
-    n_epochs = sum(1 for _ in store.list(layout.EPOCHS))
-    for epoch in range(n_epochs):
-        _delete_own(store, layout.segments_prefix(epoch))
-    # A probe is of a start that was killed, or was not let, between its creation and its end.
-    for _ in map_at_once(store.delete, (layout.PROBE, layout.FAILURE), store.connections):
-        pass
-    _delete_own(store, layout.ALIVE)  # of runs that were killed
-    store.close_scratch()
-
-
-def _delete_own(store: Store, prefix: str) -> None:
-    delete_all(store, [entry for entry in store.list(prefix) if layout.is_own_name(entry.path)])

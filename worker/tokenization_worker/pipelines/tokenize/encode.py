@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.errors import SpecError, TokenizationError
-from tokenization_worker.tokenizers.base import Encoded, Engine, KillsEngine, LengthArray
+from tokenization_worker.tokenizers.base import Encoded, Engine, EngineMismatch, KillsEngine, LengthArray
 from tokenization_worker.tokenizers.checks.sample import is_sampled
 
 
@@ -25,16 +25,6 @@ class EncodedDocuments(NamedTuple):
     tokens: NDArray[np.unsignedinteger]
     lengths: NDArray[np.uint32]
     samples: int
-
-
-class EngineMismatch(Exception):
-    """The accelerated engine and the reference disagree on a document."""
-
-    def __init__(self, document: int, found: list[int], expected: list[int]) -> None:
-        super().__init__(document, len(found), len(expected))
-        self.document = document
-        self.found = found
-        self.expected = expected
 
 
 class LosesText(Exception):

@@ -29,7 +29,6 @@ from tokenization_worker.output.versions import describe_versions
 from tokenization_worker.pipelines.tokenize.encode import (
     EncodedDocuments,
     Encoder,
-    EngineMismatch,
     LosesText,
     count_bytes,
 )
@@ -52,7 +51,7 @@ from tokenization_worker.readers.resumable_decoder import SetAside
 from tokenization_worker.storage.base import ByteReader, Store
 from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.storage.sources import open_as_listed
-from tokenization_worker.tokenizers.base import Engine, KillsEngine, Tokenizer
+from tokenization_worker.tokenizers.base import Engine, EngineMismatch, KillsEngine, Tokenizer
 from tokenization_worker.tokenizers.checks.engine_check import engine_by_name
 from tokenization_worker.tokenizers.isolation.engine_process import Role
 from tokenization_worker.tokenizers.isolation.supervisor import Isolation
@@ -333,8 +332,9 @@ class RangeWork:
             except EngineMismatch as mismatch:
                 number = mismatch.document
                 uri, position = owners[number].source.uri, int(positions[number])
+                epoch, engine, text = self._context.epoch, self._context.engine, texts[number]
                 raise void_engine(
-                    self._store, self._context, mismatch, uri=uri, position=position, text=texts[number]
+                    self._store, epoch, engine, mismatch, uri=uri, position=position, text=text
                 ) from mismatch
             except LosesText as loss:
                 number = loss.document

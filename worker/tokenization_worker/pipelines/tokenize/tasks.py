@@ -10,15 +10,11 @@ from functools import lru_cache
 import numpy as np
 
 from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType
+from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan
 from tokenization_worker.planning.splits import Streams
 from tokenization_worker.readers.document_batch import FileSlice, Poison
-
-NUMPY_DTYPES: dict[DType, np.dtype[np.unsignedinteger]] = {
-    DType.UINT16: np.dtype("<u2"),
-    DType.UINT32: np.dtype("<u4"),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,4 +27,4 @@ def require_same_tokenizer(store: Store, context: RunContext, tokenizer: Tokeniz
     if others is not None:
         watch(Warned(describe_others(others)))
     if (verdict := find_difference(tokenizer, context.engine, telling_of_check(watch))) is not None:
-        raise void_unchecked(store, context, verdict, socket.gethostname())
+        raise void_unchecked(store, context.epoch, context.engine, verdict, socket.gethostname())

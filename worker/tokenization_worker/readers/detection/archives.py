@@ -15,8 +15,7 @@ from itertools import pairwise
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.commands import THEN, before_command, beside, feed, shell_name
-from tokenization_worker.planning.limits import WHAT_TO_DO
-from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileOutcome
+from tokenization_worker.readers.document_batch import WHAT_TO_DO, Compression, DamagedFile, FileOutcome
 
 UNPACK = {Compression.NONE: "cat", Compression.GZIP: "zcat", Compression.ZSTD: "zstdcat"}
 """The command that writes a stored file's content to standard output."""

@@ -15,11 +15,10 @@ from collections.abc import Callable
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.commands import COMPRESSION_SUFFIXES, convert
-from tokenization_worker.planning.limits import WHAT_TO_DO
 from tokenization_worker.readers.decompress import Readable, StoredBytes, read_blocks
 from tokenization_worker.readers.detection.archives import UNPACK, check_supported, refuse_table
 from tokenization_worker.readers.detection.encodings import guess_wide, is_binary
-from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileKind, FileOutcome
+from tokenization_worker.readers.document_batch import WHAT_TO_DO, Compression, DamagedFile, FileKind, FileOutcome
 
 HEAD_BYTES = 64 << 10
 """How much of a file's beginning is looked at."""

@@ -18,7 +18,6 @@ from google.api_core import exceptions
 from google.api_core.retry import Retry
 
 from tokenization_worker.errors import TemporaryError
-from tokenization_worker.output import layout
 from tokenization_worker.storage.ahead import Range, RangesAhead, join_ranges
 from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound
 from tokenization_worker.storage.gcs.client import (
@@ -38,6 +37,7 @@ from tokenization_worker.storage.gcs.client import (
 )
 from tokenization_worker.storage.gcs.upload import GcsUpload, delete_generation, entry_of
 from tokenization_worker.storage.heartbeat import DEAD_AFTER_S, Heartbeat
+from tokenization_worker.storage.reserved import ALIVE, LEDGER
 
 BLOCK_BYTES = 4 << 20
 """Neighbouring ranges are read together up to this size."""
@@ -163,9 +163,9 @@ class GcsStore:
     def has_live_writers(self) -> bool:
         """Whether a run has shown its life in the last minutes, by the store's clock: by its heartbeat, or, where beats
         fail and one is left, by what it has written to the ledger since."""
-        beats = list(self._ages_s(layout.ALIVE))
+        beats = list(self._ages_s(ALIVE))
         return any(age_s < DEAD_AFTER_S for age_s in beats) or (
-            bool(beats) and any(age_s < DEAD_AFTER_S for age_s in self._ages_s(layout.LEDGER))
+            bool(beats) and any(age_s < DEAD_AFTER_S for age_s in self._ages_s(LEDGER))
         )
 
     def _ages_s(self, prefix: str) -> Iterator[float]:

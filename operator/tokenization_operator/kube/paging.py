@@ -14,7 +14,7 @@ from typing import Any
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.kube.api_errors import TIMEOUT_S
-from tokenization_operator.observe.observation import Object
+from tokenization_operator.objects.reading import Object
 
 PAGE = 500
 """Objects, as kubectl asks for: 5 MB of RayJobs. A page of 100 takes the API server as long (2026-11-24)."""
