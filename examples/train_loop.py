@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker import open_dataset
-from tokenization_worker.dataset.dataset import Split
+from tokenization_worker.dataset import Split
 from tokenization_worker.errors import TokenizationError
 
 Tokens = NDArray[np.int64]

@@ -9,18 +9,6 @@ from pathlib import Path
 import tokenization_operator
 
 ROOT = Path(__file__).resolve().parents[2]
-DECIDING = (
-    "attempts",
-    "starting",
-    "planning",
-    "ending",
-    "runs",
-    "case",
-    "outcome",
-    "pod_trouble",
-    "decide",
-    "unreadable",
-)
 OF_KUBERNETES = {
     *("True", "False", "Complete", "PodScheduled", "Mi"),
     *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
@@ -37,7 +25,8 @@ def camel_case_words(path: Path) -> set[str]:
 
 def test_every_reason_has_its_next_step() -> None:
     package = Path(tokenization_operator.__file__).parent
-    reasons = set().union(*(camel_case_words(package / f"{name}.py") for name in DECIDING)) - OF_KUBERNETES
+    deciding = [*(package / "decide").glob("*.py"), package / "observe" / "pod_diagnosis.py"]
+    reasons = set().union(*map(camel_case_words, deciding)) - OF_KUBERNETES
     assert {"HeadLost", "StartupDeadline", "ClusterRequested", "NotUnderstood"} <= reasons
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     assert {reason for reason in reasons if f"`{reason}`" not in text} == set()

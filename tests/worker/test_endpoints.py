@@ -54,8 +54,8 @@ def test_a_password_that_is_not_percent_encoded_is_refused(address: str, monkeyp
 def test_a_proxy_that_is_no_address_is_named_before_a_library_reads_it(
     variable: str, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for source in ("hf_source", "s3_source"):
-        monkeypatch.setattr(f"tokenization_worker.storage.{source}.Retry", quick_retry)
+    for scheme in ("hf", "s3"):
+        monkeypatch.setattr(f"tokenization_worker.storage.{scheme}.source.Retry", quick_retry)
     monkeypatch.setenv(variable, "http://AKIA:se+cr/et@h:1")
     with pytest.raises(SpecError, match=rf"StorageNotUsable: {variable} is 'http://\*\*\*@h:1': expected http") as told:
         list_source((uri,))

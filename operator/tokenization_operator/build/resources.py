@@ -1,11 +1,11 @@
 """What a container asks for and may take, where a job says only a part of it. Decides; does no I/O."""
 
-from __future__ import annotationsfrom tokenization_operator.objects.quantities import read_quantity
-
+from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from tokenization_operator.objects.quantities import read_quantity
 
 
 def complete(

@@ -1,12 +1,6 @@
-"""The meaning of a job: its spec and status, identity, and what users read about both.
+"""The job's meaning: models of the manifest, the status and the checkpoint, and the keys of a job.
 
-    data.py, resolve.py      the data fields as frozen values; how a manifest becomes them
-    job.py                   TokenizationJob; its blocks in source, tokenizer, output, workers, pods; status.py
-    checkpoint.py            TokenizationCheckpoint: a run on its way to Pods and back
-    model.py, fields.py      rules that Python and the API server check alike; shared value types
-    load.py                  YAML in, one error with every mistake out
-    keys.py                  runKey, dataKey, planId
-    crd.py, reference.py     generated from the models: CustomResourceDefinitions, the reference page
-
-The operator imports this package and nothing else of the worker. It does no I/O but reading a manifest.
+Imports `host`, `errors` and `messages`; the operator imports this room and nothing else of the worker's data path.
+Open `job` first: it holds `TokenizationJob`. `types` has the base of all models, `manifest` reads files, `schema`
+writes the CRDs and the field reference.
 """

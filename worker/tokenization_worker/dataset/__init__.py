@@ -1,0 +1,9 @@
+"""Reading a finished dataset: tokens by number, shards as arrays, and where a token comes from.
+
+Imports `output`, `formats`, `tokenizers`, `storage` and below. Open `dataset` first.
+"""
+
+from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, SplitUnknown, open_dataset
+from tokenization_worker.dataset.split import Split
+
+__all__ = ["Dataset", "DocumentPlace", "Split", "SplitUnknown", "open_dataset"]

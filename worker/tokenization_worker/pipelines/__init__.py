@@ -1,0 +1,1 @@
+"""What this program can do to a corpus, each as task kinds and a schedule. The engine runs any of them."""

@@ -1,0 +1,1 @@
+"""The tables of tiktoken encodings: which there are, their files, and how those get here. Open `encodings` first."""
