@@ -16,18 +16,22 @@ from typing import Any
 import ray
 
 from tokenization_worker import Options, TokenizationJob, run_job
-from tokenization_worker.engine.executor import Done, Receipt, Task, UnderWay, run_task
+from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.ray.connection import connect
 from tokenization_worker.engine.ray.executor import RayCluster
-from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.engine.task import Done, Receipt, Task, Worker, WorkerState
+from tokenization_worker.engine.task_progress import untold
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.prepare import Prepared
 
 KINDS = ("local", "ray", "tasks")
 
+_STATE = WorkerState("task")
+"""Of this process, whichever tasks Ray gives it."""
+
 
 def _run(task: Task) -> Receipt:
-    return run_task(task, "task")
+    return task.run(_STATE, untold)
 
 
 class TaskExecutor:
@@ -38,7 +42,7 @@ class TaskExecutor:
         self._run = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(_run)
         self._running: dict[Future[Receipt], tuple[Task, Any]] = {}
 
-    def complaint(self) -> str:
+    def blocked_reason(self) -> str:
         return ""
 
     def under_way(self) -> UnderWay:

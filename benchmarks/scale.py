@@ -34,7 +34,7 @@ from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.engine.executor import Executor
 from tokenization_worker.events import Event, Progress, Resumed
 from tokenization_worker.inspect.preview import look_at_output
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.prepare import Prepared, make_plan_of, prepare
 from tokenization_worker.run.output_state import write_plan
 from tokenization_worker.run.run import Options, run_job

@@ -23,7 +23,8 @@ from tokenization_worker.output.create_only import create_receipt
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult, segment_digest
 from tokenization_worker.output.object_metadata import digest_metadata
 from tokenization_worker.output.scratch import discard_segments
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.base import PreconditionFailed
 
@@ -57,7 +58,7 @@ class Cluster:
         self._worker.start()
 
     def submit(self, number: int, task: TokenizeTask | BuildTask) -> None:
-        calls = (TOKENIZE_CALLS if isinstance(task, TokenizeTask) else BUILD_CALLS) + bool(task.spent)
+        calls = (TOKENIZE_CALLS if isinstance(task, TokenizeTask) else BUILD_CALLS) + bool(task.releasable)
         with self._changed:
             heapq.heappush(self._due, (time.monotonic() + calls * self._latency_s, number, task))
             self._changed.notify()
@@ -91,7 +92,7 @@ class Cluster:
 
 
 def run_task(store: ObjectStore, task: TokenizeTask | BuildTask) -> RangeReceipt | ShardReceipt:
-    discard_segments(store, task.context.epoch, task.spent)
+    discard_segments(store, task.context.epoch, task.releasable)
     return tokenize_range(store, task) if isinstance(task, TokenizeTask) else build_shard(store, task)
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import orjson
 from scale_objects import CONNECTIONS, PAGE_OBJECTS
 
-from tokenization_worker.engine.executor import Done, Task, UnderWay
-from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
+from tokenization_worker.engine.executor import UnderWay
+from tokenization_worker.engine.task import Done, Task, Worker
 from tokenization_worker.storage.base import ByteReader, Entry, NotFound
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.source_file import SourceFile
@@ -147,7 +147,7 @@ class SimulatedExecutor:
         self._receiver = threading.Thread(target=self._receive, daemon=True)
         self._receiver.start()
 
-    def complaint(self) -> str:
+    def blocked_reason(self) -> str:
         return ""
 
     def under_way(self) -> UnderWay:

@@ -21,7 +21,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from tokenization_operator.informer.cache import Cache, Key, job_of
 from tokenization_operator.informer.no_persistence import keep_nothing
 from tokenization_operator.informer.patient_watch import patient_session
-from tokenization_operator.informer.resync import drop_what_is_gone, fill, labels_of
+from tokenization_operator.informer.resync import Versions, drop_what_is_gone, fill, labels_of
 from tokenization_operator.informer.turns import first_looks, wanted_again
 from tokenization_operator.informer.work_queue import NotLooked, WorkQueue
 from tokenization_operator.kube.api_errors import words_of
@@ -64,6 +64,7 @@ class Operator:
         self.has_failed = False
         self._needs_kuberay = False
         self._kinds: tuple[Kind, ...] = ()
+        self._listed: Versions = {}
         self._cluster: Cluster | None = None
         self._reconciler: Reconciler | None = None
         self._fence = Fence()
@@ -72,7 +73,7 @@ class Operator:
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
         """Add all handlers to Kopf's registry."""
-        kopf.on.login(registry=registry)(_log_in)
+        kopf.on.login(registry=registry)(self._log_in)
         kopf.on.startup(registry=registry)(self._start)
         kopf.on.cleanup(registry=registry)(self._stop)
         kopf.on.probe(registry=registry, id="lastReconcileAgeSeconds")(self._age_s)
@@ -110,7 +111,7 @@ class Operator:
                 raise self._failed("; ".join(missing))
             self._needs_kuberay = bool(await find_missing(self._api, KUBERAY))
             self._kinds = tuple(kind for kind in Kind if not (kind is Kind.RAY_JOB and self._needs_kuberay))
-            await fill(self.cache, cluster, self._kinds, self.settings.namespaces)
+            await fill(self.cache, cluster, self._kinds, self.settings.namespaces, self._listed)
         except Forbidden as error:
             raise self._failed(str(error)) from error
         except (ApiException, aiohttp.ClientError, TimeoutError) as error:
@@ -222,6 +223,11 @@ class Operator:
                 if key[0] in changed:
                     self.queue.add(key)
 
+    async def _log_in(self, **known: Any) -> kopf.AiohttpSession | None:
+        """As the client library does: in a Pod by its ServiceAccount, elsewhere by the kubeconfig."""
+        found = kopf.login_via_client(**known)
+        return None if found is None else patient_session(found, self._listed)
+
     async def _age_s(self, **_: Any) -> float:
         """Since any job was looked at: a probe that answers says only that something answers."""
         return 0.0 if self.queue is None else self.queue.age_s
@@ -245,9 +251,3 @@ def select(settings: kopf.OperatorSettings) -> None:
     for kind, (group, version, plural) in PLACES.items():
         if labels_of(kind):
             settings.watching.label_selectors[group, version, plural] = labels_of(kind)
-
-
-async def _log_in(**known: Any) -> kopf.AiohttpSession | None:
-    """As the client library does: in a Pod by its ServiceAccount, elsewhere by the kubeconfig."""
-    found = kopf.login_via_client(**known)
-    return None if found is None else patient_session(found)

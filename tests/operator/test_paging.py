@@ -33,7 +33,7 @@ class Paged:
             raise error
         end = begin + query["limit"]
         token = {"continue": f"at-{end}"} if end < len(self._items) else {}
-        return {"items": self._items[begin:end], "metadata": token}
+        return {"items": self._items[begin:end], "metadata": {"resourceVersion": f"v{number}", **token}}
 
     def read(self, size: int) -> list[list[str]]:
         async def read() -> list[list[str]]:
@@ -46,6 +46,30 @@ def test_a_list_is_read_page_by_page() -> None:
     listed = Paged(5)
     assert listed.read(2) == [["0", "1"], ["2", "3"], ["4"]]
     assert listed.asked == [{"limit": 2}, {"limit": 2, "continue": "at-2"}, {"limit": 2, "continue": "at-4"}]
+
+
+def test_the_next_page_is_under_way_while_this_one_is_used() -> None:
+    listed = Paged(5)
+
+    async def read() -> list[int]:
+        asked = []
+        async for _ in pages(listed.ask, 2):
+            await asyncio.sleep(0)
+            asked.append(len(listed.asked))
+        return asked
+
+    assert asyncio.run(read()) == [2, 3, 3]
+
+
+def test_a_watch_goes_on_from_the_version_of_the_first_page() -> None:
+    versions: list[str] = []
+
+    async def read() -> None:
+        async for _ in pages(Paged(5, expires_at=(1,)).ask, 2, versions.append):
+            pass
+
+    asyncio.run(read())
+    assert versions == ["v0"]
 
 
 def test_a_list_whose_version_has_expired_goes_on_where_it_was() -> None:

@@ -22,11 +22,11 @@ from inline import inline
 from runs import make_job, unexpected
 
 from tokenization_worker.engine.dispatch import Stopped
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Finished
 from tokenization_worker.output import layout
-from tokenization_worker.pipelines.tokenize.tasks import TokenizeTask
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
 from tokenization_worker.run.run import Options, run_job
 
 RANGE_BYTES = "64Ki"

@@ -20,7 +20,7 @@ from runs import files_below, make_job
 
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.engine.dispatch import Stopped
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Progress, Watcher, ignore
 from tokenization_worker.output import layout

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tokenization_worker.engine.executor import Done, Task, UnderWay, run_task
-from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.engine.executor import UnderWay
+from tokenization_worker.engine.task import Done, Task, Worker, WorkerState
+from tokenization_worker.engine.task_progress import untold
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.prepare import Prepared
 
 Before = Callable[[Task], None]
@@ -19,8 +20,9 @@ class InlineExecutor:
         self.slots = slots
         self._before = before
         self._tasks: list[Task] = []
+        self._state = WorkerState("here")
 
-    def complaint(self) -> str:
+    def blocked_reason(self) -> str:
         return ""
 
     def under_way(self) -> UnderWay:
@@ -37,7 +39,7 @@ class InlineExecutor:
     def _run(self, task: Task) -> Done:
         try:
             self._before(task)
-            return Done(task, run_task(task, "here"), "here")
+            return Done(task, task.run(self._state, untold), "here")
         except Exception as error:  # noqa: BLE001  what a pool does: the error is the task's result
             return Done(task, error)
 

@@ -16,7 +16,7 @@ from tokenizer_models import make_spec
 
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.cli.progress import describe
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import CheckingEngine, Event, Planned
 from tokenization_worker.host import kept_files

@@ -22,15 +22,16 @@ from runs import Running, command, difference, files_below, leftovers, make_job,
 from tokenization_worker.api.data import DelimiterPosition, DType
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import DataError, TemporaryError, TokenizationError
 from tokenization_worker.events import Event, Progress
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import place
 from tokenization_worker.output.ledger.epochs import current_epoch, seal_epoch, start_epoch, void_engine
 from tokenization_worker.output.record import dump_record
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.encode import Encoder
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask, RunContext
+from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.tokenizers.base import Encoded, EngineMismatch

@@ -13,7 +13,7 @@ from inline import inline
 from runs import difference, leftovers, make_job, read_index
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Event, Progress, Watcher
 from tokenization_worker.output import layout
@@ -21,7 +21,7 @@ from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.index import dump_index
 from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
 from tokenization_worker.pipelines.tokenize.commit import commit
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.prepare import prepare
 from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.run.run import run_job

@@ -25,8 +25,8 @@ from golden.apart import run_apart
 from golden.places import DATA, Bucket, Disk, Place, is_in_bucket, source_of
 from golden.prints import is_receipt, prints_of
 from tokenization_worker import Options, TokenizationJob, open_dataset, run_job, verify
+from tokenization_worker.engine.task import Task
 from tokenization_worker.events import Finished
-from tokenization_worker.executors.base import Task
 from tokenization_worker.storage.open import _open_store
 from tokenization_worker.storage.sources import _source_without_pins
 from tokenization_worker.tokenizers.load import load_tokenizer

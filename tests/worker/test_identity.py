@@ -14,7 +14,7 @@ from tokenizer_models import train_byte_level, write_json
 
 from tokenization_worker import verify
 from tokenization_worker.api.keys import run_key
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.inspect.preview import make_plan
 from tokenization_worker.output import layout

@@ -23,7 +23,7 @@ from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.engine.local import LocalExecutor
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.output import layout
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.processes import WORKER_BYTES, CopyDied, compute_in_copy, exit_words, free_memory
 from tokenization_worker.run.run import run_job
 from tokenization_worker.tokenizers.base import KillsEngine
@@ -38,7 +38,7 @@ import sys
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.tokenizers.isolation.supervisor import Isolation
 from tokenization_worker.tokenizers.isolation.engine_process import Role
 data = resolve_data(TokenizationJob.from_yaml(sys.argv[1]))

@@ -21,7 +21,7 @@ from runs import difference, files_below, make_job, move_dataset, read_index, wr
 from tokenizer_models import make_spec, train_byte_level, write_json
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.output import layout, versions

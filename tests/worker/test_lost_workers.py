@@ -9,6 +9,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,11 +23,28 @@ from runs import difference, leftovers, make_job
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.engine import local
 from tokenization_worker.engine.dispatch import Stopped
-from tokenization_worker.engine.executor import Task, WorkerLost
+from tokenization_worker.engine.task import Task, WorkerLost, WorkerState
+from tokenization_worker.engine.task_progress import Tell
 from tokenization_worker.errors import TemporaryError, portable
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.run.run import Options, run_job
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A task that gives itself as its receipt."""
+
+    product: str
+    output_uri: str = ""
+
+    def run(self, worker: WorkerState, tell: Tell) -> Echo:
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"product": self.product}
+
 
 KINDS = {"range": TokenizeTask, "shard": BuildTask}
 
@@ -150,17 +168,16 @@ def interrupt_at(number: int) -> Callable[[FrameType, str, Any], Any]:
 def test_ctrl_c_anywhere_leaves_no_process_that_is_not_ended(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before every third line, from the `first` on."""
     monkeypatch.setattr(local, "start_method", lambda *, may_fork: multiprocessing.get_context("fork"))
-    monkeypatch.setattr(local, "run_task", lambda task, node, tell: task)
     is_interrupted = True
     for number in itertools.count(first, 3):
         executor = None
         sys.settrace(interrupt_at(number))
         try:
             executor = local.LocalExecutor(2, fork=True)
-            executor.submit("first")  # type: ignore[arg-type]
-            executor.submit("second")  # type: ignore[arg-type]
+            executor.submit(Echo("first"))
+            executor.submit(Echo("second"))
             while executor.wait(10):
-                executor.submit("third")  # type: ignore[arg-type]
+                executor.submit(Echo("third"))
                 if executor.wait(10):
                     break
             is_interrupted = False
@@ -231,11 +248,11 @@ def test_what_a_lost_task_was_to_delete_is_deleted_all_the_same(source: Path, tm
     given: list[int] = []
 
     def lose(task: Task) -> None:
-        if task.spent and not lost:
+        if task.releasable and not lost:
             lost.append(task)
             raise WorkerLost("gone", with_node=False)
-        given.extend(task.spent)
+        given.extend(task.releasable)
 
     run_job(job, executor=inline(lose))
     assert lost
-    assert set(lost[0].spent) <= set(given)
+    assert set(lost[0].releasable) <= set(given)

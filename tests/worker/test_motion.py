@@ -22,7 +22,7 @@ from sources_in_motion import Way
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.events import Event, Progress, Warned
 from tokenization_worker.inspect.preview import look_ahead, make_plan

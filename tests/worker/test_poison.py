@@ -22,10 +22,11 @@ from corpus import json_lines
 from inline import inline
 from runs import TOKJOB, command, difference, leftovers, make_job, read_index, run_command, write_index
 
-from tokenization_worker.engine.executor import Task, WorkerLost
+from tokenization_worker.engine.task import Task, WorkerLost
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.crash_verdicts import record_poison
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.document_batch import FileSlice
 from tokenization_worker.run.run import run_job
 from tokenization_worker.storage.local.store import LocalStore

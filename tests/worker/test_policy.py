@@ -25,11 +25,11 @@ from hostile import Hostile, flip, hostile_files
 from inline import inline
 from runs import leftovers, make_job
 
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TemporaryError
 from tokenization_worker.events import Finished
 from tokenization_worker.pipelines.tokenize import range_tokenizer
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask
+from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.run.run import Options, run_job
 
 pytestmark = pytest.mark.usefixtures("forked")

@@ -23,11 +23,12 @@ from tokenization_worker.cli.numbers import clock_time
 from tokenization_worker.cli.progress import share_line
 from tokenization_worker.cli.run_progress import Column, RunProgress, fit
 from tokenization_worker.engine import dispatch, local, task_progress
-from tokenization_worker.engine.dispatch import _Reporter
-from tokenization_worker.engine.executor import Done, UnderWay, run_task
+from tokenization_worker.engine.dispatch import Ticks
+from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.local import LocalExecutor
 from tokenization_worker.engine.ray.task_progress import RayAdvances
-from tokenization_worker.engine.task_progress import Advance, EverySecond, stored_bytes_done
+from tokenization_worker.engine.task import Done
+from tokenization_worker.engine.task_progress import Advance, EverySecond
 from tokenization_worker.events import (
     Advanced,
     Committing,
@@ -41,8 +42,10 @@ from tokenization_worker.events import (
 )
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt
-from tokenization_worker.pipelines.tokenize.schedule import Schedule
-from tokenization_worker.pipelines.tokenize.tasks import RunContext, TokenizeTask
+from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.progress import ProgressSums, stored_bytes_done
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
 from tokenization_worker.run.run import Options, run_job
 
 TEXT_BYTES = 6 << 20
@@ -89,7 +92,7 @@ def test_the_bar_moves_within_ranges_and_never_beyond_the_end(
     fork: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fork:  # a new interpreter has its own second
-        monkeypatch.setattr(local, "run_task", _not_here)
+        monkeypatch.setattr(TokenizeTask, "run", _not_here)
         monkeypatch.setattr(local, "_serve", _serve_at_once)
     events: list[Event] = []
     run_job(
@@ -121,7 +124,7 @@ class Telling(InlineExecutor):
 
     def _run(self, task: Any) -> Done:
         told: list[Advance] = []
-        receipt = run_task(task, "here", lambda source_bytes, tokens: told.append(Advance(source_bytes, tokens)))
+        receipt = task.run(self._state, lambda source_bytes, tokens: told.append(Advance(source_bytes, tokens)))
         if isinstance(receipt, RangeReceipt):
             self.ranges.append((told, receipt.source_bytes))
         return Done(task, receipt, "here")
@@ -217,18 +220,19 @@ class Run:
         data = resolve_data(make_job(tmp_path / "src", tmp_path / "out", output={"shards": {"tokens": 10**9}}))
         context = RunContext(data, "plan", 0, "reference", DType.UINT16, 1, "")
         self.ledger = Ledger({range_id: receipt(range_id) for range_id in range(done)})
-        self.schedule = Schedule(plan, context, self.ledger, frozenset())
+        self.schedule = TokenizeSchedule(plan, context, self.ledger, frozenset())
         self.executor, self.clock = Fixed(), Clock()
         self.told: list[Event] = []
-        self.reporter = _Reporter(plan, self.schedule, self.ledger, self.told.append, expansion, self.clock)
-        self.reporter.send(None)
+        self._progress = ProgressSums(plan, self.schedule, self.ledger, expansion)
+        self._progress.after(None)
+        self.ticks = Ticks(self._progress.with_parts, self.executor, self.told.append, self.clock)
         self._task = TokenizeTask(context, 0, plan.slices(0), 10)
 
     def tick(self, parts: dict[int, Advance], workers: int = 2, wanted: int = 2) -> Event:
         tasks = tuple((replace(self._task, range_id=number), item) for number, item in parts.items())
         self.executor.state = UnderWay(workers, wanted, tasks)
         self.clock.now_s += 1
-        self.reporter.tick(self.executor)
+        self.ticks.tick()
         return self.told[-1]
 
 
@@ -281,7 +285,7 @@ def test_how_far_it_is_is_told_each_second_whether_or_not_it_moves(tmp_path: Pat
     del run.told[:]
     for _ in range(80):
         run.clock.now_s += 0.125
-        run.reporter.tick(run.executor)
+        run.ticks.tick()
     assert len(run.told) == 10
 
 

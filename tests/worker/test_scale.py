@@ -14,16 +14,18 @@ from runs import make_job
 
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.engine.task import WorkerState
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult
 from tokenization_worker.output.plan_file import Cut, Plan
-from tokenization_worker.pipelines.tokenize.range_task import tokenize_range
-from tokenization_worker.pipelines.tokenize.schedule import SPENT_A_TASK, Schedule
+from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.schedule import RELEASED_A_TASK, TokenizeSchedule
+from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.pipelines.tokenize.shard_planner import Assembly
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask, RunContext, TokenizeTask
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.source_file import SourceFile
 
@@ -104,15 +106,15 @@ def test_a_file_of_many_ranges_costs_as_much_a_range_as_one_of_few() -> None:
 def test_a_segment_is_handed_to_be_deleted_once_and_when_no_shard_needs_it(seed: int) -> None:
     dice = random.Random(seed)
     plan = make_plan(sorted(dice.choices(range(30), k=200)))
-    schedule = Schedule(plan, make_context(Path("/out"), 25), Ledger(), frozenset())
+    schedule = TokenizeSchedule(plan, make_context(Path("/out"), 25), Ledger(), frozenset())
     under_way: list[TokenizeTask | BuildTask] = []
     spent: list[int] = []
     built: set[int] = set()
     needed_by: dict[int, set[int]] = {}
     while True:
         while len(under_way) < 12 and (task := schedule.next_task()) is not None:
-            assert len(task.spent) <= SPENT_A_TASK
-            spent += task.spent
+            assert len(task.releasable) <= RELEASED_A_TASK
+            spent += task.releasable
             under_way.append(task)
             if isinstance(task, BuildTask):
                 for piece in task.shard.pieces:
@@ -122,26 +124,26 @@ def test_a_segment_is_handed_to_be_deleted_once_and_when_no_shard_needs_it(seed:
             break
         done = under_way.pop(dice.randrange(len(under_way)))
         if isinstance(done, TokenizeTask):
-            schedule.range_done(receipt(done.range_id, done.slices[0].file))
+            schedule.done(done, receipt(done.range_id, done.slices[0].file))
         else:
-            schedule.shard_done(done.shard, shard_receipt(done))
+            schedule.done(done, shard_receipt(done))
             built.add(done.shard.name.index)
         assert all(needed_by[range_id] <= built for range_id in spent)
     assert schedule.is_finished
-    spent += schedule.take_spent()
+    spent += schedule.take_releasable()
     assert sorted(spent) == list(range(200))
 
 
 def test_shards_that_can_be_built_go_before_ranges() -> None:
     """Or segments would pile up until the last range is done."""
-    schedule = Schedule(make_plan(list(range(20))), make_context(Path("/out"), 15), Ledger(), frozenset())
+    schedule = TokenizeSchedule(make_plan(list(range(20))), make_context(Path("/out"), 15), Ledger(), frozenset())
     kinds = ""
     while (task := schedule.next_task()) is not None:
         if isinstance(task, TokenizeTask):
-            schedule.range_done(receipt(task.range_id, task.range_id))
+            schedule.done(task, receipt(task.range_id, task.range_id))
             kinds += "r"
         else:
-            schedule.shard_done(task.shard, shard_receipt(task))
+            schedule.done(task, shard_receipt(task))
             kinds += "s"
     assert kinds == "rrsrs" * 6 + "rrss"
 
@@ -149,17 +151,17 @@ def test_shards_that_can_be_built_go_before_ranges() -> None:
 def test_shards_wait_for_lost_segments_and_each_range_is_done_again_once() -> None:
     plan = make_plan(list(range(40)))
     ledger = Ledger({range_id: receipt(range_id, range_id) for range_id in range(40)})  # and no segment is there
-    schedule = Schedule(plan, make_context(Path("/out"), 15), ledger, frozenset())
+    schedule = TokenizeSchedule(plan, make_context(Path("/out"), 15), ledger, frozenset())
     again: list[int] = []
     shards: list[int] = []
     while (task := schedule.next_task()) is not None:
         if isinstance(task, TokenizeTask):
             assert task.again
             again.append(task.range_id)
-            schedule.range_done(receipt(task.range_id, task.range_id))
+            schedule.done(task, receipt(task.range_id, task.range_id))
         else:
             shards.append(task.shard.name.index)
-            schedule.shard_done(task.shard, shard_receipt(task))
+            schedule.done(task, shard_receipt(task))
     assert again == list(range(40))
     assert sorted(shards) == list(range(27))
     assert schedule.is_finished
@@ -191,7 +193,7 @@ def test_a_range_that_another_run_has_done_is_not_read_again(tmp_path: Path) -> 
     plan = make_plan([0])
     found = create_receipt(LocalStore(tmp_path / "out"), layout.range_receipt_path(0, 0), receipt(0, 0))
     task = TokenizeTask(context, 0, plan.slices(0), 10)  # its source is not there
-    assert tokenize_range(task, "here") == found
+    assert task.run(WorkerState("here")) == found
 
 
 def test_a_range_whose_segment_is_lost_is_read_again_though_its_receipt_is_there(tmp_path: Path) -> None:
@@ -199,4 +201,4 @@ def test_a_range_whose_segment_is_lost_is_read_again_though_its_receipt_is_there
     create_receipt(LocalStore(tmp_path / "out"), layout.range_receipt_path(0, 0), receipt(0, 0))
     task = TokenizeTask(context, 0, make_plan([0]).slices(0), 10, again=True)
     with pytest.raises(ChangedError):  # it looked at its source
-        tokenize_range(task, "here")
+        task.run(WorkerState("here"))

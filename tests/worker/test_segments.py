@@ -19,7 +19,7 @@ from runs import command, difference, leftovers, make_job, read_index, run_comma
 
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.engine.dispatch import Stopped
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Event, Progress
 from tokenization_worker.formats.segment import MAGIC, SegmentLost, SegmentReader, SegmentWriter
@@ -28,7 +28,7 @@ from tokenization_worker.output.ledger.receipts import RangeReceipt
 from tokenization_worker.output.record import dump_record, load_record
 from tokenization_worker.pipelines.tokenize import range_tokenizer
 from tokenization_worker.pipelines.tokenize.encode import EncodedDocuments, Encoder
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask
+from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.batches import MAX_TEXTS
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore

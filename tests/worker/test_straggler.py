@@ -19,13 +19,14 @@ from inline import inline
 from runs import leftovers, make_job
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.engine.executor import Done, Task, UnderWay, run_task, take_idle
+from tokenization_worker.engine.executor import UnderWay, take_idle
+from tokenization_worker.engine.task import Done, Task, Worker, WorkerState
+from tokenization_worker.engine.task_progress import untold
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Progress
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.pipelines.tokenize import range_tokenizer
-from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
-from tokenization_worker.pipelines.tokenize.tasks import TokenizeTask
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
 from tokenization_worker.planning import prepare as planning
 from tokenization_worker.planning.cut import MOST_PACKED_PIECES
 from tokenization_worker.readers.decompress import zstd
@@ -282,7 +283,7 @@ class TwoWorkers:
         self._idle = ["one", "other"]
         self._running: list[tuple[str, Task]] = []
 
-    def complaint(self) -> str:
+    def blocked_reason(self) -> str:
         return ""
 
     def under_way(self) -> UnderWay:
@@ -296,7 +297,7 @@ class TwoWorkers:
         del timeout_s
         worker, task = self._running.pop(0)
         self._idle.append(worker)
-        return [Done(task, run_task(task, worker), worker)]
+        return [Done(task, task.run(WorkerState(str(worker)), untold), worker)]
 
     def close(self, *, grace_s: float = 0.0) -> list[Done]:
         del grace_s

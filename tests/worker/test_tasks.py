@@ -15,15 +15,15 @@ from inline import inline
 from runs import difference, files_below, leftovers, make_job
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import ProductLost, Task
 from tokenization_worker.errors import ChangedError, DataError, SpecError
-from tokenization_worker.formats.segment import SegmentLost
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_record
 from tokenization_worker.output.ledger.crash_verdicts import read_poison, record_poison
 from tokenization_worker.output.record import load_record
 from tokenization_worker.pipelines.tokenize import range_task
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import FileSlice
 from tokenization_worker.run.run import Options, run_job
@@ -115,7 +115,7 @@ def test_a_segment_that_a_concurrent_run_has_written_again_is_left_alone(source:
         if isinstance(task, BuildTask):
             versions.append(version_of(segment.stat()))
             if len(versions) == 1:
-                raise SegmentLost(0, "torn", version="the version before")
+                raise ProductLost(0, "torn", version="the version before")
 
     run_job(job_of(source, output), executor=inline(find_the_one_before_torn))
 

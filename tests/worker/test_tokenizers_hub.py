@@ -15,7 +15,7 @@ from tokenizer_models import train_byte_level
 
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.dataset.dataset import open_dataset
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import SpecError
 from tokenization_worker.inspect.preview import look_ahead
 from tokenization_worker.run.run import run_job

@@ -21,8 +21,9 @@ from tokenization_worker.inspect.unusable_documents import read_unusable
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
+from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.range_tokenizer import RangeWork
-from tokenization_worker.pipelines.tokenize.tasks import RunContext, TokenizeTask
 from tokenization_worker.pipelines.tokenize.unusable_limit import UnusableLimit
 from tokenization_worker.planning.limits import LISTED_BEYOND, list_reasons, room_left
 from tokenization_worker.readers.document_batch import FileOutcome

@@ -16,7 +16,7 @@ from tokenization_operator.kube.api_errors import TIMEOUT_S, is_locked, is_refus
 from tokenization_operator.kube.event_recorder import Events
 from tokenization_operator.kube.fence import Fence
 from tokenization_operator.kube.paging import WHOLE, ask_of, pages
-from tokenization_operator.objects.kinds import PLACES, Kind
+from tokenization_operator.objects.kinds import PLACES, Kind, list_path
 from tokenization_operator.objects.merge import merge_patch
 from tokenization_operator.objects.names import JOB_LABEL
 from tokenization_operator.objects.reading import Object, is_leaving, is_owned
@@ -166,12 +166,23 @@ class Cluster:
             raise Conflict from error
 
     async def list_all(
-        self, kind: Kind, namespace: str | None, labels: str = "", *, only_metadata: bool = False
+        self,
+        kind: Kind,
+        namespace: str | None,
+        labels: str = "",
+        *,
+        only_metadata: bool = False,
+        on_version: Callable[[str], None] = lambda version: None,
     ) -> AsyncIterator[Object]:
-        """The objects of a kind as they are now, in one namespace or, without one, in all. Raises `Forbidden`."""
-        form = _METADATA if only_metadata else WHOLE
+        """The objects of a kind as they are now, in one namespace or, without one, in all. Raises `Forbidden`.
+
+        `on_version`: as for `pages`.
+        """
+        ask = ask_of(
+            self._api, list_path(kind, namespace), {"labelSelector": labels}, _METADATA if only_metadata else WHOLE
+        )
         try:
-            async for page in pages(ask_of(self._api, _path(kind, namespace), {"labelSelector": labels}, form)):
+            async for page in pages(ask, on_version=on_version):
                 for item in page:
                     yield item
         except ApiException as error:
@@ -183,7 +194,7 @@ class Cluster:
 
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
         """Those with the job's label, as they are now; none where there is no KubeRay."""
-        ask = ask_of(self._api, _path(Kind.RAY_JOB, namespace), {"labelSelector": f"{JOB_LABEL}={job}"})
+        ask = ask_of(self._api, list_path(Kind.RAY_JOB, namespace), {"labelSelector": f"{JOB_LABEL}={job}"})
         found = await _if_there(ask({}))
         if found is None:
             self._kuberay = self._clock(), KubeRay.MISSING
@@ -255,12 +266,6 @@ class Cluster:
     def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:
         group, version, plural = PLACES[kind]
         return group, version, namespace, plural
-
-
-def _path(kind: Kind, namespace: str | None) -> str:
-    group, version, plural = PLACES[kind]
-    where = f"/namespaces/{namespace}" if namespace else ""
-    return (f"/apis/{group}/{version}" if group else f"/api/{version}") + f"{where}/{plural}"
 
 
 async def _if_there(asked: Awaitable[T]) -> T | None:

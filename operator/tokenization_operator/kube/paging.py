@@ -3,10 +3,14 @@
 A list may take longer than the API server keeps its version (five minutes). The API server then answers 410 with a new
 token, which continues at the same place in the newest version. An object that existed all the time is listed. One that
 was created or deleted meanwhile may be listed or missing.
+
+The next page is asked for while this one is used: with 10,000 jobs, the API server and the operator each take half of
+the time of a list (2026-11-24).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -48,24 +52,37 @@ def ask_of(api: Any, path: str, query: Mapping[str, str], form: str = WHOLE) -> 
     return ask
 
 
-async def pages(ask: Ask, size: int = PAGE) -> AsyncIterator[list[Object]]:
-    """The objects of a list, page by page; some of them twice where it has to begin anew."""
-    token, expired = "", 0
+async def pages(
+    ask: Ask, size: int = PAGE, on_version: Callable[[str], None] = lambda version: None
+) -> AsyncIterator[list[Object]]:
+    """The objects of a list, page by page; some of them twice where it has to begin anew.
+
+    `on_version` is called with the version of the first page: a watch from there on misses nothing of any page.
+    """
+    coming = asyncio.ensure_future(_page(ask, size, ""))
+    try:
+        found = await coming
+        on_version(str((found.get("metadata") or {}).get("resourceVersion", "")))
+        while token := (found.get("metadata") or {}).get("continue"):
+            coming = asyncio.ensure_future(_page(ask, size, token))
+            yield list(found.get("items") or ())  # of metadata alone, none are null
+            found = await coming
+        yield list(found.get("items") or ())
+    finally:
+        coming.cancel()
+
+
+async def _page(ask: Ask, size: int, token: str) -> dict[str, Any]:
+    """The page at a token, or at one that the API server gives in its place."""
+    expired = 0
     while True:
-        query: dict[str, Any] = {"limit": size} | ({"continue": token} if token else {})
         try:
-            found = await ask(query)
+            return await ask({"limit": size} | ({"continue": token} if token else {}))
         except ApiException as error:
             expired += 1
             if error.status != _EXPIRED or not token or expired > _MOST_EXPIRED:
                 raise
             token = _token_of(error)
-            continue
-        expired = 0
-        yield list(found.get("items") or ())  # of metadata alone, none are null
-        token = (found.get("metadata") or {}).get("continue") or ""
-        if not token:
-            return
 
 
 def _token_of(error: ApiException) -> str:

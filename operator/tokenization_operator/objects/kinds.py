@@ -33,3 +33,10 @@ PLACES: Final = {
     Kind.RAY_JOB: Place("ray.io", "v1", "rayjobs"),
     Kind.POD: Place("", "v1", "pods"),
 }
+
+
+def list_path(kind: Kind, namespace: str | None) -> str:
+    """Where the API server lists a kind: in one namespace or, without one, in all."""
+    group, version, plural = PLACES[kind]
+    where = f"/namespaces/{namespace}" if namespace else ""
+    return (f"/apis/{group}/{version}" if group else f"/api/{version}") + f"{where}/{plural}"

@@ -19,7 +19,7 @@ from tokenization_worker.engine.executor import Executor
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.events import Event, Finished, Planned
 from tokenization_worker.messages.extras import install_command
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.run.run import Options, run_job

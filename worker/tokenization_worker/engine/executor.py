@@ -1,7 +1,7 @@
-"""What `run_job` asks of whatever runs its tasks.
+"""What the engine asks of whatever runs its tasks.
 
 Tasks take frozen values and return receipts; what they tell meanwhile is for displays alone. `local` has processes on
-this machine, `on_ray` a cluster; both implement the same calls, and their workers call `run_task`.
+this machine, `ray` a cluster.
 """
 
 from __future__ import annotations
@@ -9,17 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from tokenization_worker.engine.task_progress import Advance, Tell, untold
-from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
-from tokenization_worker.output.scratch import discard_segments
-from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
-from tokenization_worker.pipelines.tokenize.range_task import tokenize_range
-from tokenization_worker.pipelines.tokenize.shard_builder import build_shard
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
-from tokenization_worker.storage.open import open_store
-
-Task = TokenizeTask | BuildTask
-Receipt = RangeReceipt | ShardReceipt
+from tokenization_worker.engine.task import Done, Task, Worker
+from tokenization_worker.engine.task_progress import Advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +20,6 @@ class UnderWay:
     workers: int
     wanted: int
     advances: tuple[tuple[Task, Advance], ...] = ()
-
-
-class WorkerLost(Exception):
-    """A task's worker is gone, and nothing is known of the task. `with_node`: its whole node is."""
-
-    def __init__(self, detail: str, *, with_node: bool) -> None:
-        super().__init__(detail)
-        self.detail = detail
-        self.with_node = with_node
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A task's end: its receipt, or the exception that it raised, or `WorkerLost`; `worker`: who has, or had, it."""
-
-    task: Task
-    result: Receipt | BaseException
-    worker: Worker | None = None
-
-
-def run_task(task: Task, node: str, tell: Tell = untold) -> Receipt:
-    """Run one task in this process, a worker of `node`, after deleting the segments that are spent; `tell` hears how
-    far it is."""
-    discard_segments(open_store(task.context.data.output.uri), task.context.epoch, task.spent)
-    return tokenize_range(task, node, tell) if isinstance(task, TokenizeTask) else build_shard(task, node)
 
 
 W = TypeVar("W")
@@ -70,8 +36,8 @@ class Executor(Protocol):
     @property
     def slots(self) -> int: ...
 
-    def complaint(self) -> str:
-        """What it has been waiting for, in words, where that is too long to be silent about; else nothing."""
+    def blocked_reason(self) -> str:
+        """What it has waited for too long to be silent about, in words; else nothing."""
         ...
 
     def under_way(self) -> UnderWay:

@@ -18,12 +18,12 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 
-from tokenization_worker.engine.executor import Done, Receipt, Task, UnderWay, WorkerLost, run_task, take_idle
+from tokenization_worker.engine.executor import UnderWay, take_idle
+from tokenization_worker.engine.task import Done, Receipt, Task, Worker, WorkerLost, WorkerState
 from tokenization_worker.engine.task_progress import Advance, EverySecond, Tell
 from tokenization_worker.errors import portable
 from tokenization_worker.host.main_guard import EXIT_CODE, guard_missing
 from tokenization_worker.host.open_files import files_needed, require_open_files
-from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
 from tokenization_worker.processes import begin_worker, exit_words, start_method, starting_processes
 
 
@@ -54,7 +54,7 @@ class LocalExecutor:
             self._all.append(_Worker(context, self._node))
         return self._all[-1]
 
-    def complaint(self) -> str:
+    def blocked_reason(self) -> str:
         return ""  # its processes are there, or `submit` starts them
 
     def under_way(self) -> UnderWay:
@@ -156,9 +156,10 @@ class _Worker:
 def _serve(pipe: Connection, node: str) -> None:
     """Run tasks until there are no more."""
     begin_worker()
+    state = WorkerState(node)
     with suppress(EOFError, ConnectionError):  # the driver is gone
         while (task := pipe.recv()) is not None:
-            pipe.send_bytes(_run(task, node, EverySecond(partial(_send_advance, pipe))))
+            pipe.send_bytes(_run(task, state, EverySecond(partial(_send_advance, pipe))))
 
 
 def _send_advance(pipe: Connection, advance: Advance) -> None:
@@ -170,10 +171,10 @@ def _send_advance(pipe: Connection, advance: Advance) -> None:
             pipe.send(advance)
 
 
-def _run(task: Task, node: str, tell: Tell) -> memoryview:
+def _run(task: Task, worker: WorkerState, tell: Tell) -> memoryview:
     """What became of the task, pickled: its receipt, or what it raised."""
     try:
-        result: Receipt | BaseException = run_task(task, node, tell)
+        result: Receipt | BaseException = task.run(worker, tell)
     except BaseException as error:  # noqa: BLE001  the driver's to raise
         error.add_note(f"in process {os.getpid()}:\n{traceback.format_exc()}")
         result = portable(error)

@@ -22,7 +22,6 @@ from tokenization_worker.api.arguments import (
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.engine.dispatch import Work, do_missing_work
 from tokenization_worker.engine.executor import Executor
 from tokenization_worker.engine.local import LocalExecutor
 from tokenization_worker.errors import DataError, SpecError
@@ -42,8 +41,9 @@ from tokenization_worker.output.shard_check import find_changed_shards, find_dam
 from tokenization_worker.output.tables import require_tables
 from tokenization_worker.output.versions import describe_versions, find_changes, without_pyarrow
 from tokenization_worker.pipelines.tokenize.commit import commit
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.decoder_affinity import stretches
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.pipelines.tokenize.pipeline import Work, do_missing_work
 from tokenization_worker.pipelines.tokenize.tokenizer_check import require_same_tokenizer
 from tokenization_worker.planning.check_events import telling_of_check, telling_of_record
 from tokenization_worker.planning.estimate import SAMPLED_BYTES

@@ -16,7 +16,7 @@ from typing import Any, Self
 import ray
 from ray import exceptions
 
-from tokenization_worker.engine.executor import Done, Task, UnderWay, WorkerLost, take_idle
+from tokenization_worker.engine.executor import UnderWay, take_idle
 from tokenization_worker.engine.ray.connection import (
     connect,
     disconnect,
@@ -26,10 +26,8 @@ from tokenization_worker.engine.ray.connection import (
 )
 from tokenization_worker.engine.ray.task_progress import RayAdvances
 from tokenization_worker.engine.ray.workers import RayWorker, RayWorkers
+from tokenization_worker.engine.task import Done, Task, Worker, WorkerLost
 from tokenization_worker.events import StartingRay, Watcher, ignore
-from tokenization_worker.pipelines.tokenize.decoder_affinity import Worker
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
-from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.processes import default_processes
 
 
@@ -55,9 +53,8 @@ class RayCluster:
         slots = sum(map(slots_of, list_nodes() or ()))
         return max(1, min(slots, self._processes or slots))  # 1: none now, but a run waits for them
 
-    def start(self, prepared: Prepared, context: RunContext) -> RayExecutor:
-        """What `run_job` takes as `executor`."""
-        del prepared, context  # tasks carry them
+    def start(self, *_of_the_run: object) -> RayExecutor:
+        """What `run_job` takes as `executor`; what it is told of the run, tasks carry themselves."""
         return RayExecutor(self._connect())
 
     def _connect(self) -> RayWorkers:
@@ -100,8 +97,8 @@ class RayExecutor:
     def slots(self) -> int:
         return max(1, self._workers.count_ready())  # 1: a task waits until there are workers, at first or again
 
-    def complaint(self) -> str:
-        return self._workers.complaint()
+    def blocked_reason(self) -> str:
+        return self._workers.blocked_reason()
 
     def under_way(self) -> UnderWay:
         return UnderWay(*self._workers.counts(), tuple(self._advances.of(self._running)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from tokenization_worker.engine.executor import Task
+from tokenization_worker.engine.task import Task
 from tokenization_worker.engine.task_progress import INTERVAL_S, Advance
 
 if TYPE_CHECKING:

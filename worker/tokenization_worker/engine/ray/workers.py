@@ -18,7 +18,6 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tokenization_worker.engine.executor import Receipt, Task, run_task
 from tokenization_worker.engine.ray.connection import (
     answers,
     kill_actors,
@@ -28,6 +27,7 @@ from tokenization_worker.engine.ray.connection import (
     slots_of,
 )
 from tokenization_worker.engine.ray.task_progress import ADVANCES
+from tokenization_worker.engine.task import Receipt, Task, WorkerState
 from tokenization_worker.engine.task_progress import Advance, EverySecond
 from tokenization_worker.errors import TemporaryError, portable
 from tokenization_worker.processes import WORKER_BYTES
@@ -64,6 +64,7 @@ class RangeWorker:
 
     def __init__(self) -> None:
         self._advance: Advance | None = None
+        self._state = WorkerState(f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()}")
 
     def advance(self) -> Advance | None:
         """How far the task is that runs now; called while it does, in a thread of its own."""
@@ -71,14 +72,13 @@ class RangeWorker:
 
     def run(self, task: Task) -> Receipt:
         """One task; afterwards the process may be idle until the cluster ends."""
-        node = f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()}"
         try:
-            return run_task(task, node, EverySecond(partial(setattr, self, "_advance")))
+            return task.run(self._state, EverySecond(partial(setattr, self, "_advance")))
         except Exception as error:  # noqa: BLE001  the driver's to raise
             raise portable(error)  # noqa: B904  the same one, as a rule
         finally:
             self._advance = None
-            open_store(task.context.data.output.uri).close_own_scratch()
+            open_store(task.output_uri).close_own_scratch()
 
 
 @dataclass(eq=False, slots=True)
@@ -242,7 +242,7 @@ class RayWorkers:
         """Workers that have started, and those that have or are asked for; without looking at the cluster."""
         return len(self._ready), len(self._all)
 
-    def complaint(self) -> str:
+    def blocked_reason(self) -> str:
         """What is waited for, where there has been no worker for `PATIENCE_S`; else nothing."""
         waited_s = time.monotonic() - self._had_ready_at
         if waited_s < PATIENCE_S:

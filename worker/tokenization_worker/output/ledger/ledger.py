@@ -6,7 +6,7 @@ Reading it is the whole of "resume": every start lists the receipts and does wha
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
@@ -41,6 +41,10 @@ class Ledger:
     verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
     poison: dict[int, tuple[Poison, ...]] = field(default_factory=dict)
     damaged: list[DamagedRecord] = field(default_factory=list)
+
+    def set_segments(self, there: Iterable[int]) -> None:
+        """Take note of the segments that are there after a run's work."""
+        self.segments = set(there)
 
 
 @contextmanager

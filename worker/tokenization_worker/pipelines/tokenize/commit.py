@@ -41,7 +41,7 @@ from tokenization_worker.pipelines.tokenize.accounting import (
     check_conservation,
     check_limits,
 )
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.limits import cannot_judge_bytes
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import FileOutcome, Reason

@@ -9,22 +9,20 @@ or saves time and nothing else.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Container, Hashable
+from collections.abc import Container
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil
 
 import numpy as np
 
+from tokenization_worker.engine.task import Worker
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.readers.document_batch import Compression
 
 SKIP_SPEED = 8
 """Times as fast as a worker tokenizes, it inflates and throws away (zstd 565, gzip 600, a run 57 MB/s of text a
 process on mixed text with cl100k_base, on English text twice that; 2026-11)."""
-
-Worker = Hashable
-"""Whatever an executor knows a worker by."""
 
 
 @dataclass(slots=True)

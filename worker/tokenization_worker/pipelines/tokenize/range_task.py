@@ -1,7 +1,7 @@
 """The tokenize task: one range of the source becomes one segment and one receipt.
 
 The task writes quarantine, segment and receipt itself, in this order: a receipt says that everything before it is
-there. How slices become blocks of the segment is the business of `range_work`.
+there. How slices become blocks of the segment is left to `range_tokenizer`.
 
 A range that has lost a worker is done in isolation: its documents are encoded in a process of their own. Those that
 kill it get their verdicts, and the range is done once more without them.
@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from tokenization_worker.engine.task import WorkerState
 from tokenization_worker.engine.task_progress import Tell, untold
 from tokenization_worker.formats.segment import SegmentWriter
 from tokenization_worker.output import layout
@@ -21,19 +22,51 @@ from tokenization_worker.output.create_only import create_receipt, find_receipt
 from tokenization_worker.output.ledger.crash_verdicts import read_poison
 from tokenization_worker.output.ledger.quarantine import QuarantineList
 from tokenization_worker.output.ledger.receipts import RangeReceipt, segment_digest
+from tokenization_worker.output.scratch import discard_segments
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.range_tokenizer import RangeWork
-from tokenization_worker.pipelines.tokenize.tasks import TokenizeTask
-from tokenization_worker.readers.document_batch import Poison
+from tokenization_worker.readers.document_batch import FileSlice, Poison
 from tokenization_worker.storage.base import PreconditionFailed
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.tokenizers.isolation.supervisor import Isolation
 
 
-def tokenize_range(task: TokenizeTask, node: str, tell: Tell = untold) -> RangeReceipt:
-    """Tokenize one range; returns the receipt that counts, which may be another writer's.
+@dataclass(frozen=True, slots=True)
+class TokenizeTask:
+    """Tokenize one range. Files in `dropped` (file, outcome, detail) have a verdict already and are not
+    read; documents in `poison`, each with its file, have one and are left out. `again`: its receipt is there, and
+    something that belongs to it is lost. `releasable`: ranges whose segment no shard needs any more: deleted first.
 
-    `tell` hears how far it is.
+    `isolated`: the range has lost a worker, so that its documents are encoded in a process of their own. `room`: with
+    more unusable documents than that the range ends early (`TooManyUnusable`); None: it goes on.
     """
+
+    context: RunContext
+    range_id: int
+    slices: tuple[FileSlice, ...]
+    stored_bytes: int
+    dropped: tuple[tuple[int, str, str], ...] = ()
+    poison: tuple[tuple[int, Poison], ...] = ()
+    again: bool = False
+    isolated: bool = False
+    releasable: tuple[int, ...] = ()
+    room: int | None = None
+
+    @property
+    def product(self) -> str:
+        return f"range {self.range_id} ({self.slices[0].uri}{' and more' if len(self.slices) > 1 else ''})"
+
+    @property
+    def output_uri(self) -> str:
+        return self.context.data.output.uri
+
+    def run(self, worker: WorkerState, tell: Tell = untold) -> RangeReceipt:
+        discard_segments(open_store(self.output_uri), self.context.epoch, self.releasable)
+        return _tokenize_range(self, worker, tell)
+
+
+def _tokenize_range(task: TokenizeTask, worker: WorkerState, tell: Tell) -> RangeReceipt:
+    """Tokenize one range; returns the receipt that counts, which may be another writer's."""
     started = time.monotonic()
     context = task.context
     path = layout.range_receipt_path(context.epoch, task.range_id)
@@ -48,7 +81,7 @@ def tokenize_range(task: TokenizeTask, node: str, tell: Tell = untold) -> RangeR
             task = replace(task, poison=_known_poison(task))
         while True:
             try:
-                return _tokenize(task, node, started, isolation, tell)
+                return _tokenize(task, worker, started, isolation, tell)
             except _PoisonFound as more:
                 task = replace(task, poison=(*task.poison, *more.poison))
 
@@ -68,13 +101,17 @@ def _known_poison(task: TokenizeTask) -> tuple[tuple[int, Poison], ...]:
     return tuple((file, item) for file in files for item in known[file])
 
 
-def _tokenize(task: TokenizeTask, node: str, started: float, isolation: Isolation | None, tell: Tell) -> RangeReceipt:
+def _tokenize(
+    task: TokenizeTask, worker: WorkerState, started: float, isolation: Isolation | None, tell: Tell
+) -> RangeReceipt:
     """Tokenize one range once; raises `_PoisonFound` after all of it, in isolation, and has written nothing then."""
     context = task.context
     store = open_store(context.data.output.uri)
     segment_path = layout.segment_path(context.epoch, task.range_id)
     with store.upload(segment_path, durable=False) as upload, QuarantineList() as quarantine:
-        work = RangeWork(task, store, SegmentWriter(upload, context.streams.count), quarantine, isolation, tell)
+        work = RangeWork(
+            task, store, SegmentWriter(upload, context.streams.count), quarantine, worker.decoder, isolation, tell
+        )
         parts = [work.tokenize(number, source) for number, source in enumerate(task.slices)]
         work.write_pending()
         if work.poison_found:
@@ -98,7 +135,7 @@ def _tokenize(task: TokenizeTask, node: str, started: float, isolation: Isolatio
         stored_bytes=task.stored_bytes,
         samples=work.samples,
         engine=context.engine,
-        node=node,
+        node=worker.node,
         pid=os.getpid(),
         seconds=round(time.monotonic() - started, 3),
         versions=work.versions,

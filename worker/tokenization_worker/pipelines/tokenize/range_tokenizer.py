@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import orjson
@@ -26,13 +27,13 @@ from tokenization_worker.output.ledger.epochs import void_engine
 from tokenization_worker.output.ledger.quarantine import QuarantineList, TooManyUnusable
 from tokenization_worker.output.ledger.receipts import SliceResult
 from tokenization_worker.output.versions import describe_versions
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.encode import (
     EncodedDocuments,
     Encoder,
     LosesText,
     count_bytes,
 )
-from tokenization_worker.pipelines.tokenize.tasks import RunContext, TokenizeTask
 from tokenization_worker.pipelines.tokenize.tokenizer_check import require_same_tokenizer
 from tokenization_worker.planning.lossless_check import loses_text
 from tokenization_worker.planning.splits import stream_of
@@ -63,8 +64,20 @@ BLOCK_BYTES = 1 << 20
 _DOCUMENT_BYTES = 16
 """What a document counts in a block besides its bytes: an empty one takes memory, too, while it is encoded."""
 
-_ASIDE = SetAside()
-"""Between two ranges of one compressed file in this process; a range that is not the next one costs time only."""
+
+class RangeToTokenize(Protocol):
+    """What is to be known of a range; fields as those of `TokenizeTask`."""
+
+    @property
+    def context(self) -> RunContext: ...
+    @property
+    def range_id(self) -> int: ...
+    @property
+    def dropped(self) -> tuple[tuple[int, str, str], ...]: ...
+    @property
+    def poison(self) -> tuple[tuple[int, Poison], ...]: ...
+    @property
+    def room(self) -> int | None: ...
 
 
 class _Slice:
@@ -122,15 +135,16 @@ class RangeWork:
 
     Batches of small files wait in `_pending` until a block is worth writing; only files that were read to
     their end wait there. A file larger than a block gets blocks of its own, which are taken back if it
-    turns out damaged.
+    turns out damaged. `decoder`: set aside between two ranges of one compressed file; another range costs time only.
     """
 
     def __init__(
         self,
-        task: TokenizeTask,
+        task: RangeToTokenize,
         store: Store,
         segment: SegmentWriter,
         quarantine: QuarantineList,
+        decoder: SetAside,
         isolation: Isolation | None,
         tell: Tell = untold,
     ) -> None:
@@ -143,6 +157,7 @@ class RangeWork:
         self.samples = 0
         self.tokens = 0
         self._tell = tell
+        self._decoder = decoder
         self._context: RunContext = context
         self._store = store
         self._dropped = {file: (outcome, detail) for file, outcome, detail in task.dropped}
@@ -185,7 +200,7 @@ class RangeWork:
         batches: list[DocumentBatch] = []
         size = 0
         try:
-            for batch in read_without(source, self._options, lambda _: _open(source), poison, _ASIDE):
+            for batch in read_without(source, self._options, lambda _: _open(source), poison, self._decoder):
                 part.records += batch.records
                 self.source_bytes += batch.source_bytes
                 self._read += len(batch.texts) + len(batch.rejected)

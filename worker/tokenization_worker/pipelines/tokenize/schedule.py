@@ -2,44 +2,43 @@
 
 Builds outrank tokenizing, so that segments do not pile up. Ranges far above the usual size go first, and the pieces
 of a compressed file count as one there, so that one straggler does not hold all shards back; the rest go in order,
-because shards are built in order. Which worker takes which piece is left to `lanes`. A range is tokenized again only
-if its segment is gone and a shard still needs it.
+because shards are built in order. Which worker takes which piece is left to `decoder_affinity`, and which segments are
+there and needed to `Products`. A range is tokenized again only if its segment is gone and a shard still needs it.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tokenization_worker.errors import TemporaryError
+from tokenization_worker.engine.products import Products
+from tokenization_worker.engine.task import ProductLost, Receipt, Task, Worker, WorkerLost
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.tables import ShardSums
-from tokenization_worker.pipelines.tokenize.decoder_affinity import Lanes, Worker
+from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.decoder_affinity import Lanes
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.pipelines.tokenize.shard_planner import Assembly, ShardPlan
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask, RunContext, TokenizeTask
 
 OVERSIZE = 2
 """A range this many times the median goes first."""
 
-SPENT_A_TASK = 16
+RELEASED_A_TASK = 16
 """Segments that a task deletes before its own work: a call each. What is left at the end is deleted then."""
-
-_MAX_LOSSES = 3
 
 _NODES_FOR_DOUBT = 3
 """After losing this many nodes, a range is retried in isolation: one document may take its container's memory."""
 
-_MAX_CRASHES = 3
-_MAX_NODES_LOST = 20
-"""How often one task may lose its worker, and how often its node with everything on it: a node that is taken away
-says nothing of the task, but a task may also take its node's memory."""
+Item = int | tuple[str, int]
+"""A range by its number, whose product is a segment; or a shard by its split and number, which is durable."""
 
 
-class Schedule:
+class TokenizeSchedule:
     """The state of a run's work: what is done, what is under way, what can start now."""
 
     def __init__(
@@ -58,39 +57,38 @@ class Schedule:
         self.assembly = Assembly(plan.cut, len(plan.files), context.streams, context.data.output.shard_tokens)
         self._lanes = Lanes(plan, ledger.ranges)
         self._to_tokenize: deque[int] = deque()
-        self._again: deque[int] = deque()
-        self._redoing: set[int] = set()
-        self._losses: dict[int, int] = {}
-        self._losses_before: dict[tuple[str, int], dict[int, int]] = {}
-        self._workers_lost: Counter[tuple[str, bool]] = Counter()
         self._isolated: set[int] = set()
-        self._to_build: deque[ShardPlan] = deque()
-        self._waiting: dict[int, list[ShardPlan]] = {}  # shards by a range whose segment they wait for
-        self._uses: dict[int, int] = {}
-        self._first_unreleased = 0
-        self._spent: deque[int] = deque()  # ranges whose segment no shard needs any more
+        self._to_build: deque[tuple[str, int]] = deque()
+        self._shards: dict[tuple[str, int], ShardPlan] = {}  # those that are planned and not built
+        self._first_needed = 0
+        """All shards with tokens of the ranges before this one are planned."""
+        self._products: Products[Item] = Products(
+            ledger.segments,
+            needs_of=self._ranges_of,
+            is_final=lambda item: isinstance(item, int) and item < self._first_needed,
+            words_of=lambda item: f"the segment of range {item}",
+        )
         self.shards_done = 0
         for range_id in sorted(ledger.ranges):
             self._plan_shards(ledger.ranges[range_id])
         self._to_tokenize.extend(r for r in _in_order(plan, self._lanes) if r not in ledger.ranges)
         self._queued_bytes = sum(int(plan.cut.range_bytes[r]) for r in self._to_tokenize)
         for range_id in sorted(ledger.lost_lists):
-            self._redo(range_id)
+            self._products.make_again(range_id)
+
+    def _ranges_of(self, item: Item) -> Iterable[int]:
+        return () if isinstance(item, int) else {piece.range_id: None for piece in self._shards[item].pieces}
 
     def next_task(
         self, *, worker: Worker | None = None, busy: int = 0, slots: int = 1
     ) -> TokenizeTask | BuildTask | None:
-        """The most useful task that can start now; `worker` will get it, if known. `busy` of the `slots` have one."""
         while self._to_build:
             shard = self._to_build.popleft()
-            lost = [p.range_id for p in shard.pieces if p.range_id not in self._ledger.segments]
-            if not lost:
-                return self._build_task(shard)
-            for range_id in lost:
-                self._redo(range_id)
-            self._waiting.setdefault(lost[0], []).append(shard)
-        if self._again:
-            return self._tokenize_task(self._again.popleft())
+            if self._products.begin(shard):
+                return self._build_task(self._shards[shard])
+        again = self._products.next_again()
+        if isinstance(again, int):
+            return self._tokenize_task(again)
         chosen = self._next_range(worker, busy, slots)
         return None if chosen is None else self._tokenize_task(chosen)
 
@@ -107,102 +105,71 @@ class Schedule:
     def is_finished(self) -> bool:
         return (
             len(self._ledger.ranges) == self._plan.n_ranges
-            and not self._redoing
+            and not self._products.is_any_made_again
             and self.assembly.is_complete
             and self.shards_done == sum(self.assembly.shard_counts)
         )
 
-    def range_done(self, receipt: RangeReceipt, worker: Worker | None = None) -> None:
-        """A range's segment and receipt are there; `worker` is who has read it now."""
+    def done(self, task: Task, receipt: Receipt, worker: Worker | None = None) -> None:
+        match receipt:
+            case RangeReceipt():
+                self._range_done(receipt, worker)
+            case ShardReceipt():
+                self._ledger.shards[receipt.split, receipt.index] = receipt
+                self._products.done((receipt.split, receipt.index), is_scratch=False)
+                del self._shards[receipt.split, receipt.index]
+                self.shards_done += 1
+            case _:
+                raise AssertionError(f"{task.product}: a receipt of {type(receipt).__name__}")
+
+    def _range_done(self, receipt: RangeReceipt, worker: Worker | None) -> None:
         self._lanes.ended(receipt.range_id, worker)
-        self._ledger.segments.add(receipt.range_id)
-        self._redoing.discard(receipt.range_id)
-        self._to_build.extend(self._waiting.pop(receipt.range_id, ()))
+        waiting = self._products.done(receipt.range_id, is_scratch=True)
+        self._to_build.extend(item for item in waiting if not isinstance(item, int))
         if receipt.range_id not in self._ledger.ranges:
             self._ledger.ranges[receipt.range_id] = receipt
             self._plan_shards(receipt)
 
-    def shard_done(self, shard: ShardPlan, receipt: ShardReceipt) -> None:
-        """A shard and its receipt are there."""
-        self._ledger.shards[shard.name.split, shard.name.index] = receipt
-        self._losses_before.pop((shard.name.split, shard.name.index), None)
-        self.shards_done += 1
-        for range_id in {piece.range_id for piece in shard.pieces}:
-            self._uses[range_id] -= 1
-            if not self._uses[range_id] and range_id < self._first_unreleased:
-                self._spent.append(range_id)
-
-    def segment_lost(self, shard: ShardPlan, range_id: int, detail: str) -> bool:
-        """A build found a segment missing or torn: tokenize its range again, then build again.
-
-        True for the first to say so; several builds that were under way may find the same loss.
-        """
+    def product_lost(self, task: Task, loss: ProductLost) -> bool:
+        assert isinstance(task, BuildTask)
+        assert isinstance(loss.product, int)
+        shard = (task.shard.name.split, task.shard.name.index)
         self._to_build.append(shard)
-        losses = self._losses.get(range_id, 0)
-        if losses > self._losses_before[shard.name.split, shard.name.index][range_id]:
-            return False
-        self._losses[range_id] = losses + 1
-        if losses + 1 >= _MAX_LOSSES:
-            raise TemporaryError(
-                "SegmentLost",
-                f"the segment of range {range_id} was lost {_MAX_LOSSES} times: {detail}",
-                next_step="check the disk, or whether something deletes files below _tokenization/",
-            )
-        self._ledger.segments.discard(range_id)
-        return True
+        return self._products.lost(loss.product, shard, loss.detail)
 
-    def task_lost(
-        self, task: TokenizeTask | BuildTask, detail: str, *, with_node: bool, worker: Worker | None = None
-    ) -> str:
-        """A task's worker is gone, or its whole node: hand the task out again, unless that happens all the time.
-
-        A range that has lost a worker is tokenized in isolation: one of its documents may have killed it. Returns what
-        the task was to make, in words.
-        """
+    def worker_lost(self, task: Task, loss: WorkerLost, times: int, worker: Worker | None) -> None:
+        """A range that has lost a worker is tokenized in isolation: one of its documents may have crashed it."""
         self._lanes.gone(worker)
-        self._ledger.segments.update(task.spent)  # as far as anybody knows; deleting twice does no harm
-        self._spent.extend(task.spent)
         match task:
             case BuildTask():
-                self._to_build.append(task.shard)
-                what = f"shard {task.shard.name.index} of split {task.shard.name.split}"
+                self._products.give_back(task.releasable)
+                self._to_build.append((task.shard.name.split, task.shard.name.index))
             case TokenizeTask(range_id=range_id):
+                self._products.give_back(task.releasable)
                 self._lanes.ended(range_id)
-                if range_id in self._redoing:
-                    self._again.appendleft(range_id)
+                if self._products.is_made_again(range_id):
+                    self._products.put_back(range_id)
                 elif not self._lanes.put_back(range_id):
                     self._to_tokenize.appendleft(range_id)
                     self._queued_bytes += task.stored_bytes
-                what = f"range {range_id} ({task.slices[0].uri}{' and more' if len(task.slices) > 1 else ''})"
-        self._workers_lost[what, with_node] += 1
-        if isinstance(task, TokenizeTask) and self._workers_lost[what, with_node] >= (
-            _NODES_FOR_DOUBT if with_node else 1
-        ):
-            self._isolated.add(task.range_id)
-        if self._workers_lost[what, with_node] >= (_MAX_NODES_LOST if with_node else _MAX_CRASHES):
-            raise TemporaryError(
-                "WorkerDied",
-                f"{what} lost its {'node' if with_node else 'worker'} {self._workers_lost[what, with_node]} times: "
-                f"{detail}",
-                next_step="look at the memory of the workers and the nodes, then start the same command again",
-            )
-        return what
+                if times >= (_NODES_FOR_DOUBT if loss.with_node else 1):
+                    self._isolated.add(range_id)
 
-    def take_spent(self, most: int | None = None) -> tuple[int, ...]:
+    @property
+    def segments(self) -> frozenset[int]:
+        """The ranges whose segment is there."""
+        return frozenset(item for item in self._products.there if isinstance(item, int))
+
+    def take_releasable(self, most: int | None = None) -> tuple[int, ...]:
         """Ranges whose segment is there and no shard needs it any more, each once; at most `most` of them."""
         first_needed = self.assembly.first_needed_range()
-        self._spent.extend(r for r in range(self._first_unreleased, first_needed) if not self._uses.get(r))
-        self._first_unreleased = max(self._first_unreleased, first_needed)
-        taken: list[int] = []
-        while self._spent and (most is None or len(taken) < most):
-            range_id = self._spent.popleft()
-            if range_id in self._ledger.segments:
-                self._ledger.segments.discard(range_id)
-                taken.append(range_id)
-        return tuple(taken)
+        if first_needed > self._first_needed:
+            passed, self._first_needed = range(self._first_needed, first_needed), first_needed
+            self._products.release(passed)
+        return tuple(item for item in self._products.take_releasable(most) if isinstance(item, int))
 
-    def dropped_files(self) -> dict[int, tuple[str, str]]:
-        """Damaged files known so far: file -> (outcome, detail)."""
+    def corrupt_files(self) -> dict[int, tuple[str, str]]:
+        """Corrupt files known so far: file -> (outcome, detail)."""
         return self._ledger.verdicts
 
     def _plan_shards(self, receipt: RangeReceipt) -> None:
@@ -214,14 +181,9 @@ class Schedule:
             if key in self._ledger.shards and key not in self._damaged:
                 self.shards_done += 1
                 continue
-            self._to_build.append(shard)
-            for range_id in {piece.range_id for piece in shard.pieces}:
-                self._uses[range_id] = self._uses.get(range_id, 0) + 1
-
-    def _redo(self, range_id: int) -> None:
-        if range_id not in self._redoing:
-            self._redoing.add(range_id)
-            self._again.append(range_id)
+            self._shards[key] = shard
+            self._products.add(key)
+            self._to_build.append(key)
 
     def _tokenize_task(self, range_id: int) -> TokenizeTask:
         known = self._ledger.ranges.get(range_id)
@@ -241,20 +203,18 @@ class Schedule:
             poison=tuple((file, item) for file in sorted(files & poison.keys()) for item in poison[file]),
             again=known is not None,
             isolated=known is None and range_id in self._isolated,
-            spent=self.take_spent(SPENT_A_TASK),
+            releasable=self.take_releasable(RELEASED_A_TASK),
         )
 
     def _build_task(self, shard: ShardPlan) -> BuildTask:
         receipts = [self._ledger.ranges[piece.range_id] for piece in shard.pieces]
-        losses = {piece.range_id: self._losses.get(piece.range_id, 0) for piece in shard.pieces}
-        self._losses_before[shard.name.split, shard.name.index] = losses
         return BuildTask(
             context=self._context,
             shard=shard,
             segment_digests=tuple(receipt.segment_digest for receipt in receipts),
             slice_files=tuple(tuple(part.file for part in receipt.slices) for receipt in receipts),
             repair=(shard.name.split, shard.name.index) in self._damaged,
-            spent=self.take_spent(SPENT_A_TASK),
+            releasable=self.take_releasable(RELEASED_A_TASK),
             expected=self._expected.get((shard.name.split, shard.name.index)),
         )
 

@@ -11,22 +11,27 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization_worker.engine.task import ProductLost, WorkerState
+from tokenization_worker.engine.task_progress import Tell, untold
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats import npy
-from tokenization_worker.formats.segment import SegmentReader, crc32c_of
+from tokenization_worker.formats.segment import SegmentLost, SegmentReader, crc32c_of
 from tokenization_worker.formats.sidecar import DocumentsBuilder, ShardDocuments
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_receipt, place
 from tokenization_worker.output.ledger.epochs import require_current
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.object_metadata import digest_metadata
+from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.output.tables import ShardSums
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask
+from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan
 from tokenization_worker.storage.base import Entry, Store, Upload
 from tokenization_worker.storage.open import open_store
 
@@ -34,11 +39,45 @@ _CHUNK_BYTES = 1 << 20
 """Checksums and the write see each chunk while it is in the processor's cache."""
 
 
-def build_shard(task: BuildTask, node: str) -> ShardReceipt:
+@dataclass(frozen=True, slots=True)
+class BuildTask:
+    """Build one shard.
+
+    `segment_digests` and `slice_files` have one entry per piece of the shard: the digest of the segment in
+    its range's receipt, and the file of each of the range's slices. `repair`: the shard that is there is
+    damaged and may be replaced. `expected`: what the shard must be, where a complete dataset says so. `releasable`: as
+    for `TokenizeTask`.
+    """
+
+    context: RunContext
+    shard: ShardPlan
+    segment_digests: tuple[str, ...]
+    slice_files: tuple[tuple[int, ...], ...]
+    repair: bool = False
+    releasable: tuple[int, ...] = ()
+    expected: ShardSums | None = None
+
+    @property
+    def product(self) -> str:
+        return f"shard {self.shard.name.index} of split {self.shard.name.split}"
+
+    @property
+    def output_uri(self) -> str:
+        return self.context.data.output.uri
+
+    def run(self, worker: WorkerState, tell: Tell = untold) -> ShardReceipt:
+        store = open_store(self.output_uri)
+        discard_segments(store, self.context.epoch, self.releasable)
+        try:
+            return _build_shard(self, store, worker.node)
+        except SegmentLost as loss:
+            raise ProductLost(loss.range_id, loss.detail, loss.version) from loss
+
+
+def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
     """Write one shard; returns the receipt that counts. Raises `SegmentLost`."""
     started = time.monotonic()
     context, name = task.context, task.shard.name
-    store = open_store(context.data.output.uri)
     work = _ShardWork(task, store)
     entry = work.place()
     receipt = ShardReceipt(

@@ -10,7 +10,7 @@ import socket
 from tokenization_worker.events import Warned, Watcher, ignore
 from tokenization_worker.output.ledger.epochs import void_unchecked
 from tokenization_worker.output.ledger.version_samples import describe_others, require_same_tokens
-from tokenization_worker.pipelines.tokenize.tasks import RunContext
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.check_events import telling_of_check
 from tokenization_worker.storage.base import Store
 from tokenization_worker.tokenizers.base import Tokenizer

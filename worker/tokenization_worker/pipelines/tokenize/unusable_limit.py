@@ -17,7 +17,7 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.quarantine import TooManyUnusable, read_range_lists
 from tokenization_worker.pipelines.tokenize.accounting import quarantine_exceeded
-from tokenization_worker.pipelines.tokenize.tasks import BuildTask, TokenizeTask
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
 from tokenization_worker.planning.limits import DocumentCounts, excess, room_left
 from tokenization_worker.storage.base import Store
 
@@ -36,11 +36,9 @@ class UnusableLimit:
         self._found = 0  # in files that are not dropped
         self._found_by_file: dict[int, int] = {}
 
-    def give_room(self, task: TokenizeTask | BuildTask) -> TokenizeTask | BuildTask:
+    def give_room(self, task: TokenizeTask) -> TokenizeTask:
         """The task, told how many unusable documents it goes on for; one that is done again goes on for all."""
-        if not isinstance(task, TokenizeTask) or task.again:
-            return task
-        return replace(task, room=self._room())
+        return task if task.again else replace(task, room=self._room())
 
     def require_room(self) -> None:
         """Raise `QuarantineExceeded` where receipts tell of far more unusable documents than are allowed."""

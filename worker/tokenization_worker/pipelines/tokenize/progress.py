@@ -1,0 +1,88 @@
+"""How far a run is, from its receipts and from what tasks say meanwhile. Decides; does no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+from tokenization_worker.engine.executor import UnderWay
+from tokenization_worker.engine.task_progress import Advance
+from tokenization_worker.events import Advanced, Progress
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
+
+_MOST = 99
+"""Percent of a range that its worker can have done before its receipt says that all of it is."""
+
+
+class ProgressSums:
+    """Folds receipts into the numbers that a watcher sees.
+
+    `expansion`: source bytes that a stored byte is expected to be, until receipts say so; 0 where that is not known.
+    """
+
+    def __init__(self, plan: Plan, schedule: TokenizeSchedule, ledger: Ledger, expansion: float = 0.0) -> None:
+        self._plan = plan
+        self._schedule = schedule
+        self._ledger = ledger
+        self._expansion = expansion
+        self._counted = 0
+        self._sums = Counter[str]()
+        self._total = int(plan.cut.range_bytes.sum())
+
+    def after(self, receipt: RangeReceipt | ShardReceipt | None) -> Progress:
+        """What is done now; `receipt`: of what has just been done."""
+        ranges = self._ledger.ranges  # only ever added to: those not counted yet, also a concurrent run's, are the last
+        for added in islice(reversed(ranges.values()), len(ranges) - self._counted):
+            self._count(added)
+        self._counted = len(ranges)
+        assembly = self._schedule.assembly
+        return Progress(
+            ranges_done=self._counted,
+            ranges=self._plan.n_ranges,
+            bytes_done=self._sums["stored"],
+            bytes_total=self._total,
+            tokens=self._sums["tokens"],
+            documents=self._sums["documents"],
+            quarantined=self._sums["quarantined"],
+            source_bytes=self._sums["source"],
+            shards_done=self._schedule.shards_done,
+            shards=sum(assembly.shard_counts) if assembly.is_complete else None,
+            receipt=receipt,
+        )
+
+    def with_parts(self, state: UnderWay) -> Advanced:
+        """What is done now, with the parts of ranges that are under way."""
+        # A range that is done again is counted already.
+        parts = [
+            (task, advance)
+            for task, advance in state.advances
+            if isinstance(task, TokenizeTask) and task.range_id not in self._ledger.ranges
+        ]
+        expansion = self._sums["source"] / self._sums["stored"] if self._sums["source"] else self._expansion
+        done = sum(stored_bytes_done(advance, task.stored_bytes, expansion) for task, advance in parts)
+        return Advanced(
+            bytes_done=self._sums["stored"] + done,
+            bytes_total=self._total,
+            tokens=self._sums["tokens"] + sum(advance.tokens for _, advance in parts),
+            source_bytes=self._sums["source"] + sum(advance.source_bytes for _, advance in parts),
+            workers=state.workers,
+        )
+
+    def _count(self, receipt: RangeReceipt) -> None:
+        self._sums["stored"] += receipt.stored_bytes
+        self._sums["source"] += receipt.source_bytes
+        for result in receipt.slices:
+            self._sums["tokens"] += sum(result.tokens)
+            self._sums["documents"] += sum(result.docs)
+            self._sums["quarantined"] += sum(result.quarantined.values())
+
+
+def stored_bytes_done(advance: Advance, stored_bytes: int, expansion: float) -> int:
+    """How many of a range's stored bytes are done, by `expansion`: source bytes of one stored byte; 0: not known."""
+    if expansion <= 0:
+        return 0
+    return min(int(advance.source_bytes / expansion), stored_bytes * _MOST // 100)
