@@ -891,6 +891,20 @@ MUTANTS = (
         _of("test_quarantine.py", "with_many_rows"),
     ),
     Mutant(
+        "stop: calls in other threads do not belong to the command",
+        "host/parallel.py",
+        "return pool.submit(copy_context().run, call, item)",
+        "return pool.submit(call, item)",
+        _of("test_store_waiting.py", "other_threads"),
+    ),
+    Mutant(
+        "stop: a call that fails after the stop is repeated",
+        "stop.py",
+        "        if self.is_stopped:\n            raise KeyboardInterrupt\n",
+        "",
+        _of("test_store_waiting.py", "first_after_the_stop"),
+    ),
+    Mutant(
         "products: what a waiting item needs is deleted",
         "engine/products.py",
         "            if product in self._there and product not in self._uses:",

@@ -21,7 +21,6 @@ from tokenizer_models import write_ranks
 from ranks_once import parse_ranks_once
 from tokenization_worker import processes
 from tokenization_worker.engine import local
-from tokenization_worker.storage import waiting
 from tokenization_worker.tokenizers.checks import behaviour
 
 parse_ranks_once()
@@ -165,13 +164,6 @@ def source(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(json_lines(sample_texts("a", 60)))
     return folder
-
-
-@pytest.fixture
-def not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a test that stops its own process: no later test of this process is asked to stop, too."""
-    monkeypatch.setattr(waiting, "_repeated", set())
-    monkeypatch.setattr(waiting, "_gives_up", False)
 
 
 @pytest.fixture(autouse=True)

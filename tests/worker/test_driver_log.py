@@ -211,7 +211,7 @@ class Client:
 
 
 @pytest.fixture
-def _signals(not_stopped: None) -> Iterator[None]:
+def _signals() -> Iterator[None]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     yield

@@ -15,7 +15,7 @@ import ray
 
 from tokenization_worker.engine.ray import connection as ray_connection
 from tokenization_worker.engine.ray.executor import RayCluster
-from tokenization_worker.storage.waiting import give_up, is_waiting
+from tokenization_worker.stop import StopToken
 
 STARTING = """
 import hashlib, signal
@@ -54,31 +54,31 @@ def test_a_stop_that_ray_does_not_hear_is_answered_and_the_second_ends() -> None
         assert process.wait(timeout=20) == 130
 
 
-@pytest.mark.usefixtures("not_stopped")
 def test_the_first_stop_leaves_the_start_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(**how: object) -> None:
         assert how["address"] == "local"
         os.kill(os.getpid(), signal.SIGINT)
 
     def stop(number: int, frame: object) -> None:
-        if give_up():  # as `tokjob run` does
+        if token.stop():  # as `tokjob run` does
             raise KeyboardInterrupt
 
+    token = StopToken()
     monkeypatch.setattr(ray, "init", start)
     before = signal.signal(signal.SIGINT, stop)
     try:
-        with pytest.raises(KeyboardInterrupt), RayCluster("local", 1) as cluster:
+        with token, pytest.raises(KeyboardInterrupt), RayCluster("local", 1) as cluster:
             cluster.count_slots()
     finally:
         signal.signal(signal.SIGINT, before)
-    assert not is_waiting()
+    assert not token.is_waiting
 
 
-@pytest.mark.usefixtures("not_stopped")
 def test_who_was_stopped_before_starts_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    give_up()
+    token = StopToken()
+    token.stop()
     monkeypatch.setattr(ray, "init", lambda **how: pytest.fail("started"))
-    with pytest.raises(KeyboardInterrupt):
+    with token, pytest.raises(KeyboardInterrupt):
         ray_connection.connect("local", 1)
 
 

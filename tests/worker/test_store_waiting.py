@@ -20,18 +20,26 @@ from runs import TOKJOB
 
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.host.parallel import map_at_once
+from tokenization_worker.stop import StopToken
 from tokenization_worker.storage import waiting
 from tokenization_worker.storage.gcs.client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.hf.client import BadAnswer, hf_wait, map_hf_errors
 from tokenization_worker.storage.retry import Retry
 from tokenization_worker.storage.sources import list_source
-from tokenization_worker.storage.waiting import Waiting, calling, give_up, is_waiting, words_of
+from tokenization_worker.storage.waiting import Waiting, calling, words_of
 
 
 @pytest.fixture(autouse=True)
-def not_warned(monkeypatch: pytest.MonkeyPatch, not_stopped: None) -> None:
+def not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_next_warning", 0.0)
+
+
+@pytest.fixture
+def stop() -> Iterator[StopToken]:
+    """That of a command that this thread runs."""
+    with StopToken() as stop:
+        yield stop
 
 
 def fail(times: int) -> Callable[[], None]:
@@ -112,11 +120,11 @@ def closed_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-def test_only_a_call_that_is_tried_again_is_waited_for() -> None:
+def test_only_a_call_that_is_tried_again_is_waited_for(stop: StopToken) -> None:
     states: list[bool] = []
 
     def call() -> None:
-        states.append(is_waiting())
+        states.append(stop.is_waiting)
         if len(states) < 3:
             raise ConnectionError
 
@@ -124,19 +132,19 @@ def test_only_a_call_that_is_tried_again_is_waited_for() -> None:
     with calling("read gs://bucket/a"):
         Retry(clock=lambda: clock.now, sleep=clock.sleep).call(call, lambda _: 0.0)
     assert states == [False, True, True]
-    assert not is_waiting()
+    assert not stop.is_waiting
 
 
-def test_a_last_word_is_not_given_up() -> None:
+def test_a_last_word_is_not_given_up(stop: StopToken) -> None:
     with Waiting(None) as tell:
         with calling("reach checkpoint team/a", may_be_given_up=False):
             tell(ConnectionError())
-            assert not is_waiting()
+            assert not stop.is_waiting
         tell(ConnectionError())
-        assert is_waiting()
+        assert stop.is_waiting
 
 
-def test_calls_of_other_threads_are_waited_for_too_and_left_behind() -> None:
+def test_calls_of_other_threads_are_waited_for_too_and_left_behind(stop: StopToken) -> None:
     """As the listings of a start are: a signal must not wait for them."""
     goes_on = threading.Event()
 
@@ -148,24 +156,32 @@ def test_calls_of_other_threads_are_waited_for_too_and_left_behind() -> None:
             goes_on.wait()
 
     def take(number: int, frame: object) -> None:
-        if give_up():
+        if stop.stop():
             raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, take)
     try:
         with pytest.raises(KeyboardInterrupt):
             list(map_at_once(repeat, range(4), 2))
-        assert is_waiting()
+        assert stop.is_waiting
     finally:
         signal.signal(signal.SIGALRM, before)
         goes_on.set()
 
 
-def test_a_call_that_fails_first_after_the_stop_is_not_repeated() -> None:
-    assert not give_up()
+def test_a_call_that_fails_first_after_the_stop_is_not_repeated(stop: StopToken) -> None:
+    assert not stop.stop()
     with pytest.raises(KeyboardInterrupt):
         ask(1)
     with calling("reach checkpoint team/a", may_be_given_up=False):
+        ask(1)
+
+
+def test_a_stop_is_of_one_command_alone() -> None:
+    with StopToken() as stopped:
+        stopped.stop()
+    ask(1)
+    with StopToken():
         ask(1)
 
 

@@ -21,7 +21,7 @@ from tokenization_worker.host.open_files import files_needed, require_open_files
 from tokenization_worker.messages.extras import install_command
 from tokenization_worker.processes import default_processes
 from tokenization_worker.run.run import Options, run_job
-from tokenization_worker.storage.waiting import give_up
+from tokenization_worker.stop import StopToken, current_stop
 
 if TYPE_CHECKING:
     from tokenization_worker.engine.ray.executor import RayCluster
@@ -119,6 +119,7 @@ class StopOnSignal:
 
     def __init__(self, display: Display) -> None:
         self.exit_code = 0
+        self._token = current_stop() or StopToken()
         self._display = display
         self._is_told = False
         self._terminals = [number for number in (1, 2) if os.isatty(number)]
@@ -134,7 +135,7 @@ class StopOnSignal:
             for terminal in self._terminals:
                 os.dup2(nobody, terminal)
             os.close(nobody)
-        if give_up() or is_second:  # it may be two minutes until the call ends that the driver is in
+        if self._token.stop() or is_second:  # it may be two minutes until the call ends that the driver is in
             raise KeyboardInterrupt
         if not self._display.is_drawing:  # the signal may have come in the middle of a line of a bar
             self._tell()

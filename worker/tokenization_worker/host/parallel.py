@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import islice
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -28,11 +29,15 @@ def map_at_once(call: Callable[[T], R], items: Iterable[T], at_once: int) -> Gen
     todo = iter(items)
     pool = ThreadPoolExecutor(at_once)  # it starts a thread where there is work for it
     is_interrupted = False
+
+    def begin(item: T) -> Future[R]:
+        return pool.submit(copy_context().run, call, item)  # the threads belong to the command of this one
+
     try:
-        under_way: deque[Future[R]] = deque(pool.submit(call, item) for item in islice(todo, 2 * at_once))
+        under_way: deque[Future[R]] = deque(begin(item) for item in islice(todo, 2 * at_once))
         while under_way:
             result = under_way.popleft().result()
-            under_way.extend(pool.submit(call, item) for item in islice(todo, 1))
+            under_way.extend(begin(item) for item in islice(todo, 1))
             yield result
     except KeyboardInterrupt:
         is_interrupted = True

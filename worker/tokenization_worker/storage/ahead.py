@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import NamedTuple, TypeVar
 
 from tokenization_worker.errors import TemporaryError
@@ -46,7 +47,7 @@ def start_call(call: Callable[[], T]) -> Future[T]:
         else:
             future.set_result(result)
 
-    threading.Thread(target=run, name="ahead", daemon=True).start()
+    threading.Thread(target=copy_context().run, args=(run,), name="ahead", daemon=True).start()
     return future
 
 

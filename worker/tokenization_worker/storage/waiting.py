@@ -1,8 +1,8 @@
-"""Calls that are tried again, as the whole process sees them: what is waited for, and whether to go on waiting.
+"""Calls that are tried again: what they wait for, and whether to go on waiting.
 
-A user who waits for minutes is told why, by a warning of `logging`, which Python prints to standard error unless the
-program says otherwise; a process that is asked to stop gives such calls up. How often and how long a call is tried is
-the business of `retry` and of the clients.
+A user who waits for minutes reads why in a warning of `logging`, which Python prints to standard error unless the
+program says otherwise. A command that is asked to stop (`stop`) gives such calls up. How often and how long a call is
+tried is left to `retry` and to the clients.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from tokenization_worker.messages.redact import redact
+from tokenization_worker.stop import current_stop
 
 TELL_AFTER_S = 4.0
 """Do not warn about shorter failures; busy stores reject calls routinely."""
@@ -37,16 +38,13 @@ class _Call(threading.local):
 
 
 _call = _Call()
-_repeated: set[Waiting] = set()
-"""Calls of this process that have failed and may be given up."""
-_gives_up = False
 
 
 @contextmanager
 def calling(what: str, *, service: str = "", may_be_given_up: bool = True) -> Iterator[None]:
     """Name what this thread's calls within are about to do: a verb and a URI.
 
-    `service`: the address of who is asked, for errors that name none. `may_be_given_up`: nothing is lost if the process
+    `service`: the address of who is asked, for errors that name none. `may_be_given_up`: nothing is lost if the command
     ends while such a call is repeated.
     """
     before = _call.what, _call.service, _call.may_be_given_up
@@ -55,33 +53,6 @@ def calling(what: str, *, service: str = "", may_be_given_up: bool = True) -> It
         yield
     finally:
         _call.what, _call.service, _call.may_be_given_up = before
-
-
-def is_waiting() -> bool:
-    """Whether this process, in whatever thread, repeats a call that may be given up."""
-    return bool(_repeated)
-
-
-def give_up() -> bool:
-    """Let no call that may be given up be repeated from now on; whether one was. For a process that is to stop."""
-    global _gives_up
-    _gives_up = True
-    return is_waiting()
-
-
-@contextmanager
-def leaving_when_stopped() -> Iterator[None]:
-    """For a wait of the main thread that may be left anywhere: `give_up` finds it, and a process that was asked to stop
-    raises `KeyboardInterrupt` in it. Raises it at once where that was before.
-    """
-    waiting = Waiting(None)
-    _repeated.add(waiting)
-    try:
-        if _gives_up:
-            raise KeyboardInterrupt
-        yield
-    finally:
-        _repeated.discard(waiting)
 
 
 class Waiting:
@@ -95,6 +66,7 @@ class Waiting:
         self._limit_s = limit_s
         self._clock = clock
         self._begin = clock()
+        self._stop = current_stop()
 
     def __enter__(self) -> Self:
         return self
@@ -102,13 +74,12 @@ class Waiting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        _repeated.discard(self)
+        if self._stop is not None:
+            self._stop.end_wait(self)
 
     def __call__(self, error: Exception, limit_s: float | None = None) -> None:
-        if _call.may_be_given_up:
-            if _gives_up:
-                raise KeyboardInterrupt
-            _repeated.add(self)
+        if self._stop is not None and _call.may_be_given_up:
+            self._stop.begin_wait(self)
         waited_s = self._clock() - self._begin
         if waited_s >= TELL_AFTER_S and _may_warn():
             limit_s = self._limit_s if limit_s is None else limit_s

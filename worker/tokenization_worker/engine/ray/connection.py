@@ -21,13 +21,10 @@ from ray._private.grpc_utils import init_grpc_channel
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.messages.redact import redact_address
 from tokenization_worker.processes import WORKER_BYTES
+from tokenization_worker.stop import current_stop, left_when_stopped
 from tokenization_worker.storage.ahead import start_call
-from tokenization_worker.storage.waiting import leaving_when_stopped
 
 T = TypeVar("T")
-
-is_stuck = False
-"""Ray could not be left: this process cannot end in order any more."""
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -57,7 +54,7 @@ def connect(address: str | None, processes: int) -> None:
 
     Raises `SpecError` for what is no address, and `TemporaryError` where nothing answers.
     """
-    with _signals_kept(), telling_of_stops(), leaving_when_stopped():
+    with _signals_kept(), telling_of_stops(), left_when_stopped():
         _connect(address, processes)
 
 
@@ -70,11 +67,10 @@ def require_reachable(address: str) -> None:
 
 def disconnect(*, has_head: bool) -> None:
     """Leave the cluster; one of our own ends. Without its head Ray would wait for that for ever, also at exit."""
-    global is_stuck
     if has_head:
         ray.shutdown()
-    else:
-        is_stuck = True
+    elif (stop := current_stop()) is not None:
+        stop.never_ends()
 
 
 def require_slots() -> None:
