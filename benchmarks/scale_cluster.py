@@ -23,7 +23,7 @@ from tokenization_worker.output.create_only import create_receipt
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult, segment_digest
 from tokenization_worker.output.object_metadata import digest_metadata
 from tokenization_worker.output.scratch import discard_segments
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.base import PreconditionFailed

@@ -26,7 +26,7 @@ from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Finished
 from tokenization_worker.output import layout
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.run.run import Options, run_job
 
 RANGE_BYTES = "64Ki"

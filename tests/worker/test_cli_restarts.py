@@ -37,7 +37,7 @@ from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, DataError, TemporaryError
 from tokenization_worker.output.ledger.ledger import read_ledger
 from tokenization_worker.output.shard_check import find_changed_shards
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.base import Entry

@@ -18,7 +18,7 @@ from runs import make_job
 
 from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.output.ledger.version_samples import MOST_DOCUMENTS, SampledText, choose_texts
-from tokenization_worker.pipelines.tokenize import range_tokenizer
+from tokenization_worker.pipelines.tokenize.ranges import block_writer
 from tokenization_worker.readers import text
 from tokenization_worker.readers.record_splitter import split_runs
 from tokenization_worker.readers.text import read_text
@@ -137,13 +137,13 @@ def test_a_plan_looks_at_no_more_texts_than_it_keeps() -> None:
 
 def test_their_stream_is_looked_up_once_for_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
-    original = range_tokenizer.stream_of
+    original = block_writer.stream_of
 
     def counted(document: bytes, thresholds: list[int]) -> int:
         asked.append(document)
         return original(document, thresholds)
 
-    monkeypatch.setattr(range_tokenizer, "stream_of", counted)
+    monkeypatch.setattr(block_writer, "stream_of", counted)
     source = tmp_path / "src"
     source.mkdir()
     (source / "a.txt").write_bytes(b"\n" * MANY + b"".join(b"%d\n" % number for number in range(30)))

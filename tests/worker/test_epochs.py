@@ -30,7 +30,7 @@ from tokenization_worker.output.create_only import place
 from tokenization_worker.output.ledger.epochs import current_epoch, seal_epoch, start_epoch, void_engine
 from tokenization_worker.output.record import dump_record
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.encode import Encoder
+from tokenization_worker.pipelines.tokenize.ranges.encode import Encoder
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore

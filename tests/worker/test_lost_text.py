@@ -16,8 +16,8 @@ from tokenizer_models import make_spec, train_byte_level, write_json, write_lett
 from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
-from tokenization_worker.pipelines.tokenize import encode, range_tokenizer
-from tokenization_worker.pipelines.tokenize.encode import Encoder, LosesText
+from tokenization_worker.pipelines.tokenize.ranges import block_writer, encode
+from tokenization_worker.pipelines.tokenize.ranges.encode import Encoder, LosesText
 from tokenization_worker.planning.estimate import SAMPLED_BYTES
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.tokenizers.base import Encoded, EngineMismatch, Tokenizer
@@ -114,7 +114,7 @@ def without_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     def encoder(**fields: Any) -> Encoder:
         return Encoder(**fields | {"restore": None, "byte_lengths": None, "drop": None})
 
-    monkeypatch.setattr(range_tokenizer, "Encoder", encoder)
+    monkeypatch.setattr(block_writer, "Encoder", encoder)
 
 
 @pytest.mark.parametrize("mode", [VerifyMode.SAMPLE, VerifyMode.FULL])
@@ -241,7 +241,7 @@ def test_a_run_gives_its_encoder_what_restores(ranks: Path, tmp_path: Path, monk
         given.append(fields)
         return Encoder(**fields)
 
-    monkeypatch.setattr(range_tokenizer, "Encoder", encoder)
+    monkeypatch.setattr(block_writer, "Encoder", encoder)
     run_job(job_of(tmp_path, {"name": "gpt2"}, ["some text"]), executor=inline())
     tokenizer: Tokenizer = load_tokenizer(make_spec("gpt2"))
     assert given[0]["restore"] == tokenizer.restore

@@ -27,7 +27,7 @@ from tokenization_worker.engine.task import Task, WorkerLost, WorkerState
 from tokenization_worker.engine.task_progress import Tell
 from tokenization_worker.errors import TemporaryError, portable
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.run.run import Options, run_job
 

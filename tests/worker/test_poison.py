@@ -25,7 +25,7 @@ from runs import TOKJOB, command, difference, leftovers, make_job, read_index, r
 from tokenization_worker.engine.task import Task, WorkerLost
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.crash_verdicts import record_poison
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.document_batch import FileSlice
 from tokenization_worker.run.run import run_job

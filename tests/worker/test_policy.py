@@ -28,7 +28,7 @@ from runs import leftovers, make_job
 from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TemporaryError
 from tokenization_worker.events import Finished
-from tokenization_worker.pipelines.tokenize import range_tokenizer
+from tokenization_worker.pipelines.tokenize.ranges import planned_source
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.run.run import Options, run_job
 
@@ -289,7 +289,7 @@ def test_a_file_that_looks_damaged_once_is_not_judged(tmp_path: Path, monkeypatc
     data = gzip_members(json_lines(GOOD))
     (source / "good.jsonl.gz").write_bytes(data)
     readings = iter([flip(data, len(data) // 2)])
-    monkeypatch.setattr(range_tokenizer, "open_as_listed", lambda *file: io.BytesIO(next(readings, data)))
+    monkeypatch.setattr(planned_source, "open_as_listed", lambda *file: io.BytesIO(next(readings, data)))
     with pytest.raises(TemporaryError, match=r"StorageFailed.*good\.jsonl\.gz: looked damaged .*was not"):
         run(source, output, GENEROUS)
     assert not (output / "_tokenization" / "files").exists()

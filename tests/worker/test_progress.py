@@ -44,7 +44,7 @@ from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.progress import ProgressSums, stored_bytes_done
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
 from tokenization_worker.run.run import Options, run_job
 

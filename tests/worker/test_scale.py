@@ -22,7 +22,7 @@ from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult
 from tokenization_worker.output.plan_file import Cut, Plan
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import RELEASED_A_TASK, TokenizeSchedule
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.pipelines.tokenize.shard_planner import Assembly

@@ -26,8 +26,8 @@ from tokenization_worker.formats.segment import MAGIC, SegmentLost, SegmentReade
 from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.ledger.receipts import RangeReceipt
 from tokenization_worker.output.record import dump_record, load_record
-from tokenization_worker.pipelines.tokenize import range_tokenizer
-from tokenization_worker.pipelines.tokenize.encode import EncodedDocuments, Encoder
+from tokenization_worker.pipelines.tokenize.ranges import block_writer, range_tokenizer
+from tokenization_worker.pipelines.tokenize.ranges.encode import EncodedDocuments, Encoder
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.batches import MAX_TEXTS
 from tokenization_worker.run.run import Options, run_job
@@ -379,7 +379,7 @@ def test_documents_without_bytes_are_not_encoded_all_at_once(
             counts.append(len(texts))
             return super().encode(texts, *places)
 
-    monkeypatch.setattr(range_tokenizer, "Encoder", Counting)
+    monkeypatch.setattr(block_writer, "Encoder", Counting)
     fields = {"tokenizer": {"name": "bytes"}, "source": source}
     run_job(make_job(tmp_path / "source", tmp_path / "out", fields), executor=inline())
     assert (sum(counts), max(counts) <= 2 * MAX_TEXTS) == (300_000, True)

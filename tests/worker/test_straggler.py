@@ -25,8 +25,8 @@ from tokenization_worker.engine.task_progress import untold
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Progress
 from tokenization_worker.output.plan_file import Plan
-from tokenization_worker.pipelines.tokenize import range_tokenizer
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges import planned_source
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.planning import prepare as planning
 from tokenization_worker.planning.cut import MOST_PACKED_PIECES
 from tokenization_worker.readers.decompress import zstd
@@ -267,7 +267,7 @@ def test_one_process_takes_in_the_file_once(
             stream = SimpleNamespace(read=counted, seek=stream.seek, tell=stream.tell, close=stream.close)
         return stream
 
-    monkeypatch.setattr(range_tokenizer, "open_as_listed", open_counted)
+    monkeypatch.setattr(planned_source, "open_as_listed", open_counted)
     run_job(one_straggler.job(tmp_path / "out"), executor=inline())
     assert pieces_of_large(plan_of(tmp_path / "out")) == MOST_PACKED_PIECES
     assert taken == one_straggler.large_file.stat().st_size

@@ -21,8 +21,8 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_record
 from tokenization_worker.output.ledger.crash_verdicts import read_poison, record_poison
 from tokenization_worker.output.record import load_record
-from tokenization_worker.pipelines.tokenize import range_task
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges import range_task
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import FileSlice

@@ -22,8 +22,8 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
-from tokenization_worker.pipelines.tokenize.range_tokenizer import RangeWork
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_tokenizer import RangeTokenizer
 from tokenization_worker.pipelines.tokenize.unusable_limit import UnusableLimit
 from tokenization_worker.planning.limits import LISTED_BEYOND, list_reasons, room_left
 from tokenization_worker.readers.document_batch import FileOutcome
@@ -151,7 +151,7 @@ def test_what_may_still_be_allowed_is_read_to_the_end(
 ) -> None:
     """With a percentage more documents may follow; a file that is dropped takes its unusable documents with it."""
     rooms: list[int | None] = []
-    monkeypatch.setattr(RangeWork, "_require_room", lambda self, part: rooms.append(self._room))
+    monkeypatch.setattr(RangeTokenizer, "_require_room", lambda self, part: rooms.append(self._room))
     with pytest.raises(DataError, match=f"QuarantineExceeded: {BAD:,} of ") as caught:
         run(source, tmp_path / "out", limits["maxQuarantined"], **limits)
     assert "(nothing is redone)" in str(caught.value)

@@ -16,7 +16,7 @@ from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
 from tokenization_worker.output.plan_file import Cut, Plan
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.progress import ProgressSums
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
 from tokenization_worker.storage.source_file import SourceFile
 

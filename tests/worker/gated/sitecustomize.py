@@ -62,13 +62,13 @@ GATE = Gate()
 
 
 def gate_tasks(module: ModuleType) -> None:
-    opens = module.__dict__["_open"]
+    opens = module.__dict__["open_planned"]
 
     def open_gated(source: Any) -> Any:
         GATE.open(source)
         return opens(source)
 
-    module.__dict__["_open"] = open_gated
+    module.__dict__["open_planned"] = open_gated
 
 
 def gate_reads(name: str) -> Callable[[ModuleType], None]:
@@ -110,7 +110,7 @@ def shorten_buffers(module: ModuleType) -> None:
 
 
 CHANGES: dict[str, Callable[[ModuleType], None]] = {
-    "tokenization_worker.pipelines.tokenize.range_tokenizer": gate_tasks,
+    "tokenization_worker.pipelines.tokenize.ranges.range_tokenizer": gate_tasks,
     "tokenization_worker.storage.unchanged": gate_reads("LocalReader"),
     "tokenization_worker.storage.ranged_reader": gate_reads("RangedReader"),
     "tokenization_worker.run.run": gate_index,

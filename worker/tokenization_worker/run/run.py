@@ -44,7 +44,7 @@ from tokenization_worker.pipelines.tokenize.commit import commit
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.decoder_affinity import stretches
 from tokenization_worker.pipelines.tokenize.pipeline import Work, do_missing_work
-from tokenization_worker.pipelines.tokenize.tokenizer_check import require_same_tokenizer
+from tokenization_worker.pipelines.tokenize.ranges.tokenizer_check import require_same_tokenizer
 from tokenization_worker.planning.check_events import telling_of_check, telling_of_record
 from tokenization_worker.planning.estimate import SAMPLED_BYTES
 from tokenization_worker.planning.prepare import (

@@ -22,7 +22,7 @@ from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.progress import ProgressSums
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.pipelines.tokenize.unusable_limit import UnusableLimit

@@ -11,7 +11,7 @@ from tokenization_worker.events import Advanced, Progress
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
 
 _MOST = 99

@@ -21,7 +21,7 @@ from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.decoder_affinity import Lanes
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.pipelines.tokenize.shard_planner import Assembly, ShardPlan
 

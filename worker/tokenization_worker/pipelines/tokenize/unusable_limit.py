@@ -17,7 +17,7 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.quarantine import TooManyUnusable, read_range_lists
 from tokenization_worker.pipelines.tokenize.accounting import quarantine_exceeded
-from tokenization_worker.pipelines.tokenize.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.planning.limits import DocumentCounts, excess, room_left
 from tokenization_worker.storage.base import Store
 

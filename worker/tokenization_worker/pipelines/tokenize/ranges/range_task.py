@@ -24,7 +24,8 @@ from tokenization_worker.output.ledger.quarantine import QuarantineList
 from tokenization_worker.output.ledger.receipts import RangeReceipt, segment_digest
 from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.range_tokenizer import RangeWork
+from tokenization_worker.pipelines.tokenize.ranges.block_writer import BlockWriter
+from tokenization_worker.pipelines.tokenize.ranges.range_tokenizer import RangeTokenizer
 from tokenization_worker.readers.document_batch import FileSlice, Poison
 from tokenization_worker.storage.base import PreconditionFailed
 from tokenization_worker.storage.open import open_store
@@ -109,16 +110,15 @@ def _tokenize(
     store = open_store(context.data.output.uri)
     segment_path = layout.segment_path(context.epoch, task.range_id)
     with store.upload(segment_path, durable=False) as upload, QuarantineList() as quarantine:
-        work = RangeWork(
-            task, store, SegmentWriter(upload, context.streams.count), quarantine, worker.decoder, isolation, tell
-        )
+        blocks = BlockWriter(context, store, SegmentWriter(upload, context.streams.count), isolation)
+        work = RangeTokenizer(task, store, blocks, quarantine, worker.decoder, tell)
         parts = [work.tokenize(number, source) for number, source in enumerate(task.slices)]
         work.write_pending()
-        if work.poison_found:
-            raise _PoisonFound(work.poison_found)
+        if blocks.poison_found:
+            raise _PoisonFound(blocks.poison_found)
         slices = tuple(part.result() for part in parts)
         digest = segment_digest(slices)
-        segment_bytes = work.segment.finish(digest)
+        segment_bytes = blocks.segment.finish(digest)
         with suppress(PreconditionFailed):  # another writer's segment: build compares it with the receipt
             upload.commit()
         quarantine_digest = quarantine.store(store, context.epoch, task.range_id)
@@ -130,14 +130,14 @@ def _tokenize(
         segment_digest=digest,
         segment_bytes=segment_bytes,
         quarantine_digest=quarantine_digest,
-        text_bytes=work.text_bytes,
+        text_bytes=blocks.text_bytes,
         source_bytes=work.source_bytes,
         stored_bytes=task.stored_bytes,
-        samples=work.samples,
+        samples=blocks.samples,
         engine=context.engine,
         node=worker.node,
         pid=os.getpid(),
         seconds=round(time.monotonic() - started, 3),
-        versions=work.versions,
+        versions=blocks.versions,
     )
     return create_receipt(store, layout.range_receipt_path(context.epoch, task.range_id), receipt)

@@ -1,0 +1,64 @@
+"""What one slice of a range gave: counts and checksums, taken while it is read and encoded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from hashlib import sha256
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from tokenization_worker.formats.segment import crc32c_of
+from tokenization_worker.output.ledger.receipts import SliceResult
+from tokenization_worker.readers.document_batch import FileOutcome, FileSlice, Poison
+
+
+class SliceCounts:
+    """Counts and checksums of one slice while it is read, or of one that is dropped with its file."""
+
+    def __init__(
+        self,
+        number: int,
+        source: FileSlice,
+        n_streams: int,
+        outcome: str = FileOutcome.READ,
+        detail: str = "",
+    ) -> None:
+        self.number = number
+        self.source = source
+        self.outcome = outcome
+        self.detail = detail
+        self.tokens = [0] * n_streams
+        self.docs = [0] * n_streams
+        self.tokens_crc = [0] * n_streams
+        self.lengths_crc = [0] * n_streams
+        self.records = 0
+        self.quarantined: Counter[str] = Counter()
+        self.read_bytes = 0
+        self.quarantined_bytes = 0
+        self.poison: list[Poison] = []
+
+    def count(self, stream: int, tokens: int, lengths: NDArray[np.uint32], tokens_crc: int) -> None:
+        """Take one more block's part; `tokens_crc` is of all tokens so far, so no border of a block shows."""
+        self.tokens[stream] += tokens
+        self.docs[stream] += len(lengths)
+        self.tokens_crc[stream] = tokens_crc
+        self.lengths_crc[stream] = crc32c_of(lengths, start=self.lengths_crc[stream])
+
+    def result(self) -> SliceResult:
+        quarantined = sorted(self.quarantined.items())
+        counts = [self.tokens, self.docs, self.tokens_crc, self.lengths_crc, self.records, quarantined]
+        return SliceResult(
+            file=self.source.file,
+            outcome=self.outcome,
+            detail=self.detail,
+            tokens=tuple(self.tokens),
+            docs=tuple(self.docs),
+            records=self.records,
+            quarantined=dict(self.quarantined),
+            digest=sha256(orjson.dumps(counts)).hexdigest()[:32],
+            poison=tuple(self.poison),
+            read_bytes=self.read_bytes,
+            quarantined_bytes=self.quarantined_bytes,
+        )
