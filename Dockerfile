@@ -64,7 +64,7 @@ COPY --from=package /own/opt/tokenization /opt/tokenization
 COPY --from=operator-contents /opt/tokenization/sbom.cdx.json /opt/tokenization/
 USER 1000:1000
 ENTRYPOINT ["tokenization-operator"]
-ARG VERSION=0.2.0
+ARG VERSION=0.3.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="tokenization-operator" \
       org.opencontainers.image.description="Reconciles TokenizationJobs" \
@@ -80,7 +80,7 @@ COPY --from=worker-contents /opt/tokenization/sbom.cdx.json /opt/tokenization/
 COPY --chmod=755 scripts/ray_command.py /opt/tokenization/bin/ray
 USER 1000:1000
 CMD ["tokjob", "--help"]
-ARG VERSION=0.2.0
+ARG VERSION=0.3.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="tokenization-worker" \
       org.opencontainers.image.description="Plans, drives and runs TokenizationJobs on Ray" \
