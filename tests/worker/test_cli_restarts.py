@@ -34,7 +34,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.engine.task import Task
-from tokenization_worker.errors import ChangedError, DataError, TemporaryError
+from tokenization_worker.errors import ChangedError, DataError, TemporaryError, WorkerDied
 from tokenization_worker.output.ledger.ledger import read_ledger
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
@@ -113,7 +113,7 @@ def test_worker_that_dies_by_the_signal_is_a_stop_and_by_itself_an_error(is_stop
 
     def die(task: Task) -> None:
         signalled.append(is_stopped)  # a signal to the whole process group ends the workers first
-        raise TemporaryError("WorkerDied", "a worker process was killed")
+        raise WorkerDied("WorkerDied", "a worker process was killed")
 
     with pytest.raises(Stopped if is_stopped else TemporaryError):
         run_job(

@@ -66,6 +66,10 @@ class TemporaryError(TokenizationError):
     exit_code = 5
 
 
+class WorkerDied(TemporaryError):
+    """A process that did the work is gone, once too often. A signal to the whole process group does the same."""
+
+
 def portable(error: BaseException) -> BaseException:
     """`error`, or, where that would not arrive in another process as what it is, one that says the same."""
     try:

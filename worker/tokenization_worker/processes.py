@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tokenization_worker.api.workers import WORKER_BYTES as WORKER_BYTES  # others take it from here
-from tokenization_worker.errors import TemporaryError, portable
+from tokenization_worker.errors import TemporaryError, WorkerDied, portable
 from tokenization_worker.host.main_guard import WorkerContext, require_importable_main
 
 T = TypeVar("T")
@@ -185,7 +185,7 @@ def end_pool(pool: ProcessPoolExecutor, *, kill: bool) -> set[int | None]:
 
 def worker_died() -> TemporaryError:
     """The error for a pool that lost a process."""
-    return TemporaryError(
+    return WorkerDied(
         "WorkerDied",
         "a worker process was killed (often: out of memory)",
         next_step="start the same command again, with fewer --processes if memory is short",

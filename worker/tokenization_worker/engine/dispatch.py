@@ -13,7 +13,7 @@ from tokenization_worker.engine.executor import Executor, UnderWay
 from tokenization_worker.engine.losses import Losses
 from tokenization_worker.engine.schedule import Pipeline
 from tokenization_worker.engine.task import Done, ProductLost, Receipt, Task, Worker, WorkerLost
-from tokenization_worker.errors import TemporaryError
+from tokenization_worker.errors import WorkerDied
 from tokenization_worker.events import Event, WaitingForWorkers, Warned, Watcher
 
 POLL_S = 0.2
@@ -41,8 +41,8 @@ def run_pipeline(
     except Stopped:
         executor.close(grace_s=STOP_GRACE_S)
         raise
-    except TemporaryError as error:
-        if error.reason == "WorkerDied" and should_stop():  # the signal went to the whole process group
+    except WorkerDied as error:
+        if should_stop():  # the signal went to the whole process group
             raise Stopped from error
         raise
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tokenization_worker.engine.task import Task, WorkerLost
-from tokenization_worker.errors import TemporaryError
+from tokenization_worker.errors import WorkerDied
 
 _MAX_CRASHES = 3
 _MAX_NODES_LOST = 20
@@ -22,12 +22,12 @@ class Losses:
     def count(self, task: Task, loss: WorkerLost) -> int:
         """How often what the task makes has lost its worker, or its node, this time included.
 
-        Raises `TemporaryError("WorkerDied")` when that is too often.
+        Raises `WorkerDied` when that is too often.
         """
         self._lost[task.product, loss.with_node] += 1
         times = self._lost[task.product, loss.with_node]
         if times >= (_MAX_NODES_LOST if loss.with_node else _MAX_CRASHES):
-            raise TemporaryError(
+            raise WorkerDied(
                 "WorkerDied",
                 f"{task.product} lost its {loss.lost} {times} times: {loss.detail}",
                 next_step="look at the memory of the workers and the nodes, then start the same command again",

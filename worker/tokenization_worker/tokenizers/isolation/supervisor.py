@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tokenization_worker.api.data import DataSpec
-from tokenization_worker.errors import TemporaryError
+from tokenization_worker.errors import TemporaryError, WorkerDied
 from tokenization_worker.processes import STOPS, WORKER_BYTES, exit_words, free_memory
 from tokenization_worker.tokenizers.base import Encoded, IdArray, KillsEngine, join_encoded
 from tokenization_worker.tokenizers.isolation.engine_process import OUT_OF_MEMORY, Role, Start
@@ -180,7 +180,7 @@ def memory_limit(data: DataSpec) -> int:
 
 
 def _worker_died(what: str) -> TemporaryError:
-    return TemporaryError(
+    return WorkerDied(
         "WorkerDied",
         what,
         next_step="look at the memory of the workers and the nodes, then start the same command again",
