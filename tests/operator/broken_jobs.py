@@ -9,6 +9,7 @@ Prints how to reach them, and ends them when its input ends (Ctrl-D). `--answers
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -84,6 +85,7 @@ def main() -> int:
     if parser.parse_args().answers:
         print("\n".join(f"{name:<5} {reason}" for name, (reason, _) in BROKEN.items()))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the control plane is stopped
     with tempfile.TemporaryDirectory() as folder:
         bed = Testbed(Path(folder) / "bed", find_programs())
         bed.up(sorted(CRDS.glob("*.yaml")))
@@ -101,6 +103,7 @@ def show(bed: Testbed, folder: Path) -> int:
         break_all(jobs, folder)
         print(f"export KUBECONFIG={bed.kubeconfig} PATH={bed.commands}:$PATH")
         print(f"kubectl -n {NAMESPACE} get tkj; tokjob explain -n {NAMESPACE} ant", flush=True)
+        print("Ctrl-D, Ctrl-C or SIGTERM ends them", flush=True)
         sys.stdin.read()
     return 0
 

@@ -17,6 +17,7 @@ from kubernetes import client
 
 from testbed.accounts import account_kubeconfig
 from testbed.cluster import Testbed
+from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.cli.main import main
 
 pytestmark = pytest.mark.testbed
@@ -68,6 +69,15 @@ def test_an_image_that_cannot_be_pulled(team: Jobs, tmp_path: Path, explain: Exp
     assert f"{team.namespace}/explain-typo Starting ImagePullFailed" in told
     assert "cannot pull testbed/worker:plan-run.worker-missing" in told
     assert "next: Correct spec.image" in told
+
+
+def test_a_queue_that_nothing_serves(team: Jobs, tmp_path: Path, explain: Explain) -> None:
+    team.apply("explain-queue", local_spec(tmp_path), labels={"kueue.x-k8s.io/queue-name": "tpus"})
+    wait_for(lambda: "explain-queue-r1-a1" in team.names(Kind.RAY_JOB), bool)
+    team.patch(Kind.RAY_JOB, "explain-queue-r1-a1", {"spec": {"suspend": True}})  # as Kueue does
+    team.reach("explain-queue", "Queued")
+    told = read_screen(explain, team, "explain-queue")
+    assert "next: Kueue is not installed in this cluster, so nothing admits the job." in told
 
 
 def test_a_job_for_whose_workers_there_is_no_node(team: Jobs, tmp_path: Path, explain: Explain) -> None:

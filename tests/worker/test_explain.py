@@ -277,17 +277,35 @@ SILENT = {"lastRangeTime": "2026-01-01T00:00:00Z", "lastCheckpointTime": "2026-0
             | {"spec": {"workers": {"tpu": {"topology": "2x2x1"}}}},
             (),
             "-L cloud.google.com/gke-tpu-accelerator,cloud.google.com/gke-tpu-topology`. Add such nodes; or correct "
-            "spec.workers.tpu or lower spec.workers.replicas: the attempt starts again at once when the job is changed",
+            "spec.workers.tpu: the attempt starts again at once when the job is changed.",
+        ),
+        (
+            job(phase="Starting", reason="Unschedulable", plan={"files": 1})
+            | {"spec": {"workers": {"replicas": 3, "tpu": {"topology": "2x2x1"}}}},
+            (),
+            "is changed. Or lower spec.workers.replicas. Or set spec.workers.minReplicas: it begins with fewer",
         ),
         (
             job(phase="Starting", reason="Unschedulable", plan={"files": 1}),
             (),
-            "lower spec.workers.resources or spec.workers.replicas: the attempt starts again at once",
+            "lower spec.workers.resources: the attempt starts again at once",
         ),
         (job(phase="Planning", reason="ImagePullFailed"), (), "the plan starts again at once when the job is changed."),
         (job(phase="Starting", reason="WorkerMemory"), (), "the attempt starts again at once when the job is changed."),
         (job(phase="Running", reason="WorkerMemory"), (), "the next attempt has it, and goes on from what is done."),
-        (job(phase="Queued", reason="Queued"), (), "`kubectl api-resources --api-group=kueue.x-k8s.io` lists nothing"),
+        (job(phase="Queued", reason="Queued"), (), "Look at the queue: `kubectl -n team get workloads,localqueues`."),
+        (
+            job(
+                phase="Starting",
+                reason="WaitingForDriver",
+                attempt={"number": 6},
+                lastFailures=[{"reason": "Stalled"}, {"reason": "Stalled"}, {"reason": "HeadLost"}],
+            )
+            | {"spec": {"stallTimeoutSeconds": 3}},
+            (),
+            "Attempt 6 begins; the last 2 tries ended with Stalled. Look at the log for the last range and at the file "
+            "that it reads. spec.stallTimeoutSeconds is 3 (default 1800)",
+        ),
         (
             job(phase="Retrying", reason="Stalled") | {"spec": {"stallTimeoutSeconds": 3}},
             (),
@@ -314,12 +332,37 @@ SILENT = {"lastRangeTime": "2026-01-01T00:00:00Z", "lastCheckpointTime": "2026-0
     ],
     ids=[
         *("no status", "what the API server fills in", "before the plan", "after the plan", "retrying", "tried out"),
-        *("what a Pod says", "no TPU node", "no node", "an image of a plan", "memory at the start", "memory later"),
-        *("a queue", "a stall", "a silent driver", "a change that is not seen", "a finalizer", "an unknown reason"),
+        *(
+            "what a Pod says",
+            "no TPU node",
+            "too few TPU nodes",
+            "no node",
+            "an image of a plan",
+            "memory at the start",
+            "memory later",
+        ),
+        *(
+            "a queue",
+            "a try after others",
+            "a stall",
+            "a silent driver",
+            "a change that is not seen",
+            "a finalizer",
+            "an unknown reason",
+        ),
     ],
 )
 def test_the_next_step_fits(found: dict[str, Any], pods: tuple[dict[str, Any], ...], words: str) -> None:
     assert words in step(found, *pods)
+
+
+@pytest.mark.parametrize(
+    ("has_kueue", "words"),
+    [(False, "Kueue is not installed in this cluster"), (True, "Look at the queue:"), (None, "Look at the queue:")],
+)
+def test_a_queue_that_nothing_serves_is_told(has_kueue: bool | None, words: str) -> None:
+    told = screen(Seen(job(phase="Queued", reason="Queued"), NOW, has_kueue=has_kueue), 160)
+    assert words in " ".join(told.split())
 
 
 @pytest.mark.parametrize(
@@ -346,7 +389,7 @@ def test_a_message_is_told_apart_from_its_next_step(message: str, rest: str, ste
         (
             "SourceInvalid",
             {},
-            "Do a. Then apply the job again: it goes on by itself. Where nothing in the job was wrong,",
+            "Do a. If you change the job, apply it: it goes on by itself. If you change only files, set",
         ),
         ("SourceInvalid", {"plan": {"files": 1}}, "Do a. Then apply the job again with a new spec.rerunToken."),
         ("CorruptFile", {"plan": {"files": 1}}, "Do a. Then apply the job again with a new spec.rerunToken."),

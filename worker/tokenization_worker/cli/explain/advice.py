@@ -5,7 +5,8 @@ and often how to go on; this says what to do, and whether the job then goes on b
 
 Fields in braces: `job`, `namespace`, `output`; `again`: how changed data fields take effect; `same`: how
 a failed job goes on where nothing in it was wrong; `retried`: whether the operator goes on by itself; `taken`: when a
-changed field of the Pods takes effect; `unplaced`: what to do about a Pod without a node; `stall_s`: what the job says.
+changed field of the Pods takes effect; `unplaced`: what to do about a Pod without a node; `stall_s`: what the job says;
+`queued`: what to do about a queue.
 """
 
 from __future__ import annotations
@@ -61,9 +62,7 @@ ADVICE: Mapping[str, str] = {
     "Suspending": "Nothing to do: machines are given back; what is done is kept.",
     "Suspended": "It goes on from what is done when spec.suspend is false: `kubectl -n {namespace} patch tkj {job} "
     '--type merge -p \'{{"spec":{{"suspend":false}}}}\'`',
-    "Queued": "If `kubectl api-resources --api-group=kueue.x-k8s.io` lists nothing, Kueue is not there: install it, or "
-    "remove the label kueue.x-k8s.io/queue-name from the job and set spec.suspend to true, then to false. Else look at "
-    "the LocalQueue: `kubectl -n {namespace} get workloads,localqueues`. Waiting there counts for no deadline.",
+    "Queued": "{queued}",
     "TtlIgnored": _NOTHING,
     "MachinesReturned": "Nothing to do: the event names the finalizer that keeps the job.",
     # what the cluster lacks or refuses
@@ -197,9 +196,18 @@ _UNKNOWN = "Do what the message says. This version of tokjob does not know the r
 _STEP_OF_MESSAGE = re.compile(r"(?:^|(?<=[.?!]) )Next: (.+?)(?: (?=Failure \d+ of the \d+ that )|$)", re.DOTALL)
 
 _DEFAULT_STALL_S = JobSpec.model_fields["stall_timeout_seconds"].default
-_LESS = (
-    "{taken}. Or set spec.workers.minReplicas: it begins with fewer when spec.startupDeadlineSeconds have passed, if "
-    "so many are ready."
+_FEWER = (
+    " Or set spec.workers.minReplicas: it begins with fewer when spec.startupDeadlineSeconds have passed, if so many "
+    "are ready."
+)
+_NO_KUEUE = (
+    "Kueue is not installed in this cluster, so nothing admits the job. Install Kueue. Or remove the label "
+    "kueue.x-k8s.io/queue-name from the job, and set spec.suspend to true, then to false: its RayJob is then made "
+    "anew, without a queue."
+)
+_QUEUED = (
+    "The job waits in the queue of its label kueue.x-k8s.io/queue-name; waiting there counts for no deadline. Look at "
+    "the queue: `kubectl -n {namespace} get workloads,localqueues`."
 )
 _UNPLACED_PLAN = (
     "Compare what the Pod asks for with `kubectl describe nodes`, and add a node: it then goes on by itself."
@@ -207,11 +215,11 @@ _UNPLACED_PLAN = (
 _UNPLACED_TPU = (
     "Compare what the Pod asks for with `kubectl get nodes -L "
     "cloud.google.com/gke-tpu-accelerator,cloud.google.com/gke-tpu-topology`. Add such nodes; or correct "
-    f"spec.workers.tpu or lower spec.workers.replicas: {_LESS}"
+    "spec.workers.tpu: {taken}."
 )
 _UNPLACED = (
-    "Compare what the Pod asks for with `kubectl describe nodes`. Add such nodes; or lower spec.workers.resources or "
-    f"spec.workers.replicas: {_LESS}"
+    "Compare what the Pod asks for with `kubectl describe nodes`. Add such nodes; or lower "
+    "spec.workers.resources: {taken}."
 )
 
 
@@ -226,6 +234,9 @@ class Standing:
     is_planned: bool = False
     has_tpu: bool = False
     stall_timeout_s: int | None = None
+    replicas: int = 1
+    has_kueue: bool | None = None
+    """None where it is not known."""
 
     @property
     def is_over(self) -> bool:
@@ -247,7 +258,12 @@ class Standing:
     def unplaced(self) -> str:
         if not self.is_planned:
             return _UNPLACED_PLAN
-        return (_UNPLACED_TPU if self.has_tpu else _UNPLACED).format(taken=self.taken)
+        step = (_UNPLACED_TPU if self.has_tpu else _UNPLACED).format(taken=self.taken)
+        return step if self.replicas < 2 else f"{step} Or lower spec.workers.replicas.{_FEWER}"
+
+    @property
+    def queued(self) -> str:
+        return (_NO_KUEUE if self.has_kueue is False else _QUEUED).format(namespace=self.namespace)
 
 
 def split_step(message: str) -> tuple[str, str]:
@@ -270,7 +286,7 @@ def _effect(reason: str, at: Standing) -> str:
         return _TRIED_AGAIN if at.phase == "Retrying" else ""
     if not at.is_planned:
         return (
-            "Then apply the job again: it goes on by itself. Where nothing in the job was wrong, set a new "
+            "If you change the job, apply it: it goes on by itself. If you change only files, set a new "
             "spec.rerunToken."
         )
     if "{again}" in template:
@@ -296,6 +312,7 @@ def advise(reason: str, at: Standing) -> str:
         retried=_TRIED_OUT if at.is_over else _TRIED_AGAIN,
         taken=at.taken,
         unplaced=at.unplaced,
+        queued=at.queued,
         stall_s=stall_s if stall_s == _DEFAULT_STALL_S else f"{stall_s} (default {_DEFAULT_STALL_S})",
         reason=reason,
     )

@@ -34,6 +34,7 @@ from tokenization_worker.output.driver_log import read_log
 from tokenization_worker.storage.base import NotFound
 
 _PLURAL = "tokenizationjobs"
+_KUEUE = "kueue.x-k8s.io"
 _TIMEOUTS_S = (5.0, 20.0)
 _PAGE = 500
 _MOST_PAGES = 20
@@ -105,7 +106,19 @@ def read_job(cluster: Cluster, namespace: str, name: str) -> Seen:
     pods = [pod for pod in pods if not _is_older(pod, created)]  # of a deleted namesake
     events = _list(cluster, "events", namespace, lambda **page: core.list_namespaced_event(namespace, **page))
     log, unread_log = _find_log(core, job, pods, now)
-    return Seen(job, now, tuple(events), tuple(pods), log, tuple(dict.fromkeys(cluster.not_shown)), unread_log)
+    not_shown = tuple(dict.fromkeys(cluster.not_shown))
+    has_kueue = _has_kueue(cluster) if (job.get("status") or {}).get("phase") == "Queued" else None
+    return Seen(job, now, tuple(events), tuple(pods), log, not_shown, unread_log, has_kueue)
+
+
+def _has_kueue(cluster: Cluster) -> bool | None:
+    """Whether the cluster serves Kueue's kinds; None where the API server does not say."""
+    groups = client.ApisApi(cluster.api)
+    try:
+        found = orjson.loads(_ask(partial(groups.get_api_versions, **_RAW)).data)
+    except (_Absent, _Refused, TokenizationError):
+        return None
+    return any(group.get("name") == _KUEUE for group in found.get("groups") or ())
 
 
 def _read_own(cluster: Cluster, namespace: str, name: str) -> tuple[Object, datetime]:

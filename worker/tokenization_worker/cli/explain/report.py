@@ -28,11 +28,15 @@ _PLAIN = frozenset(
 )
 """Reasons that say nothing of what a Pod may say of itself."""
 
+_BEGINS = _PLAIN - {"Running"}
+"""Reasons of a try that has done nothing yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What the API server has of a job at one moment, by its clock. `not_shown`: what could not be read, and why;
-    `unread_log`: the same of the log of a Pod, or ""."""
+    `unread_log`: the same of the log of a Pod, or "". `has_kueue`: whether the cluster serves its kinds; None where
+    that was not asked."""
 
     job: Object
     now: datetime
@@ -41,6 +45,7 @@ class Seen:
     log: Log | None = None
     not_shown: tuple[str, ...] = ()
     unread_log: str = ""
+    has_kueue: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +248,28 @@ def _next_step(seen: Seen, pods: tuple[Look, ...]) -> str:
         reason = trouble
     reason = reason if phase != "Suspended" else "Suspended"
     said = split_step(str(status.get("message") or ""))[1]
-    at = _standing(seen.job)
+    at = _standing(seen)
     step = advise_as_said(said, reason, at) if said else advise(reason, at)
-    return " ".join([*_staleness(seen), step])
+    return " ".join([*_staleness(seen), _after_failures(status, reason, at) or step])
 
 
-def _standing(job: Object) -> Standing:
+def _after_failures(status: Object, reason: str, at: Standing) -> str:
+    """Of an attempt that begins after others have failed: why they did, which is more than that it begins."""
+    failures = list(status.get("lastFailures") or ())
+    if reason not in _BEGINS or not failures:
+        return ""
+    last = str(failures[0].get("reason"))
+    same = sum(1 for each in failures if each.get("reason") == last)
+    number = _block(status, "attempt").get("number")
+    what = f"Attempt {number} begins" if number else "The next try begins"
+    so_far = f"the last {same} tries ended with {last}" if same > 1 else f"the last try ended with {last}"
+    return f"{what}; {so_far}. {advise(last, at)}"
+
+
+def _standing(seen: Seen) -> Standing:
+    job = seen.job
     metadata, spec, status = (_block(job, name) for name in ("metadata", "spec", "status"))
+    replicas = _block(spec, "workers").get("replicas")
     stall_s = spec.get("stallTimeoutSeconds")
     return Standing(
         job=str(metadata.get("name")),
@@ -259,6 +279,8 @@ def _standing(job: Object) -> Standing:
         is_planned=bool(status.get("plan")),
         has_tpu=bool(_block(spec, "workers").get("tpu")),
         stall_timeout_s=stall_s if isinstance(stall_s, int) else None,
+        replicas=replicas if isinstance(replicas, int) else 1,
+        has_kueue=seen.has_kueue,
     )
 
 
