@@ -25,7 +25,7 @@ _TEXT = """# {name}
 
 {description}
 
-Chart {version}, of the operator {app_version}. Kubernetes {kubernetes}.
+Chart {version} for operator {app_version}. Needs Kubernetes {kubernetes}.
 
 ```
 helm install tokenization charts/tokenization-operator --namespace tokenization-system --create-namespace \\
@@ -35,17 +35,19 @@ helm install tokenization charts/tokenization-operator --namespace tokenization-
 helm test tokenization --namespace tokenization-system
 ```
 
-[Kubernetes](../../docs/kubernetes.md) tells the rest: what the cluster needs, a first job, upgrades.
-[Operations](../../docs/operations.md) has the metrics, the dashboard and the alerts; [images](../../docs/images.md) the
-images, their digests and signatures.
+| page | content |
+|---|---|
+| [Kubernetes](../../docs/kubernetes.md) | requirements, a first job, upgrades |
+| [operations](../../docs/operations.md) | metrics, dashboard, alerts |
+| [images](../../docs/images.md) | how to build, pin and sign them |
 
 ## Values
 
-| value | default | |
+| value | default | meaning |
 |---|---|---|
 {rows}
 
-`scripts/chart_readme.py` has written this page from `values.yaml`: change the comments there, then `make generate`.
+`scripts/chart_readme.py` generates this page from `values.yaml`: edit the comments there, then run `make generate`.
 """
 
 
