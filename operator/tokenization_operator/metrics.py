@@ -37,7 +37,7 @@ _OF_JOB = ["job_namespace", "job_name"]
 """Not `namespace` and `job`: those are the labels that Prometheus gives to what it has scraped."""
 
 
-class Watched(Protocol):
+class QueueStats(Protocol):
     @property
     def age_s(self) -> float: ...
 
@@ -45,7 +45,7 @@ class Watched(Protocol):
     def waiting(self) -> int: ...
 
 
-class Known(Protocol):
+class JobCache(Protocol):
     def briefs(self) -> list[Object]: ...
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None: ...
@@ -128,7 +128,7 @@ class Metrics:
     def failed(self) -> None:
         self._failures.inc()
 
-    def watch(self, queue: Watched, known: Known, leads: Callable[[], bool] = lambda: True) -> None:
+    def watch(self, queue: QueueStats, known: JobCache, leads: Callable[[], bool] = lambda: True) -> None:
         """Tell of this queue, and of the jobs that are known; of jobs only while this operator `leads`, so that a
         sum over replicas counts each once."""
         self._depth.set_function(lambda: float(queue.waiting))
@@ -140,7 +140,7 @@ class Metrics:
 class _Jobs(Collector):
     """Jobs as they are known when Prometheus asks."""
 
-    def __init__(self, known: Known, leads: Callable[[], bool]) -> None:
+    def __init__(self, known: JobCache, leads: Callable[[], bool]) -> None:
         self._known = known
         self._leads = leads
 

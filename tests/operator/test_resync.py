@@ -55,7 +55,7 @@ def operator_of(cluster: object, look: Look, *jobs: dict[str, Any]) -> Operator:
         operator.cache.put(Kind.JOB, each)
     operator.queue = WorkQueue(look, lambda key, error: None)
     operator._kinds = (Kind.JOB,)
-    operator._cluster = cluster  # type: ignore[assignment]
+    operator._kube = cluster  # type: ignore[assignment]
     return operator
 
 

@@ -144,8 +144,8 @@ def test_the_pod_of_the_attempt_may_write_and_completed_ranges_stay_completed(de
     code, said = desk.write(MINE, {"progress": {"attempt": 1, "rangesCompleted": 4, "failure": FAILURE}})
     assert code == 422
     assert "cannot become fewer" in said
-    last_words = {"attempt": 1, "rangesCompleted": None, "failure": FAILURE}
-    assert desk.write(MINE, {"progress": last_words}) == (200, ""), "one that has not counted yet may fail"
+    last_report = {"attempt": 1, "rangesCompleted": None, "failure": FAILURE}
+    assert desk.write(MINE, {"progress": last_report}) == (200, ""), "one that has not counted yet may fail"
 
 
 def test_progress_is_that_of_the_present_attempt(desk: Desk) -> None:

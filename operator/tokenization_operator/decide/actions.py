@@ -25,7 +25,7 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class UpdateCheckpoint:
     """Make the checkpoint, or set these fields of its spec: what the next Pods are to do, and who may report."""
 
     body: Object
@@ -57,17 +57,17 @@ class Delete:
     resource_version: str | None = None
 
 
-Action = Create | Point | Delete
+Action = Create | UpdateCheckpoint | Delete
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`status` is written first, if it has changed, then the `actions` are done in order; `look_again_s`: at the
+    """`status` is written first, if it has changed, then the `actions` are done in order; `requeue_after_s`: at the
     latest, also if nothing happens. Not `is_observed`: the job's present generation is not what `status` is of."""
 
     status: JobStatus
     actions: tuple[Action, ...] = ()
-    look_again_s: float | None = None
+    requeue_after_s: float | None = None
     is_observed: bool = True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenization_operator.decide.context import Case
+from tokenization_operator.decide.context import Context
 from tokenization_worker.api.keys import attempt_digest, pods_digest
 from tokenization_worker.api.status import AttemptStatus
 
@@ -14,24 +14,26 @@ _LIMITS = ("maxQuarantined", "maxCorruptFiles")
 _MOST_LETTERS = 120
 
 
-def pending_changes(case: Case, attempt: AttemptStatus) -> str | None:
+def pending_changes(context: Context, attempt: AttemptStatus) -> str | None:
     """`workers 2 → 3: from the next attempt`; None where the attempt runs as the job says now."""
     known = attempt.spec_digest
-    if known is not None and pods_digest(case.seen.job) == known:  # what only the operator looks at holds at once
+    if (
+        known is not None and pods_digest(context.observation.job) == known
+    ):  # what only the operator looks at holds at once
         return None
-    if attempt_digest(case.seen.job) == case.run.spec_digest:
+    if attempt_digest(context.observation.job) == context.run.spec_digest:
         return None
-    changed = [f"{name} {old} → {new}" for name, old, new in _values(case, attempt) if old != new]
+    changed = [f"{name} {old} → {new}" for name, old, new in _values(context, attempt) if old != new]
     return f"{', '.join(changed) or 'the job has changed'}: from the next attempt"
 
 
-def _values(case: Case, attempt: AttemptStatus) -> list[tuple[str, Any, Any]]:
+def _values(context: Context, attempt: AttemptStatus) -> list[tuple[str, Any, Any]]:
     """Fields whose earlier value is known, with that and the present one."""
-    limits = ((case.seen.checkpoint or {}).get("spec") or {}).get("attempt") or {}
-    spec = case.job.spec
+    limits = ((context.observation.checkpoint or {}).get("spec") or {}).get("attempt") or {}
+    spec = context.job.spec
     return [
         ("workers", attempt.replicas, spec.workers.replicas),
-        ("image", _short(attempt.image or case.image.name), _short(case.image.name)),
+        ("image", _short(attempt.image or context.image.name), _short(context.image.name)),
         *(
             (name, limits.get(name, now), now)
             for name, now in zip(_LIMITS, (spec.max_quarantined, spec.max_corrupt_files), strict=True)

@@ -62,16 +62,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetryDecision:
     """The counts with a failure among them; `is_over`: there will be no other try."""
 
     failures: FailuresStatus
     is_over: bool
 
 
-def judge(
+def apply_retry_policy(
     before: FailuresStatus | None, failure: Failure, ranges_done: int, limits: Limits, now: datetime, seed: str
-) -> Verdict:
+) -> RetryDecision:
     """Count a failure. `ranges_done`: of the run, now; `seed`: what the pause's random part is drawn from."""
     before = before or FailuresStatus()
     application, infrastructure = before.application or 0, before.infrastructure or 0
@@ -85,7 +85,7 @@ def judge(
     is_over = failure.blame is Blame.FINAL or application > limits.application or infrastructure > limits.infrastructure
     tries = application if failure.blame is Blame.APPLICATION else infrastructure
     due = None if is_over else time_text(now + timedelta(seconds=pause_s(tries, limits, seed)))
-    return Verdict(
+    return RetryDecision(
         FailuresStatus(
             application=application,
             infrastructure=infrastructure,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tokenization_operator.decide.finished import is_at_rest
 from tokenization_operator.informer.packed import pack, unpack
-from tokenization_operator.informer.prune import trimmed
+from tokenization_operator.informer.prune import prune
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.names import JOB_LABEL
 from tokenization_operator.objects.reading import Object
@@ -75,7 +75,7 @@ class Cache:
         if old is not None and old.owner != owner:
             self.forget(kind, *place, old.uid)
         brief = _brief(item) if kind == Kind.JOB else None
-        entry = entries[place] = _Entry(uid, version, owner, brief, trimmed(kind, item))
+        entry = entries[place] = _Entry(uid, version, owner, brief, prune(kind, item))
         if kind == Kind.JOB:
             self._note_rest(place, is_now=is_at_rest(item))
         elif owner is not None:

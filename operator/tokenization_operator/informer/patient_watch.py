@@ -20,22 +20,22 @@ from tokenization_operator.objects.kinds import PLACES
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 5.0
+RETRY_S = 5.0
 _LISTS = tuple(f"/{place.plural}" for place in PLACES.values())
 
 
 async def wait_for_kind(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """Ask again and again while lists and watches of a kind are answered with 404."""
-    is_told = False
+    is_logged = False
     while True:
         response = await handler(request)
         if response.status != 404 or not request.url.path.endswith(_LISTS):
             return response
         response.release()
-        if not is_told:
+        if not is_logged:
             log.warning("the API server does not serve %s any more: waiting for it", request.url.path)
-            is_told = True
-        await asyncio.sleep(LOOK_S)
+            is_logged = True
+        await asyncio.sleep(RETRY_S)
 
 
 def watch_from(listed: dict[str, str]) -> aiohttp.ClientMiddlewareType:

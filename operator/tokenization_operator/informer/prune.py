@@ -11,7 +11,7 @@ _OF_RAY_CLUSTERS = ("headGroupSpec",)
 _CLUSTER_STATUS = "rayClusterStatus"
 
 
-def trimmed(kind: str, item: Object) -> Object:
+def prune(kind: str, item: Object) -> Object:
     """Without who has written which field; of Pods the containers' sizes, of RayJobs the head and who holds them."""
     metadata = {name: value for name, value in item["metadata"].items() if name != "managedFields"}
     found = {**item, "metadata": metadata}

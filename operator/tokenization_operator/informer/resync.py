@@ -37,7 +37,7 @@ def labels_of(kind: Kind) -> str:
 
 
 async def fill(
-    cache: Cache, cluster: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...], listed: Versions | None = None
+    cache: Cache, lister: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...], listed: Versions | None = None
 ) -> None:
     """Put in all that there is; without `namespaces`, of all. Jobs come first: what is theirs is packed at once.
 
@@ -47,18 +47,18 @@ async def fill(
     for kind in sorted(kinds, key=lambda kind: kind is not Kind.JOB):
         for namespace in namespaces or (None,):
             note = partial(versions.__setitem__, list_path(kind, namespace))
-            async for item in cluster.list_all(kind, namespace, labels_of(kind), on_version=note):
+            async for item in lister.list_all(kind, namespace, labels_of(kind), on_version=note):
                 cache.put(kind, item)
 
 
-async def drop_what_is_gone(cache: Cache, cluster: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...]) -> None:
+async def drop_deleted(cache: Cache, lister: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...]) -> None:
     """Drop what was deleted while no watch was open, as before the first ones: none tells it."""
     for kind in kinds:
         known = cache.uids(kind)
         there = {
             item["metadata"]["uid"]
             for namespace in namespaces or (None,)
-            async for item in cluster.list_all(kind, namespace, labels_of(kind), only_metadata=True)
+            async for item in lister.list_all(kind, namespace, labels_of(kind), only_metadata=True)
         }
         for place in known:
             if place[-1] not in there:

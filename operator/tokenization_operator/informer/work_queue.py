@@ -25,34 +25,36 @@ _MOST_REMEMBERED = 10_000
 _MOST_STALE = 64
 
 
-class NotLooked(Exception):
+class NotReconciled(Exception):
     """A key was left alone: another operator looks at it."""
 
 
 class WorkQueue(Generic[K]):
-    """`look(key)` returns after how many seconds it wants to look again, or None; what it raises is told to `tell`."""
+    """`reconcile(key)` returns the seconds until its next call, or None; its exceptions go to `on_error`."""
 
-    def __init__(self, look: Callable[[K], Awaitable[float | None]], tell: Callable[[K, Exception], None]) -> None:
-        self._look = look
-        self._tell = tell
+    def __init__(
+        self, reconcile: Callable[[K], Awaitable[float | None]], on_error: Callable[[K, Exception], None]
+    ) -> None:
+        self._reconcile = reconcile
+        self._on_error = on_error
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._numbers = count()
         self._busy: set[K] = set()
         self._again: dict[K, float] = {}  # of busy ones: when they are wanted next
         self._failures: dict[K, int] = {}
-        self._looked_at: dict[K, float] = {}
+        self._reconciled_at: dict[K, float] = {}
         self._changed = asyncio.Event()
-        self._last_look_at = time.monotonic()
+        self._last_reconcile_at = time.monotonic()
 
     @property
     def age_s(self) -> float:
         """Since the last look at any key."""
-        return time.monotonic() - self._last_look_at
+        return time.monotonic() - self._last_reconcile_at
 
     def rest(self) -> None:
         """There is nothing to look at, which is as good as having looked."""
-        self._last_look_at = time.monotonic()
+        self._last_reconcile_at = time.monotonic()
 
     @property
     def waiting(self) -> int:
@@ -77,7 +79,7 @@ class WorkQueue(Generic[K]):
 
     def notice(self, key: K) -> None:
         """There is news of a key: look at it, at the earliest `CALM_S` after the last look."""
-        last = self._looked_at.get(key)
+        last = self._reconciled_at.get(key)
         self.add(key, 0.0 if last is None else max(0.0, last + CALM_S - time.monotonic()))
 
     async def run(self, workers: int) -> None:
@@ -91,29 +93,29 @@ class WorkQueue(Generic[K]):
 
     async def _work(self, key: K) -> None:
         try:
-            again_s = await self._look(key)
-        except NotLooked:
+            requeue_after_s = await self._reconcile(key)
+        except NotReconciled:
             return
         except Exception as error:  # noqa: BLE001  one job's trouble is not the others'
             self._failures[key] = self._failures.get(key, 0) + 1
-            self._tell(key, error)
-            again_s = min(MOST_DELAY_S, FIRST_DELAY_S * 2 ** min(self._failures[key], 20))
+            self._on_error(key, error)
+            requeue_after_s = min(MOST_DELAY_S, FIRST_DELAY_S * 2 ** min(self._failures[key], 20))
         else:
             self._failures.pop(key, None)
         finally:
             self._busy.discard(key)
             if key in self._again:
                 self._want(key, self._again.pop(key))
-        self._last_look_at = time.monotonic()
+        self._last_reconcile_at = time.monotonic()
         self._remember(key)
-        if again_s is not None:
-            self.add(key, again_s)
+        if requeue_after_s is not None:
+            self.add(key, requeue_after_s)
 
     def _remember(self, key: K) -> None:
         now = time.monotonic()
-        if len(self._looked_at) > _MOST_REMEMBERED:
-            self._looked_at = {key: at for key, at in self._looked_at.items() if at > now - CALM_S}
-        self._looked_at[key] = now
+        if len(self._reconciled_at) > _MOST_REMEMBERED:
+            self._reconciled_at = {key: at for key, at in self._reconciled_at.items() if at > now - CALM_S}
+        self._reconciled_at[key] = now
 
     async def _take(self) -> K:
         """The next key, when its time has come."""

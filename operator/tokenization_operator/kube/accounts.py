@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-LOOK_S = 5.0
+POLL_S = 5.0
 """Between two looks at the accounts in use: a job says within seconds that its own is gone, or there again."""
 
 _MOST_A_SECOND = 10
-_BELIEVED_S = 15.0
+_CACHED_S = 15.0
 _IN_USE_S = 150.0
 """Every job that is not finished is looked at each minute, and asks for its account then."""
 
@@ -31,17 +31,17 @@ class Accounts:
     @property
     def pause_s(self) -> float:
         """Until the next look: longer for very many accounts."""
-        return max(LOOK_S, len(self._asked_at) / _MOST_A_SECOND)
+        return max(POLL_S, len(self._asked_at) / _MOST_A_SECOND)
 
-    async def is_there(self, namespace: str, name: str) -> bool:
+    async def exists(self, namespace: str, name: str) -> bool:
         """Whether Pods can be made with it; one that is awaited is read each time."""
         account = namespace, name
         now = self._clock()
         self._asked_at[account] = now
-        read_at, was_there = self._known.get(account, (0.0, False))
-        if was_there and now - read_at < _BELIEVED_S + self.pause_s:
+        read_at, existed = self._known.get(account, (0.0, False))
+        if existed and now - read_at < _CACHED_S + self.pause_s:
             return True
-        return await self._look(account)
+        return await self._refresh(account)
 
     async def find_changes(self) -> tuple[set[str], Exception | None]:
         """Read all that are in use: the namespaces of those that have come or gone since they were read last, and why
@@ -54,15 +54,15 @@ class Accounts:
         for account in list(self._asked_at):
             before = self._known.get(account)
             try:
-                there = await self._look(account)
+                exists = await self._refresh(account)
             except Exception as error:  # noqa: BLE001  told by the caller, who knows the client
                 failed = error
                 continue
-            if before is not None and before[1] != there:
+            if before is not None and before[1] != exists:
                 changed.add(account[0])
         return changed, failed
 
-    async def _look(self, account: Account) -> bool:
-        there = await self._read(*account)
-        self._known[account] = self._clock(), there
-        return there
+    async def _refresh(self, account: Account) -> bool:
+        exists = await self._read(*account)
+        self._known[account] = self._clock(), exists
+        return exists

@@ -21,10 +21,10 @@ def is_locked(ray_job: Object) -> bool:
 
 def is_refusal(error: ApiException) -> bool:
     """Whether the API server does not take an object; a webhook that does not answer is a 500."""
-    return error.status in _REFUSALS or (error.status == 500 and "webhook" in words_of(error))
+    return error.status in _REFUSALS or (error.status == 500 and "webhook" in describe_error(error))
 
 
-def words_of(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What the API server says of a failed call, or what else went wrong."""
     if not isinstance(error, ApiException):
         return f"{type(error).__name__}: {error}"

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.decide.actions import Create, Delete, Point
+from tokenization_operator.decide.actions import Create, Delete, UpdateCheckpoint
 from tokenization_operator.kube.accounts import Accounts
-from tokenization_operator.kube.api_errors import TIMEOUT_S, is_locked, is_refusal, words_of
-from tokenization_operator.kube.event_recorder import Events
+from tokenization_operator.kube.api_errors import TIMEOUT_S, describe_error, is_locked, is_refusal
+from tokenization_operator.kube.event_recorder import EventRecorder
 from tokenization_operator.kube.fence import Fence
 from tokenization_operator.kube.paging import WHOLE, ask_of, pages
 from tokenization_operator.objects.kinds import PLACES, Kind, list_path
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 _MERGE = "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_KUBERAY_LOOK_S = 60.0
-_KUBERAY_AWAITED_S = 10.0
+_KUBERAY_CHECK_S = 60.0
+_KUBERAY_RETRY_S = 10.0
 _NOT_SERVED = frozenset({404, 405})
 """What creating an object of a kind is answered whose CustomResourceDefinition is gone, or is about to go."""
 
@@ -40,11 +40,11 @@ class Conflict(Exception):
         self.there = there
 
 
-class Gone(Exception):
+class JobGone(Exception):
     """The job is not there any more."""
 
 
-class Foreign(Exception):
+class NotOwned(Exception):
     """An object of that name belongs to somebody else."""
 
 
@@ -56,7 +56,7 @@ class Rejected(Exception):
     """The API server does not take an object; the message is its own."""
 
 
-class Cluster:
+class KubeClient:
     """Calls of one operator. What writes raises `NotLeading` where the fence is closed."""
 
     def __init__(
@@ -69,10 +69,10 @@ class Cluster:
         self._kuberay: tuple[float, KubeRay] | None = None
         self.accounts = Accounts(self._has_service_account, clock)
         self._fence = fence or Fence()
-        self.events = Events(self._core, clock, self._fence)
+        self.events = EventRecorder(self._core, clock, self._fence)
 
     async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
-        """Replace the status of exactly the job that was seen; the job as it is then. Raises `Conflict`, `Gone`."""
+        """Replace the status of exactly the job that was seen; the job as it is then. Raises `Conflict`, `JobGone`."""
         metadata = job["metadata"]
         body = {
             "metadata": {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]},
@@ -90,22 +90,22 @@ class Cluster:
             )
         except ApiException as error:
             if error.status == 404:
-                raise Gone from error
+                raise JobGone from error
             if error.status == 409:
                 raise Conflict from error
             raise
 
     async def require_current(self, job: Object) -> None:
-        """Raise `Conflict` or `Gone` unless the job is what was seen: never create or delete from a stale read."""
+        """Raise `Conflict` or `JobGone` unless the job is what was seen: never create or delete from a stale read."""
         metadata = job["metadata"]
         there = await self.read(Kind.JOB, metadata["namespace"], metadata["name"])
         if there is None:
-            raise Gone
+            raise JobGone
         if there["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
             raise Conflict(there)
 
     async def create(self, wanted: Create, uid: str) -> Object:
-        """Make a child, or take the one that is there if the job owns it; raises `Foreign`, `Rejected`, `Conflict`."""
+        """Make a child, or take the one that is there if the job owns it; raises `NotOwned`, `Rejected`, `Conflict`."""
         metadata = wanted.body["metadata"]
         place = self._of(wanted.kind, metadata["namespace"])
         try:
@@ -118,14 +118,14 @@ class Cluster:
                 self._kuberay = self._clock(), KubeRay.MISSING
                 raise Conflict from error
             if is_refusal(error):
-                raise Rejected(words_of(error)) from error
+                raise Rejected(describe_error(error)) from error
             if error.status != 409:
                 raise
         found = await self.read(wanted.kind, metadata["namespace"], metadata["name"])
         if found is None or is_leaving(found):
             raise Conflict
         if not is_owned(found, uid):
-            raise Foreign(f"{wanted.kind} {metadata['name']}")
+            raise NotOwned(f"{wanted.kind} {metadata['name']}")
         return found
 
     async def _require_locked(self, ray_job: Object) -> Object:
@@ -136,19 +136,19 @@ class Cluster:
         await self.delete(Delete(Kind.RAY_JOB, metadata["name"], metadata["uid"]), metadata["namespace"])
         raise Rejected("KubeRay's CustomResourceDefinitions drop authOptions: upgrade them to 1.6 or newer")
 
-    async def point(self, wanted: Point, uid: str, known: Object | None) -> Object:
-        """Make the checkpoint, or set fields of the spec of the one that is there; raises `Foreign`, `Conflict`.
+    async def update_checkpoint(self, wanted: UpdateCheckpoint, uid: str, known: Object | None) -> Object:
+        """Make the checkpoint, or set fields of the spec of the one that is there; raises `NotOwned`, `Conflict`.
 
         `known`: the one that was seen. It may be older than what is there, never newer.
         """
         if known is not None and not is_leaving(known) and (changes := wanted.changes(known)):
             with suppress(Conflict):
-                return await self._repoint(known, changes)
+                return await self._patch_checkpoint(known, changes)
         found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
         changes = wanted.changes(found)
-        return await self._repoint(found, changes) if changes else found
+        return await self._patch_checkpoint(found, changes) if changes else found
 
-    async def _repoint(self, found: Object, changes: dict[str, Any]) -> Object:
+    async def _patch_checkpoint(self, found: Object, changes: dict[str, Any]) -> Object:
         """Patch the spec of exactly the checkpoint that was seen; raises `Conflict`."""
         metadata = found["metadata"]
         asked = self._custom.patch_namespaced_custom_object(
@@ -190,12 +190,12 @@ class Cluster:
                 return
             if error.status not in (401, 403):
                 raise
-            raise Forbidden(f"the operator may not list {PLACES[kind].plural}: {words_of(error)}") from error
+            raise Forbidden(f"the operator may not list {PLACES[kind].plural}: {describe_error(error)}") from error
 
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
         """Those with the job's label, as they are now; none where there is no KubeRay."""
         ask = ask_of(self._api, list_path(Kind.RAY_JOB, namespace), {"labelSelector": f"{JOB_LABEL}={job}"})
-        found = await _if_there(ask({}))
+        found = await _or_none(ask({}))
         if found is None:
             self._kuberay = self._clock(), KubeRay.MISSING
         return list((found or {}).get("items") or ())
@@ -203,12 +203,12 @@ class Cluster:
     async def read(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """An object as it is now; None where it is gone."""
         asked = self._custom.get_namespaced_custom_object(*self._of(kind, namespace), name, _request_timeout=TIMEOUT_S)
-        found = await _if_there(asked)
+        found = await _or_none(asked)
         return None if found is None else dict(found)
 
     async def pod(self, namespace: str, name: str) -> Object | None:
         """As it is now; None where it is gone."""
-        found = await _if_there(self._core.read_namespaced_pod(name, namespace, _request_timeout=TIMEOUT_S))
+        found = await _or_none(self._core.read_namespaced_pod(name, namespace, _request_timeout=TIMEOUT_S))
         return None if found is None else dict(self._core.api_client.sanitize_for_serialization(found))
 
     async def delete(self, wanted: Delete, namespace: str) -> None:
@@ -234,24 +234,24 @@ class Cluster:
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
         """Whether Pods can be made with it, as it was seconds ago."""
-        return await self.accounts.is_there(namespace, name)
+        return await self.accounts.exists(namespace, name)
 
     async def _has_service_account(self, namespace: str, name: str) -> bool:
         asked = self._core.read_namespaced_service_account(name, namespace, _request_timeout=TIMEOUT_S)
-        return await _if_there(asked) is not None
+        return await _or_none(asked) is not None
 
     async def kuberay(self, namespace: str) -> KubeRay:
         """Whether RayJobs can be had whose dashboards are locked; looked at once a minute, more often while not."""
         now = self._clock()
         known = self._kuberay
-        if known is None or now - known[0] > (_KUBERAY_LOOK_S if known[1] is KubeRay.THERE else _KUBERAY_AWAITED_S):
-            known = self._kuberay = now, await self._look_at_kuberay(namespace)
+        if known is None or now - known[0] > (_KUBERAY_CHECK_S if known[1] is KubeRay.AVAILABLE else _KUBERAY_RETRY_S):
+            known = self._kuberay = now, await self._check_kuberay(namespace)
         return known[1]
 
-    async def _look_at_kuberay(self, namespace: str) -> KubeRay:
+    async def _check_kuberay(self, namespace: str) -> KubeRay:
         """A CRD from before 1.6 prunes the field without a word, and an open dashboard runs anybody's code."""
         asked = self._custom.create_namespaced_custom_object(
-            *self._of(Kind.RAY_JOB, namespace), _PROBE, dry_run="All", _request_timeout=TIMEOUT_S
+            *self._of(Kind.RAY_JOB, namespace), _DRY_RUN, dry_run="All", _request_timeout=TIMEOUT_S
         )
         try:
             made = await asked
@@ -260,15 +260,15 @@ class Cluster:
                 return KubeRay.MISSING
             if not is_refusal(error):
                 raise
-            return KubeRay.THERE  # a policy refuses this one; what is said of the real one counts
-        return KubeRay.THERE if is_locked(made) else KubeRay.TOO_OLD
+            return KubeRay.AVAILABLE  # a policy refuses this one; what is said of the real one counts
+        return KubeRay.AVAILABLE if is_locked(made) else KubeRay.TOO_OLD
 
     def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:
         group, version, plural = PLACES[kind]
         return group, version, namespace, plural
 
 
-async def _if_there(asked: Awaitable[T]) -> T | None:
+async def _or_none(asked: Awaitable[T]) -> T | None:
     """The answer; None for 404."""
     try:
         return await asked
@@ -278,7 +278,7 @@ async def _if_there(asked: Awaitable[T]) -> T | None:
         return None
 
 
-_PROBE: Object = {
+_DRY_RUN: Object = {
     "apiVersion": "ray.io/v1",
     "kind": "RayJob",
     "metadata": {"generateName": "tokenization-probe-"},

@@ -12,7 +12,7 @@ from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.decide.status.truncate import shorten
-from tokenization_operator.kube.api_errors import TIMEOUT_S, words_of
+from tokenization_operator.kube.api_errors import TIMEOUT_S, describe_error
 from tokenization_operator.kube.fence import Fence
 from tokenization_operator.kube.paging import Ask, ask_of, pages
 from tokenization_operator.kube.warning_lists import WarningLists, time_of
@@ -29,7 +29,7 @@ _MOST_LAST = 10_000
 EVENT_SOURCE = "tokenization-operator"
 
 
-class Events:
+class EventRecorder:
     """Those of all namespaces; `core`: a `CoreV1Api`."""
 
     def __init__(self, core: Any, clock: Callable[[], float], fence: Fence) -> None:
@@ -77,7 +77,7 @@ class Events:
         try:
             await self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=limit_s)
         except (ApiException, aiohttp.ClientError, TimeoutError) as error:  # the status says it, too
-            log.warning("an event is lost: %s: %s", reason, words_of(error), extra={"job": metadata["name"]})
+            log.warning("an event is lost: %s: %s", reason, describe_error(error), extra={"job": metadata["name"]})
 
     def _moment_of(self, uid: str) -> datetime:
         """Now, but after the last event of that job: kubectl sorts by whole seconds."""

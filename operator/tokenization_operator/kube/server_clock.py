@@ -41,13 +41,13 @@ class ServerClock:
             return self._own()
         return datetime.fromtimestamp(0, UTC) + timedelta(seconds=self._monotonic() + sum(self._bounds) / 2)
 
-    def hear(self, date: str | None, asked_at: float) -> None:
+    def update(self, date: str | None, asked_at: float) -> None:
         """Take the `Date` of an answer that has just come; `asked_at`: monotonic time of the question."""
         try:
-            told = parsedate_to_datetime(date or "").timestamp()
+            dated = parsedate_to_datetime(date or "").timestamp()
         except ValueError:  # a proxy answers without one
             return
-        low, high = told - self._monotonic(), told + _DATE_S - asked_at
+        low, high = dated - self._monotonic(), dated + _DATE_S - asked_at
         if self._bounds is not None:
             both = max(low, self._bounds[0]), min(high, self._bounds[1])
             low, high = both if both[0] <= both[1] else (low, high)
@@ -59,9 +59,9 @@ class ServerClock:
         try:
             answer = await asked
         except ApiException as error:
-            self.hear((error.headers or {}).get("Date"), asked_at)
+            self.update((error.headers or {}).get("Date"), asked_at)
             raise
-        self.hear(answer.getheaders().get("Date"), asked_at)
+        self.update(answer.getheaders().get("Date"), asked_at)
         return answer
 
 

@@ -31,7 +31,7 @@ _FREQUENT = ("BackOff", "Failed", "FailedMount", "FailedScheduling", "Unhealthy"
 
 SELECTOR = ",".join(("type=Warning", *(f"reason!={reason}" for reason in _FREQUENT)))
 
-_LOOK_S = 10.0
+_REUSE_S = 10.0
 _KEPT_S = 60.0
 _PAGE = 500
 _MOST_PAGES = 20
@@ -39,7 +39,7 @@ _MOST_PAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class CreateWarning:
     """What was said of an object of that name, and when last."""
 
     name: str
@@ -50,7 +50,7 @@ class Warned:
 @dataclass(frozen=True, slots=True)
 class _List:
     asked_at: float
-    task: asyncio.Task[tuple[Warned, ...]]
+    task: asyncio.Task[tuple[CreateWarning, ...]]
 
 
 class WarningLists:
@@ -67,46 +67,46 @@ class WarningLists:
     async def find(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
         """What was said since then of objects with these names: of each the last alone, the newest first."""
         found = await self._of(namespace)
-        return newest_words(each for each in found if each.name in names and each.time >= since)
+        return newest_messages(each for each in found if each.name in names and each.time >= since)
 
-    async def _of(self, namespace: str) -> tuple[Warned, ...]:
+    async def _of(self, namespace: str) -> tuple[CreateWarning, ...]:
         now = self._clock()
         known = self._lists.get(namespace)
-        if known is None or (known.task.done() and (now - known.asked_at > _LOOK_S or _has_failed(known.task))):
+        if known is None or (known.task.done() and (now - known.asked_at > _REUSE_S or _has_failed(known.task))):
             kept = {name: each for name, each in self._lists.items() if now - each.asked_at <= _KEPT_S}
             known = _List(now, asyncio.create_task(self._list(namespace)))
             self._lists = kept | {namespace: known}
         return await asyncio.shield(known.task)  # others wait for it, too
 
-    async def _list(self, namespace: str) -> tuple[Warned, ...]:
+    async def _list(self, namespace: str) -> tuple[CreateWarning, ...]:
         return tuple([each async for each in self._read(namespace)])
 
-    async def _read(self, namespace: str) -> AsyncIterator[Warned]:
+    async def _read(self, namespace: str) -> AsyncIterator[CreateWarning]:
         left = _MOST_PAGES
         async for page in pages(self._list_events(namespace, SELECTOR), _PAGE):
             for event in page:
-                if (warned := read_warning(event)) is not None:
-                    yield warned
+                if (warning := read_warning(event)) is not None:
+                    yield warning
             left -= 1
             if not left:
                 return
 
 
-def newest_words(warned: Iterable[Warned]) -> tuple[str, ...]:
+def newest_messages(warning: Iterable[CreateWarning]) -> tuple[str, ...]:
     """The last that was said of each object, the newest first: what was said before is past."""
-    newest_first = sorted(warned, key=lambda each: each.time, reverse=True)
+    newest_first = sorted(warning, key=lambda each: each.time, reverse=True)
     last: dict[str, datetime] = {}
     for each in newest_first:
         last.setdefault(each.name, each.time)
     return tuple(dict.fromkeys(each.message for each in newest_first if each.time == last[each.name]))
 
 
-def read_warning(event: Object) -> Warned | None:
+def read_warning(event: Object) -> CreateWarning | None:
     """None for an event that is about anything else."""
     moment = time_of(event)
     if event.get("reason") not in _CREATE_FAILED or not event.get("message") or moment is None:
         return None
-    return Warned(event["involvedObject"].get("name", ""), event["message"], moment)
+    return CreateWarning(event["involvedObject"].get("name", ""), event["message"], moment)
 
 
 def time_of(event: Object) -> datetime | None:
@@ -116,5 +116,5 @@ def time_of(event: Object) -> datetime | None:
     return read_time(next((text for text in texts if text), event["metadata"].get("creationTimestamp")))
 
 
-def _has_failed(task: asyncio.Task[tuple[Warned, ...]]) -> bool:
+def _has_failed(task: asyncio.Task[tuple[CreateWarning, ...]]) -> bool:
     return task.cancelled() or task.exception() is not None

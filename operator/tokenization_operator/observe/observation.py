@@ -19,7 +19,7 @@ from tokenization_worker.api.status import JobStatus
 class KubeRay(StrEnum):
     """Whether RayJobs can be had."""
 
-    THERE = "There"
+    AVAILABLE = "There"
     MISSING = "Missing"
     TOO_OLD = "TooOld"
 
@@ -37,7 +37,7 @@ class Observation:
 
     `stray_ray_jobs`: beside that of the attempt; one that was asked for long ago may come late. `warnings`: what events
     say of Pods that could not be made, the newest first. `pod_events`: what is said of a Pod that finds no node, the
-    oldest first; None where those events were not read. `is_told`: False where events could not be read, so that
+    oldest first; None where those events were not read. `warnings_known`: False where events could not be read, so that
     `warnings` may lack some.
     """
 
@@ -53,8 +53,8 @@ class Observation:
     pods: tuple[Object, ...] = ()
     warnings: tuple[str, ...] = ()
     pod_events: tuple[PodEvent, ...] | None = None
-    is_told: bool = True
-    kuberay: KubeRay = KubeRay.THERE
+    warnings_known: bool = True
+    kuberay: KubeRay = KubeRay.AVAILABLE
     has_service_account: bool = True
     managed_by: str = ""
     reports: CheckpointStatus = field(default_factory=CheckpointStatus)

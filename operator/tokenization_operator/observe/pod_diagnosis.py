@@ -44,40 +44,40 @@ _MAY_PASS = ("max ", "backoff", "not ready", "quota")
 _SCALES_UP = frozenset({"TriggeredScaleUp", "Nominated"})
 _SCALES_NOT = "NotTriggerScaleUp"
 
-TroubleReason = Literal[
+DiagnosisReason = Literal[
     "ClusterRejected", "ImagePullFailed", "NamespaceNotPrepared", "PodInvalid", "Unschedulable", "WorkerMemory"
 ]
-TROUBLES: frozenset[str] = frozenset(get_args(TroubleReason))
+DIAGNOSES: frozenset[str] = frozenset(get_args(DiagnosisReason))
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Diagnosis:
     """`reason` is a word of the job's status.
 
     `limit_s`: how long it may last; without one, as long as the plan or the start of an attempt may take. `is_final`:
     it does not pass by itself, and would be the same the next time. `pod`: the Pod without a node.
     """
 
-    reason: TroubleReason
+    reason: DiagnosisReason
     message: str
     limit_s: float | None = None
     is_final: bool = False
     pod: str = ""
 
 
-def find_trouble(pods: Iterable[Object], warnings: Iterable[str]) -> Trouble | None:
+def diagnose(pods: Iterable[Object], warnings: Iterable[str]) -> Diagnosis | None:
     """What keeps a Pod of these from running: first of all what does not pass by itself.
 
     `warnings`: events of Pods that could not be made, where some are not there, the newest first. What does not pass
     has passed where another one was said after it.
     """
-    found = [trouble for pod in pods if (trouble := _of_pod(pod)) is not None]
-    told = [_of_warning(text) for text in warnings]
-    found += [each for number, each in enumerate(told) if not (number and each.is_final)]
+    found = [diagnosis for pod in pods if (diagnosis := _of_pod(pod)) is not None]
+    warned = [_of_warning(text) for text in warnings]
+    found += [each for number, each in enumerate(warned) if not (number and each.is_final)]
     return min(found, key=lambda each: (not each.is_final, each.limit_s is None), default=None)
 
 
-def _of_pod(pod: Object) -> Trouble | None:
+def _of_pod(pod: Object) -> Diagnosis | None:
     name = pod["metadata"]["name"]
     status = pod.get("status") or {}
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
@@ -85,7 +85,7 @@ def _of_pod(pod: Object) -> Trouble | None:
         reason, words = waiting.get("reason", ""), waiting.get("message", "")
         if reason in _PULL:
             limit_s = POD_PATIENCE_S if reason in _NEVER_PULLED else None
-            return Trouble(
+            return Diagnosis(
                 "ImagePullFailed",
                 f"Pod {name} cannot pull {container['image']}: {words or reason}. Correct spec.image, or give the "
                 f"Pods imagePullSecrets: {_owner(pod)} starts again at once when the job is changed",
@@ -94,11 +94,11 @@ def _of_pod(pod: Object) -> Trouble | None:
             )
         if reason in _CONFIGURATION | _CREATION:
             is_final = reason in _CONFIGURATION
-            return Trouble("PodInvalid", f"Pod {name} cannot start: {words or reason}", POD_PATIENCE_S, is_final)
+            return Diagnosis("PodInvalid", f"Pod {name} cannot start: {words or reason}", POD_PATIENCE_S, is_final)
     if status.get("reason") in _REFUSED_BY_NODE:
-        return Trouble("PodInvalid", f"Pod {name} cannot start: {status.get('message', '')}", POD_PATIENCE_S)
-    if out_of_memory([pod]) is not None:
-        return Trouble("WorkerMemory", memory_words(pod))
+        return Diagnosis("PodInvalid", f"Pod {name} cannot start: {status.get('message', '')}", POD_PATIENCE_S)
+    if find_oom_killed([pod]) is not None:
+        return Diagnosis("WorkerMemory", oom_advice(pod))
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return _of_scheduler(name, each)
@@ -109,15 +109,15 @@ def _owner(pod: Object) -> str:
     return "the plan" if (pod["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL) == "0" else "the attempt"
 
 
-def _of_scheduler(name: str, condition: Object) -> Trouble:
+def _of_scheduler(name: str, condition: Object) -> Diagnosis:
     """The scheduler says of each node whether it could hold the Pod if all others left it."""
     words = condition.get("message", "")
     can_no_node = _NO_NODE.search(words) is not None and any(each in words for each in _TOO_SMALL)
     said = f"Pod {name} finds no node: {words}"
-    return Trouble("Unschedulable", said, NODE_PATIENCE_S if can_no_node else None, pod=name)
+    return Diagnosis("Unschedulable", said, NODE_PATIENCE_S if can_no_node else None, pod=name)
 
 
-def word_of_autoscaler(events: Iterable[PodEvent]) -> PodEvent | None:
+def last_autoscaler_event(events: Iterable[PodEvent]) -> PodEvent | None:
     """The last one among the events of a Pod, the oldest first; None: no cluster autoscaler has said anything of it."""
     said = [each for each in events if each.reason in (*_SCALES_UP, _SCALES_NOT)]
     return said[-1] if said else None
@@ -130,29 +130,29 @@ def may_nodes_come(events: Iterable[PodEvent], age_s: float) -> bool:
     No event of an autoscaler means that the cluster has none, or that it ignores this Pod. That holds only while
     Kubernetes would still keep the event.
     """
-    last = word_of_autoscaler(events)
+    last = last_autoscaler_event(events)
     if last is None:
         return age_s > _SILENT_S
     return last.reason != _SCALES_NOT or any(word in last.message for word in _MAY_PASS)
 
 
-def _of_warning(text: str) -> Trouble:
+def _of_warning(text: str) -> Diagnosis:
     if "serviceaccount" in text and "not found" in text:
-        return Trouble("NamespaceNotPrepared", text)
+        return Diagnosis("NamespaceNotPrepared", text)
     if "exceeded quota" in text:
-        return Trouble("Unschedulable", text)
+        return Diagnosis("Unschedulable", text)
     if "failed calling webhook" in text:  # it does not answer
-        return Trouble("ClusterRejected", text)
+        return Diagnosis("ClusterRejected", text)
     if "violates PodSecurity" in text:
-        return Trouble("ClusterRejected", text, POD_PATIENCE_S, is_final=True)
+        return Diagnosis("ClusterRejected", text, POD_PATIENCE_S, is_final=True)
     if "admission webhook" in text:
-        return Trouble("ClusterRejected", text, POD_PATIENCE_S)
+        return Diagnosis("ClusterRejected", text, POD_PATIENCE_S)
     if " is invalid: " in text or (" is forbidden: " in text and "being terminated" not in text):
-        return Trouble("PodInvalid", text, POD_PATIENCE_S, is_final=True)
-    return Trouble("PodInvalid", text)
+        return Diagnosis("PodInvalid", text, POD_PATIENCE_S, is_final=True)
+    return Diagnosis("PodInvalid", text)
 
 
-def last_words(pods: Iterable[Object]) -> FailureReport | None:
+def read_termination_message(pods: Iterable[Object]) -> FailureReport | None:
     """What a container of ours left behind when it ended, for want of another way to report."""
     for pod in pods:
         for container in (pod.get("status") or {}).get("containerStatuses") or ():
@@ -164,7 +164,7 @@ def last_words(pods: Iterable[Object]) -> FailureReport | None:
     return None
 
 
-def out_of_memory(pods: Iterable[Object]) -> Object | None:
+def find_oom_killed(pods: Iterable[Object]) -> Object | None:
     """The first Pod of which a container was killed for its memory."""
     for pod in pods:
         for container in (pod.get("status") or {}).get("containerStatuses") or ():
@@ -174,7 +174,7 @@ def out_of_memory(pods: Iterable[Object]) -> Object | None:
     return None
 
 
-def memory_words(pod: Object) -> str:
+def oom_advice(pod: Object) -> str:
     """What to do about a Pod that was killed for its memory."""
     container = pod["spec"]["containers"][0]
     limit = (container.get("resources", {}).get("limits") or {}).get("memory")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tokenization_operator.build.children import HEAD_CPU, HEAD_MEMORY, WORKER_CPU, WORKER_MEMORY
 from tokenization_operator.build.placement import TPU, Placement, place_head, place_workers
 from tokenization_operator.build.resources import complete
-from tokenization_operator.decide.context import Case
+from tokenization_operator.decide.context import Context
 from tokenization_operator.decide.status.derived import ENDED
 from tokenization_operator.objects.quantities import read_quantity
 from tokenization_operator.observe.rayjob_status import read_ray_job
@@ -65,32 +65,32 @@ def expect(job: TokenizationJob, plan: PlanStatus, settings: Settings) -> PlanSt
     return plan.model_copy(update=changes)
 
 
-def settle(case: Case, after: JobStatus) -> JobStatus:
+def settle(context: Context, after: JobStatus) -> JobStatus:
     """The status with the cost of an attempt that had machines before and has none after it: whatever ended it."""
-    before = case.before
+    before = context.before
     if not _has_machines(before) or _run_of(before) != _run_of(after):
         return after
     if _has_machines(after) and _number_of(before) == _number_of(after):
         return after
-    return after.model_copy(update={"cost": charge(case)})
+    return after.model_copy(update={"cost": charge(context)})
 
 
-def charge(case: Case) -> CostStatus | None:
+def charge(context: Context) -> CostStatus | None:
     """The cost of the run if its attempt ended now."""
-    before, attempt = case.before, case.before.attempt
+    before, attempt = context.before, context.before.attempt
     began = read_time(attempt.admitted_time) if attempt is not None else None
     if attempt is None or began is None or not _has_machines(before):
         return before.cost
-    machines = attempt.machines or machines_of(case.job, attempt.replicas or 1)
+    machines = attempt.machines or machines_of(context.job, attempt.replicas or 1)
     share = 1.0
     if attempt.running_time is None:  # some may have come, and waited for the others
         ready = before.workers.ready if before.workers else None
         share = (ready or 0) / (machines.hosts or 1)
-    ended = case.seen.now
-    if case.seen.ray_job is not None:  # it may have ended while no operator looked
-        ended = min(ended, read_time(read_ray_job(case.seen.ray_job).ended) or ended)
+    ended = context.observation.now
+    if context.observation.ray_job is not None:  # it may have ended while no operator looked
+        ended = min(ended, read_time(read_ray_job(context.observation.ray_job).ended) or ended)
     spent = _hours(machines, share * max(0.0, (ended - began).total_seconds()))
-    return _cost(_spent(before.cost) + spent, case.settings)
+    return _cost(_spent(before.cost) + spent, context.settings)
 
 
 def _has_machines(status: JobStatus) -> bool:

@@ -16,17 +16,17 @@ from tokenization_worker.api.types.times import time_text
 ENDED = (Phase.SUCCEEDED, Phase.FAILED)
 
 
-def derive(seen: Observation, status: JobStatus) -> JobStatus:
+def derive(observation: Observation, status: JobStatus) -> JobStatus:
     """The status with these fields as the others want them."""
-    changes: dict[str, Any] = {"observed_generation": seen.generation}
+    changes: dict[str, Any] = {"observed_generation": observation.generation}
     if status.run is not None:
         changes["start_time"] = status.start_time or status.run.start_time
-        changes["output"] = status.output or output_of(seen.job, status.run.rerun_token)
-    changes["completion_time"] = _completion_time(seen.status, status, seen.now)
+        changes["output"] = status.output or output_of(observation.job, status.run.rerun_token)
+    changes["completion_time"] = _completion_time(observation.status, status, observation.now)
     if status.progress is not None and status.phase is not Phase.RUNNING:  # what stands still has no rate
         changes["progress"] = status.progress.model_copy(update={"tokens_per_second": None, "eta_seconds": None})
     changed = status.model_copy(update=changes)
-    return changed.model_copy(update={"display": make_display(changed, seen.now)})
+    return changed.model_copy(update={"display": make_display(changed, observation.now)})
 
 
 def output_of(job: TokenizationJob, rerun_token: str | None) -> OutputStatus:

@@ -112,8 +112,8 @@ def _is_moving(status: JobStatus, progress: ProgressStatus, now: datetime) -> bo
     if not progress.tokens_per_second or progress.percent == 100:
         return False
     seen = status.attempt.progress_time if status.attempt else None
-    told = last_report_seen(seen, progress.last_range_time, progress.last_checkpoint_time)
-    return told is None or (now - told).total_seconds() <= _SILENT_S
+    reported = last_report_seen(seen, progress.last_range_time, progress.last_checkpoint_time)
+    return reported is None or (now - reported).total_seconds() <= _SILENT_S
 
 
 def _duration(status: JobStatus) -> str | None:

@@ -22,7 +22,7 @@ OVERDUE_PER_S = 20.0
 and those that run come first."""
 
 
-def first_looks(cache: Cache, retention_s: float, now: datetime) -> Iterator[tuple[Key, float]]:
+def initial_reconciles(cache: Cache, retention_s: float, now: datetime) -> Iterator[tuple[Key, float]]:
     """The jobs that a new operator has to look at, each with how many seconds it may wait."""
     overdue = 0
     for key in cache.jobs():
@@ -38,7 +38,7 @@ def first_looks(cache: Cache, retention_s: float, now: datetime) -> Iterator[tup
             overdue += not due_s
 
 
-def wanted_again(cache: Cache, number: int) -> list[Key]:
+def due_in_round(cache: Cache, number: int) -> list[Key]:
     """The jobs to look at in a round of this number."""
     return [key for key in cache.jobs() if not cache.is_at_rest(key) or _round_of(key) == number % ROUNDS]
 
