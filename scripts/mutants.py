@@ -214,7 +214,7 @@ MUTANTS = (
     ),
     Mutant(
         "operator: a stored job is held to rules that came after it",
-        "reconciler.py",
+        "informer/observer.py",
         ", is_stored=True)",
         ")",
         _of("test_pods.py", "from_before_a_rule"),
@@ -1422,9 +1422,9 @@ MUTANTS = (
             ),
             (
                 "an attempt takes the RayJob of another one",
-                "reconciler.py",
-                'if each["metadata"]["name"] == name), None)',
-                'if each["metadata"]["name"] == name), found[0] if found else None)',
+                "observe/selection.py",
+                "    current = find_named(ray_jobs, name)\n",
+                "    current = find_named(ray_jobs, name) or next(iter(ray_jobs), None)\n",
                 _of("test_waiting.py", "late_ray_job"),
             ),
             (
@@ -1597,8 +1597,8 @@ MUTANTS = (
             ),
             (
                 "what no watch has told is gone",
-                "reconciler.py",
-                "        if observation.ray_job is None and observation.status.plan is not None:\n",
+                "informer/observer.py",
+                "        if observation.ray_job is None and status.plan is not None:\n",
                 "        if False:\n",
                 _of("test_decide.py", "has_not_brought"),
             ),
@@ -2280,8 +2280,8 @@ MUTANTS = (
     Mutant(
         "skew: an operator deletes what a newer one has written",
         "reconciler.py",
-        "status = keep_unknown_fields(there, after",
-        "status = (lambda before, now: now)(there, after",
+        "status = keep_unknown_fields(stored, after",
+        "status = (lambda before, now: now)(stored, after",
         _of("test_unknown_fields.py", "goes_on_to_its_end"),
         root="operator",
     ),

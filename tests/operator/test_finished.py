@@ -50,7 +50,7 @@ def test_what_was_there_when_a_job_ends_is_packed_then() -> None:
     assert not isinstance(kept(story.cache, Kind.CHECKPOINT, f"{NAME}-r1"), bytes)
     story.commit()
     assert isinstance(kept(story.cache, Kind.CHECKPOINT, f"{NAME}-r1"), bytes)
-    assert story.reconciler._parsed == {}, "nor is it kept as its user wants it"
+    assert story.reconciler._observer._parsed == {}, "nor is it kept as its user wants it"
 
 
 def test_a_job_that_is_wanted_again_is_whole_again() -> None:

@@ -199,7 +199,7 @@ def test_a_look_that_another_operator_does_is_neither_a_look_nor_a_failure(monke
     queue: WorkQueue[str] = WorkQueue(reconcile, lambda key, error: failed.append(key))
 
     async def work() -> None:
-        queue._last_look_at = 0.0
+        queue._last_reconcile_at = 0.0
         queue.add("a")
         task = asyncio.create_task(queue.run(1))
         while queue._due or queue._busy:
@@ -209,4 +209,4 @@ def test_a_look_that_another_operator_does_is_neither_a_look_nor_a_failure(monke
 
     asyncio.run(work())
     assert not failed
-    assert queue._last_look_at == 0.0
+    assert queue._last_reconcile_at == 0.0

@@ -35,9 +35,9 @@ _NOT_SERVED = frozenset({404, 405})
 class Conflict(Exception):
     """Another one has written first: look again. `there`: the job as it is now, where that is known."""
 
-    def __init__(self, there: Object | None = None) -> None:
+    def __init__(self, current: Object | None = None) -> None:
         super().__init__()
-        self.there = there
+        self.current = current
 
 
 class JobGone(Exception):
