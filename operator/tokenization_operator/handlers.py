@@ -1,6 +1,6 @@
-"""What Kopf calls: watches fill the cache and name jobs to look at. Nothing is decided here.
+"""Handlers for Kopf and the operator's background tasks: watches fill the cache and enqueue jobs. Decides nothing.
 
-Only `kopf.on.event`: other handlers leave finalizers and annotations on the user's jobs.
+Uses only `kopf.on.event`: other handlers write finalizers and annotations to users' jobs.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ T = TypeVar("T")
 
 WORKERS = 16
 COMPARE_S = 300.0
-"""How often what is known is compared with what there is: a watch that begins anew tells of no deletion."""
+"""How often the cache is compared with a list: a watch that reconnects reports no deletion."""
 
 NO_CLUSTER = "no cluster is known: run in a Pod, or set KUBECONFIG"
 _START_S = 2.0
 _END_S = 10.0
-"""When a watch ends for good, others may wait for ever for a session that Kopf has closed: then it kills itself."""
+"""When a watch ends for good, another may wait for ever for a session that Kopf has closed; then Kopf kills the
+process."""
 
 
 class Operator:
-    """The parts of a running operator, put together."""
+    """Assembles a running operator from cache, queue, reconciler and election."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings = settings
@@ -86,7 +87,7 @@ class Operator:
             if event["type"] == "DELETED":
                 self.cache.drop(kind, item)
             elif not self.cache.put(kind, item):
-                return  # what this operator has written itself
+                return  # the cache has this version: this operator wrote it
             metadata = item["metadata"]
             key = (metadata["namespace"], metadata["name"]) if kind is Kind.JOB else job_of(item)
             if key is not None and self.queue is not None:
@@ -95,10 +96,10 @@ class Operator:
         return on_event
 
     async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings.posting.enabled = False  # its events are about handlers, not about jobs
+        settings.posting.enabled = False  # Kopf's events describe handlers, not jobs
         settings.process.ultimate_exiting_timeout = _END_S
         select(settings)
-        settings.scanning.disabled = True  # it would need to see all kinds of the cluster; `_resync` looks for KubeRay
+        settings.scanning.disabled = True  # scanning needs rights to all kinds; `_resync` checks for KubeRay
         try:
             await config.load_config()
         except config.ConfigException as error:
@@ -107,7 +108,7 @@ class Operator:
         kube = KubeClient(self._api, fence=self._fence)
         try:
             missing = await find_missing(self._api, OWN_KINDS)
-            if missing:  # it would have nothing to do, and Kopf would only warn
+            if missing:  # Kopf would only warn and idle
                 raise self._failed("; ".join(missing))
             self._needs_kuberay = bool(await find_missing(self._api, KUBERAY))
             self._kinds = tuple(kind for kind in Kind if not (kind is Kind.RAY_JOB and self._needs_kuberay))
@@ -132,7 +133,7 @@ class Operator:
             task.add_done_callback(self._ended)
 
     def _take_part(self, lease: LeaseSettings) -> None:
-        """Work only while this operator holds the Lease; what it knows is kept up to date meanwhile."""
+        """Reconcile only while this operator holds the Lease; keep the cache current meanwhile."""
         self._fence.close()
         loop = asyncio.get_running_loop()
         self._election = Election(
@@ -166,7 +167,7 @@ class Operator:
             raise NotReconciled from error
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """An operator of which a part has ended ends: it would answer its probes and do nothing."""
+        """End the operator when one of its tasks ends: otherwise it would answer probes and do nothing."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._end(error)
 
@@ -180,7 +181,7 @@ class Operator:
         return kopf.PermanentError(words)
 
     async def _stop(self, **_: Any) -> None:
-        self.stop_flag.set()  # Kopf waits 5 s for its own task that waits for this flag
+        self.stop_flag.set()  # otherwise Kopf waits 5 s for a task that waits for this flag
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -190,13 +191,13 @@ class Operator:
             await self._api.close()
 
     async def _resync(self) -> None:
-        """Look at every job from time to time, whatever the watches say, and whether or not the API server answers."""
+        """Enqueue every job periodically, independent of the watches and even if the API server does not answer."""
         assert self.queue is not None
         assert self._kube is not None
         next_comparison_at = time.monotonic()
         for number in itertools.count():
             await asyncio.sleep(self.settings.resync_s)
-            keys = due_in_round(self.cache, number)  # also of what turns out to be gone
+            keys = due_in_round(self.cache, number)  # read before the comparison, so deleted jobs are included
             try:
                 if time.monotonic() >= next_comparison_at:
                     await drop_deleted(self.cache, self._kube, self._kinds, self.settings.namespaces)
@@ -213,7 +214,7 @@ class Operator:
                 self.queue.rest()
 
     async def _poll_accounts(self) -> None:
-        """Look at the jobs of a namespace when a ServiceAccount that one of them uses has come or gone."""
+        """Enqueue the jobs of a namespace when a ServiceAccount in use appears or disappears."""
         assert self.queue is not None
         assert self._kube is not None
         while True:
@@ -226,12 +227,12 @@ class Operator:
                     self.queue.add(key)
 
     async def _log_in(self, **known: Any) -> kopf.AiohttpSession | None:
-        """As the client library does: in a Pod by its ServiceAccount, elsewhere by the kubeconfig."""
+        """Authenticate as the client library does: in a Pod by its ServiceAccount, elsewhere by the kubeconfig."""
         found = kopf.login_via_client(**known)
         return None if found is None else patient_session(found, self._listed)
 
     async def _age_s(self, **_: Any) -> float:
-        """Since any job was looked at: a probe that answers says only that something answers."""
+        """Seconds since the last reconcile: a probe that only answers does not show that jobs are reconciled."""
         return 0.0 if self.queue is None else self.queue.age_s
 
     def _log_failure(self, key: Key, error: Exception) -> None:
@@ -243,14 +244,13 @@ class Operator:
 
 
 def _call_in_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[T], None], what: T) -> None:
-    """From another thread; an operator that has ended needs no telling."""
+    """Call `tell(what)` in the loop, from another thread; ignored after the loop has closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(tell, what)
 
 
 def select(settings: kopf.OperatorSettings) -> None:
-    """Of kinds that everybody has, watch only what is made for jobs: the API server sends nothing else. Keep nothing of
-    it for Kopf."""
+    """Restrict the watches of shared kinds to objects made for jobs, and store nothing for Kopf."""
     keep_nothing(settings)
     for kind, (group, version, plural) in PLACES.items():
         if labels_of(kind):

@@ -1,4 +1,4 @@
-"""The attempts of a planned run: one RayJob each, made, followed and given up. Decides; does no I/O."""
+"""The attempts of a planned run, one RayJob each: create, follow, give up. Pure."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus,
 from tokenization_worker.api.types.times import seconds_since, time_text
 
 TOKEN_S = 3600.0
-"""Within that time the kubelet renews the token of a Pod: it does so after 80 % of its hour."""
+"""The lifetime of a Pod's token. The kubelet renews it after 80 % of that."""
 
 
 def decide_attempt(context: Context) -> Decision:
-    """The next step of a run that is planned and may use machines."""
+    """The next step of a planned run that may use machines."""
     attempt = context.before.attempt
     if attempt is None or attempt.is_over:
         return _begin_attempt(context)
     job = context.observation.ray_job
     if job is not None:
         return _follow(context, attempt, job)
-    if context.observation.kuberay is not KubeRay.AVAILABLE:  # with its kinds, RayJobs are gone, too
+    if context.observation.kuberay is not KubeRay.AVAILABLE:  # without the kind there are no RayJobs
         return _without_kuberay(context)
     if attempt.ray_job_name is None:
         if was_changed(context, attempt):
@@ -63,9 +63,9 @@ def decide_attempt(context: Context) -> Decision:
 
 
 def _begin_attempt(context: Context) -> Decision:
-    """The first step of an attempt: its number in the status."""
+    """The first step of an attempt: write its number to the status."""
     if context.has_children(but_plan=True):
-        before = context.before  # why the last one ended stays in sight
+        before = context.before  # keep showing why the last attempt ended
         return context.wait_for_end(before.reason or "Retrying", before.message or "what is left of it goes first")
     if (pause := context.pause()) is not None:
         return pause
@@ -113,7 +113,7 @@ def _made(context: Context, attempt: AttemptStatus) -> Attempt:
 
 
 def _follow(context: Context, attempt: AttemptStatus, job: Object) -> Decision:
-    """An attempt whose RayJob is there: what became of it."""
+    """The next step of an attempt whose RayJob exists."""
     state = read_ray_job(job)
     changes: dict[str, Any] = {"ray_job_name": job["metadata"]["name"], "ray_cluster_name": cluster_name(job)}
     if (
@@ -146,7 +146,7 @@ def _follow(context: Context, attempt: AttemptStatus, job: Object) -> Decision:
 
 
 def _attend(context: Context, active: ActiveAttempt) -> Decision:
-    """An attempt that has machines, or waits for them."""
+    """The next step of an attempt that has machines or waits for them."""
     left_s = seconds_to_stall(context, active) if active.state.stage is Stage.RUNNING else None
     if left_s is not None and left_s <= 0:
         return fail(context, _stalled(context, active), **active.changes)
@@ -158,7 +158,7 @@ def _attend(context: Context, active: ActiveAttempt) -> Decision:
 
 
 def _running(context: Context, active: ActiveAttempt) -> Decision:
-    """An attempt whose driver works."""
+    """The status of an attempt whose driver works."""
     progress = active.progress
     done, total = (progress.ranges_completed, progress.ranges_total) if progress else (None, None)
     reason, words = "Running", part_of(done or 0, total or 0, "range")
@@ -175,12 +175,12 @@ def _running(context: Context, active: ActiveAttempt) -> Decision:
 def _clocks(
     context: Context, attempt: AttemptStatus, stage: Stage, progress: ProgressStatus | None
 ) -> dict[str, str | None]:
-    """Since when the attempt may have machines, since when its driver works, and when that was last seen to get on."""
+    """Since when the attempt may have machines, since when its driver works, and when the driver last progressed."""
     now = time_text(context.observation.now)
     if stage is Stage.QUEUED:
         return {"admitted_time": None, "running_time": None, "progress_time": None}
     running = attempt.running_time or (now if stage is Stage.RUNNING else None)
-    # It counts from the driver's start. Of one that another version of the operator has followed, it counts from now.
+    # Counts from the driver's start, or from now if an older operator followed the driver without this field.
     still = attempt.progress_time or (now if running else None)
     return {
         "admitted_time": attempt.admitted_time or now,
@@ -190,8 +190,8 @@ def _clocks(
 
 
 def _gets_on(context: Context, progress: ProgressStatus | None) -> bool:
-    """Whether the driver has told of something new. Its times are only compared with each other: the clock of its node
-    may be hours off. A driver that could not report, because its ServiceAccount was gone, has its time once more."""
+    """Whether the driver has reported progress. Its timestamps are compared only with each other: its node's clock may
+    be hours off. After its ServiceAccount returns, a driver that could not report gets its full time again."""
     if context.is_account_back:
         return True
     before = context.before.progress or ProgressStatus()
@@ -202,7 +202,7 @@ def _gets_on(context: Context, progress: ProgressStatus | None) -> bool:
 
 
 def _name_writer(context: Context, active: ActiveAttempt) -> tuple[Action, ...]:
-    """Name the head Pod as the one that may report, if that is not done yet."""
+    """Name the head Pod as the checkpoint's writer, unless that is done."""
     cluster = active.attempt.ray_cluster_name
     if cluster is None:
         return ()
@@ -217,19 +217,21 @@ def _name_writer(context: Context, active: ActiveAttempt) -> tuple[Action, ...]:
 
 
 def seconds_to_stall(context: Context, active: ActiveAttempt) -> float | None:
-    """Until a driver that tells of nothing new is taken for one that hangs; None while it cannot report at all.
+    """Seconds until a driver without progress counts as hung; None while it cannot report at all.
 
-    Where its account was gone, the tokens of before are invalid until the kubelet renews them.
+    After its ServiceAccount was deleted and recreated, the old tokens are invalid until the kubelet renews them.
     """
     if not context.observation.has_service_account:
         return None
     lasted = seconds_since(active.attempt.running_time, context.observation.now) or 0.0
     since_last = seconds_since(active.attempt.progress_time, context.observation.now)
     still = lasted if since_last is None else min(lasted, since_last)
-    late = report_interval_s(lasted)  # of what is done it is told that much later
+    late = report_interval_s(lasted)  # reports arrive that much later
     left_s = context.job.spec.stall_timeout_seconds + late - still
     since_return = seconds_since(active.attempt.account_time, context.observation.now)
-    if since_return is None or (since_last is not None and since_last < since_return):  # a report since: it has a token
+    if since_return is None or (
+        since_last is not None and since_last < since_return
+    ):  # reported since: it has a valid token
         return left_s
     return max(left_s, TOKEN_S - since_return)
 

@@ -1,7 +1,6 @@
-"""How a plan or an attempt went wrong, if it did. Decides; does no I/O.
+"""Finds how a plan or an attempt failed, if it did. Pure.
 
-What a Pod of ours has reported itself outranks what Kubernetes and KubeRay say of it, except that a killed container
-cannot report.
+A report of our own Pod takes precedence over Kubernetes and KubeRay, except that a killed container cannot report.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tokenization_worker.api.types.times import seconds_since
 
 
 def failure_of_plan(job: Object, observation: Observation, ended_s: float, grace_s: float) -> Failure | None:
-    """None while the plan Job works, or was seen to have ended well `ended_s` ago and its report may still come."""
+    """None while the plan Job works, or while a report may still arrive after it ended well `ended_s` ago."""
     name = job["metadata"]["name"]
     report = observation.reports.plan.failure if observation.reports.plan else None
     if report is not None and (report.pod or "").startswith(f"{name}-"):
@@ -55,9 +54,9 @@ def failure_of_plan(job: Object, observation: Observation, ended_s: float, grace
 def failure_of_ray_job(
     state: RayState, attempt: AttemptStatus, observation: Observation, ended_s: float, grace_s: float
 ) -> Failure | None:
-    """None while the RayJob works, or was seen to have ended well `ended_s` ago and the driver's commit may still come.
+    """None while the RayJob works, or while the commit may still arrive after it ended well `ended_s` ago.
 
-    A driver's own last word ends an attempt at once: KubeRay waits for its submitter's retries.
+    A failure that the driver reports ends the attempt at once: KubeRay waits for its submitter's retries.
     """
     number = attempt.number
     if _report_of(observation, number) is not None:
@@ -82,7 +81,7 @@ def failure_of_ray_job(
 def failure_of_diagnosis(
     diagnosis: Diagnosis, waited_s: float, observation: Observation, number: int
 ) -> Failure | None:
-    """Of a Pod that cannot start and has had `waited_s` for that; None while it may still come up."""
+    """The failure of a Pod that has been unable to start for `waited_s`; None while it may still start."""
     if diagnosis.limit_s is None or waited_s < diagnosis.limit_s:
         return None
     words = join(diagnosis.message, f"It was so for {diagnosis.limit_s / 60:.0f} minutes")
@@ -124,7 +123,7 @@ def _report_of(observation: Observation, number: int) -> FailureReport | None:
 
 
 def _of_lost_head(name: str, number: int, observation: Observation) -> Failure:
-    """KubeRay would make another head and submit the job again: what has begun with this one ends with it."""
+    """KubeRay would create another head and submit the job again; instead the attempt ends with its first head."""
     killed = _killed_for_memory((pod for pod in observation.pods if pod["metadata"]["name"] == name), number)
     lost = Failure(number, "HeadLost", f"head Pod {name} is gone, and the driver with it", Blame.INFRASTRUCTURE)
     return killed or lost

@@ -1,8 +1,8 @@
-"""What to do about a job, from what is seen of it. Decides; does no I/O. `_next_step` is the table of contents.
+"""Decides the next step of a job from its observation. Pure. `_next_step` is the table of contents.
 
-Level-triggered: nothing is remembered but the job's own status, and the same sight gives the same answer. A step that
-makes something writes the status that says so first; who dies in between finds the status and makes what it names.
-So an attempt has one RayJob, however many operators look at it.
+Level-triggered: the job's own status is the only memory, and equal observations give equal decisions. A step that
+creates a child first writes a status that names it; after a crash in between, the next reconcile reads the status and
+creates the child. So an attempt has one RayJob, however many operators reconcile it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from tokenization_worker.api.status import JobStatus, Phase
 _UNACCEPTED = ("KubeRayUnavailable", "KubeRayTooOld")
 _COMING = (Phase.PENDING, Phase.PLANNING, Phase.STARTING)
 SOON_S = 20.0
-"""While something is awaited of which no watch tells: events about Pods, a ServiceAccount, the end of a grace."""
+"""The interval while the job awaits something that no watch reports: events about Pods, a ServiceAccount, the end of a
+grace period."""
 
 
 def decide(observation: Observation, settings: Settings) -> Decision:
-    """The next step for one job."""
+    """The next step of one job."""
     context = Context(observation, settings)
     decision = _next_step(context)
     strays = tuple(deletion(Kind.RAY_JOB, each) for each in observation.stray_ray_jobs if not is_leaving(each))
@@ -57,11 +58,11 @@ def decide(observation: Observation, settings: Settings) -> Decision:
 
 
 def _with_wait(observation: Observation, decision: Decision) -> Decision:
-    """Keep the wait of the last look where events could not be read: they would say whether it is over."""
+    """Keep the current wait if events could not be read: they would show whether it is over."""
     before, status = observation.status.wait, decision.status
     if observation.warnings_known or before is None or status.phase is not observation.status.phase:
         return decision
-    if any(isinstance(each, Delete) for each in decision.actions):  # what has waited goes
+    if any(isinstance(each, Delete) for each in decision.actions):  # the waiting child is deleted
         return decision
     if status.wait is not None and status.wait.reason != before.reason:
         return decision
@@ -69,14 +70,14 @@ def _with_wait(observation: Observation, decision: Decision) -> Decision:
 
 
 def not_made(observation: Observation, status: JobStatus, reason: str, words: str) -> JobStatus:
-    """The status of a job whose child could not be made; `reason`: one of `NOT_MADE`."""
+    """The status of a job whose child could not be created; `reason` is one of `NOT_MADE`."""
     return _complete(observation, status.model_copy(update={"reason": reason, "message": shorten(words)}))
 
 
 def _complete(observation: Observation, status: JobStatus) -> JobStatus:
-    """With what follows from the rest of it."""
+    """Add the fields that follow from the rest of the status."""
     if status is observation.status and status.phase in ENDED and status.observed_generation == observation.generation:
-        return status  # an upgrade writes nothing to the jobs that have ended
+        return status  # an operator upgrade does not rewrite finished jobs
     shown = derive(observation, status)
     obstacle = status.reason or "" if status.phase is Phase.PENDING and status.reason in _UNACCEPTED else ""
     conditions = make_conditions(

@@ -1,4 +1,4 @@
-"""What was changed in a job since its attempt began: it counts from the next one. Decides; does no I/O."""
+"""Finds changes to a job since its attempt began; they take effect with the next attempt. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MOST_LETTERS = 120
 
 
 def pending_changes(context: Context, attempt: AttemptStatus) -> str | None:
-    """`workers 2 → 3: from the next attempt`; None where the attempt runs as the job says now."""
+    """`workers 2 → 3: from the next attempt`; None if the attempt runs as the job is now."""
     known = attempt.spec_digest
     if (
         known is not None and pods_digest(context.observation.job) == known
-    ):  # what only the operator looks at holds at once
+    ):  # fields that only the operator reads take effect at once
         return None
     if attempt_digest(context.observation.job) == context.run.spec_digest:
         return None
@@ -28,7 +28,7 @@ def pending_changes(context: Context, attempt: AttemptStatus) -> str | None:
 
 
 def _values(context: Context, attempt: AttemptStatus) -> list[tuple[str, Any, Any]]:
-    """Fields whose earlier value is known, with that and the present one."""
+    """Fields whose earlier value is known: name, old value, new value."""
     limits = ((context.observation.checkpoint or {}).get("spec") or {}).get("attempt") or {}
     spec = context.job.spec
     return [
@@ -42,5 +42,5 @@ def _values(context: Context, attempt: AttemptStatus) -> list[tuple[str, Any, An
 
 
 def _short(image: str) -> str:
-    """The end of an image's name tells it from others."""
+    """Keep the end of an image's name, which distinguishes it from others."""
     return image if len(image) <= _MOST_LETTERS else f"...{image[-_MOST_LETTERS:]}"

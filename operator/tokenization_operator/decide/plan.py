@@ -1,4 +1,4 @@
-"""The plan of a run: the Job that makes it, and what its end means. Decides; does no I/O."""
+"""The plan of a run: its Job, and what the Job's end means. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tokenization_worker.api.types.times import read_time
 
 
 def decide_plan(context: Context) -> Decision:
-    """The next step of a run that has no plan yet."""
+    """The next step of a run without a plan."""
     report = context.observation.reports.plan
     if report is not None and report.plan_id is not None and not report.already_complete:
         return _take_plan(context, report)
@@ -57,7 +57,7 @@ def decide_plan(context: Context) -> Decision:
 
 
 def _would_differ(context: Context, job: Object, diagnosis: Diagnosis | None) -> bool:
-    """Whether a plan would be made otherwise now: the job has changed, or the chart's default image or secrets."""
+    """Whether a plan Job created now would differ: the job has changed, or the chart's default image or secrets."""
     if (
         diagnosis is not None
         and diagnosis.reason == "ImagePullFailed"
@@ -68,7 +68,8 @@ def _would_differ(context: Context, job: Object, diagnosis: Diagnosis | None) ->
 
 
 def _plan_again(context: Context, job: Object) -> Decision:
-    """What keeps the plan's Pod from running was corrected: the next plan Job, which is no failure."""
+    """The cause that kept the plan's Pod from running was corrected: replace the plan Job, without counting a
+    failure."""
     changes = {
         "plan_job": names.next_plan_job_name(context.run.plan_job),
         "spec_digest": attempt_digest(context.observation.job),

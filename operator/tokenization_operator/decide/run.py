@@ -1,4 +1,4 @@
-"""When a run begins, and when a failed one goes on. Decides; does no I/O."""
+"""When a run begins, and when a failed run resumes. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenization_worker.api.types.times import seconds_since, time_text
 
 
 def number_of_new_run(context: Context) -> int | None:
-    """The number of the run that has to begin; None where the one that is there goes on."""
+    """The number of the run that must begin; None if the current run continues."""
     run = context.before.run
     if run is None:
         return 1
@@ -22,25 +22,28 @@ def number_of_new_run(context: Context) -> int | None:
     if token is not None and token != run.rerun_token:
         return run.number + 1
     if context.before.plan is None and run_key(context.job) != run.run_key:
-        return run.number + 1  # corrected before there was a plan
+        return run.number + 1  # the user corrected the job before it was planned
     if _is_of_other_data(context):
         return run.number + 1
     return None
 
 
 def _is_of_other_data(context: Context) -> bool:
-    """Whether the checkpoint with this run's name is an earlier run's, which a wiped status no longer tells of.
+    """Whether the checkpoint with this run's name belongs to an earlier run that a wiped status no longer mentions.
 
-    A checkpoint's run never changes, so Pods that read it would work on the other run's data.
+    A checkpoint's run never changes, so Pods that read it would process the other run's data.
     """
     checkpoint = context.observation.checkpoint
     return checkpoint is not None and bool(checkpoint["spec"]["run"]["runKey"] != context.run.run_key)
 
 
 def begin_run(context: Context, number: int) -> Decision:
-    """The first step of a run: its name in the status. What it is made of comes with the next look."""
+    """The first step of a run: write its name to the status. Its children follow with the next reconcile."""
     if context.before.run is not None and context.has_children():
-        if context.before.phase in (Phase.SUCCEEDED, Phase.FAILED):  # tools would take that for the end of the new run
+        if context.before.phase in (
+            Phase.SUCCEEDED,
+            Phase.FAILED,
+        ):  # tools would mistake the old phase for the new run's end
             return Decision(context.before, context.deletions(), is_observed=False)
         words = f"run {number} begins when what is left of run {context.before.run.number} is gone"
         return context.wait_for_end("Rerun", words, attempt=context.ended_attempt())
@@ -67,7 +70,7 @@ def begin_run(context: Context, number: int) -> Decision:
 
 
 def resume_failed(context: Context) -> Decision:
-    """The same run goes on, with its counts of failures at zero."""
+    """Resume the same run, with its failure counts reset."""
     changes: dict[str, object] = {"spec_digest": attempt_digest(context.observation.job)}
     if context.before.plan is None:
         changes["plan_job"] = names.next_plan_job_name(context.run.plan_job)
@@ -77,11 +80,11 @@ def resume_failed(context: Context) -> Decision:
 
 
 _WITHOUT_MACHINES = (Phase.QUEUED, Phase.SUSPENDING, Phase.SUSPENDED)
-"""A run that waits for a queue or for its user: that is no time of its own."""
+"""Phases in which a run waits for a queue or its user; that time does not count for its deadline."""
 
 
 def restart_run_clock(before: JobStatus, after: JobStatus, now: datetime) -> JobStatus:
-    """The status with the time of its run counted from now, where it goes on after it had to wait."""
+    """Restart the run's clock when the run resumes after a wait in a queue or a suspension."""
     if before.phase not in _WITHOUT_MACHINES or after.phase in (*_WITHOUT_MACHINES, Phase.SUCCEEDED, Phase.FAILED):
         return after
     run = after.run and after.run.model_copy(update={"start_time": time_text(now)})
@@ -89,7 +92,7 @@ def restart_run_clock(before: JobStatus, after: JobStatus, now: datetime) -> Job
 
 
 def is_too_long(context: Context) -> bool:
-    """Whether the run has had all its time."""
+    """Whether the run has used up `activeDeadlineSeconds`."""
     limit = context.job.spec.active_deadline_seconds
     if context.before.phase in _WITHOUT_MACHINES:
         return False
@@ -98,7 +101,8 @@ def is_too_long(context: Context) -> bool:
 
 
 def seconds_to_deadline(context: Context, status: JobStatus) -> float | None:
-    """Until a run with that status has had all its time; None for never, and for one that gives way to the next."""
+    """Seconds until a run with this status reaches `activeDeadlineSeconds`; None if it has no deadline or is past
+    it."""
     limit = context.job.spec.active_deadline_seconds
     if limit is None or status.run is None or status.phase in (*_WITHOUT_MACHINES, Phase.SUCCEEDED, Phase.FAILED):
         return None

@@ -1,7 +1,7 @@
-"""An attempt whose driver has not counted its ranges yet: what it waits for, and how long. Decides; does no I/O.
+"""An attempt whose driver has not counted its ranges yet: what it waits for, and how long. Pure.
 
-Until then nothing is lost with it: a job that is changed has its next attempt at once, and what cannot start gives its
-machines back after minutes.
+Restarting such an attempt loses no work: a changed job gets its next attempt at once, and an attempt that cannot start
+releases its machines within minutes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus,
 from tokenization_worker.api.types.times import read_time, seconds_since, time_text
 
 SILENCE_S = 60.0
-"""KubeRay writes a RayJob's first status within a second of its creation, and of thousands within a minute."""
+"""KubeRay writes a RayJob's first status within a second of its creation; with thousands, within a minute."""
 
 _SILENT = "KubeRaySilent"
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveAttempt:
-    """An attempt as it is now, whose RayJob is there."""
+    """An attempt whose RayJob exists, with its present state."""
 
     attempt: AttemptStatus
     job: Object
@@ -44,7 +44,7 @@ class ActiveAttempt:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Of the job's status."""
+        """The fields of the job's status."""
         return {"attempt": self.attempt, "workers": self.workers, "progress": self.progress}
 
     @property
@@ -53,7 +53,7 @@ class ActiveAttempt:
         return str(head_template(self.job)["spec"]["serviceAccountName"])
 
     def diagnosis(self, observation: Observation) -> Diagnosis | None:
-        """What keeps its Pods from running. Warnings of Pods that could not be made are past when all are there."""
+        """Why its Pods do not run. Warnings about failed creations no longer hold once all Pods exist."""
         kinds = [node_type(pod) for pod in observation.pods]
         has_all = "head" in kinds and kinds.count("worker") >= (self.workers.desired or 0)
         waits_for_submitter = self.workers.ready == self.workers.desired and "" not in kinds
@@ -67,12 +67,12 @@ def has_begun(context: Context, attempt: AttemptStatus) -> bool:
 
 
 def was_changed(context: Context, attempt: AttemptStatus) -> bool:
-    """Whether its Pods would be others if it began now."""
+    """Whether its Pods would differ if they were created now."""
     return attempt.spec_digest is not None and attempt.spec_digest != pods_digest(context.observation.job)
 
 
 def restart_attempt(context: Context, attempt: AttemptStatus, job: Object | None) -> Decision:
-    """The job was changed before the driver began: the next attempt, which is no failure."""
+    """The job changed before the driver began: begin the next attempt, without counting a failure."""
     reason, words = context.change_message(None if job is None else head_template(job), "the next attempt begins")
     actions = () if job is None or is_leaving(job) else (deletion(Kind.RAY_JOB, job),)
     ended = attempt.model_copy(update={"is_over": True})
@@ -92,7 +92,7 @@ def decide_start(context: Context, active: ActiveAttempt) -> Decision:
         and diagnosis.reason == "ImagePullFailed"
         and context.pulls_otherwise(head_template(active.job))
     ):
-        return restart_attempt(context, active.attempt, active.job)  # with what the chart says now
+        return restart_attempt(context, active.attempt, active.job)  # with the chart's present image and secrets
     failure = _late(context, active, diagnosis)
     if failure is None and diagnosis is not None:
         failure = failure_of_diagnosis(
@@ -109,7 +109,7 @@ def decide_start(context: Context, active: ActiveAttempt) -> Decision:
 
 
 def _waiting_words(context: Context, active: ActiveAttempt, diagnosis: Diagnosis | None) -> tuple[str, str]:
-    """Why the attempt does not run yet: what keeps its Pods from it, or that some of them are not there yet."""
+    """Why the attempt does not run yet: a diagnosis of its Pods, or the missing ones."""
     if not context.observation.has_service_account:
         return NOT_PREPARED, context.missing_account_message(active.account)
     name = active.job["metadata"]["name"]
@@ -137,16 +137,16 @@ def _waiting_words(context: Context, active: ActiveAttempt, diagnosis: Diagnosis
 
 
 def _seconds_to_silence(context: Context, active: ActiveAttempt) -> float | None:
-    """Until KubeRay has said nothing for too long; None once it has spoken."""
+    """Seconds until KubeRay counts as silent; None once it has written a status."""
     if active.state.stage is not Stage.STARTING or active.job.get("status"):
         return None
-    if context.before.reason == _SILENT:  # until KubeRay speaks, whatever another operator's clock says
+    if context.before.reason == _SILENT:  # until KubeRay writes a status, even if another operator's clock differs
         return 0.0
     return SILENCE_S - (seconds_since(active.job["metadata"].get("creationTimestamp"), context.observation.now) or 0.0)
 
 
 def _waits_since(attempt: AttemptStatus) -> str | None:
-    """Since when it may have machines; before there is a RayJob, since it began."""
+    """When it was admitted, or, before it has a RayJob, when it began."""
     return attempt.admitted_time or attempt.start_time
 
 
@@ -156,7 +156,7 @@ def _seconds_to_deadline(context: Context, attempt: AttemptStatus) -> float:
 
 
 def startup_failure(context: Context, attempt: AttemptStatus, there: str) -> Failure | None:
-    """Of an attempt that has not begun in time; `there`: what was there."""
+    """The failure of an attempt that has not begun in time; `there`: what was ready."""
     if _seconds_to_deadline(context, attempt) > 0:
         return None
     words = f"ready after {context.job.spec.startup_deadline_seconds} s: {there}"

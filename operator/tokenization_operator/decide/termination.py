@@ -1,4 +1,4 @@
-"""How runs and attempts end: committed, failed, suspended; what is cleared away then. Decides; does no I/O."""
+"""How runs and attempts end: committed, failed, suspended; and what is deleted then. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tokenization_worker.messages.counts import counted
 
 
 def committed_of(context: Context) -> Committed | None:
-    """The proof of success, if it is of this very job and run."""
+    """The commit, if it belongs to exactly this job and run."""
     found, run = context.observation.reports.committed, context.run
     if found is None or (found.job_uid, found.run, found.run_key) != (context.observation.uid, run.number, run.run_key):
         return None
@@ -38,7 +38,7 @@ def committed_of(context: Context) -> Committed | None:
 
 
 def progress_of(context: Context, attempt: AttemptStatus) -> ProgressStatus | None:
-    """How far the run is: as this attempt has reported, else as it was."""
+    """The progress of the run: as this attempt has reported it, else as before."""
     report = context.observation.reports.progress
     if report is None or report.attempt != attempt.number or report.ranges_total is None:
         return context.before.progress
@@ -46,18 +46,20 @@ def progress_of(context: Context, attempt: AttemptStatus) -> ProgressStatus | No
 
 
 def with_log(context: Context, attempt: AttemptStatus) -> AttemptStatus:
-    """The attempt, with the driver's log as the driver has named it."""
+    """The attempt with the log that its driver has named."""
     report = context.observation.reports.progress
     if report is None or report.attempt != attempt.number or report.log_uri is None:
         return attempt
     name, stem = report.log_uri.rpartition("/")[2], f"{context.run.number}-{attempt.number}"
-    if not name.startswith((f"{stem}.", f"{stem}-")):  # an older worker leaves what an earlier attempt has said
+    if not name.startswith(
+        (f"{stem}.", f"{stem}-")
+    ):  # an older worker does not overwrite an earlier attempt's log address
         return attempt
     return attempt.model_copy(update={"log_uri": report.log_uri})
 
 
 def succeed(context: Context, committed: Committed) -> Decision:
-    """The dataset is there."""
+    """The dataset is committed."""
     plan, attempt = context.observation.reports.plan, context.before.attempt
     already = plan is not None and bool(plan.already_complete) and attempt is None
     progress = context.before.progress if attempt is None else progress_of(context, attempt)
@@ -86,7 +88,7 @@ def succeed(context: Context, committed: Committed) -> Decision:
 
 
 def _spent_words(context: Context) -> str:
-    """How long the run took, and what that cost."""
+    """How long the run took, and what it cost."""
     cost = charge(context)
     took = seconds_since(context.before.start_time or context.run.start_time, context.observation.now)
     words = "" if took is None else f" in {duration_words(took)}"
@@ -94,7 +96,7 @@ def _spent_words(context: Context) -> str:
 
 
 def fail(context: Context, failure: Failure, **changes: Any) -> Decision:
-    """Book a failure; another try later, or the end."""
+    """Count a failure, then retry later or end the run."""
     spec, settings = context.job.spec, context.settings
     limits = Limits(spec.backoff_limit, spec.infra_retry_limit, settings.retry_delay_s, settings.retry_delay_max_s)
     progress = context.observation.reports.progress
@@ -126,7 +128,7 @@ def fail(context: Context, failure: Failure, **changes: Any) -> Decision:
 
 
 def _count(failure: Failure, retry: RetryDecision, limits: Limits) -> str:
-    """How many failures of this kind there were, of those that are allowed."""
+    """The number of failures of this kind, of those allowed."""
     counted = retry.failures
     if failure.blame is Blame.APPLICATION:
         return f"Failure {counted.application} of the {limits.application} that backoffLimit allows"
@@ -134,14 +136,14 @@ def _count(failure: Failure, retry: RetryDecision, limits: Limits) -> str:
 
 
 def fail_late(context: Context) -> Decision:
-    """The run has had all its time."""
+    """The run has used up `activeDeadlineSeconds`."""
     words = f"the run took longer than {context.job.spec.active_deadline_seconds} s"
     number = context.before.attempt.number if context.before.attempt else 0
     return fail(context, Failure(number, "DeadlineExceeded", words, Blame.FINAL))
 
 
 def _fewer(context: Context, failure: Failure, workers: WorkersStatus | None) -> int | None:
-    """How many replicas the next attempt asks for, where fewer than wanted came in time and are enough."""
+    """The replicas of the next attempt, if fewer than wanted were ready in time and suffice."""
     least = context.job.spec.workers.min_replicas
     if failure.reason != "StartupDeadline" or least is None or workers is None:
         return None
@@ -150,7 +152,7 @@ def _fewer(context: Context, failure: Failure, workers: WorkersStatus | None) ->
 
 
 def suspend(context: Context) -> Decision:
-    """Give all machines back. What is done is kept."""
+    """Release all machines. Finished work is kept."""
     changes: dict[str, Any] = {"attempt": context.ended_attempt(), "workers": None}
     if context.has_children(but_plan=True):
         return context.wait_for_end("Suspending", "what is done is kept", phase=Phase.SUSPENDING, **changes)
@@ -169,7 +171,8 @@ def _suspended_words(context: Context) -> str:
 
 
 def tidy(context: Context) -> Decision:
-    """Finished: a cluster that outlives its dataset costs money, and what is left of one costs memory everywhere."""
+    """Delete what a finished job no longer needs: an idle cluster costs money, and its objects cost memory in every
+    controller."""
     ray_job, has_failed = context.observation.ray_job, context.before.phase is Phase.FAILED
     wait_s = None if ray_job is None or has_failed else _wait_for_ray_job(context, ray_job)
     leftover = context.deletions() if has_failed or (wait_s is not None and wait_s <= 0) else ()
@@ -181,7 +184,8 @@ def tidy(context: Context) -> Decision:
 
 
 def _wait_for_ray_job(context: Context, ray_job: Object) -> float:
-    """Until the RayJob of a committed run goes: one that works on soon, one that has ended when it was to be seen."""
+    """Seconds until a committed run's RayJob is deleted: soon if it still works, after the retention if it has
+    ended."""
     since_end_s = _seconds_since_end(context, context.before) or 0.0
     if read_ray_job(ray_job).stage not in (Stage.ENDED, Stage.FAILED):
         return context.settings.commit_grace_s - since_end_s
@@ -191,7 +195,8 @@ def _wait_for_ray_job(context: Context, ray_job: Object) -> float:
 
 
 def seconds_to_expiry(context: Context, status: JobStatus) -> float | None:
-    """Until a job that has ended with that status is deleted; None for never, and what a GitOps tool would put back."""
+    """Seconds until a job that ended with this status is deleted; None for never, or if a GitOps tool would recreate
+    it."""
     ttl, since = context.job.spec.ttl_seconds_after_finished, _seconds_since_end(context, status)
     if ttl is None or since is None or context.observation.managed_by:
         return None

@@ -1,7 +1,4 @@
-"""What is said of a job that this version of the operator cannot read, such as one made for a newer one.
-
-Decides; does no I/O.
-"""
+"""The status of a job that this version of the operator cannot read, for example one made for a newer version. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +17,8 @@ _NEXT_STEP = "upgrade the operator, or correct the job"
 
 
 def unsupported_status(found: Object, error: Exception, now: datetime) -> dict[str, Any] | None:
-    """The job's status as it was, but for why nothing is done; None for one that has ended, which needs nothing."""
+    """The job's status, changed only to say why the operator does nothing; None for a finished job, which needs
+    nothing."""
     status: dict[str, Any] = found.get("status") or {}
     phase = _phase_of(status)
     if phase in (Phase.SUCCEEDED, Phase.FAILED):

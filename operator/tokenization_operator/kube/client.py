@@ -1,4 +1,5 @@
-"""The API server, as the operator uses it: few calls, raw objects. With `events`, all I/O but the watches."""
+"""The operator's API client: a few calls on raw objects. With `event_recorder`, all I/O except watches and the
+Lease."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _KUBERAY_CHECK_S = 60.0
 _KUBERAY_RETRY_S = 10.0
 _NOT_SERVED = frozenset({404, 405})
-"""What creating an object of a kind is answered whose CustomResourceDefinition is gone, or is about to go."""
+"""Status codes for creating an object whose CustomResourceDefinition is deleted or about to be."""
 
 
 class Conflict(Exception):
-    """Another one has written first: look again. `there`: the job as it is now, where that is known."""
+    """The object has changed: reconcile again. `current`: the job as it is now, if known."""
 
     def __init__(self, current: Object | None = None) -> None:
         super().__init__()
@@ -41,29 +42,29 @@ class Conflict(Exception):
 
 
 class JobGone(Exception):
-    """The job is not there any more."""
+    """The job no longer exists."""
 
 
 class NotOwned(Exception):
-    """An object of that name belongs to somebody else."""
+    """An object with this name exists, and the job does not own it."""
 
 
 class Forbidden(Exception):
-    """The operator may not see objects of a kind; the message says which."""
+    """The operator may not list a kind; the message names it."""
 
 
 class Rejected(Exception):
-    """The API server does not take an object; the message is its own."""
+    """The API server rejects an object; the message is the API server's own."""
 
 
 class KubeClient:
-    """Calls of one operator. What writes raises `NotLeading` where the fence is closed."""
+    """Sends the requests of one operator. Every write raises `NotLeading` while the fence is closed."""
 
     def __init__(
         self, api: client.ApiClient, clock: Callable[[], float] = time.monotonic, fence: Fence | None = None
     ) -> None:
         self._api: Any = api
-        self._custom: Any = client.CustomObjectsApi(api)  # its answers are objects as they came
+        self._custom: Any = client.CustomObjectsApi(api)  # it returns raw objects
         self._core: Any = client.CoreV1Api(api)
         self._clock = clock
         self._kuberay: tuple[float, KubeRay] | None = None
@@ -72,7 +73,7 @@ class KubeClient:
         self.events = EventRecorder(self._core, clock, self._fence)
 
     async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
-        """Replace the status of exactly the job that was seen; the job as it is then. Raises `Conflict`, `JobGone`."""
+        """Replace the status of exactly this version of the job; return the new job. Raises `Conflict`, `JobGone`."""
         metadata = job["metadata"]
         body = {
             "metadata": {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]},
@@ -96,7 +97,7 @@ class KubeClient:
             raise
 
     async def require_current(self, job: Object) -> None:
-        """Raise `Conflict` or `JobGone` unless the job is what was seen: never create or delete from a stale read."""
+        """Raise `Conflict` or `JobGone` if the job has changed. Never create or delete from a stale read."""
         metadata = job["metadata"]
         there = await self.read(Kind.JOB, metadata["namespace"], metadata["name"])
         if there is None:
@@ -105,7 +106,7 @@ class KubeClient:
             raise Conflict(there)
 
     async def create(self, wanted: Create, uid: str) -> Object:
-        """Make a child, or take the one that is there if the job owns it; raises `NotOwned`, `Rejected`, `Conflict`."""
+        """Create a child, or return the existing one if the job owns it. Raises `NotOwned`, `Rejected`, `Conflict`."""
         metadata = wanted.body["metadata"]
         place = self._of(wanted.kind, metadata["namespace"])
         try:
@@ -129,7 +130,7 @@ class KubeClient:
         return found
 
     async def _require_locked(self, ray_job: Object) -> Object:
-        """Take back a RayJob whose dashboard would run anybody's code; raises `Rejected`."""
+        """Delete a RayJob whose dashboard would run code from anyone, and raise `Rejected`."""
         if is_locked(ray_job):
             return ray_job
         metadata = ray_job["metadata"]
@@ -137,9 +138,9 @@ class KubeClient:
         raise Rejected("KubeRay's CustomResourceDefinitions drop authOptions: upgrade them to 1.6 or newer")
 
     async def update_checkpoint(self, wanted: UpdateCheckpoint, uid: str, known: Object | None) -> Object:
-        """Make the checkpoint, or set fields of the spec of the one that is there; raises `NotOwned`, `Conflict`.
+        """Create the checkpoint, or update fields of its spec. Raises `NotOwned`, `Conflict`.
 
-        `known`: the one that was seen. It may be older than what is there, never newer.
+        `known`: the cached checkpoint, which may be older than the stored one but never newer.
         """
         if known is not None and not is_leaving(known) and (changes := wanted.changes(known)):
             with suppress(Conflict):
@@ -149,7 +150,7 @@ class KubeClient:
         return await self._patch_checkpoint(found, changes) if changes else found
 
     async def _patch_checkpoint(self, found: Object, changes: dict[str, Any]) -> Object:
-        """Patch the spec of exactly the checkpoint that was seen; raises `Conflict`."""
+        """Patch the spec of exactly this version of the checkpoint. Raises `Conflict`."""
         metadata = found["metadata"]
         asked = self._custom.patch_namespaced_custom_object(
             *self._of(Kind.CHECKPOINT, metadata["namespace"]),
@@ -161,7 +162,7 @@ class KubeClient:
         try:
             return dict(await asked)
         except ApiException as error:
-            if error.status not in (404, 409):  # it went with its job; somebody has written
+            if error.status not in (404, 409):  # deleted with its job, or changed by another writer
                 raise
             raise Conflict from error
 
@@ -174,7 +175,7 @@ class KubeClient:
         only_metadata: bool = False,
         on_version: Callable[[str], None] = lambda version: None,
     ) -> AsyncIterator[Object]:
-        """The objects of a kind as they are now, in one namespace or, without one, in all. Raises `Forbidden`.
+        """List the objects of a kind in one namespace, or in all if None. Raises `Forbidden`.
 
         `on_version`: as for `pages`.
         """
@@ -186,14 +187,14 @@ class KubeClient:
                 for item in page:
                     yield item
         except ApiException as error:
-            if error.status == 404:  # its kind went, and with it all objects of it
+            if error.status == 404:  # the kind was deleted with all its objects
                 return
             if error.status not in (401, 403):
                 raise
             raise Forbidden(f"the operator may not list {PLACES[kind].plural}: {describe_error(error)}") from error
 
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
-        """Those with the job's label, as they are now; none where there is no KubeRay."""
+        """List the RayJobs with the job's label; empty without KubeRay."""
         ask = ask_of(self._api, list_path(Kind.RAY_JOB, namespace), {"labelSelector": f"{JOB_LABEL}={job}"})
         found = await _or_none(ask({}))
         if found is None:
@@ -201,20 +202,20 @@ class KubeClient:
         return list((found or {}).get("items") or ())
 
     async def read(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """An object as it is now; None where it is gone."""
+        """Read an object; None if it does not exist."""
         asked = self._custom.get_namespaced_custom_object(*self._of(kind, namespace), name, _request_timeout=TIMEOUT_S)
         found = await _or_none(asked)
         return None if found is None else dict(found)
 
     async def pod(self, namespace: str, name: str) -> Object | None:
-        """As it is now; None where it is gone."""
+        """Read a Pod; None if it does not exist."""
         found = await _or_none(self._core.read_namespaced_pod(name, namespace, _request_timeout=TIMEOUT_S))
         return None if found is None else dict(self._core.api_client.sanitize_for_serialization(found))
 
     async def delete(self, wanted: Delete, namespace: str) -> None:
-        """Delete exactly that version of that object, and with it what it owns; one that is gone is no error.
+        """Delete exactly this version of an object and what it owns; success if it no longer exists.
 
-        Raises `Conflict` where it has changed, or another object has its name by now.
+        Raises `Conflict` if the object has changed, or if another object now has its name.
         """
         exactly = client.V1Preconditions(uid=wanted.uid, resource_version=wanted.resource_version)
         body = client.V1DeleteOptions(propagation_policy="Background", preconditions=exactly)
@@ -229,11 +230,11 @@ class KubeClient:
                 raise
 
     def _write_s(self) -> float:
-        """How long a write may take; raises `NotLeading`."""
+        """The timeout of a write. Raises `NotLeading`."""
         return self._fence.left_s(TIMEOUT_S)
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
-        """Whether Pods can be made with it, as it was seconds ago."""
+        """Whether Pods can be created with this account; the answer may be some seconds old."""
         return await self.accounts.exists(namespace, name)
 
     async def _has_service_account(self, namespace: str, name: str) -> bool:
@@ -241,7 +242,7 @@ class KubeClient:
         return await _or_none(asked) is not None
 
     async def kuberay(self, namespace: str) -> KubeRay:
-        """Whether RayJobs can be had whose dashboards are locked; looked at once a minute, more often while not."""
+        """Whether KubeRay serves RayJobs with locked dashboards. Checked once a minute, more often while not."""
         now = self._clock()
         known = self._kuberay
         if known is None or now - known[0] > (_KUBERAY_CHECK_S if known[1] is KubeRay.AVAILABLE else _KUBERAY_RETRY_S):
@@ -249,7 +250,8 @@ class KubeClient:
         return known[1]
 
     async def _check_kuberay(self, namespace: str) -> KubeRay:
-        """A CRD from before 1.6 prunes the field without a word, and an open dashboard runs anybody's code."""
+        """Create a RayJob in a dry run. A CRD from before 1.6 silently prunes the field, and an open dashboard runs
+        code from anyone."""
         asked = self._custom.create_namespaced_custom_object(
             *self._of(Kind.RAY_JOB, namespace), _DRY_RUN, dry_run="All", _request_timeout=TIMEOUT_S
         )
@@ -260,7 +262,7 @@ class KubeClient:
                 return KubeRay.MISSING
             if not is_refusal(error):
                 raise
-            return KubeRay.AVAILABLE  # a policy refuses this one; what is said of the real one counts
+            return KubeRay.AVAILABLE  # a policy rejects the dry run; only its verdict on a real RayJob counts
         return KubeRay.AVAILABLE if is_locked(made) else KubeRay.TOO_OLD
 
     def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:

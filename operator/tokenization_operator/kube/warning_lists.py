@@ -1,7 +1,7 @@
-"""What others say of objects for which something could not be made: the Warning events of the namespaces of jobs.
+"""Lists Warning events about failed creations, per namespace.
 
-One list a namespace is asked for at a time, and serves all jobs there for ten seconds. Namespaces do not wait for each
-other, and what is no longer asked for is dropped.
+One list per namespace serves all its jobs for ten seconds. Namespaces do not wait for each other, and unused lists are
+dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CREATE_FAILED = frozenset(
     }
 )
 _FREQUENT = ("BackOff", "Failed", "FailedMount", "FailedScheduling", "Unhealthy")
-"""Of all Pods of a namespace: the API server leaves them out. No selector names several reasons at once."""
+"""Frequent reasons, which the API server filters out. A field selector cannot name several wanted reasons."""
 
 SELECTOR = ",".join(("type=Warning", *(f"reason!={reason}" for reason in _FREQUENT)))
 
@@ -35,12 +35,12 @@ _REUSE_S = 10.0
 _KEPT_S = 60.0
 _PAGE = 500
 _MOST_PAGES = 20
-"""Events there are 10,000 of then; they are gone after an hour."""
+"""10,000 events; Kubernetes drops events after an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateWarning:
-    """What was said of an object of that name, and when last."""
+    """The message about an object with this name, and its last time."""
 
     name: str
     message: str
@@ -54,7 +54,7 @@ class _List:
 
 
 class WarningLists:
-    """`list_events(namespace, selector)` says how to ask for a page of the events of a namespace."""
+    """`list_events(namespace, selector)` returns a function that requests pages of a namespace's events."""
 
     def __init__(self, list_events: Callable[[str, str], Ask], clock: Callable[[], float]) -> None:
         self._list_events = list_events
@@ -65,7 +65,7 @@ class WarningLists:
         return len(self._lists)
 
     async def find(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
-        """What was said since then of objects with these names: of each the last alone, the newest first."""
+        """Messages since then about objects with these names: the last of each object, newest first."""
         found = await self._of(namespace)
         return newest_messages(each for each in found if each.name in names and each.time >= since)
 
@@ -76,7 +76,7 @@ class WarningLists:
             kept = {name: each for name, each in self._lists.items() if now - each.asked_at <= _KEPT_S}
             known = _List(now, asyncio.create_task(self._list(namespace)))
             self._lists = kept | {namespace: known}
-        return await asyncio.shield(known.task)  # others wait for it, too
+        return await asyncio.shield(known.task)  # other jobs await the same list
 
     async def _list(self, namespace: str) -> tuple[CreateWarning, ...]:
         return tuple([each async for each in self._read(namespace)])
@@ -93,7 +93,7 @@ class WarningLists:
 
 
 def newest_messages(warning: Iterable[CreateWarning]) -> tuple[str, ...]:
-    """The last that was said of each object, the newest first: what was said before is past."""
+    """The last message of each object, newest first: earlier ones no longer hold."""
     newest_first = sorted(warning, key=lambda each: each.time, reverse=True)
     last: dict[str, datetime] = {}
     for each in newest_first:
@@ -102,7 +102,7 @@ def newest_messages(warning: Iterable[CreateWarning]) -> tuple[str, ...]:
 
 
 def read_warning(event: Object) -> CreateWarning | None:
-    """None for an event that is about anything else."""
+    """None for an event that is not about a failed creation."""
     moment = time_of(event)
     if event.get("reason") not in _CREATE_FAILED or not event.get("message") or moment is None:
         return None
@@ -110,7 +110,7 @@ def read_warning(event: Object) -> CreateWarning | None:
 
 
 def time_of(event: Object) -> datetime | None:
-    """When it was last seen. Newer clients fill in `series` or `eventTime`, and leave the other fields null."""
+    """When the event last occurred. Newer clients fill `series` or `eventTime` and leave the other fields null."""
     series: dict[str, Any] = event.get("series") or {}
     texts = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"))
     return read_time(next((text for text in texts if text), event["metadata"].get("creationTimestamp")))
