@@ -201,7 +201,7 @@ MUTANTS = (
         "informer/work_queue.py",
         "        return sum(at <= now for at in self._due.copy().values())",
         "        return sum(at <= now + 10**9 for at in self._due.copy().values())",
-        _of("test_workqueue.py", "time_has_come"),
+        _of("test_workqueue.py", "only_due_keys"),
         root="operator",
     ),
     Mutant(
@@ -1418,7 +1418,7 @@ MUTANTS = (
                 "kube/election.py",
                 "        if not was_open:\n            self._on_held()\n",
                 "",
-                _of("test_election.py", "is_told"),
+                _of("test_election.py", "opening_of_the_fence"),
             ),
             (
                 "an attempt takes the RayJob of another one",
@@ -1474,7 +1474,7 @@ MUTANTS = (
                 "kube/election.py",
                 "            self._fence.close()\n            if self",
                 "            if self",
-                _of("test_election.py", "told_of_another_one"),
+                _of("test_election.py", "reads_of_another_one"),
             ),
             (
                 "a Lease that was released is taken back",
@@ -1554,11 +1554,11 @@ MUTANTS = (
                 _of("test_finished.py", "so_many_rounds"),
             ),
             (
-                "who gives up takes a list of events from others",
+                "a cancelled reader cancels the list of others",
                 "kube/warning_lists.py",
                 "await asyncio.shield(known.task)",
                 "await known.task",
-                _of("test_warnings.py", "gives_up"),
+                _of("test_warnings.py", "cancelled_reader"),
             ),
             (
                 "never create children from a stale read",
@@ -1617,11 +1617,11 @@ MUTANTS = (
                 _of("test_workqueue.py", "one_worker_at_a_time"),
             ),
             (
-                "a checkpoint is changed by an old sight",
+                "a checkpoint is changed from a stale read",
                 "kube/client.py",
                 """for name in ("resourceVersion", "uid")""",
                 """for name in ("uid",)""",
-                _of("test_kube_client.py", "pointed"),
+                _of("test_kube_client.py", "updated"),
             ),
             (
                 "every failure is forgiven",

@@ -239,14 +239,17 @@ class Operator:
         self.metrics.failed()
         known = isinstance(error, (TokenizationError, ApiException, aiohttp.ClientError, TimeoutError))
         log.error(
-            "look failed: %s", describe_error(error), exc_info=None if known else error, extra={"job": "/".join(key)}
+            "reconcile failed: %s",
+            describe_error(error),
+            exc_info=None if known else error,
+            extra={"job": "/".join(key)},
         )
 
 
-def _call_in_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[T], None], what: T) -> None:
-    """Call `tell(what)` in the loop, from another thread; ignored after the loop has closed."""
+def _call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], argument: T) -> None:
+    """Call `call(argument)` in the loop, from another thread; ignored after the loop has closed."""
     with suppress(RuntimeError):
-        loop.call_soon_threadsafe(tell, what)
+        loop.call_soon_threadsafe(call, argument)
 
 
 def select(settings: kopf.OperatorSettings) -> None:

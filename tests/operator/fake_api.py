@@ -146,7 +146,7 @@ class FakeKubeClient:
 
     async def _call(self, *, may_freeze: bool = True) -> None:
         """Between the last look at a job and a creation, the Lease has to keep a frozen operator from writing."""
-        await asyncio.sleep(0)  # somebody else may come between
+        await asyncio.sleep(0)  # another task may run in between
         if may_freeze:
             await self._freeze()
         self.api.calls += 1

@@ -95,7 +95,7 @@ def test_a_finished_job_runs_again_for_a_new_token() -> None:
     assert story.made(Kind.RAY_JOB) == [f"{NAME}-r1-a1", f"{NAME}-r2-a1"]
 
 
-def test_a_failed_job_goes_on_when_it_is_mended() -> None:
+def test_a_failed_job_goes_on_when_it_is_corrected() -> None:
     story = failed()
     story.restart()
     story.edit(maxQuarantined=9)
@@ -124,7 +124,7 @@ def test_a_finished_job_that_is_suspended_stays_finished() -> None:
     assert story.cache.is_at_rest(KEY)
 
 
-def test_a_failed_job_whose_attempt_has_committed_late_ends_well_when_mended() -> None:
+def test_a_failed_job_whose_attempt_has_committed_late_ends_well_when_corrected() -> None:
     """Its checkpoint is read from what is packed."""
     story = failed()
     story.commit()

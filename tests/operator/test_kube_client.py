@@ -60,7 +60,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: str(error.status))
-def test_a_child_that_is_refused_is_told_in_the_words_of_the_api_server(error: ApiException) -> None:
+def test_a_rejected_child_is_reported_with_the_message_of_the_api_server(error: ApiException) -> None:
     kube = client_of(Answers(error))
     with pytest.raises(Rejected, match=r"webhook|invalid"):
         asyncio.run(kube.create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))

@@ -1,6 +1,6 @@
 """Whatever users, Pods, KubeRay and the operators' own deaths do, in whatever order: what always holds, holds.
 
-Two operators look at one job with caches that lag behind. Each step is one thing that somebody does; calls of the two
+Two operators look at one job with caches that lag behind. Each step is one action of one actor; calls of the two
 operators alternate. In the end all is quiet, and the job is where its user wanted it.
 """
 

@@ -135,7 +135,7 @@ def test_only_a_refusal_that_does_not_pass_has_a_limit(text: str, reason: str, h
     assert (found.reason, found.limit_s is not None, found.is_final) == (reason, has_limit, is_final)
 
 
-def test_what_does_not_pass_is_told_before_what_may() -> None:
+def test_a_final_diagnosis_comes_before_one_that_may_pass() -> None:
     story = beginning(Kind.RAY_JOB, workers={"replicas": 2})
     pod(story, homeless(SOME_NODE), name="a")
     pod(story, waiting("CreateContainerConfigError", NO_SECRET), name="b")
@@ -362,7 +362,7 @@ def test_a_wait_goes_on_while_events_cannot_be_read(kind: Kind) -> None:
     story.settle()
     story.api.events_fail = TimeoutError()
     story.pass_time(POD_PATIENCE_S)
-    assert story.where[0] in ("Planning", "Starting"), "nobody knows whether it is still so"
+    assert story.where[0] in ("Planning", "Starting"), "whether it still holds is unknown"
     story.api.events_fail = None
     story.settle()
     assert story.where == ("Failed", "PodInvalid")
@@ -376,7 +376,7 @@ def test_a_wait_that_ends_within_minutes_says_when(kind: Kind) -> None:
     assert f"until {time_text(story.now + timedelta(seconds=POD_PATIENCE_S))}" in story.status["message"]
 
 
-def test_a_pod_without_a_node_is_waited_for_while_nobody_knows_what_an_autoscaler_says() -> None:
+def test_a_pod_without_a_node_is_waited_for_while_events_of_autoscalers_are_unreadable() -> None:
     story = beginning(Kind.RAY_JOB, startupDeadlineSeconds=7200)
     pod(story, homeless(NO_NODE))
     story.api.events_fail = TimeoutError()

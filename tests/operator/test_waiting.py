@@ -102,7 +102,7 @@ def test_machines_that_took_long_leave_the_driver_all_its_time() -> None:
     assert "none since the driver began at" in story.status["message"]
 
 
-def test_why_an_attempt_ended_stays_in_sight_until_the_next_one() -> None:
+def test_why_an_attempt_ended_stays_in_the_status_until_the_next_one() -> None:
     story = planned()
     story.run(1)
     story.ray(jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message="lost")
@@ -289,7 +289,7 @@ def test_a_namesake_with_another_spec_is_another_job() -> None:
 
 
 @pytest.mark.parametrize("minutes", [2, 60])
-def test_a_run_is_stalled_when_its_reports_can_have_told_it(minutes: int) -> None:
+def test_a_run_is_stalled_only_once_its_reports_could_show_progress(minutes: int) -> None:
     story = planned(stallTimeoutSeconds=600)
     story.run(1)
     story.now += timedelta(minutes=minutes)

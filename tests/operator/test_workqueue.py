@@ -88,7 +88,7 @@ def test_a_key_is_looked_at_by_one_worker_at_a_time_and_again_if_it_was_named_me
     play(story)
 
 
-def test_a_look_that_fails_is_told_and_tried_again_later_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_reconcile_is_reported_and_retried_later_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_queue, "FIRST_DELAY_S", 0.02)
 
     async def story() -> None:
@@ -174,7 +174,7 @@ def test_wishes_for_another_day_do_not_pile_up() -> None:
     play(story)
 
 
-def test_only_keys_whose_time_has_come_and_that_nobody_looks_at_wait() -> None:
+def test_only_due_keys_that_no_worker_has_taken_wait() -> None:
     async def story() -> None:
         reconciles = Reconciles()
         reconciles.gate.clear()

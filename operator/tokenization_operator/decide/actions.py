@@ -36,12 +36,12 @@ class UpdateCheckpoint:
 
         Fields that a newer operator wrote for the same attempt, and that this version does not know, are kept.
         """
-        there = {name: found["spec"][name] for name in self.fields if name in found["spec"]}
-        attempt, wanted = there.get("attempt") or {}, self.fields.get("attempt") or {}
+        stored = {name: found["spec"][name] for name in self.fields if name in found["spec"]}
+        attempt, wanted = stored.get("attempt") or {}, self.fields.get("attempt") or {}
         if attempt and attempt.get("number") == wanted.get("number"):
             known = known_fields(AttemptSpec, attempt)
-            there["attempt"] = {name: value for name, value in known.items() if name not in _OF_UNKNOWN_FIELDS}
-        return merge_patch(there, self.fields)
+            stored["attempt"] = {name: value for name, value in known.items() if name not in _OF_UNKNOWN_FIELDS}
+        return merge_patch(stored, self.fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,8 @@ def decide_attempt(context: Context) -> Decision:
     if attempt.ray_job_name is None:
         if was_changed(context, attempt):
             return restart_attempt(context, attempt, None)
-        there = f"no RayJob. {context.before.message}"
-        return _too_late(context, attempt, there) or _make_ray_job(context, attempt)
+        state = f"no RayJob. {context.before.message}"
+        return _too_late(context, attempt, state) or _make_ray_job(context, attempt)
     words = f"RayJob {attempt.ray_job_name} was deleted"
     return fail(context, Failure(attempt.number, "RayJobGone", words, Blame.INFRASTRUCTURE))
 
@@ -229,9 +229,8 @@ def seconds_to_stall(context: Context, active: ActiveAttempt) -> float | None:
     late = report_interval_s(lasted)  # reports arrive that much later
     left_s = context.job.spec.stall_timeout_seconds + late - still
     since_return = seconds_since(active.attempt.account_time, context.observation.now)
-    if since_return is None or (
-        since_last is not None and since_last < since_return
-    ):  # reported since: it has a valid token
+    has_reported = since_last is not None and since_return is not None and since_last < since_return
+    if since_return is None or has_reported:  # a report since then proves a valid token
         return left_s
     return max(left_s, TOKEN_S - since_return)
 
@@ -243,6 +242,6 @@ def _stalled(context: Context, active: ActiveAttempt) -> Failure:
     return Failure(active.attempt.number, "Stalled", words, Blame.INFRASTRUCTURE)
 
 
-def _too_late(context: Context, attempt: AttemptStatus, there: str) -> Decision | None:
-    failure = startup_failure(context, attempt, there)
+def _too_late(context: Context, attempt: AttemptStatus, state: str) -> Decision | None:
+    failure = startup_failure(context, attempt, state)
     return None if failure is None else fail(context, failure)

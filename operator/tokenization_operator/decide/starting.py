@@ -132,8 +132,8 @@ def _waiting_words(context: Context, active: ActiveAttempt, diagnosis: Diagnosis
         return "WaitingForDriver", f"{ready_words(workers)}; the driver begins"
     if diagnosis is None:
         return "WaitingForWorkers", words
-    are_some_there = diagnosis.reason == "Unschedulable" and bool(workers.ready)
-    return "WaitingForWorkers" if are_some_there else diagnosis.reason, join(diagnosis.message, words)
+    are_some_ready = diagnosis.reason == "Unschedulable" and bool(workers.ready)
+    return "WaitingForWorkers" if are_some_ready else diagnosis.reason, join(diagnosis.message, words)
 
 
 def _seconds_to_silence(context: Context, active: ActiveAttempt) -> float | None:
@@ -155,11 +155,11 @@ def _seconds_to_deadline(context: Context, attempt: AttemptStatus) -> float:
     return context.job.spec.startup_deadline_seconds - waited
 
 
-def startup_failure(context: Context, attempt: AttemptStatus, there: str) -> Failure | None:
-    """The failure of an attempt that has not begun in time; `there`: what was ready."""
+def startup_failure(context: Context, attempt: AttemptStatus, state: str) -> Failure | None:
+    """The failure of an attempt that has not begun in time; `state`: what was ready."""
     if _seconds_to_deadline(context, attempt) > 0:
         return None
-    words = f"ready after {context.job.spec.startup_deadline_seconds} s: {there}"
+    words = f"ready after {context.job.spec.startup_deadline_seconds} s: {state}"
     return Failure(attempt.number, "StartupDeadline", words, Blame.INFRASTRUCTURE)
 
 

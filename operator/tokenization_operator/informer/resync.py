@@ -56,11 +56,11 @@ async def drop_deleted(cache: Cache, lister: Lister, kinds: Iterable[Kind], name
     """Drop objects that were deleted while no watch was open, for example before the first one."""
     for kind in kinds:
         known = cache.uids(kind)
-        there = {
+        existing = {
             item["metadata"]["uid"]
             for namespace in namespaces or (None,)
             async for item in lister.list_all(kind, namespace, labels_of(kind), only_metadata=True)
         }
         for place in known:
-            if place[-1] not in there:
+            if place[-1] not in existing:
                 cache.forget(kind, *place)

@@ -99,11 +99,11 @@ class KubeClient:
     async def require_current(self, job: Object) -> None:
         """Raise `Conflict` or `JobGone` if the job has changed. Never create or delete from a stale read."""
         metadata = job["metadata"]
-        there = await self.read(Kind.JOB, metadata["namespace"], metadata["name"])
-        if there is None:
+        current = await self.read(Kind.JOB, metadata["namespace"], metadata["name"])
+        if current is None:
             raise JobGone
-        if there["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
-            raise Conflict(there)
+        if current["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            raise Conflict(current)
 
     async def create(self, wanted: Create, uid: str) -> Object:
         """Create a child, or return the existing one if the job owns it. Raises `NotOwned`, `Rejected`, `Conflict`."""

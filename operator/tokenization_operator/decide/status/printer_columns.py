@@ -95,10 +95,10 @@ def make_display(status: JobStatus, now: datetime) -> DisplayStatus | None:
         if status.phase is Phase.RUNNING and _is_moving(status, progress, now):
             rate = f"{short_count(progress.tokens_per_second or 0)}/s"
             eta = short_time(progress.eta_seconds) if progress.eta_seconds is not None else None
-    there = None
+    ready = None
     if workers is not None and workers.desired is not None:
-        there = f"{workers.ready or 0}/{workers.desired}"
-    return DisplayStatus(progress=words, rate=rate, eta=eta, workers=there, duration=duration)
+        ready = f"{workers.ready or 0}/{workers.desired}"
+    return DisplayStatus(progress=words, rate=rate, eta=eta, workers=ready, duration=duration)
 
 
 def _progress_words(plan: PlanStatus | None, progress: ProgressStatus) -> str:
