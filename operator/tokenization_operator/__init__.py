@@ -1,4 +1,4 @@
-"""The Kubernetes side of a TokenizationJob.
+"""The operator: the Kubernetes side of a TokenizationJob.
 
-Imports `tokenization_worker.api` (the job's meaning) and nothing else of the worker.
+Of the worker it imports only `tokenization_worker.api` (what a job means) and `messages` (how messages are worded).
 """

@@ -25,7 +25,7 @@ _PROBES = "http://{address}:{port}/healthz"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM; 0 then, 2 for settings that make no sense, 1 for everything else."""
+    """Run until SIGTERM. Exit codes: 0 on SIGTERM, 2 for invalid settings, 1 for any other failure."""
     options = _parser().parse_args(arguments)
     try:
         settings = Settings.from_environment()
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tokenization-operator: {error}", file=sys.stderr)
         return 2
     kopf.configure(verbose=options.verbose, log_format=kopf.LogFormat.FULL if options.plain else kopf.LogFormat.JSON)
-    for noisy in ("kopf", "aiohttp.access"):  # they would tell of each event, and of each probe
+    for noisy in ("kopf", "aiohttp.access"):  # they log each event and each probe
         logging.getLogger(noisy).setLevel(logging.DEBUG if options.verbose else logging.WARNING)
     if options.check:
         return asyncio.run(_check())
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class PortTaken(Exception):
-    """A port that the operator is to listen at cannot be had, or is none; the message says which, and what to do."""
+    """The operator cannot listen at a port; the message names the port and the next step."""
 
 
 def require_free(address: str, port: int, flag: str) -> None:
-    """Raise `PortTaken` unless something can listen there; port 0 is none."""
+    """Raise `PortTaken` unless the operator can listen at this port; port 0 disables listening."""
     if not port:
         return
     if not 0 < port < 1 << 16:

@@ -1,6 +1,6 @@
-"""What Kopf calls: watches fill the cache and name jobs to look at. Nothing is decided here.
+"""Handlers for Kopf and the operator's background tasks: watches fill the cache and enqueue jobs. Decides nothing.
 
-Only `kopf.on.event`: other handlers leave finalizers and annotations on the user's jobs.
+Uses only `kopf.on.event`: other handlers write finalizers and annotations to users' jobs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kubernetes.aio.client.exceptions import ApiException
 from tokenization_operator.informer.cache import Cache, Key, job_of
 from tokenization_operator.informer.no_persistence import keep_nothing
 from tokenization_operator.informer.patient_watch import patient_session
-from tokenization_operator.informer.resync import Versions, drop_what_is_gone, fill, labels_of
-from tokenization_operator.informer.turns import first_looks, wanted_again
-from tokenization_operator.informer.work_queue import NotLooked, WorkQueue
-from tokenization_operator.kube.api_errors import words_of
-from tokenization_operator.kube.client import Cluster, Forbidden
+from tokenization_operator.informer.resync import Versions, drop_deleted, fill, labels_of
+from tokenization_operator.informer.schedule import due_in_round, initial_reconciles
+from tokenization_operator.informer.work_queue import NotReconciled, WorkQueue
+from tokenization_operator.kube.api_errors import describe_error
+from tokenization_operator.kube.client import Forbidden, KubeClient
 from tokenization_operator.kube.election import Election
 from tokenization_operator.kube.fence import Fence, NotLeading
 from tokenization_operator.kube.preflight import KUBERAY, OWN_KINDS, find_missing
@@ -42,16 +42,17 @@ T = TypeVar("T")
 
 WORKERS = 16
 COMPARE_S = 300.0
-"""How often what is known is compared with what there is: a watch that begins anew tells of no deletion."""
+"""How often the cache is compared with a list: a watch that reconnects reports no deletion."""
 
 NO_CLUSTER = "no cluster is known: run in a Pod, or set KUBECONFIG"
 _START_S = 2.0
 _END_S = 10.0
-"""When a watch ends for good, others may wait for ever for a session that Kopf has closed: then it kills itself."""
+"""When a watch ends for good, another may wait for ever for a session that Kopf has closed; then Kopf kills the
+process."""
 
 
 class Operator:
-    """The parts of a running operator, put together."""
+    """Assembles a running operator from cache, queue, reconciler and election."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings = settings
@@ -65,7 +66,7 @@ class Operator:
         self._needs_kuberay = False
         self._kinds: tuple[Kind, ...] = ()
         self._listed: Versions = {}
-        self._cluster: Cluster | None = None
+        self._kube: KubeClient | None = None
         self._reconciler: Reconciler | None = None
         self._fence = Fence()
         self._clock = ServerClock()
@@ -81,63 +82,65 @@ class Operator:
             kopf.on.event(*place, id=f"see-{kind}", registry=registry)(self._handler(kind))
 
     def _handler(self, kind: Kind) -> Any:
-        async def see(event: Any, **_: Any) -> None:
+        async def on_event(event: Any, **_: Any) -> None:
             item = dict(event["object"])
             if event["type"] == "DELETED":
                 self.cache.drop(kind, item)
             elif not self.cache.put(kind, item):
-                return  # what this operator has written itself
+                return  # the cache has this version: this operator wrote it
             metadata = item["metadata"]
             key = (metadata["namespace"], metadata["name"]) if kind is Kind.JOB else job_of(item)
             if key is not None and self.queue is not None:
                 self.queue.notice(key)
 
-        return see
+        return on_event
 
     async def _start(self, settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings.posting.enabled = False  # its events are about handlers, not about jobs
+        settings.posting.enabled = False  # Kopf's events describe handlers, not jobs
         settings.process.ultimate_exiting_timeout = _END_S
         select(settings)
-        settings.scanning.disabled = True  # it would need to see all kinds of the cluster; `_resync` looks for KubeRay
+        settings.scanning.disabled = True  # scanning needs rights to all kinds; `_resync` checks for KubeRay
         try:
             await config.load_config()
         except config.ConfigException as error:
             raise self._failed(f"{NO_CLUSTER}: {error}") from error
         self._api = TimedClient(self._clock)
-        cluster = Cluster(self._api, fence=self._fence)
+        kube = KubeClient(self._api, fence=self._fence)
         try:
             missing = await find_missing(self._api, OWN_KINDS)
-            if missing:  # it would have nothing to do, and Kopf would only warn
+            if missing:  # Kopf would only warn and idle
                 raise self._failed("; ".join(missing))
             self._needs_kuberay = bool(await find_missing(self._api, KUBERAY))
             self._kinds = tuple(kind for kind in Kind if not (kind is Kind.RAY_JOB and self._needs_kuberay))
-            await fill(self.cache, cluster, self._kinds, self.settings.namespaces, self._listed)
+            await fill(self.cache, kube, self._kinds, self.settings.namespaces, self._listed)
         except Forbidden as error:
             raise self._failed(str(error)) from error
         except (ApiException, aiohttp.ClientError, TimeoutError) as error:
             await self._api.close()
-            raise kopf.TemporaryError(f"the API server does not answer: {words_of(error)}", delay=_START_S) from error
-        self._cluster = cluster
-        self._reconciler = Reconciler(self.cache, cluster, self.settings, self.metrics, self._clock.now)
-        self.queue = WorkQueue(self._look, self._tell)
+            raise kopf.TemporaryError(
+                f"the API server does not answer: {describe_error(error)}", delay=_START_S
+            ) from error
+        self._kube = kube
+        self._reconciler = Reconciler(self.cache, kube, self.settings, self.metrics, self._clock.now)
+        self.queue = WorkQueue(self._reconcile, self._log_failure)
         self.metrics.watch(self.queue, self.cache, lambda: self._fence.is_open)
         if self.settings.lease is not None:
             self._take_part(self.settings.lease)
-        self._look_at_all()
-        work = (self.queue.run(WORKERS), self._resync(), self._look_at_accounts())
+        self._enqueue_all()
+        work = (self.queue.run(WORKERS), self._resync(), self._poll_accounts())
         self._tasks = [asyncio.create_task(each) for each in work]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
     def _take_part(self, lease: LeaseSettings) -> None:
-        """Work only while this operator holds the Lease; what it knows is kept up to date meanwhile."""
+        """Reconcile only while this operator holds the Lease; keep the cache current meanwhile."""
         self._fence.close()
         loop = asyncio.get_running_loop()
         self._election = Election(
             lease,
             self._fence,
-            on_change=lambda leads: _tell_loop(loop, self._lead, leads),
-            on_end=lambda error: _tell_loop(loop, self._end, error),
+            on_change=lambda leads: _call_in_loop(loop, self._lead, leads),
+            on_end=lambda error: _call_in_loop(loop, self._end, error),
         )
         self._election.start()
         log.info("this operator waits until it holds the Lease %s/%s", lease.namespace, lease.name)
@@ -145,31 +148,31 @@ class Operator:
     def _lead(self, leads: bool) -> None:
         if leads:
             log.info("this operator holds the Lease, and works")
-            self._look_at_all()
+            self._enqueue_all()
         else:
             log.warning("this operator has lost the Lease, and waits for it")
 
-    def _look_at_all(self) -> None:
+    def _enqueue_all(self) -> None:
         assert self.queue is not None
-        for key, delay_s in first_looks(self.cache, self.settings.ray_job_retention_s, self._clock.now()):
+        for key, delay_s in initial_reconciles(self.cache, self.settings.ray_job_retention_s, self._clock.now()):
             self.queue.add(key, delay_s)
 
-    async def _look(self, key: Key) -> float | None:
+    async def _reconcile(self, key: Key) -> float | None:
         assert self._reconciler is not None
         if not self._fence.is_open:
-            raise NotLooked
+            raise NotReconciled
         try:
-            return await self._reconciler.look(key)
+            return await self._reconciler.reconcile(key)
         except NotLeading as error:
-            raise NotLooked from error
+            raise NotReconciled from error
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """An operator of which a part has ended ends: it would answer its probes and do nothing."""
+        """End the operator when one of its tasks ends: otherwise it would answer probes and do nothing."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._end(error)
 
     def _end(self, error: BaseException) -> None:
-        log.critical("the operator ends: %s", words_of(error), exc_info=error)
+        log.critical("the operator ends: %s", describe_error(error), exc_info=error)
         self.has_failed = True
         self.stop_flag.set()
 
@@ -178,7 +181,7 @@ class Operator:
         return kopf.PermanentError(words)
 
     async def _stop(self, **_: Any) -> None:
-        self.stop_flag.set()  # Kopf waits 5 s for its own task that waits for this flag
+        self.stop_flag.set()  # otherwise Kopf waits 5 s for a task that waits for this flag
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -188,65 +191,69 @@ class Operator:
             await self._api.close()
 
     async def _resync(self) -> None:
-        """Look at every job from time to time, whatever the watches say, and whether or not the API server answers."""
+        """Enqueue every job periodically, independent of the watches and even if the API server does not answer."""
         assert self.queue is not None
-        assert self._cluster is not None
+        assert self._kube is not None
         next_comparison_at = time.monotonic()
         for number in itertools.count():
             await asyncio.sleep(self.settings.resync_s)
-            keys = wanted_again(self.cache, number)  # also of what turns out to be gone
+            keys = due_in_round(self.cache, number)  # read before the comparison, so deleted jobs are included
             try:
                 if time.monotonic() >= next_comparison_at:
-                    await drop_what_is_gone(self.cache, self._cluster, self._kinds, self.settings.namespaces)
+                    await drop_deleted(self.cache, self._kube, self._kinds, self.settings.namespaces)
                     next_comparison_at = time.monotonic() + COMPARE_S
                 if self._needs_kuberay and not await find_missing(self._api, KUBERAY):
                     log.warning("KubeRay is there now: the operator starts again, to watch its RayJobs")
                     self.stop_flag.set()
                     return
             except (Forbidden, ApiException, aiohttp.ClientError, TimeoutError) as error:
-                log.warning("asked again in %.0f s: %s", self.settings.resync_s, words_of(error))
+                log.warning("asked again in %.0f s: %s", self.settings.resync_s, describe_error(error))
             for key in keys:
                 self.queue.add(key)
             if not keys and self._fence.is_open:
                 self.queue.rest()
 
-    async def _look_at_accounts(self) -> None:
-        """Look at the jobs of a namespace when a ServiceAccount that one of them uses has come or gone."""
+    async def _poll_accounts(self) -> None:
+        """Enqueue the jobs of a namespace when a ServiceAccount in use appears or disappears."""
         assert self.queue is not None
-        assert self._cluster is not None
+        assert self._kube is not None
         while True:
-            await asyncio.sleep(self._cluster.accounts.pause_s)
-            changed, failed = await self._cluster.accounts.find_changes()
+            await asyncio.sleep(self._kube.accounts.pause_s)
+            changed, failed = await self._kube.accounts.find_changes()
             if failed is not None:
-                log.warning("a ServiceAccount could not be read, and is read again: %s", words_of(failed))
+                log.warning("a ServiceAccount could not be read, and is read again: %s", describe_error(failed))
             for key in self.cache.jobs():
                 if key[0] in changed:
                     self.queue.add(key)
 
     async def _log_in(self, **known: Any) -> kopf.AiohttpSession | None:
-        """As the client library does: in a Pod by its ServiceAccount, elsewhere by the kubeconfig."""
+        """Authenticate as the client library does: in a Pod by its ServiceAccount, elsewhere by the kubeconfig."""
         found = kopf.login_via_client(**known)
         return None if found is None else patient_session(found, self._listed)
 
     async def _age_s(self, **_: Any) -> float:
-        """Since any job was looked at: a probe that answers says only that something answers."""
+        """Seconds since the last reconcile: a probe that only answers does not show that jobs are reconciled."""
         return 0.0 if self.queue is None else self.queue.age_s
 
-    def _tell(self, key: Key, error: Exception) -> None:
+    def _log_failure(self, key: Key, error: Exception) -> None:
         self.metrics.failed()
         known = isinstance(error, (TokenizationError, ApiException, aiohttp.ClientError, TimeoutError))
-        log.error("look failed: %s", words_of(error), exc_info=None if known else error, extra={"job": "/".join(key)})
+        log.error(
+            "reconcile failed: %s",
+            describe_error(error),
+            exc_info=None if known else error,
+            extra={"job": "/".join(key)},
+        )
 
 
-def _tell_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[T], None], what: T) -> None:
-    """From another thread; an operator that has ended needs no telling."""
+def _call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], argument: T) -> None:
+    """Call `call(argument)` in the loop, from another thread; ignored after the loop has closed."""
     with suppress(RuntimeError):
-        loop.call_soon_threadsafe(tell, what)
+        loop.call_soon_threadsafe(call, argument)
 
 
 def select(settings: kopf.OperatorSettings) -> None:
-    """Of kinds that everybody has, watch only what is made for jobs: the API server sends nothing else. Keep nothing of
-    it for Kopf."""
+    """Restrict the watches of shared kinds to objects made for jobs, and store nothing for Kopf."""
     keep_nothing(settings)
     for kind, (group, version, plural) in PLACES.items():
         if labels_of(kind):

@@ -1,6 +1,6 @@
-"""What Prometheus is told of jobs: numbers of their objects as the cache has them. Pure; `metrics` exports them.
+"""Computes the metrics of jobs from their cached objects. Pure; `metrics` exports them.
 
-The series of single jobs are bounded: jobs at work come first, then failed ones, then the rest, the newest first.
+The number of series for single jobs is limited: active jobs come first, then failed ones, then the rest, newest first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tokenization_worker.api.types.quantities import Limit
 from tokenization_worker.api.types.times import read_time, seconds_since
 
 MOST_JOBS = 500
-"""A job has nine series or fewer."""
+"""A job has at most nine series."""
 
 _DEFAULT_LIMIT = JobSpec.model_fields["max_quarantined"].default
 
@@ -31,7 +31,7 @@ GAUGES: Mapping[str, str] = {
     "quarantined_documents": "Documents that the run has quarantined.",
     "quarantined_limit_ratio": "Quarantined documents as a share of what maxQuarantined allows for what was read.",
 }
-"""By the name behind `tokenization_job_`."""
+"""Help text by the name after `tokenization_job_`."""
 
 _OVER = (Phase.SUCCEEDED, Phase.FAILED)
 _AT_REST = (*_OVER, Phase.SUSPENDED)
@@ -39,7 +39,7 @@ _AT_REST = (*_OVER, Phase.SUSPENDED)
 
 @dataclass(frozen=True, slots=True)
 class JobSample:
-    """A job as Prometheus sees it; `values`: some of `GAUGES`."""
+    """The metrics of one job; `values` has a subset of `GAUGES`."""
 
     namespace: str
     name: str
@@ -50,7 +50,7 @@ class JobSample:
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """What has just ended, in seconds."""
+    """Durations in seconds of what this status change completed."""
 
     run: float | None = None
     plan: float | None = None
@@ -58,13 +58,13 @@ class Durations:
 
 
 def count_phases(jobs: Iterable[Object]) -> dict[str, int]:
-    """Jobs in each phase, also where there are none; one without a status is Pending."""
+    """Count jobs in every phase, including empty ones. A job without a status is Pending."""
     found = Counter(_phase(job) for job in jobs)
     return {str(phase): found[phase] for phase in Phase}
 
 
 def choose_jobs(jobs: Iterable[Object], most: int = MOST_JOBS) -> list[Object]:
-    """Those whose series are exported, of jobs that are known in brief."""
+    """Choose the jobs whose series are exported."""
     newest_first = sorted(jobs, key=lambda job: str(job["metadata"].get("creationTimestamp", "")), reverse=True)
     return sorted(newest_first, key=_rank)[:most]
 
@@ -82,7 +82,7 @@ def _rank(job: Object) -> int:
 
 
 def sample_job(job: Object) -> JobSample:
-    """What is known of a job; what its status does not say is left out."""
+    """Read a job's metrics; values that its status does not have are omitted."""
     metadata, status = job["metadata"], job.get("status") or {}
     values = {name: value for name, value in _values(job, status).items() if value is not None}
     return JobSample(metadata["namespace"], metadata["name"], _phase(job), str(status.get("reason") or ""), values)
@@ -107,7 +107,7 @@ def _values(job: Object, status: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _share_of_limit(quarantined: float, read: float, limit: int | str) -> float | None:
-    """None for a limit that this version does not understand."""
+    """None for a limit that this version cannot parse."""
     try:
         parsed = Limit.parse(limit)
     except ValueError:
@@ -119,7 +119,7 @@ def _share_of_limit(quarantined: float, read: float, limit: int | str) -> float 
 
 
 def find_durations(before: JobStatus, after: JobStatus, now: datetime, plan_began: str | None) -> Durations:
-    """What has ended with a change of a job's status. `plan_began`: when the Job that plans the run was created."""
+    """Find what a status change completed. `plan_began`: creation time of the Job that plans the run."""
     began = after.run.start_time if after.run else None
     run = plan = start = None
     if after.phase in _OVER and before.phase not in _OVER:

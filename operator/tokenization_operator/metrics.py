@@ -1,6 +1,6 @@
-"""What Prometheus is told, and whether the operator is alive. No metric costs a request to the API server.
+"""Exports Prometheus metrics, including the age of the last reconcile. No metric costs a request to the API server.
 
-Prometheus asks from a thread of its own, so that what is read for it is copied before it is looked at.
+Prometheus scrapes from its own thread, so collectors copy shared data before they read it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _OF_RUNS = (
 _OF_PLANS = (5, 10, 20, 30, _MINUTE, *(n * _MINUTE for n in (2, 5, 10, 30)), _HOUR)
 _OF_STARTS = (10, 30, *(n * _MINUTE for n in (1, 2, 5, 10, 20, 30)), _HOUR, 2 * _HOUR)
 _OF_JOB = ["job_namespace", "job_name"]
-"""Not `namespace` and `job`: those are the labels that Prometheus gives to what it has scraped."""
+"""Not `namespace` and `job`: Prometheus sets those labels on every scraped series."""
 
 
-class Watched(Protocol):
+class QueueStats(Protocol):
     @property
     def age_s(self) -> float: ...
 
@@ -45,7 +45,7 @@ class Watched(Protocol):
     def waiting(self) -> int: ...
 
 
-class Known(Protocol):
+class JobCache(Protocol):
     def briefs(self) -> list[Object]: ...
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None: ...
@@ -82,7 +82,7 @@ class Metrics:
             registry=self.registry,
         )
         began = clock()
-        self._age.set_function(lambda: clock() - began)  # one that waits for the API server looks at nothing
+        self._age.set_function(lambda: clock() - began)  # before the queue exists nothing is reconciled
         self._runs = Histogram(
             "tokenization_run_duration_seconds",
             "From the start of a run, or the end of its last wait in a queue or suspended, to its end.",
@@ -90,7 +90,7 @@ class Metrics:
             buckets=_OF_RUNS,
             registry=self.registry,
         )
-        for outcome in OUTCOMES:  # a series that begins with its first event has no rate for it
+        for outcome in OUTCOMES:  # a series that starts with its first event shows no rate for that event
             self._runs.labels(outcome=outcome)
         self._plans = Histogram(
             "tokenization_plan_duration_seconds",
@@ -109,13 +109,13 @@ class Metrics:
         self._moves.labels(phase=str(phase), reason=self._known(reason or "")).inc()
 
     def _known(self, reason: str) -> str:
-        """Pods name reasons, too, and each is a time series: what comes after so many is one more."""
+        """The reason, or "Other" after `MOST_REASONS`: Pods name reasons too, and each one is a time series."""
         if len(self._reasons) < MOST_REASONS:
             self._reasons.add(reason)
         return reason if reason in self._reasons else "Other"
 
     def wrote(self, before: JobStatus, after: JobStatus, now: datetime, plan_began: str | None) -> None:
-        """The status of a job was written; `plan_began`: when the Job that plans its run was created."""
+        """Record a written status. `plan_began`: creation time of the Job that plans the run."""
         found = find_durations(before, after, now, plan_began)
         if found.run is not None:
             outcome = after.reason if after.reason in OUTCOMES else str(after.phase)
@@ -128,9 +128,9 @@ class Metrics:
     def failed(self) -> None:
         self._failures.inc()
 
-    def watch(self, queue: Watched, known: Known, leads: Callable[[], bool] = lambda: True) -> None:
-        """Tell of this queue, and of the jobs that are known; of jobs only while this operator `leads`, so that a
-        sum over replicas counts each once."""
+    def watch(self, queue: QueueStats, known: JobCache, leads: Callable[[], bool] = lambda: True) -> None:
+        """Export the queue and the cached jobs. Jobs are exported only while this operator `leads`, so that a sum over
+        replicas counts each job once."""
         self._depth.set_function(lambda: float(queue.waiting))
         self._age.set_function(lambda: queue.age_s)
         self._leader.set_function(lambda: float(leads()))
@@ -138,14 +138,14 @@ class Metrics:
 
 
 class _Jobs(Collector):
-    """Jobs as they are known when Prometheus asks."""
+    """Collects the cached jobs at each scrape."""
 
-    def __init__(self, known: Known, leads: Callable[[], bool]) -> None:
+    def __init__(self, known: JobCache, leads: Callable[[], bool]) -> None:
         self._known = known
         self._leads = leads
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        return ()  # else it would be asked for everything once more
+        return ()  # otherwise registration collects everything once
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         if not self._leads():

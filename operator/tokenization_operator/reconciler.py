@@ -1,107 +1,86 @@
-"""One look at one job: see, decide, write the status, do what it says, tell what has changed."""
+"""The reconcile loop for one job: observe, decide, write the status, apply the actions, report what changed."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-import aiohttp
-from kubernetes.aio.client.exceptions import ApiException
 from pydantic import ValidationError
 
-from tokenization_operator.build.children import image_of
-from tokenization_operator.decide.actions import Create, Decision, Delete, Point, deletion
+from tokenization_operator.decide.actions import Action, Create, Decision, Delete, UpdateCheckpoint, deletion
 from tokenization_operator.decide.context import NOT_MADE
 from tokenization_operator.decide.next_step import SOON_S, decide, not_made
 from tokenization_operator.decide.pending import EVENT, HOW_TO_BEGIN_IT
 from tokenization_operator.decide.status.unknown_fields import keep_unknown_fields
-from tokenization_operator.decide.unsupported import REASON, tell_unreadable
+from tokenization_operator.decide.unsupported import REASON, unsupported_status
 from tokenization_operator.informer.cache import Cache, Key
-from tokenization_operator.kube.api_errors import words_of
-from tokenization_operator.kube.client import Cluster, Conflict, Foreign, Gone, Rejected
+from tokenization_operator.informer.observer import Observer
+from tokenization_operator.kube.client import Conflict, JobGone, KubeClient, NotOwned, Rejected
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.objects.kinds import Kind
-from tokenization_operator.objects.names import ray_job_name
 from tokenization_operator.objects.reading import Object, has_ended, is_leaving, is_owned
 from tokenization_operator.observe.observation import Observation
-from tokenization_operator.observe.pod_diagnosis import TROUBLES, find_trouble
-from tokenization_operator.observe.rayjob_status import cluster_name
+from tokenization_operator.observe.pod_diagnosis import DIAGNOSES
 from tokenization_operator.settings import Settings
-from tokenization_worker.api.checkpoint import CheckpointStatus
-from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.status import JobStatus, Phase
-from tokenization_worker.api.types.times import read_time, seconds_since
 from tokenization_worker.errors import SpecError
 
 log = logging.getLogger(__name__)
 
-_MANAGERS = {
-    "argocd.argoproj.io/tracking-id": "Argo CD",
-    "argocd.argoproj.io/instance": "Argo CD",
-    "app.kubernetes.io/instance": "Argo CD or Helm",  # by default before Argo CD 3
-    "kustomize.toolkit.fluxcd.io/name": "Flux",
-    "helm.toolkit.fluxcd.io/name": "Flux",
-    "meta.helm.sh/release-name": "Helm",
-}
 _CONFLICT_S = 0.1
-_WARNINGS_LAST = timedelta(minutes=10)
-"""What could not be made is tried again within minutes, and warned of again: an older warning is past."""
 
 _ORPHANS = "orphan"
 """The finalizer of `kubectl delete --cascade=orphan`."""
 
 _STEPS = ("RunStarted", "AttemptStarted")
-"""Reasons that stand for a moment only: what follows says more."""
+"""Reasons that last for one reconcile only and post no event: the next reason says more."""
 
 
 class Reconciler:
-    """Looks at jobs; what it needs to know is in the cache, and what it cannot find there it asks the cluster."""
+    """Reconciles one job per call. Holds no state that a restart would lose."""
 
     def __init__(
         self,
         cache: Cache,
-        cluster: Cluster,
+        kube: KubeClient,
         settings: Settings,
         metrics: Metrics,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cache = cache
-        self._cluster = cluster
+        self._kube = kube
         self._settings = settings
         self._metrics = metrics
         self._now = now
-        self._untold: set[str] = set()
-        """Namespaces whose events could not be read, and whose log says so."""
-        self._parsed: dict[Key, tuple[tuple[str, int, dict[str, str]], TokenizationJob]] = {}
+        self._observer = Observer(cache, kube, settings, now)
 
-    async def look(self, key: Key) -> float | None:
-        """Do what the job needs now; returns after how many seconds to look again, or None."""
+    async def reconcile(self, key: Key) -> float | None:
+        """Take the job's next step. Returns the seconds until the next call, or None to wait for an event."""
         found = self._cache.get(Kind.JOB, *key)
         if found is None or is_leaving(found):
-            self._parsed.pop(key, None)
+            self._observer.forget(key)
         if found is None:
             return None
         try:
-            return await (self._stop(found) if is_leaving(found) else self._look_at(found))
+            return await (self._stop(found) if is_leaving(found) else self._take_step(found))
         except Conflict as conflict:
-            if conflict.there is not None:
-                self._cache.put(Kind.JOB, conflict.there)
+            if conflict.current is not None:
+                self._cache.put(Kind.JOB, conflict.current)
             return _CONFLICT_S
-        except Gone:
+        except JobGone:
             self._cache.drop(Kind.JOB, found)
             return None
         finally:
             if self._cache.is_at_rest(key):
-                self._parsed.pop(key, None)  # it may be there for months, and is seldom looked at
+                self._observer.forget(key)  # it may exist for months and is rarely reconciled
 
     async def _stop(self, found: Object) -> None:
-        """Delete the RayJob and the plan Job of a job that was deleted and still exists.
+        """Delete the RayJob and the plan Job of a deleted job that still exists.
 
-        Kubernetes deletes them together with the job, which a finalizer of another tool may keep for hours. A job that
-        was deleted with `--cascade=orphan` keeps its children.
+        Kubernetes deletes them together with the job, but another tool's finalizer may keep the job for hours. A job
+        deleted with `--cascade=orphan` keeps its children.
         """
         metadata = found["metadata"]
         if _ORPHANS in (metadata.get("finalizers") or ()):
@@ -114,261 +93,121 @@ class Reconciler:
             if is_owned(child, metadata["uid"]) and not is_leaving(child) and not has_ended(child)
         ]
         if left:
-            await self._cluster.require_current(found)
+            await self._kube.require_current(found)
         for each in left:
             await self._delete(each, namespace)
         if left and (holders := metadata.get("finalizers")):
             words = f"the job was deleted: its machines are given back. It stays until {', '.join(holders)} let it go"
             log.info("%s", words, extra={"job": "/".join(key)})
-            await self._cluster.events.post(found, "Normal", "MachinesReturned", words)
+            await self._kube.events.post(found, "Normal", "MachinesReturned", words)
 
-    async def _look_at(self, found: Object) -> float | None:
+    async def _take_step(self, found: Object) -> float | None:
         try:
-            seen = await self._observe(found)
+            observation = await self._observer.observe(found)
         except (SpecError, ValidationError) as error:
-            await self._tell_unreadable(found, error)
+            await self._report_unsupported(found, error)
             return None
-        return await self._carry_out(decide(seen, self._settings), found, seen)
+        return await self._apply(decide(observation, self._settings), found, observation)
 
-    async def _carry_out(self, decision: Decision, found: Object, seen: Observation) -> float | None:
+    async def _apply(self, decision: Decision, found: Object, observation: Observation) -> float | None:
+        """Write the status first, then apply the actions in order."""
         try:
-            found = await self._write(found, seen, decision.status)
+            found = await self._write(found, observation, decision.status)
             if decision.actions:
-                await self._cluster.require_current(found)
+                await self._kube.require_current(found)
             for action in decision.actions:
-                await self._do(action, seen, found)
+                await self._do(action, observation, found)
         except Rejected as error:
-            return await self._tell_not_made(found, seen, decision, "ClusterRejected", str(error))
-        except Foreign as error:
+            return await self._report_not_made(found, observation, decision, "ClusterRejected", str(error))
+        except NotOwned as error:
             words = f"{error} has another owner: delete it, or give this job another name"
-            return await self._tell_not_made(found, seen, decision, "NameTaken", words)
-        return decision.look_again_s
+            return await self._report_not_made(found, observation, decision, "NameTaken", words)
+        return decision.requeue_after_s
 
-    async def _observe(self, found: Object) -> Observation:
-        metadata = found["metadata"]
-        namespace, name, uid = metadata["namespace"], metadata["name"], metadata["uid"]
-        job = self._parse(found)
-        status = JobStatus.model_validate(found.get("status") or {})
-        key = (namespace, name)
-        run = status.run
-        mine = {
-            kind: [child for child in self._cache.children(key, kind) if is_owned(child, uid)]
-            for kind in (Kind.CHECKPOINT, Kind.PLAN_JOB, Kind.RAY_JOB)
-        }
-        checkpoint = next((c for c in mine[Kind.CHECKPOINT] if run and c["metadata"]["name"] == run.checkpoint), None)
-        plan_job = next((c for c in mine[Kind.PLAN_JOB] if run and c["metadata"]["name"] == run.plan_job), None)
-        reports = CheckpointStatus.model_validate((checkpoint or {}).get("status") or {})
-        seen = Observation(
-            job=job,
-            uid=uid,
-            generation=metadata["generation"],
-            status=status,
-            now=self._now(),
-            checkpoint=checkpoint,
-            plan_job=plan_job,
-            managed_by=_manager(metadata),
-            reports=reports,
-        )
-        seen = self._with_ray_jobs(seen, mine[Kind.RAY_JOB])
-        return await self._ask(replace(seen, pods=self._pods(key, plan_job, seen.ray_job)))
-
-    def _parse(self, found: Object) -> TokenizationJob:
-        """The job as its user wants it; most versions of it differ in their status alone."""
-        metadata = found["metadata"]
-        labels = metadata.get("labels") or {}
-        version = metadata["uid"], metadata["generation"], labels
-        key = metadata["namespace"], metadata["name"]
-        known = self._parsed.get(key)
-        if known is not None and known[0] == version:
-            return known[1]
-        fields = {field: found[field] for field in ("apiVersion", "kind", "spec")}
-        names = {"namespace": key[0], "name": key[1], "labels": labels}
-        job = TokenizationJob.from_object({**fields, "metadata": names}, is_stored=True)
-        self._parsed[key] = version, job
-        return job
-
-    def _with_ray_jobs(self, seen: Observation, found: list[Object]) -> Observation:
-        """With that of the attempt. One of another attempt is never taken for it: all others have to go."""
-        run, attempt = seen.status.run, seen.status.attempt
-        name = ray_job_name(seen.job.metadata.name, run.number, attempt.number) if run and attempt else ""
-        mine = next((each for each in found if each["metadata"]["name"] == name), None)
-        return replace(seen, ray_job=mine, stray_ray_jobs=tuple(each for each in found if each is not mine))
-
-    def _pods(self, key: Key, plan_job: Object | None, ray_job: Object | None) -> tuple[Object, ...]:
-        """Of the children that are there now."""
-        wanted = {child["metadata"]["name"] for child in (plan_job, ray_job) if child is not None}
-        if ray_job is not None and (cluster := cluster_name(ray_job)) is not None:
-            wanted.add(cluster)
-        found = []
-        for pod in self._cache.children(key, Kind.POD):
-            labels = pod["metadata"].get("labels") or {}
-            owners = {owner.get("name") for owner in pod["metadata"].get("ownerReferences") or ()}
-            if wanted & ({labels.get("ray.io/cluster"), labels.get("batch.kubernetes.io/job-name")} | owners):
-                found.append(pod)
-        return tuple(found)
-
-    async def _ask(self, seen: Observation) -> Observation:
-        """What no watch tells, and what watches may not have told yet, asked only where it matters."""
-        if seen.status.phase in (Phase.SUCCEEDED, Phase.FAILED):
-            return seen
-        if seen.status.phase is Phase.SUSPENDED and seen.job.spec.suspend:
-            return seen
-        if seen.ray_job is None and seen.status.plan is not None:
-            seen = await self._find_ray_jobs(seen)
-        attempt = seen.status.attempt
-        if attempt is not None and attempt.head_pod is not None and not attempt.is_over:
-            seen = replace(seen, pods=await self._with_head(seen, attempt.head_pod))
-        child = seen.plan_job if seen.status.plan is None else seen.ray_job
-        account = image_of(seen.job, self._settings, None).service_account if child is None else _account_of(child)
-        seen = replace(seen, has_service_account=await self._cluster.has_service_account(seen.namespace, account))
-        if child is None:  # it will be made
-            is_planned = seen.status.plan is not None
-            return replace(seen, kuberay=await self._cluster.kuberay(seen.namespace)) if is_planned else seen
-        if seen.status.phase is Phase.RUNNING:
-            return seen
-        names = frozenset(name for name in (child["metadata"]["name"], cluster_name(child)) if name)
-        made = read_time(child["metadata"].get("creationTimestamp")) or seen.now
-        since = max(made, seen.now - _WARNINGS_LAST)  # a namesake may have been there before
-        return await self._ask_for_events(seen, names, since)
-
-    async def _ask_for_events(self, seen: Observation, names: frozenset[str], since: datetime) -> Observation:
-        """What events say. They only explain a wait: where they cannot be read, all else goes on."""
-        try:
-            told = replace(seen, warnings=await self._cluster.events.warnings(seen.namespace, names, since))
-            told = await self._ask_of_pod(told)
-        except (ApiException, aiohttp.ClientError, TimeoutError) as error:
-            if seen.namespace not in self._untold:
-                self._untold.add(seen.namespace)
-                log.warning(
-                    "cannot read the events of namespace %s, so no status says what they tell of Pods that cannot be "
-                    "made: %s. Where this is a refusal, give the operator the role of the chart",
-                    seen.namespace,
-                    words_of(error),
-                )
-            return replace(seen, is_told=False)
-        self._untold.discard(seen.namespace)
-        return told
-
-    async def _ask_of_pod(self, seen: Observation) -> Observation:
-        """What is said of a Pod for which there has been no node for so long: a request for each such wait."""
-        wait, trouble = seen.status.wait, find_trouble(seen.pods, ())
-        if (
-            wait is None
-            or trouble is None
-            or trouble.limit_s is None
-            or not trouble.pod
-            or wait.reason != trouble.reason
-        ):
-            return seen
-        if (seconds_since(wait.since, seen.now) or 0.0) < trouble.limit_s:
-            return seen
-        return replace(seen, pod_events=await self._cluster.events.of_pod(seen.namespace, trouble.pod))
-
-    async def _find_ray_jobs(self, seen: Observation) -> Observation:
-        """After a start, watches may not have brought it yet: it is not gone before the cluster says so."""
-        found = await self._cluster.ray_jobs(seen.namespace, seen.job.metadata.name)
-        mine = [each for each in found if is_owned(each, seen.uid)]
-        for each in mine:
-            self._cache.put(Kind.RAY_JOB, each)
-        return self._with_ray_jobs(seen, mine)
-
-    async def _with_head(self, seen: Observation, name: str) -> tuple[Object, ...]:
-        if any(pod["metadata"]["name"] == name for pod in seen.pods):
-            return seen.pods
-        found = await self._cluster.pod(seen.namespace, name)
-        return seen.pods if found is None else (*seen.pods, found)
-
-    async def _tell_not_made(
-        self, found: Object, seen: Observation, decision: Decision, reason: str, words: str
+    async def _report_not_made(
+        self, found: Object, observation: Observation, decision: Decision, reason: str, words: str
     ) -> float:
-        await self._write(found, seen, not_made(seen, decision.status, reason, words))
-        return SOON_S if decision.look_again_s is None else min(SOON_S, decision.look_again_s)
+        await self._write(found, observation, not_made(observation, decision.status, reason, words))
+        return SOON_S if decision.requeue_after_s is None else min(SOON_S, decision.requeue_after_s)
 
-    async def _tell_unreadable(self, found: Object, error: Exception) -> None:
-        status = tell_unreadable(found, error, self._now())
+    async def _report_unsupported(self, found: Object, error: Exception) -> None:
+        status = unsupported_status(found, error, self._now())
         if status is None or status == found.get("status"):
             return
         metadata = found["metadata"]
         log.error("%s", status["message"], extra={"job": f"{metadata['namespace']}/{metadata['name']}"})
         found = await self._store(found, status)
-        await self._cluster.events.post(found, "Warning", REASON, status["message"])
+        await self._kube.events.post(found, "Warning", REASON, status["message"])
 
     async def _store(self, found: Object, status: dict[str, Any]) -> Object:
-        """The job with another status; raises `Conflict`, `Gone`."""
-        found = await self._cluster.write_status(found, status)
+        """Replace the job's status and return the stored job. Raises `Conflict`, `JobGone`."""
+        found = await self._kube.write_status(found, status)
         self._cache.put(Kind.JOB, found)
         return found
 
-    async def _write(self, found: Object, seen: Observation, after: JobStatus) -> Object:
-        """Write the status if it has changed, and tell the change."""
-        there = found.get("status") or {}
-        status = keep_unknown_fields(there, after.model_dump(mode="json", by_alias=True, exclude_none=True))
-        if status == there:
+    async def _write(self, found: Object, observation: Observation, after: JobStatus) -> Object:
+        """Write the status if it has changed, and report the change in metrics, log and events."""
+        stored = found.get("status") or {}
+        status = keep_unknown_fields(stored, after.model_dump(mode="json", by_alias=True, exclude_none=True))
+        if status == stored:
             return found
         found = await self._store(found, status)
-        before = seen.status
-        plan_began = seen.plan_job["metadata"].get("creationTimestamp") if seen.plan_job else None
-        self._metrics.wrote(before, after, seen.now, plan_began)
+        before = observation.status
+        plan_job = observation.plan_job
+        plan_began = plan_job["metadata"].get("creationTimestamp") if plan_job else None
+        self._metrics.wrote(before, after, observation.now, plan_began)
         if (before.phase, before.reason) != (after.phase, after.reason):
-            log.info(
-                "%s: %s",
-                after.reason,
-                after.message,
-                extra={
-                    "job": f"{seen.job.metadata.namespace}/{seen.job.metadata.name}",
-                    "run": after.run.number if after.run else 0,
-                    "attempt": after.attempt.number if after.attempt else 0,
-                    "phase": str(after.phase),
-                },
-            )
-            self._metrics.moved(after.phase, after.reason)
-            is_bad = after.phase in (Phase.FAILED, Phase.RETRYING) or after.reason in (*NOT_MADE, *TROUBLES)
-            words = after.message or ""
-            if after.reason not in _STEPS:
-                await self._cluster.events.post(found, "Warning" if is_bad else "Normal", after.reason or "", words)
+            await self._report_transition(found, observation, after)
         pending = after.attempt.pending_changes if after.attempt and not after.attempt.is_over else None
         if pending and not (before.attempt and before.attempt.pending_changes == pending):
-            await self._cluster.events.post(found, "Normal", EVENT, f"{pending}; {HOW_TO_BEGIN_IT}")
+            await self._kube.events.post(found, "Normal", EVENT, f"{pending}; {HOW_TO_BEGIN_IT}")
         if after.phase in (Phase.SUCCEEDED, Phase.FAILED) and before.phase is not after.phase:
-            await self._tell_of_ttl(found, seen)
+            await self._report_ttl_ignored(found, observation)
         return found
 
-    async def _tell_of_ttl(self, found: Object, seen: Observation) -> None:
-        if seen.managed_by and seen.job.spec.ttl_seconds_after_finished is not None:
-            words = f"ttlSecondsAfterFinished is ignored: {seen.managed_by} would make the job again"
-            await self._cluster.events.post(found, "Normal", "TtlIgnored", words)
+    async def _report_transition(self, found: Object, observation: Observation, after: JobStatus) -> None:
+        """Log, count and post a change of phase or reason."""
+        log.info(
+            "%s: %s",
+            after.reason,
+            after.message,
+            extra={
+                "job": f"{observation.job.metadata.namespace}/{observation.job.metadata.name}",
+                "run": after.run.number if after.run else 0,
+                "attempt": after.attempt.number if after.attempt else 0,
+                "phase": str(after.phase),
+            },
+        )
+        self._metrics.moved(after.phase, after.reason)
+        is_bad = after.phase in (Phase.FAILED, Phase.RETRYING) or after.reason in (*NOT_MADE, *DIAGNOSES)
+        if after.reason not in _STEPS:
+            kind = "Warning" if is_bad else "Normal"
+            await self._kube.events.post(found, kind, after.reason or "", after.message or "")
 
-    async def _do(self, action: Create | Point | Delete, seen: Observation, found: Object) -> None:
+    async def _report_ttl_ignored(self, found: Object, observation: Observation) -> None:
+        if observation.managed_by and observation.job.spec.ttl_seconds_after_finished is not None:
+            words = f"ttlSecondsAfterFinished is ignored: {observation.managed_by} would make the job again"
+            await self._kube.events.post(found, "Normal", "TtlIgnored", words)
+
+    async def _do(self, action: Action, observation: Observation, found: Object) -> None:
         match action:
             case Create():
-                made = await self._cluster.create(action, seen.uid)
-                self._cache.put(action.kind, made)
-            case Point():
-                self._cache.put(Kind.CHECKPOINT, await self._cluster.point(action, seen.uid, seen.checkpoint))
+                self._cache.put(action.kind, await self._kube.create(action, observation.uid))
+            case UpdateCheckpoint():
+                updated = await self._kube.update_checkpoint(action, observation.uid, observation.checkpoint)
+                self._cache.put(Kind.CHECKPOINT, updated)
             case Delete(kind=Kind.JOB):
-                await self._cluster.delete(deletion(Kind.JOB, found), seen.namespace)
+                await self._kube.delete(deletion(Kind.JOB, found), observation.namespace)
             case Delete():
-                await self._delete(action, seen.namespace)
+                await self._delete(action, observation.namespace)
 
     async def _delete(self, wanted: Delete, namespace: str) -> None:
-        """Delete a child, read again first; raises `Conflict` where it is not what the decision was made on."""
-        there = await self._cluster.read(wanted.kind, namespace, wanted.name)
-        if there is None or there["metadata"]["uid"] != wanted.uid:
-            self._cache.forget(wanted.kind, namespace, wanted.name, wanted.uid)  # no watch may tell of it any more
-        elif there["metadata"]["resourceVersion"] != wanted.resource_version:
-            self._cache.put(wanted.kind, there)
+        """Re-read a child and delete it. Raises `Conflict` if it has changed since the decision."""
+        current = await self._kube.read(wanted.kind, namespace, wanted.name)
+        if current is None or current["metadata"]["uid"] != wanted.uid:
+            self._cache.forget(wanted.kind, namespace, wanted.name, wanted.uid)  # its watch may never report this
+        elif current["metadata"]["resourceVersion"] != wanted.resource_version:
+            self._cache.put(wanted.kind, current)
             raise Conflict
         else:
-            await self._cluster.delete(wanted, namespace)
-
-
-def _account_of(child: Object) -> str:
-    """The ServiceAccount of the Pods of a plan Job or a RayJob."""
-    spec = child["spec"]
-    template = spec["template"] if "template" in spec else spec["rayClusterSpec"]["headGroupSpec"]["template"]
-    return str(template["spec"]["serviceAccountName"])
-
-
-def _manager(metadata: dict[str, Any]) -> str:
-    marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
-    return next((who for mark, who in _MANAGERS.items() if mark in marks), "")
+            await self._kube.delete(wanted, namespace)

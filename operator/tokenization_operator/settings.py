@@ -1,4 +1,4 @@
-"""What the chart tells the operator, from its environment."""
+"""The operator's settings, which the chart passes as environment variables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """The Lease that the working operator holds; `identity`: of this process, different for each."""
+    """The Lease that the active operator holds. `identity` is unique for each process."""
 
     namespace: str
     name: str
@@ -44,12 +44,12 @@ class LeaseSettings:
 
 
 class SettingsInvalid(Exception):
-    """A setting that the operator cannot work with; the message names it."""
+    """A setting has an invalid value; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`namespaces`: those that are watched; none means all of them. Times in seconds."""
+    """`namespaces`: those watched; empty means all. Times are in seconds."""
 
     image: str
     ray_version: str
@@ -72,7 +72,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """Read `TOKENIZATION_*`; what is absent or empty has its default. Raises `SettingsInvalid`."""
+        """Read `TOKENIZATION_*`. Absent or empty variables get defaults. Raises `SettingsInvalid`."""
         deadline = _number(environment, "TOKENIZATION_PLAN_DEADLINE_SECONDS")
         found: dict[str, Any] = {
             "namespaces": _words(environment, "TOKENIZATION_NAMESPACES"),

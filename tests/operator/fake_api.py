@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from tokenization_operator.decide.actions import Create, Delete, Point
+from tokenization_operator.decide.actions import Create, Delete, UpdateCheckpoint
 from tokenization_operator.informer.cache import Cache, Key, job_of
-from tokenization_operator.kube.client import Conflict, Foreign, Gone
+from tokenization_operator.kube.client import Conflict, JobGone, NotOwned
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.merge import merge_patch
 from tokenization_operator.objects.reading import Object, is_leaving
@@ -48,7 +48,7 @@ class FakeApi:
     made: list[tuple[str, str]] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
     news: deque[tuple[str, str, Object]] = field(default_factory=deque)
-    kuberay: KubeRay = KubeRay.THERE
+    kuberay: KubeRay = KubeRay.AVAILABLE
     accounts: set[str] = field(default_factory=lambda: {"tokenization-worker"})
     warnings: list[str] = field(default_factory=list)
     events_fail: Exception | None = None
@@ -116,14 +116,14 @@ class FakeApi:
         return [item for (found, _), item in self.objects.items() if found == kind]
 
 
-class FakeCluster:
-    """What `Cluster` is to the reconciler, on a `FakeApi`. `dies_before`: calls until the operator is killed;
+class FakeKubeClient:
+    """What `KubeClient` is to the reconciler, on a `FakeApi`. `dies_before`: calls until the operator is killed;
     `freezes_before`: calls until it stops, as a process does on SIGSTOP, until `thaw`.
     """
 
     def __init__(self, api: FakeApi) -> None:
         self.api = api
-        self.events = FakeEvents(api, self._call)
+        self.events = FakeEventRecorder(api, self._call)
         self.dies_before: int | None = None
         self.dies_before_making = ""
         self.freezes_before: int | None = None
@@ -146,7 +146,7 @@ class FakeCluster:
 
     async def _call(self, *, may_freeze: bool = True) -> None:
         """Between the last look at a job and a creation, the Lease has to keep a frozen operator from writing."""
-        await asyncio.sleep(0)  # somebody else may come between
+        await asyncio.sleep(0)  # another task may run in between
         if may_freeze:
             await self._freeze()
         self.api.calls += 1
@@ -161,7 +161,7 @@ class FakeCluster:
         there = self.api.objects.get((Kind.JOB, name))
         seen = job["metadata"]
         if there is None:
-            raise Gone
+            raise JobGone
         if there["metadata"]["resourceVersion"] != seen["resourceVersion"]:
             raise Conflict
         return self.api.edit(Kind.JOB, name, merge_patch(job.get("status") or {}, status), is_status=True)
@@ -170,7 +170,7 @@ class FakeCluster:
         await self._call()
         there = self.api.objects.get((Kind.JOB, job["metadata"]["name"]))
         if there is None:
-            raise Gone
+            raise JobGone
         if there["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]:
             raise Conflict(copy.deepcopy(there))
 
@@ -185,10 +185,10 @@ class FakeCluster:
         if is_leaving(there):
             raise Conflict
         if not any(owner["uid"] == uid for owner in there["metadata"].get("ownerReferences") or ()):
-            raise Foreign(name)
+            raise NotOwned(name)
         return copy.deepcopy(there)
 
-    async def point(self, wanted: Point, uid: str, known: Object | None) -> Object:
+    async def update_checkpoint(self, wanted: UpdateCheckpoint, uid: str, known: Object | None) -> Object:
         found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
         changes = wanted.changes(found)
         if not changes:
@@ -230,8 +230,8 @@ class FakeCluster:
         return self.api.kuberay
 
 
-class FakeEvents:
-    """What `Events` is; `call`: of the cluster that has it."""
+class FakeEventRecorder:
+    """What `EventRecorder` is; `call`: of the cluster that has it."""
 
     def __init__(self, api: FakeApi, call: Callable[[], Awaitable[None]]) -> None:
         self._api = api

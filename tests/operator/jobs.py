@@ -46,7 +46,7 @@ class Jobs:
         self.patch(Kind.JOB, name, {"spec": spec})
 
     def patch(self, kind: Kind, name: str, body: dict[str, Any], *, is_status: bool = False) -> None:
-        """Merge into an object, as somebody with all rights."""
+        """Merge into an object, with all rights."""
         call = self._custom.patch_namespaced_custom_object
         if is_status:
             call, body = self._custom.patch_namespaced_custom_object_status, {"status": body}

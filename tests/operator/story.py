@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from fake_api import NAMESPACE, FakeApi, FakeCluster, Killed, deliver
+from fake_api import NAMESPACE, FakeApi, FakeKubeClient, Killed, deliver
 
 from tokenization_operator.informer.cache import Cache
 from tokenization_operator.metrics import Metrics
@@ -32,7 +32,7 @@ class Story:
         self, spec: dict[str, Any] | None = None, settings: Settings = SETTINGS, labels: dict[str, str] | None = None
     ) -> None:
         self.api = FakeApi()
-        self.cluster = FakeCluster(self.api)
+        self.kube = FakeKubeClient(self.api)
         self.cache = Cache()
         self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
         self.api.clock = lambda: self.now
@@ -44,16 +44,16 @@ class Story:
 
     def restart(self) -> None:
         """Another process of the operator, which knows nothing."""
-        self.cluster = FakeCluster(self.api)
+        self.kube = FakeKubeClient(self.api)
         self.cache = Cache()
-        self.reconciler = Reconciler(self.cache, self.cluster, self._settings, self.metrics, lambda: self.now)
+        self.reconciler = Reconciler(self.cache, self.kube, self._settings, self.metrics, lambda: self.now)
         self.api.news.clear()
         for (kind, _), item in self.api.objects.items():
             self.cache.put(kind, item)
 
     def dies_before(self, kind: str) -> None:
         """The operator is killed when it is about to make such a child."""
-        self.cluster.dies_before_making = kind
+        self.kube.dies_before_making = kind
 
     def another_operator(self, cache: Cache | None = None) -> Sleeper:
         """One that has seen all that there is now, or what is in `cache`, and hears nothing any more."""
@@ -61,22 +61,22 @@ class Story:
             cache = Cache()
             for (kind, _), item in self.api.objects.items():
                 cache.put(kind, copy.deepcopy(item))
-        cluster = FakeCluster(self.api)
-        return Sleeper(Reconciler(cache, cluster, self._settings, Metrics(), lambda: self.now), cluster)
+        kube = FakeKubeClient(self.api)
+        return Sleeper(Reconciler(cache, kube, self._settings, Metrics(), lambda: self.now), kube)
 
-    def look(self) -> float | None:
+    def reconcile(self) -> float | None:
         deliver(self.api, self.cache)
-        return asyncio.run(self.reconciler.look((NAMESPACE, NAME)))
+        return asyncio.run(self.reconciler.reconcile((NAMESPACE, NAME)))
 
     def settle(self, most: int = 20) -> None:
         """Look until nothing changes any more."""
         for _ in range(most):
             before = self.api.calls, len(self.api.made)
-            again_s = self.look()
-            self.look()  # while what it has deleted is leaving
+            requeue_after_s = self.reconcile()
+            self.reconcile()  # while what it has deleted is leaving
             self.api.let_go()
             quiet = len(self.api.made) == before[1] and not self.api.news
-            if quiet and (again_s is None or again_s > 0.2):
+            if quiet and (requeue_after_s is None or requeue_after_s > 0.2):
                 return
         raise AssertionError(f"never quiet: {self.status}")
 
@@ -176,25 +176,25 @@ class Sleeper:
     """An operator whose watches bring nothing."""
 
     reconciler: Reconciler
-    cluster: FakeCluster
+    kube: FakeKubeClient
 
-    def look(self) -> None:
-        asyncio.run(self.reconciler.look((NAMESPACE, NAME)))
+    def reconcile(self) -> None:
+        asyncio.run(self.reconciler.reconcile((NAMESPACE, NAME)))
 
-    def look_while(self, happens: Callable[[], object], *, calls: int) -> None:
+    def reconcile_while(self, happens: Callable[[], object], *, calls: int) -> None:
         """Stop after so many calls, go on when that has happened."""
 
-        async def look() -> None:
-            self.cluster.freezes_before = calls
-            look = asyncio.ensure_future(self.reconciler.look((NAMESPACE, NAME)))
-            while not self.cluster.is_frozen:
-                assert not look.done(), "it needs fewer calls"
+        async def reconcile() -> None:
+            self.kube.freezes_before = calls
+            reconcile = asyncio.ensure_future(self.reconciler.reconcile((NAMESPACE, NAME)))
+            while not self.kube.is_frozen:
+                assert not reconcile.done(), "it needs fewer calls"
                 await asyncio.sleep(0)
             happens()
-            self.cluster.thaw()
-            await look
+            self.kube.thaw()
+            await reconcile
 
-        asyncio.run(look())
+        asyncio.run(reconcile())
 
 
 def planned(**spec: object) -> Story:

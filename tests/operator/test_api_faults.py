@@ -37,7 +37,7 @@ class OneInFive:
 
 
 def get(url: str) -> str:
-    """What is served there; nothing where nobody listens."""
+    """What is served there; empty where no server listens."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return str(answer.read().decode())
@@ -106,7 +106,7 @@ def test_an_operator_whose_kinds_are_missing_ends_and_says_so(release: Release, 
     assert "helm upgrade" in said
 
 
-def test_an_operator_that_is_told_to_stop_stops(release: Release) -> None:
+def test_an_operator_stops_on_sigterm(release: Release) -> None:
     [port] = free_ports(1)
     with release.operator(health_port=port) as process:
         wait_for(lambda: health(port), bool)

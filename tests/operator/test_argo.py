@@ -57,7 +57,7 @@ def test_commits_make_runs(place: Place, team: Jobs, tmp_path: Path) -> None:
     assert team.count_attempts(place.name) == 2, "one commit, one run"
 
 
-def test_a_refused_edit_is_told_by_the_engine_and_drift_is_put_back(place: Place, team: Jobs, tmp_path: Path) -> None:
+def test_the_engine_reports_a_refused_edit_and_reverts_drift(place: Place, team: Jobs, tmp_path: Path) -> None:
     spec = local_spec(tmp_path, workers={"replicas": 2})
     place.commit("Tokenize the corpus", spec)
     succeed(team, place.name, 1)

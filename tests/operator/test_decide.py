@@ -131,7 +131,7 @@ def test_the_end_of_a_run_is_not_taken_for_that_of_the_next() -> None:
     story.commit()
     assert (story.where, len(story.names(Kind.RAY_JOB))) == (("Succeeded", "Committed"), 1)
     story.api.edit(Kind.JOB, NAME, {"spec": {"rerunToken": "2"}})
-    story.look()
+    story.reconcile()
     assert (story.where, story.status["observedGeneration"]) == (("Succeeded", "Committed"), 1)
     story.settle()
     assert (story.where, story.status["observedGeneration"]) == (("Planning", "Planning"), 2)
@@ -168,7 +168,7 @@ def test_a_suspended_job_is_planned_and_waits() -> None:
     story.run(2)
     story.edit(suspend=True)
     asked = story.api.calls
-    story.look()
+    story.reconcile()
     assert story.api.calls == asked, "a job that waits for its user costs the API server nothing"
     assert story.where == ("Suspended", "Suspended")
     assert story.names(Kind.RAY_JOB) == []
@@ -221,7 +221,7 @@ def test_an_operator_that_sees_what_was_makes_nothing() -> None:
     story.driver_fails(5, "StorageFailed")
     assert story.made(Kind.RAY_JOB) == ["demo-r1-a1"]
     assert story.names(Kind.RAY_JOB) == []
-    sleeper.look()
+    sleeper.reconcile()
     assert story.made(Kind.RAY_JOB) == ["demo-r1-a1"]
 
 
@@ -251,7 +251,7 @@ def test_a_ray_job_that_the_watch_has_not_brought_yet_is_not_gone() -> None:
     for kind in (Kind.JOB, Kind.CHECKPOINT):
         for item in story.api.of(kind):
             cache.put(kind, item)
-    story.another_operator(cache).look()
+    story.another_operator(cache).reconcile()
     assert story.where == ("Running", "Running")
 
 
@@ -287,7 +287,7 @@ def test_without_a_kuberay_that_locks_its_dashboards_there_is_no_ray_job(kuberay
     assert story.made(Kind.RAY_JOB) == []
     accepted = next(each for each in story.status["conditions"] if each["type"] == "Accepted")
     assert (accepted["status"], accepted["reason"]) == ("False", reason)
-    story.api.kuberay = KubeRay.THERE
+    story.api.kuberay = KubeRay.AVAILABLE
     story.settle()
     assert story.names(Kind.RAY_JOB) == ["demo-r1-a1"]
 

@@ -143,7 +143,7 @@ def test_another_one_takes_over_when_the_lease_has_run_out_and_not_before(world:
     assert leases.lease.spec.lease_transitions == 1
 
 
-def test_a_holder_that_is_told_of_another_one_writes_no_more(world: World) -> None:
+def test_a_holder_that_reads_of_another_one_writes_no_more(world: World) -> None:
     leases = Leases()
     one = Candidate(leases, world, "one")
     one.try_it()
@@ -174,7 +174,7 @@ def test_a_lease_that_is_released_is_taken_at_once_and_not_taken_back(world: Wor
     ],
     ids=["answered", "not asked", "no connection"],
 )
-def test_calls_that_fail_are_told_and_raise_nothing(world: World, error: Exception, code: int) -> None:
+def test_failed_calls_are_reported_and_raise_nothing(world: World, error: Exception, code: int) -> None:
     leases = Leases()
     holder = Candidate(leases, world, "one")
     holder.try_it()
@@ -187,7 +187,7 @@ def test_calls_that_fail_are_told_and_raise_nothing(world: World, error: Excepti
     assert holder.try_it()
 
 
-def test_a_lease_that_somebody_has_emptied_is_taken(world: World) -> None:
+def test_a_lease_without_a_spec_is_taken(world: World) -> None:
     leases = Leases()
     leases._store(client.V1Lease(metadata=client.V1ObjectMeta(name="operator")))
     assert Candidate(leases, world, "one").try_it()
@@ -237,7 +237,7 @@ def test_a_time_of_day_that_jumps_moves_no_lease(seconds: float, world: World) -
     assert two.try_it()
 
 
-def test_each_time_the_fence_opens_is_told(world: World) -> None:
+def test_each_opening_of_the_fence_is_reported(world: World) -> None:
     """What was due while it was closed has to be looked at, also where no other operator held the Lease."""
     holder = Candidate(Leases(), world, "one")
     for told in (1, 2):

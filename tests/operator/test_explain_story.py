@@ -127,7 +127,7 @@ def test_a_driver_that_fails_leaves_a_log_that_says_why(team: Jobs, tmp_path: Pa
     assert "The documents: `tokjob show --quarantined /" in told
 
 
-def test_another_job_at_the_output_of_a_run_is_told_to_wait(team: Jobs, explain: Explain) -> None:
+def test_another_job_at_the_output_of_a_run_is_advised_to_wait(team: Jobs, explain: Explain) -> None:
     with serve_fake_gcs() as fake:
         fake.put("corpus/a.jsonl", b'{"text": "some text"}\n')
         spec = {

@@ -159,7 +159,7 @@ def test_files_that_are_not_there(team: Jobs, tmp_path: Path) -> None:
     refused(team, "no-files", "SourceInvalid", f"{tmp_path}/nothing/*.jsonl' matches no file")
 
 
-def test_a_tokenizer_that_nobody_knows(team: Jobs, tmp_path: Path) -> None:
+def test_an_unknown_tokenizer_fails_the_job(team: Jobs, tmp_path: Path) -> None:
     team.apply("no-tokenizer", local_spec(tmp_path, tokenizer={"name": "cl100k_bas"}))
     refused(team, "no-tokenizer", "TokenizerUnavailable", "cl100k_bas", "cl100k_base")
 
@@ -302,7 +302,7 @@ def test_an_operator_that_was_away(release: Release, jobs: Jobs, tmp_path: Path)
         jobs.wait("alone", lambda status: bool((status.get("attempt") or {}).get("rayClusterName")))
     before = jobs.status("alone")
     wait_for(lambda: (jobs.get("alone-r1", Kind.CHECKPOINT).get("status") or {}).get("committed"), bool)
-    assert jobs.status("alone") == before, "nobody is there to say it"
+    assert jobs.status("alone") == before, "no operator runs that could say it"
     with release.operator():
         status = jobs.reach("alone", "Succeeded", "Committed")
     assert status["progress"]["percent"] == 100

@@ -14,7 +14,7 @@ from story import NAME, SETTINGS, Story, planned, running
 
 from tokenization_operator.decide.finished import is_at_rest, seconds_until_due
 from tokenization_operator.informer.cache import Cache
-from tokenization_operator.informer.turns import OVERDUE_PER_S, ROUNDS, first_looks, wanted_again
+from tokenization_operator.informer.schedule import OVERDUE_PER_S, ROUNDS, due_in_round, initial_reconciles
 from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.api.types.times import time_text
 
@@ -50,7 +50,7 @@ def test_what_was_there_when_a_job_ends_is_packed_then() -> None:
     assert not isinstance(kept(story.cache, Kind.CHECKPOINT, f"{NAME}-r1"), bytes)
     story.commit()
     assert isinstance(kept(story.cache, Kind.CHECKPOINT, f"{NAME}-r1"), bytes)
-    assert story.reconciler._parsed == {}, "nor is it kept as its user wants it"
+    assert story.reconciler._observer._parsed == {}, "nor is it kept as its user wants it"
 
 
 def test_a_job_that_is_wanted_again_is_whole_again() -> None:
@@ -95,7 +95,7 @@ def test_a_finished_job_runs_again_for_a_new_token() -> None:
     assert story.made(Kind.RAY_JOB) == [f"{NAME}-r1-a1", f"{NAME}-r2-a1"]
 
 
-def test_a_failed_job_goes_on_when_it_is_mended() -> None:
+def test_a_failed_job_goes_on_when_it_is_corrected() -> None:
     story = failed()
     story.restart()
     story.edit(maxQuarantined=9)
@@ -124,7 +124,7 @@ def test_a_finished_job_that_is_suspended_stays_finished() -> None:
     assert story.cache.is_at_rest(KEY)
 
 
-def test_a_failed_job_whose_attempt_has_committed_late_ends_well_when_mended() -> None:
+def test_a_failed_job_whose_attempt_has_committed_late_ends_well_when_corrected() -> None:
     """Its checkpoint is read from what is packed."""
     story = failed()
     story.commit()
@@ -149,7 +149,7 @@ def test_the_ray_job_of_a_committed_run_goes_an_hour_after_its_end() -> None:
 def test_it_is_looked_at_when_that_is_due() -> None:
     story = finished_story(ENDED)
     story.pass_time(600)
-    assert story.look() == RETENTION_S - 600
+    assert story.reconcile() == RETENTION_S - 600
 
 
 def test_its_end_is_what_kuberay_says_and_not_when_the_run_was_committed() -> None:
@@ -215,27 +215,29 @@ def test_a_new_operator_looks_at_once_at_what_is_not_at_rest() -> None:
     mended.api.edit(Kind.JOB, NAME, {"spec": {"rerunToken": "again"}})
     mended.job["metadata"]["name"] = "again"
     cache.put(Kind.JOB, mended.job)
-    assert sorted(first_looks(cache, RETENTION_S, ENDED)) == [((NAMESPACE, "again"), 0.0), (KEY, 0.0)]
+    assert sorted(initial_reconciles(cache, RETENTION_S, ENDED)) == [((NAMESPACE, "again"), 0.0), (KEY, 0.0)]
 
 
 def test_a_new_operator_looks_at_a_job_at_rest_when_something_is_due() -> None:
     story = finished_story(ENDED)
-    assert list(first_looks(story.cache, RETENTION_S, ENDED + timedelta(seconds=600))) == [(KEY, RETENTION_S - 600)]
-    assert list(first_looks(many(1, ttlSecondsAfterFinished=500), RETENTION_S, ENDED)) == [
+    assert list(initial_reconciles(story.cache, RETENTION_S, ENDED + timedelta(seconds=600))) == [
+        (KEY, RETENTION_S - 600)
+    ]
+    assert list(initial_reconciles(many(1, ttlSecondsAfterFinished=500), RETENTION_S, ENDED)) == [
         ((NAMESPACE, "done-0"), 500.0)
     ]
 
 
 def test_jobs_that_are_overdue_at_the_start_do_not_keep_others_waiting() -> None:
     late = ENDED + timedelta(days=1)
-    waits = [delay_s for _, delay_s in first_looks(many(100, ttlSecondsAfterFinished=500), RETENTION_S, late)]
+    waits = [delay_s for _, delay_s in initial_reconciles(many(100, ttlSecondsAfterFinished=500), RETENTION_S, late)]
     assert waits == [number / OVERDUE_PER_S for number in range(100)]
 
 
 def test_each_job_at_rest_is_looked_at_once_in_so_many_rounds_and_the_others_each_time() -> None:
     cache, story = many(300), planned()
     cache.put(Kind.JOB, story.job)
-    rounds = [wanted_again(cache, number) for number in range(ROUNDS)]
+    rounds = [due_in_round(cache, number) for number in range(ROUNDS)]
     assert all(KEY in each for each in rounds)
     assert sorted(key for each in rounds for key in each if key != KEY) == sorted(set(cache.jobs()) - {KEY})
     assert max(map(len, rounds)) < 30

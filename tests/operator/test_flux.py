@@ -114,7 +114,9 @@ def test_commits_make_runs_and_flux_tells_how_they_are(settle: Settle, team: Job
     assert team.count_attempts("commits") == first + 1, "one commit, one run"
 
 
-def test_an_edit_of_data_without_a_token_is_told_in_flux_own_status(settle: Settle, team: Jobs, tmp_path: Path) -> None:
+def test_flux_reports_an_edit_of_data_without_a_token_in_its_own_status(
+    settle: Settle, team: Jobs, tmp_path: Path
+) -> None:
     place = settle("edited")
     spec = local_spec(tmp_path)
     place.be_ready(place.commit("Tokenize the corpus", spec))

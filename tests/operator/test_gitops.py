@@ -53,7 +53,9 @@ def test_data_of_a_planned_job_change_only_with_a_token_and_an_output_of_its_own
     assert (status["output"]["uri"], team.count_attempts("fixed")) == (f"{tmp_path}/two", 2)
 
 
-def test_one_commit_is_one_run_and_a_revert_proves_what_is_there(team: Jobs, bed: Testbed, tmp_path: Path) -> None:
+def test_one_commit_is_one_run_and_a_revert_verifies_the_existing_dataset(
+    team: Jobs, bed: Testbed, tmp_path: Path
+) -> None:
     one = local_spec(tmp_path, rerunToken="one", output={"uri": f"file://{tmp_path}/{{rerunToken}}"})
     two = one | {"rerunToken": "two", "source": {"uris": [text_files(tmp_path / "more", files=2)]}}
     assert not commit(team, bed, "dated", one)

@@ -104,7 +104,7 @@ def test_two_operators_make_one_ray_job_for_each_of_a_hundred_jobs(
     assert not release.errors()
 
 
-class Somebody:
+class RandomActor:
     """Users, machines and operators, one step at a time, by chance."""
 
     def __init__(self, jobs: Jobs, release: Release, stack: ExitStack, chance: random.Random) -> None:
@@ -166,16 +166,16 @@ def test_whatever_happens_to_a_job_it_has_one_ray_job_at_a_time_and_ends(
         seen = stack.enter_context(seeing(api, jobs.namespace))
         stack.enter_context(Player(api, jobs.namespace, 1.0, reports=4))
         jobs.apply("demo", spec("demo"))
-        somebody = Somebody(jobs, release, stack, chance)
+        actor = RandomActor(jobs, release, stack, chance)
         for _ in range(STEPS):
-            somebody.step()
+            actor.step()
             if chance.random() < 0.5:  # the operators have seen it
                 generation = jobs.get("demo")["metadata"]["generation"]
                 jobs.wait("demo", lambda status, least=generation: status.get("observedGeneration", 0) >= least)
-        somebody.resume()
+        actor.resume()
         status = jobs.wait(
             "demo",
-            lambda status: status.get("phase") == "Succeeded" and status["run"]["rerunToken"] == somebody.token,
+            lambda status: status.get("phase") == "Succeeded" and status["run"]["rerunToken"] == actor.token,
             PATIENCE_S,
         )
     assert status["reason"] == "Committed"

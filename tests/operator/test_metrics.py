@@ -82,7 +82,7 @@ def test_a_job_at_work_tells_its_tokens_share_last_progress_and_attempts() -> No
 
 
 @pytest.mark.parametrize("skew_s", [-3600, 3600], ids=["behind", "ahead"])
-def test_the_last_progress_is_told_by_the_operators_clock(skew_s: int) -> None:
+def test_the_last_progress_is_exported_by_the_operators_clock(skew_s: int) -> None:
     story = running()
     seen = story.now + timedelta(minutes=5)
     story.now = seen
@@ -117,7 +117,7 @@ def test_a_driver_that_has_just_begun_is_not_late_because_of_the_attempt_before(
     ],
     ids=str,
 )
-def test_quarantined_documents_are_told_as_a_share_of_the_limit(
+def test_quarantined_documents_are_exported_as_a_share_of_the_limit(
     limit: int | str | None, documents: int, quarantined: int, share: float
 ) -> None:
     progress = {"documents": documents, "quarantined": quarantined}
@@ -135,7 +135,7 @@ def test_a_limit_that_is_not_understood_costs_no_other_metric() -> None:
     assert registry.get_sample_value("tokenization_job_quarantined_documents", JOB) == 1
 
 
-def test_of_too_many_jobs_those_at_work_are_told_and_the_rest_is_counted() -> None:
+def test_of_too_many_jobs_active_ones_are_exported_and_the_rest_is_counted() -> None:
     finished = [job(f"done-{number}", "Succeeded", created=number) for number in range(MOST_JOBS)]
     cache = cache_of(*finished, job("old-and-failed", "Failed"), job("old-and-at-work", "Starting"))
     registry = exported(cache)
@@ -153,7 +153,7 @@ def histogram(story: Story, name: str, **labels: str) -> tuple[float | None, flo
     return registry.get_sample_value(f"{name}_count", labels), registry.get_sample_value(f"{name}_sum", labels)
 
 
-def test_how_long_plan_start_and_run_took_is_told_once_each() -> None:
+def test_the_durations_of_plan_start_and_run_are_exported_once_each() -> None:
     story = Story()
     [plan_job] = story.api.of(Kind.PLAN_JOB)
     plan_job["metadata"]["creationTimestamp"] = story.now.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -176,7 +176,7 @@ def test_how_long_plan_start_and_run_took_is_told_once_each() -> None:
     assert histogram(story, "tokenization_run_duration_seconds", outcome="Succeeded") == (1, 170)
 
 
-def test_runs_that_fail_or_were_complete_are_told_apart() -> None:
+def test_failed_and_already_complete_runs_have_their_own_outcomes() -> None:
     failed = Story()
     failed.plan_fails(2, "SourceInvalid")
     assert histogram(failed, "tokenization_run_duration_seconds", outcome="Failed") == (1, 0)
@@ -193,7 +193,7 @@ def test_an_operator_that_cannot_begin_has_looked_at_nothing_since_it_tried() ->
     assert metrics.registry.get_sample_value("tokenization_last_reconcile_age_seconds") == 300
 
 
-def test_prometheus_is_told_of_the_process() -> None:
+def test_metrics_of_the_process_are_exported() -> None:
     text = generate_latest(exported(planned().cache)).decode()
     for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds", "python_info"):
         assert f"\n{name}" in text

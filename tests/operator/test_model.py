@@ -1,6 +1,6 @@
 """Whatever users, Pods, KubeRay and the operators' own deaths do, in whatever order: what always holds, holds.
 
-Two operators look at one job with caches that lag behind. Each step is one thing that somebody does; calls of the two
+Two operators look at one job with caches that lag behind. Each step is one action of one actor; calls of the two
 operators alternate. In the end all is quiet, and the job is where its user wanted it.
 """
 
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from fake_api import NAMESPACE, FakeCluster, Killed
+from fake_api import NAMESPACE, FakeKubeClient, Killed
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -39,29 +39,29 @@ class Side:
 
     def start(self) -> None:
         """Begin anew, with a list of all that is there."""
-        self.cluster = FakeCluster(self.story.api)
+        self.kube = FakeKubeClient(self.story.api)
         self.cache = Cache()
         self.news: list[Any] = []
-        self.reconciler = Reconciler(self.cache, self.cluster, SETTINGS, Metrics(), self.now)
+        self.reconciler = Reconciler(self.cache, self.kube, SETTINGS, Metrics(), self.now)
         for (kind, _), item in self.story.api.objects.items():
             self.cache.put(kind, copy.deepcopy(item))
 
     def now(self) -> datetime:
         return self.story.now + timedelta(seconds=self.skew_s)
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         try:
-            await self.reconciler.look((NAMESPACE, NAME))
+            await self.reconciler.reconcile((NAMESPACE, NAME))
         except Killed:
             self.start()
         finally:
-            self.cluster.dies_before = self.cluster.freezes_before = None
+            self.kube.dies_before = self.kube.freezes_before = None
 
     async def freeze(self, calls: int) -> None:
         """Look until so many calls are done, and no further; an operator that needs fewer has looked."""
-        self.cluster.freezes_before = calls
-        self.frozen = asyncio.ensure_future(self.look())
-        while not self.frozen.done() and not self.cluster.is_frozen:
+        self.kube.freezes_before = calls
+        self.frozen = asyncio.ensure_future(self.reconcile())
+        while not self.frozen.done() and not self.kube.is_frozen:
             await asyncio.sleep(0)
         if self.frozen.done():
             await self.thaw()
@@ -70,7 +70,7 @@ class Side:
         """Go on where it was."""
         frozen, self.frozen = self.frozen, None
         if frozen is not None:
-            self.cluster.thaw()
+            self.kube.thaw()
             await frozen
 
 
@@ -107,10 +107,10 @@ class Jobs(RuleBasedStateMachine):
 
     @precondition(lambda self: self.awake())
     @rule(number=st.integers(0, 1), most=st.one_of(st.none(), st.integers(0, 4)))
-    def look(self, number: int, most: int | None) -> None:
+    def reconcile(self, number: int, most: int | None) -> None:
         side = self.awake()[number % len(self.awake())]
         self.hear(side, most)
-        self.loop.run_until_complete(side.look())
+        self.loop.run_until_complete(side.reconcile())
 
     @precondition(lambda self: len(self.awake()) == 2)
     @rule(most=st.one_of(st.none(), st.integers(0, 4)))
@@ -119,7 +119,7 @@ class Jobs(RuleBasedStateMachine):
         self.hear(self.sides[1], most)
 
         async def both() -> None:
-            await asyncio.gather(*(side.look() for side in self.sides))
+            await asyncio.gather(*(side.reconcile() for side in self.sides))
 
         self.loop.run_until_complete(both())
 
@@ -129,8 +129,8 @@ class Jobs(RuleBasedStateMachine):
         """Killed in the middle of a look, and started again."""
         side = self.awake()[number % len(self.awake())]
         self.hear(side, None)
-        side.cluster.dies_before = calls
-        self.loop.run_until_complete(side.look())
+        side.kube.dies_before = calls
+        self.loop.run_until_complete(side.reconcile())
 
     @precondition(lambda self: len(self.awake()) == 2)
     @rule(number=st.integers(0, 1), calls=st.integers(0, 3), most=st.one_of(st.none(), st.integers(0, 4)))
@@ -172,7 +172,7 @@ class Jobs(RuleBasedStateMachine):
         side = self.awake()[number % len(self.awake())]
         for _ in range(4):
             self.hear(side, None)
-            self.loop.run_until_complete(side.look())
+            self.loop.run_until_complete(side.reconcile())
             self.story.api.let_go()
             self.story.now += timedelta(seconds=seconds)
 
@@ -365,7 +365,7 @@ class Jobs(RuleBasedStateMachine):
             self.story.api.let_go()
             for side in self.sides:
                 self.hear(side, None)
-                self.loop.run_until_complete(side.look())
+                self.loop.run_until_complete(side.reconcile())
                 self.one_ray_job()
             self.one_ray_job_an_attempt()
             if len(self.story.api.made) == made and not self.story.api.news and not any(s.news for s in self.sides):

@@ -25,14 +25,14 @@ HOUR_S = 3600
 def test_a_finished_job_goes_at_its_time(ttl: int, ends: str) -> None:
     story = running(ttlSecondsAfterFinished=ttl)
     if not ttl:
-        story.settle = lambda most=20: [story.look() for _ in range(4)] and None  # type: ignore[method-assign]
+        story.settle = lambda most=20: [story.reconcile() for _ in range(4)] and None  # type: ignore[method-assign]
     if ends == "commit":
         story.commit()
     else:
         story.driver_fails(4, "QuarantineExceeded")
     if ttl:
         story.pass_time(ttl - 5)
-        assert (story.look() or 0) <= 5
+        assert (story.reconcile() or 0) <= 5
         story.pass_time(5)
     assert (Kind.JOB, "demo") not in story.api.objects
 
@@ -40,13 +40,13 @@ def test_a_finished_job_goes_at_its_time(ttl: int, ends: str) -> None:
 def test_a_run_looks_again_at_its_deadline_whatever_it_does() -> None:
     story = Story({"activeDeadlineSeconds": HOUR_S, "startupDeadlineSeconds": 2 * HOUR_S})
     story.now += timedelta(seconds=HOUR_S - 4)
-    assert story.look() == 4
+    assert story.reconcile() == 4
     story.plan()
-    assert story.look() == 4
+    assert story.reconcile() == 4
     story.ray(jobDeploymentStatus="Initializing")
-    assert story.look() == 4
+    assert story.reconcile() == 4
     story.run(1)
-    assert story.look() == 4
+    assert story.reconcile() == 4
     story.pass_time(4)
     assert story.where == ("Failed", "DeadlineExceeded")
 
@@ -56,17 +56,17 @@ def test_a_job_whose_cluster_lacks_kuberay_keeps_its_deadline() -> None:
     story.api.kuberay = KubeRay.MISSING
     story.api.remove(Kind.RAY_JOB, "demo-r1-a1")
     story.now += timedelta(seconds=HOUR_S - 4)
-    assert story.look() == 4
+    assert story.reconcile() == 4
 
 
 def test_an_attempt_looks_again_at_its_startup_deadline_and_when_it_would_be_stalled() -> None:
     story = planned(startupDeadlineSeconds=1000, stallTimeoutSeconds=600)
     story.ray(jobDeploymentStatus="Initializing")
     story.now += timedelta(seconds=997)
-    assert story.look() == 3
+    assert story.reconcile() == 3
     story.ray(jobDeploymentStatus="Running", jobStatus="RUNNING")
     story.now += timedelta(seconds=600)
-    assert (story.look() or 0) <= 30
+    assert (story.reconcile() or 0) <= 30
     story.pass_time(60)
     assert story.where == ("Retrying", "Stalled")
 
@@ -91,7 +91,7 @@ def test_a_driver_whose_token_is_not_renewed_yet_is_not_stalled() -> None:
     story.restart()
     story.pass_time(99)
     assert story.where == ("Running", "Running")
-    assert story.look() == 1
+    assert story.reconcile() == 1
     story.pass_time(1)
     assert story.where == ("Retrying", "Stalled")
 
@@ -225,8 +225,8 @@ def test_an_answer_that_takes_long_spoils_nothing() -> None:
 def test_an_answer_without_a_date_changes_nothing() -> None:
     server = Server(7200.0)
     server.ask()
-    server.clock.hear(None, server.mono)
-    server.clock.hear("yesterday", server.mono)
+    server.clock.update(None, server.mono)
+    server.clock.update("yesterday", server.mono)
     assert server.error_s <= 1
 
 
@@ -247,7 +247,7 @@ class Namespaces:
         return namespace in self.there
 
     def has(self, namespace: str) -> bool:
-        return asyncio.run(self.accounts.is_there(namespace, "worker"))
+        return asyncio.run(self.accounts.exists(namespace, "worker"))
 
     def changes(self) -> set[str]:
         self.seconds += self.accounts.pause_s
@@ -337,7 +337,7 @@ def test_kinds_that_go_while_a_run_works_are_named_and_their_return_goes_on() ->
     assert "failures" not in story.status
     story.pass_time(600)
     assert story.where == ("Pending", "KubeRayUnavailable")
-    story.api.kuberay = KubeRay.THERE
+    story.api.kuberay = KubeRay.AVAILABLE
     story.settle()
     assert story.where == ("Retrying", "RayJobGone")
     story.pass_time(60)

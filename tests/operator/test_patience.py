@@ -12,7 +12,7 @@ from story import Story, planned, running
 
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.observe.observation import PodEvent
-from tokenization_operator.observe.pod_diagnosis import NODE_PATIENCE_S, POD_PATIENCE_S, find_trouble
+from tokenization_operator.observe.pod_diagnosis import NODE_PATIENCE_S, POD_PATIENCE_S, diagnose
 from tokenization_worker.api.types.times import time_text
 
 NO_SECRET = 'secret "hugging-face" not found'
@@ -70,7 +70,7 @@ def test_a_pod_that_lacks_a_secret_ends_the_run_after_five_minutes(kind: Kind) -
     story.pass_time(POD_PATIENCE_S - 1)
     assert story.where[1] == "PodInvalid"
     assert story.where[0] != "Failed"
-    assert story.look() == 1, "it looks again at the very moment"
+    assert story.reconcile() == 1, "it looks again at the very moment"
     story.pass_time(1)
     assert story.where == ("Failed", "PodInvalid")
     assert NO_SECRET in story.status["message"]
@@ -130,12 +130,12 @@ def test_a_pod_that_was_refused_and_is_there_by_now_waits_for_nothing(kind: Kind
     ],
 )
 def test_only_a_refusal_that_does_not_pass_has_a_limit(text: str, reason: str, has_limit: bool, is_final: bool) -> None:
-    found = find_trouble((), [text])
+    found = diagnose((), [text])
     assert found is not None
     assert (found.reason, found.limit_s is not None, found.is_final) == (reason, has_limit, is_final)
 
 
-def test_what_does_not_pass_is_told_before_what_may() -> None:
+def test_a_final_diagnosis_comes_before_one_that_may_pass() -> None:
     story = beginning(Kind.RAY_JOB, workers={"replicas": 2})
     pod(story, homeless(SOME_NODE), name="a")
     pod(story, waiting("CreateContainerConfigError", NO_SECRET), name="b")
@@ -285,7 +285,7 @@ def test_kuberay_that_says_nothing_for_a_minute_is_named() -> None:
     story = planned()
     story.pass_time(59)
     assert story.where == ("Starting", "WaitingForWorkers")
-    assert story.look() == 1
+    assert story.reconcile() == 1
     story.pass_time(1)
     assert story.where == ("Starting", "KubeRaySilent")
     assert "kubectl get pods" in story.status["message"]
@@ -329,7 +329,7 @@ def test_an_image_that_cannot_be_pulled_says_what_starts_again(attempt: str, own
         "metadata": {"name": "p", "labels": {"tokenization.dev/attempt": attempt}},
         "status": {"containerStatuses": [{"image": "i", "state": {"waiting": waiting}}]},
     }
-    found = find_trouble([pod], ())
+    found = diagnose([pod], ())
     assert found is not None
     assert found.message.endswith(f"imagePullSecrets: {owner} starts again at once when the job is changed")
 
@@ -362,7 +362,7 @@ def test_a_wait_goes_on_while_events_cannot_be_read(kind: Kind) -> None:
     story.settle()
     story.api.events_fail = TimeoutError()
     story.pass_time(POD_PATIENCE_S)
-    assert story.where[0] in ("Planning", "Starting"), "nobody knows whether it is still so"
+    assert story.where[0] in ("Planning", "Starting"), "whether it still holds is unknown"
     story.api.events_fail = None
     story.settle()
     assert story.where == ("Failed", "PodInvalid")
@@ -376,7 +376,7 @@ def test_a_wait_that_ends_within_minutes_says_when(kind: Kind) -> None:
     assert f"until {time_text(story.now + timedelta(seconds=POD_PATIENCE_S))}" in story.status["message"]
 
 
-def test_a_pod_without_a_node_is_waited_for_while_nobody_knows_what_an_autoscaler_says() -> None:
+def test_a_pod_without_a_node_is_waited_for_while_events_of_autoscalers_are_unreadable() -> None:
     story = beginning(Kind.RAY_JOB, startupDeadlineSeconds=7200)
     pod(story, homeless(NO_NODE))
     story.api.events_fail = TimeoutError()

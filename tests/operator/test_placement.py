@@ -109,7 +109,7 @@ def test_workers_on_idle_cpus_give_way_to_everybody(team: Jobs, tmp_path: Path) 
     team.delete("modest")
 
 
-def test_no_node_watches_logs_that_nobody_asks_for(team: Jobs, tmp_path: Path) -> None:
+def test_no_node_watches_logs_that_no_driver_reads(team: Jobs, tmp_path: Path) -> None:
     team.apply("quiet", local_spec(tmp_path, image=IMAGE))
     pods = wait_for(lambda: ray_pods(team, "quiet"), lambda found: len(found) == 2)
     commands = [" ".join(pod["spec"]["containers"][0]["args"]) for pod in pods]

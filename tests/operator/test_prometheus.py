@@ -187,8 +187,8 @@ def test_an_alert_that_fires_later_is_seen(tmp_path: Path) -> None:
     late = {"alert": "Late", "expr": "vector(1)", "for": QUICK_FOR["operatorDown"]}
     groups = [{"name": "all", "rules": [{"alert": "Early", "expr": "vector(1)"}, late]}]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}), encoding="utf-8")
-    [nobody] = free_ports(1)
-    with Prometheus(tmp_path / "prometheus", nobody, tmp_path / "rules.yaml") as prometheus:
+    [unused] = free_ports(1)
+    with Prometheus(tmp_path / "prometheus", unused, tmp_path / "rules.yaml") as prometheus:
         wait_for(prometheus.ever_firing, lambda found: ("Early", "") in found)
         assert fired_by_later_evaluations(prometheus) == {("Early", ""), ("Late", "")}
 

@@ -87,7 +87,7 @@ def replicas(release: Release, api: client.ApiClient) -> Iterator[Replicas]:
         yield Replicas(release, api, stack)
 
 
-def test_one_works_and_the_other_takes_over_at_once_when_it_is_told_to_stop(
+def test_one_works_and_the_other_takes_over_at_once_when_it_stops(
     release: Release, jobs: Jobs, api: client.ApiClient
 ) -> None:
     with replicas(release, api) as two:

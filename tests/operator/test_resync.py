@@ -55,7 +55,7 @@ def operator_of(cluster: object, look: Look, *jobs: dict[str, Any]) -> Operator:
         operator.cache.put(Kind.JOB, each)
     operator.queue = WorkQueue(look, lambda key, error: None)
     operator._kinds = (Kind.JOB,)
-    operator._cluster = cluster  # type: ignore[assignment]
+    operator._kube = cluster  # type: ignore[assignment]
     return operator
 
 
@@ -135,7 +135,7 @@ def test_of_kinds_that_everybody_has_only_those_of_jobs_are_watched() -> None:
         assert settings.watching.label_selectors.collect(resource) == wanted
 
 
-def test_kopf_lists_in_pages_and_lets_go_of_what_it_has_told() -> None:
+def test_kopf_lists_in_pages_and_drops_handled_events() -> None:
     """All at once, ten thousand jobs are a gigabyte; and an event that is handled would stay for five seconds."""
     settings = kopf.OperatorSettings()
     select(settings)

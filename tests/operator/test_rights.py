@@ -52,7 +52,7 @@ def foreign(name: str, kind: str, api_version: str, spec: dict[str, Any]) -> dic
 
 CONTAINER = {"name": "x", "image": "testbed/worker:hold"}
 RAY_JOB = {"entrypoint": "true", "suspend": True, "rayClusterSpec": {"headGroupSpec": {}}}
-"""Of somebody else, who suspends it."""
+"""A RayJob of another owner, who suspends it."""
 
 
 def test_the_operator_asks_for_all_that_its_roles_allow_and_for_nothing_else(

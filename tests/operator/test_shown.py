@@ -96,7 +96,7 @@ def test_a_duration_has_its_two_largest_units(seconds: float, words: str) -> Non
 # Rates
 
 
-def test_a_driver_that_works_has_a_rate_and_an_end_in_sight() -> None:
+def test_a_driver_that_works_has_a_rate_and_an_eta() -> None:
     story = planned()
     story.run()
     report_rate(story)
@@ -105,7 +105,7 @@ def test_a_driver_that_works_has_a_rate_and_an_end_in_sight() -> None:
 
 
 @pytest.mark.parametrize("reports", [{"rate": 0}, {"percent": 100}], ids=["zero", "at its end"])
-def test_what_stands_still_has_no_rate_and_no_end_in_sight(reports: dict[str, int]) -> None:
+def test_a_driver_without_progress_has_no_rate_and_no_eta(reports: dict[str, int]) -> None:
     story = running()
     report_rate(story, **reports)
     assert not {"rate", "eta"} & story.status["display"].keys()
@@ -135,7 +135,7 @@ def test_a_driver_that_falls_silent_loses_its_rate(ahead_s: float) -> None:
 
 
 @pytest.mark.parametrize("end", ["suspended", "retrying", "failed", "succeeded"])
-def test_a_job_that_does_not_run_has_no_rate_and_no_end_in_sight(end: str) -> None:
+def test_a_job_that_does_not_run_has_no_rate_and_no_eta(end: str) -> None:
     story = running()
     report_rate(story)
     if end == "suspended":
@@ -170,7 +170,7 @@ def test_a_new_run_names_its_own_output() -> None:
     assert story.status["output"] == {"uri": "gs://tokens/2"}
 
 
-def test_a_finished_job_tells_whoever_trains_what_its_dataset_is() -> None:
+def test_a_finished_job_describes_its_dataset_for_training() -> None:
     story = running()
     story.commit(digest="d1", fingerprint="f1")
     assert story.status["output"] == {
@@ -290,14 +290,14 @@ def test_the_next_attempt_has_what_was_changed() -> None:
     ],
     ids=["image", "limit", "two", "another"],
 )
-def test_an_edit_is_told_by_its_fields(edit: dict[str, object], words: str) -> None:
+def test_an_edit_is_reported_by_its_fields(edit: dict[str, object], words: str) -> None:
     story = running()
     story.edit(**edit)
     assert story.status["attempt"]["pendingChanges"] == words
 
 
 @pytest.mark.parametrize("edit", [{"ttlSecondsAfterFinished": 60}, {"suspend": False}], ids=["ttl", "suspend"])
-def test_an_edit_that_matters_for_no_attempt_is_not_told(edit: dict[str, object]) -> None:
+def test_an_edit_that_matters_for_no_attempt_is_not_reported(edit: dict[str, object]) -> None:
     story = running()
     story.edit(**edit)
     assert story.status["message"] == "1 of 4 ranges"

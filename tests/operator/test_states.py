@@ -98,7 +98,7 @@ def test_what_a_deleted_namesake_has_left_is_not_taken_for_ones_own(team: Jobs, 
     assert (tmp_path / "two" / "out" / "index.json").exists()
 
 
-def test_a_job_made_again_at_once_proves_what_is_there(team: Jobs, tmp_path: Path) -> None:
+def test_a_job_made_again_at_once_verifies_the_existing_dataset(team: Jobs, tmp_path: Path) -> None:
     team.apply("again", local_spec(tmp_path))
     first = team.reach("again", "Succeeded")
     team.delete("again")
@@ -108,7 +108,7 @@ def test_a_job_made_again_at_once_proves_what_is_there(team: Jobs, tmp_path: Pat
     assert "attempt" not in second
 
 
-def test_a_ray_job_of_somebody_else_is_left_alone(team: Jobs, tmp_path: Path) -> None:
+def test_a_ray_job_of_another_owner_is_left_alone(team: Jobs, tmp_path: Path) -> None:
     template = {"spec": {"containers": [{"name": "ray-head", "image": "none"}]}}
     foreign = {
         "apiVersion": "ray.io/v1",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokenization_operator.informer.cache import Cache
-from tokenization_operator.informer.resync import drop_what_is_gone, fill
+from tokenization_operator.informer.resync import drop_deleted, fill
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.names import JOB_LABEL
 
@@ -55,7 +55,7 @@ def test_what_went_before_the_watches_began_is_dropped() -> None:
     del cluster.items[1]
     cache.put(Kind.POD, item(Kind.POD, "new"))
     cluster.items.append(item(Kind.POD, "new"))
-    asyncio.run(drop_what_is_gone(cache, cluster, Kind, ()))
+    asyncio.run(drop_deleted(cache, cluster, Kind, ()))
     assert cache.children(("team", "demo"), Kind.RAY_JOB) == []
     assert [each["metadata"]["name"] for each in cache.children(("team", "demo"), Kind.POD)] == ["new", "pod"]
 

@@ -10,7 +10,7 @@ import pytest
 from story import NAME, SETTINGS, Story, running
 
 from tokenization_operator.build.children import Attempt, build_checkpoint, build_plan_job, build_ray_job, image_of
-from tokenization_operator.decide.actions import Point
+from tokenization_operator.decide.actions import UpdateCheckpoint
 from tokenization_operator.decide.status.unknown_fields import keep_unknown_fields
 from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.api.job import TokenizationJob
@@ -67,9 +67,9 @@ def test_what_is_kept_is_not_written_again_and_again() -> None:
     story = running()
     rolled_back(story)
     version = story.job["metadata"]["resourceVersion"]
-    story.look()
+    story.reconcile()
     story.restart()
-    story.look()
+    story.reconcile()
     assert story.job["metadata"]["resourceVersion"] == version
 
 
@@ -111,9 +111,9 @@ def test_the_same_attempt_keeps_what_a_newer_operator_asks_of_it() -> None:
     found = {
         "spec": {"attempt": {"number": 1, "slots": 4, "minimumVersion": "0.9.0", **NEW}, "writerPodPrefix": "a", **NEW}
     }
-    point = Point({}, {"attempt": {"number": 1, "slots": 8}, "writerPodPrefix": "b"})
-    assert point.changes(found) == {"attempt": {"slots": 8}, "writerPodPrefix": "b"}
-    following = Point({}, {"attempt": {"number": 2, "slots": 4}, "writerPodPrefix": "a"})
+    update = UpdateCheckpoint({}, {"attempt": {"number": 1, "slots": 8}, "writerPodPrefix": "b"})
+    assert update.changes(found) == {"attempt": {"slots": 8}, "writerPodPrefix": "b"}
+    following = UpdateCheckpoint({}, {"attempt": {"number": 2, "slots": 4}, "writerPodPrefix": "a"})
     assert following.changes(found) == {
         "attempt": {"number": 2, "minimumVersion": None, "aFieldOfTomorrow": None},
     }

@@ -102,7 +102,7 @@ def test_machines_that_took_long_leave_the_driver_all_its_time() -> None:
     assert "none since the driver began at" in story.status["message"]
 
 
-def test_why_an_attempt_ended_stays_in_sight_until_the_next_one() -> None:
+def test_why_an_attempt_ended_stays_in_the_status_until_the_next_one() -> None:
     story = planned()
     story.run(1)
     story.ray(jobDeploymentStatus="Failed", jobStatus="FAILED", reason="AppFailed", message="lost")
@@ -199,7 +199,7 @@ def test_a_ray_job_that_comes_late_goes() -> None:
     body = {**story.api.objects[Kind.RAY_JOB, current], "status": {}}
     body["metadata"] = {**body["metadata"], "name": late}
     story.api.create(Kind.RAY_JOB, body)
-    story.look()
+    story.reconcile()
     assert is_leaving(story.api.objects[Kind.RAY_JOB, late])
     story.settle()
     assert story.names(Kind.RAY_JOB) == [current]
@@ -211,7 +211,7 @@ def test_an_unreadable_job_that_is_gone_is_forgotten() -> None:
     deliver(story.api, story.cache)
     story.api.remove(Kind.JOB, "demo")
     story.api.news.clear()
-    assert story.look() is None
+    assert story.reconcile() is None
     assert story.cache.get(Kind.JOB, NAMESPACE, "demo") is None
 
 
@@ -220,22 +220,22 @@ def test_a_job_that_is_gone_is_forgotten() -> None:
     story.api.remove(Kind.JOB, "demo")
     story.api.news.clear()  # while no watch is open
     story.now += timedelta(seconds=11)
-    assert story.look() is None
+    assert story.reconcile() is None
     assert story.cache.get(Kind.JOB, NAMESPACE, "demo") is None
 
 
 def test_what_no_watch_tells_is_asked_for_soon_and_a_run_that_goes_on_is_left_alone() -> None:
     story = Story({})
     assert story.where[0] == "Planning"
-    assert story.look() == SOON_S
+    assert story.reconcile() == SOON_S
     story.plan()
     assert story.where[0] == "Starting"
-    assert story.look() == SOON_S
+    assert story.reconcile() == SOON_S
     story.run(1)
-    assert story.look() == 1800 + 15, "when it would be stalled"
+    assert story.reconcile() == 1800 + 15, "when it would be stalled"
     story.ray(jobDeploymentStatus="Complete", jobStatus="SUCCEEDED", endTime=time_text(story.now))
     assert story.where == ("Running", "Finishing")
-    assert story.look() == SOON_S
+    assert story.reconcile() == SOON_S
     story.commit()
     assert story.where[0] == "Succeeded"
 
@@ -244,11 +244,11 @@ def test_an_attempt_begins_when_the_ray_job_of_the_last_one_is_gone() -> None:
     story = planned()
     story.run(1)
     story.api.edit(Kind.RAY_JOB, "demo-r1-a1", {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED"}, is_status=True)
-    story.look()
+    story.reconcile()
     assert is_leaving(story.api.of(Kind.RAY_JOB)[0])
     story.now += timedelta(seconds=HOUR_S)
     for _ in range(3):
-        story.look()
+        story.reconcile()
         assert story.status["attempt"]["number"] == 1
         assert story.names(Kind.RAY_JOB) == ["demo-r1-a1"]
     story.settle()
@@ -268,7 +268,7 @@ def test_a_ray_job_of_which_nothing_is_known_yet_goes_before_all_else(edit: dict
         for item in story.api.of(kind):
             cache.put(kind, item)
     cache.put(Kind.JOB, story.api.edit(Kind.JOB, "demo", {"spec": edit}))
-    story.another_operator(cache).look()
+    story.another_operator(cache).reconcile()
     assert story.where[0] == phase
     assert all(map(is_leaving, story.api.of(Kind.RAY_JOB)))
     assert story.made(Kind.PLAN_JOB) == ["demo-r1-p1"]
@@ -289,7 +289,7 @@ def test_a_namesake_with_another_spec_is_another_job() -> None:
 
 
 @pytest.mark.parametrize("minutes", [2, 60])
-def test_a_run_is_stalled_when_its_reports_can_have_told_it(minutes: int) -> None:
+def test_a_run_is_stalled_only_once_its_reports_could_show_progress(minutes: int) -> None:
     story = planned(stallTimeoutSeconds=600)
     story.run(1)
     story.now += timedelta(minutes=minutes)
@@ -332,7 +332,7 @@ def test_an_operator_that_was_frozen_in_a_pause_deletes_no_newer_attempt() -> No
     frozen = story.another_operator()
     story.pass_time(HOUR_S)
     assert story.names(Kind.RAY_JOB) == ["demo-r1-a2"]
-    frozen.look()
+    frozen.reconcile()
     assert not is_leaving(story.api.objects[Kind.RAY_JOB, "demo-r1-a2"])
 
 
@@ -342,7 +342,7 @@ def test_an_operator_that_was_frozen_past_a_ttl_deletes_no_job_that_runs_again()
     frozen = story.another_operator()
     story.edit(rerunToken="2")
     story.now += timedelta(seconds=120)
-    frozen.look()
+    frozen.reconcile()
     assert (Kind.JOB, NAME) in story.api.objects
     assert story.status["run"]["number"] == 2
 
@@ -352,7 +352,7 @@ def test_a_job_that_is_to_run_again_just_before_its_deletion_stays() -> None:
     story.commit()
     story.now += timedelta(seconds=120)
     edit = {"spec": {"rerunToken": "2"}}
-    story.another_operator().look_while(lambda: story.api.edit(Kind.JOB, NAME, edit), calls=1)
+    story.another_operator().reconcile_while(lambda: story.api.edit(Kind.JOB, NAME, edit), calls=1)
     assert (Kind.JOB, NAME) in story.api.objects
 
 
@@ -364,7 +364,7 @@ def test_a_ray_job_that_has_changed_since_is_looked_at_again(calls: int) -> None
     sleeper = story.another_operator()
     name = story.names(Kind.RAY_JOB)[0]
     ended = {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}
-    sleeper.look_while(lambda: story.api.edit(Kind.RAY_JOB, name, ended, is_status=True), calls=calls)
+    sleeper.reconcile_while(lambda: story.api.edit(Kind.RAY_JOB, name, ended, is_status=True), calls=calls)
     assert not is_leaving(story.api.objects[Kind.RAY_JOB, name])
 
 
@@ -389,7 +389,7 @@ def test_a_stale_look_learns_the_job_as_it_is() -> None:
     story.driver_fails(5, "StorageFailed")
     frozen = story.another_operator()
     story.pass_time(HOUR_S)
-    frozen.look()  # it wanted to act on the job as it was
-    frozen.look()
+    frozen.reconcile()  # it wanted to act on the job as it was
+    frozen.reconcile()
     assert story.status["attempt"]["number"] == 2
     assert not is_leaving(story.api.objects[Kind.RAY_JOB, "demo-r1-a2"])

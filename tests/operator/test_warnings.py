@@ -120,7 +120,7 @@ def test_a_namespace_does_not_wait_for_another_one() -> None:
     asyncio.run(story())
 
 
-def test_who_gives_up_takes_the_list_from_nobody_else() -> None:
+def test_a_cancelled_reader_cancels_no_list_of_others() -> None:
     posted = Posted(event("demo-r1-p1", "quota", 1))
 
     async def story() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokenization_operator.informer import work_queue
-from tokenization_operator.informer.work_queue import NotLooked, WorkQueue
+from tokenization_operator.informer.work_queue import NotReconciled, WorkQueue
 
 DEADLINE_S = 30
 
@@ -19,7 +19,7 @@ def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(story(), DEADLINE_S))
 
 
-class Looks:
+class Reconciles:
     """Looks that last until they are told to end. `answers`: what each returns or raises, in order."""
 
     def __init__(self, *answers: float | Exception | None) -> None:
@@ -32,7 +32,7 @@ class Looks:
         self.gate.set()
         self._changed = asyncio.Condition()
 
-    async def look(self, key: str) -> float | None:
+    async def reconcile(self, key: str) -> float | None:
         self.times.append(time.monotonic())
         await self._note(self.began, key)
         await self.gate.wait()
@@ -57,13 +57,13 @@ class Looks:
 
 def test_a_key_that_is_named_often_is_looked_at_once() -> None:
     async def story() -> None:
-        looks = Looks()
-        queue = WorkQueue(looks.look, looks.tell)
+        reconciles = Reconciles()
+        queue = WorkQueue(reconciles.reconcile, reconciles.tell)
         for key in ("a", "b", "a", "a"):
             queue.add(key)
         running = asyncio.create_task(queue.run(1))
-        await looks.until(lambda: len(looks.ended) == 2)
-        assert looks.began == ["a", "b"]
+        await reconciles.until(lambda: len(reconciles.ended) == 2)
+        assert reconciles.began == ["a", "b"]
         running.cancel()
 
     play(story)
@@ -71,34 +71,34 @@ def test_a_key_that_is_named_often_is_looked_at_once() -> None:
 
 def test_a_key_is_looked_at_by_one_worker_at_a_time_and_again_if_it_was_named_meanwhile() -> None:
     async def story() -> None:
-        looks = Looks()
-        looks.gate.clear()
-        queue = WorkQueue(looks.look, looks.tell)
+        reconciles = Reconciles()
+        reconciles.gate.clear()
+        queue = WorkQueue(reconciles.reconcile, reconciles.tell)
         queue.add("a")
         running = asyncio.create_task(queue.run(4))
-        await looks.until(lambda: looks.began == ["a"])
+        await reconciles.until(lambda: reconciles.began == ["a"])
         queue.add("a")
         queue.add("b")
-        await looks.until(lambda: looks.began == ["a", "b"])
+        await reconciles.until(lambda: reconciles.began == ["a", "b"])
         assert queue.waiting == 0, "one is wanted again, and both are under work"
-        looks.gate.set()
-        await looks.until(lambda: sorted(looks.ended) == ["a", "a", "b"])
+        reconciles.gate.set()
+        await reconciles.until(lambda: sorted(reconciles.ended) == ["a", "a", "b"])
         running.cancel()
 
     play(story)
 
 
-def test_a_look_that_fails_is_told_and_tried_again_later_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_reconcile_is_reported_and_retried_later_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_queue, "FIRST_DELAY_S", 0.02)
 
     async def story() -> None:
-        looks = Looks(ValueError("one"), ValueError("two"), ValueError("three"), None)
-        queue = WorkQueue(looks.look, looks.tell)
+        reconciles = Reconciles(ValueError("one"), ValueError("two"), ValueError("three"), None)
+        queue = WorkQueue(reconciles.reconcile, reconciles.tell)
         queue.add("a")
         running = asyncio.create_task(queue.run(2))
-        await looks.until(lambda: len(looks.ended) == 4)
-        assert looks.told == [("a", "one"), ("a", "two"), ("a", "three")]
-        pauses = [later - sooner for sooner, later in zip(looks.times, looks.times[1:], strict=False)]
+        await reconciles.until(lambda: len(reconciles.ended) == 4)
+        assert reconciles.told == [("a", "one"), ("a", "two"), ("a", "three")]
+        pauses = [later - sooner for sooner, later in zip(reconciles.times, reconciles.times[1:], strict=False)]
         assert all(pause >= least for pause, least in zip(pauses, (0.02, 0.04, 0.08), strict=True)), pauses
         running.cancel()
 
@@ -107,11 +107,11 @@ def test_a_look_that_fails_is_told_and_tried_again_later_each_time(monkeypatch: 
 
 def test_a_look_says_when_it_wants_to_look_again() -> None:
     async def story() -> None:
-        looks = Looks(0.0, 0.01, None)
-        queue = WorkQueue(looks.look, looks.tell)
+        reconciles = Reconciles(0.0, 0.01, None)
+        queue = WorkQueue(reconciles.reconcile, reconciles.tell)
         queue.add("a")
         running = asyncio.create_task(queue.run(1))
-        await looks.until(lambda: len(looks.ended) == 3)
+        await reconciles.until(lambda: len(reconciles.ended) == 3)
         running.cancel()
 
     play(story)
@@ -121,17 +121,17 @@ def test_news_wait_until_some_time_after_the_last_look(monkeypatch: pytest.Monke
     monkeypatch.setattr(work_queue, "CALM_S", 0.05)
 
     async def story() -> None:
-        looks = Looks()
-        queue = WorkQueue(looks.look, looks.tell)
+        reconciles = Reconciles()
+        queue = WorkQueue(reconciles.reconcile, reconciles.tell)
         queue.notice("a")
         running = asyncio.create_task(queue.run(1))
-        await looks.until(lambda: len(looks.ended) == 1)
+        await reconciles.until(lambda: len(reconciles.ended) == 1)
         for _ in range(5):
             queue.notice("a")
         queue.notice("b")
-        await looks.until(lambda: len(looks.ended) == 3)
-        assert looks.began == ["a", "b", "a"]
-        assert looks.times[2] - looks.times[0] >= 0.05
+        await reconciles.until(lambda: len(reconciles.ended) == 3)
+        assert reconciles.began == ["a", "b", "a"]
+        assert reconciles.times[2] - reconciles.times[0] >= 0.05
         running.cancel()
 
     play(story)
@@ -139,18 +139,18 @@ def test_news_wait_until_some_time_after_the_last_look(monkeypatch: pytest.Monke
 
 def test_no_more_keys_are_looked_at_at_once_than_there_are_workers() -> None:
     async def story() -> None:
-        looks = Looks()
-        looks.gate.clear()
-        queue = WorkQueue(looks.look, looks.tell)
+        reconciles = Reconciles()
+        reconciles.gate.clear()
+        queue = WorkQueue(reconciles.reconcile, reconciles.tell)
         for key in "abcd":
             queue.add(key)
         running = asyncio.create_task(queue.run(2))
-        await looks.until(lambda: len(looks.began) == 2)
+        await reconciles.until(lambda: len(reconciles.began) == 2)
         for _ in range(10):
             await asyncio.sleep(0)
-        assert looks.began == ["a", "b"]
-        looks.gate.set()
-        await looks.until(lambda: len(looks.ended) == 4)
+        assert reconciles.began == ["a", "b"]
+        reconciles.gate.set()
+        await reconciles.until(lambda: len(reconciles.ended) == 4)
         running.cancel()
 
     play(story)
@@ -158,8 +158,8 @@ def test_no_more_keys_are_looked_at_at_once_than_there_are_workers() -> None:
 
 def test_wishes_for_another_day_do_not_pile_up() -> None:
     async def story() -> None:
-        looks = Looks()
-        queue = WorkQueue(looks.look, looks.tell)
+        reconciles = Reconciles()
+        queue = WorkQueue(reconciles.reconcile, reconciles.tell)
         for round_s in range(1000):
             for key in "abc":
                 queue.add(key, 10**6 - round_s)
@@ -167,24 +167,24 @@ def test_wishes_for_another_day_do_not_pile_up() -> None:
         assert len(queue._heap) < 100
         queue.add("b")
         running = asyncio.create_task(queue.run(1))
-        await looks.until(lambda: looks.ended == ["b"])
+        await reconciles.until(lambda: reconciles.ended == ["b"])
         assert len(queue._due) == 2
         running.cancel()
 
     play(story)
 
 
-def test_only_keys_whose_time_has_come_and_that_nobody_looks_at_wait() -> None:
+def test_only_due_keys_that_no_worker_has_taken_wait() -> None:
     async def story() -> None:
-        looks = Looks()
-        looks.gate.clear()
-        queue = WorkQueue(looks.look, looks.tell)
+        reconciles = Reconciles()
+        reconciles.gate.clear()
+        queue = WorkQueue(reconciles.reconcile, reconciles.tell)
         for key in "abc":
             queue.add(key)
         queue.add("next week", 10**6)
         assert queue.waiting == 3
         running = asyncio.create_task(queue.run(2))
-        await looks.until(lambda: looks.began == ["a", "b"])
+        await reconciles.until(lambda: reconciles.began == ["a", "b"])
         assert queue.waiting == 1
         running.cancel()
 
@@ -192,14 +192,14 @@ def test_only_keys_whose_time_has_come_and_that_nobody_looks_at_wait() -> None:
 
 
 def test_a_look_that_another_operator_does_is_neither_a_look_nor_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look(key: str) -> None:
-        raise NotLooked
+    async def reconcile(key: str) -> None:
+        raise NotReconciled
 
     failed: list[str] = []
-    queue: WorkQueue[str] = WorkQueue(look, lambda key, error: failed.append(key))
+    queue: WorkQueue[str] = WorkQueue(reconcile, lambda key, error: failed.append(key))
 
     async def work() -> None:
-        queue._last_look_at = 0.0
+        queue._last_reconcile_at = 0.0
         queue.add("a")
         task = asyncio.create_task(queue.run(1))
         while queue._due or queue._busy:
@@ -209,4 +209,4 @@ def test_a_look_that_another_operator_does_is_neither_a_look_nor_a_failure(monke
 
     asyncio.run(work())
     assert not failed
-    assert queue._last_look_at == 0.0
+    assert queue._last_reconcile_at == 0.0

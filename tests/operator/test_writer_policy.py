@@ -1,4 +1,4 @@
-"""Who may write the status of a checkpoint, on the real API server: the Pod of its plan or attempt, and nobody else."""
+"""Only the Pod of its plan or attempt may write the status of a checkpoint; on the real API server."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def test_the_pod_of_the_attempt_may_write_and_completed_ranges_stay_completed(de
     code, said = desk.write(MINE, {"progress": {"attempt": 1, "rangesCompleted": 4, "failure": FAILURE}})
     assert code == 422
     assert "cannot become fewer" in said
-    last_words = {"attempt": 1, "rangesCompleted": None, "failure": FAILURE}
-    assert desk.write(MINE, {"progress": last_words}) == (200, ""), "one that has not counted yet may fail"
+    last_report = {"attempt": 1, "rangesCompleted": None, "failure": FAILURE}
+    assert desk.write(MINE, {"progress": last_report}) == (200, ""), "one that has not counted yet may fail"
 
 
 def test_progress_is_that_of_the_present_attempt(desk: Desk) -> None:
@@ -156,7 +156,7 @@ def test_progress_is_that_of_the_present_attempt(desk: Desk) -> None:
         assert desk.write(MINE, progress(0, attempt=2)) == (200, ""), "it counts anew"
 
 
-def test_nobody_may_write_while_no_attempt_is_there(desk: Desk) -> None:
+def test_no_pod_may_write_without_an_attempt(desk: Desk) -> None:
     with desk.spec(writerPodPrefix=None):
         code, said = desk.write(MINE, progress(9))
     assert code == 403

@@ -1,4 +1,4 @@
-"""The children of a job as Kubernetes objects: checkpoint, plan Job, RayJob, their Pods and where they run.
+"""Builds the children of a job as Kubernetes objects: checkpoint, plan Job, RayJob, their Pods and placement. Pure.
 
-Imports `objects` and `settings`. Pure. Open `children` first.
+Imports `objects` and `settings`. Open `children` first.
 """

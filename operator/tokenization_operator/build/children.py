@@ -1,7 +1,8 @@
-"""The children of a job as Kubernetes objects: checkpoint, plan Job, RayJob. Decides; does no I/O.
+"""Builds the children of a job as Kubernetes objects: checkpoint, plan Job, RayJob. Pure.
 
-A child is made once and never patched (Kueue edits RayJobs, KubeRay ignores later edits), but for the checkpoint's
-`spec.attempt` and who may write its status. All are owned by the job, so that they go with it.
+A child is created once and never patched (Kueue edits RayJobs, KubeRay ignores later edits), except for the
+checkpoint's `spec.attempt` and the fields that name its writer. The job owns every child, so that all are deleted with
+it.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ HEAD_MEMORY = "4Gi"
 HEAD_CPU = "1"
 WORKER_CPU = "4"
 WORKER_MEMORY = "8Gi"
-"""Of a worker for which nothing is asked: 700 MiB a CPU, the object store and Ray itself."""
+"""The default for a worker: 700 MiB per CPU, the object store and Ray itself."""
 
 _OBJECT_STORE_BYTES = 200 << 20
 _START_PARAMS = {
     "object-store-memory": str(_OBJECT_STORE_BYTES),
-    "include-log-monitor": "0",  # drivers do not listen to it. KubeRay would leave "false" out
+    "include-log-monitor": "0",  # drivers do not use it. KubeRay would omit "false"
 }
 _SHARED_MEMORY = "512Mi"
 _KEPT_S = 3600
@@ -49,7 +50,7 @@ _LAST_WORDS = {LAST_WORDS_VARIABLE: "/dev/termination-log"}
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What an attempt is made of; `number` 0 is the plan. `replicas`: of the workers, as asked for this time."""
+    """The inputs of an attempt; `number` 0 is the plan. `replicas`: of the workers in this attempt."""
 
     run: int
     number: int
@@ -58,7 +59,7 @@ class Attempt:
 
 
 def image_of(job: TokenizationJob, settings: Settings, pinned: str | None) -> Image:
-    """`pinned`: the default image when the run began; the job's own outranks it."""
+    """The image of a job's Pods. `pinned`: the default image when the run began; the job's own takes precedence."""
     spec = job.spec
     secrets = settings.image_pull_secrets
     if spec.image_pull_secrets is not None:
@@ -72,7 +73,7 @@ def image_of(job: TokenizationJob, settings: Settings, pinned: str | None) -> Im
 
 
 def build_checkpoint(job: TokenizationJob, uid: str, attempt: Attempt, writer_pod_prefix: str | None) -> dict[str, Any]:
-    """The checkpoint of a run, with what its plan or attempt is to do."""
+    """The checkpoint of a run, with the instructions for its plan or attempt."""
     run = make_run_spec(job, number=attempt.run, job_uid=uid)
     return {
         "apiVersion": API_VERSION,
@@ -86,7 +87,7 @@ def build_checkpoint(job: TokenizationJob, uid: str, attempt: Attempt, writer_po
 
 
 def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix: str | None) -> dict[str, Any]:
-    """The part of a checkpoint's spec that changes from attempt to attempt."""
+    """The part of a checkpoint's spec that changes with each attempt."""
     slots = attempt.replicas * place_workers(job.spec.workers, "").hosts * slots_of_worker(job)
     made = make_attempt_spec(job, number=attempt.number, image=attempt.image.name, slots=slots)
     return {
@@ -97,7 +98,7 @@ def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix
 
 
 def slots_of_worker(job: TokenizationJob) -> int:
-    """Tasks that one worker Pod runs at once: one a CPU that it asks for, where its memory allows that."""
+    """The number of concurrent tasks of a worker Pod: one per requested CPU, limited by memory."""
     asked, _ = _resources_of_worker(place_workers(job.spec.workers, ""))
     cpus, memory = (read_quantity(str(asked[name])) for name in ("cpu", "memory"))
     return max(1, min(int(cpus), (int(memory) - _OBJECT_STORE_BYTES) // WORKER_BYTES))
@@ -108,7 +109,7 @@ def _resources_of_worker(placement: Placement) -> tuple[dict[str, Any], dict[str
 
 
 def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, settings: Settings) -> dict[str, Any]:
-    """The Kubernetes Job that plans a run. It is not tried again by Kubernetes: the operator counts failures."""
+    """The Kubernetes Job that plans a run. Kubernetes does not retry it: the operator counts failures."""
     checkpoint = names.checkpoint_name(job.metadata.name, attempt.run)
     resources = settings.pod_resources or {"requests": _PLAN_RESOURCES, "limits": {"memory": "2Gi"}}
     plan = container(
@@ -129,7 +130,7 @@ def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, 
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": settings.plan_deadline_s,
-            "ttlSecondsAfterFinished": _KEPT_S,  # its log may be looked at so long
+            "ttlSecondsAfterFinished": _KEPT_S,  # so that users can read its log
             "template": {"metadata": _pod_metadata(job, attempt), "spec": template | {"restartPolicy": "Never"}},
         },
     }
@@ -138,7 +139,7 @@ def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, 
 def build_ray_job(
     job: TokenizationJob, uid: str, attempt: Attempt, ray_version: str | None, settings: Settings
 ) -> dict[str, Any]:
-    """The RayJob of an attempt. KubeRay tries nothing again: its retries carry no number and may overlap."""
+    """The RayJob of an attempt. KubeRay does not retry it: its retries carry no number and may overlap."""
     head, workers = place_head(job.spec.head), place_workers(job.spec.workers, settings.low_priority_class)
     name = names.ray_job_name(job.metadata.name, attempt.run, attempt.number)
     return {
@@ -149,7 +150,7 @@ def build_ray_job(
             "submissionMode": "K8sJobMode",
             "shutdownAfterJobFinishes": True,
             "backoffLimit": 0,
-            "entrypoint": "tokjob drive",  # KubeRay pastes it unquoted into a shell: nothing of the user's
+            "entrypoint": "tokjob drive",  # KubeRay pastes it unquoted into a shell: it contains no user input
             "submitterPodTemplate": {
                 "metadata": _pod_metadata(job, attempt),
                 "spec": _submitter(job, attempt),
@@ -223,7 +224,7 @@ def _pod(
     extras: Pods | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """`extras`: the volumes of the user, where the Pod has them; `more`: of `pod_spec`."""
+    """`extras`: the user's volumes, if the Pod mounts them; `more`: arguments of `pod_spec`."""
     affinity: dict[str, Any] = {}
     if placement.avoided:
         nowhere = [{"key": label, "operator": "DoesNotExist"} for label in placement.avoided]
@@ -244,16 +245,15 @@ def _pod(
 
 
 def _one_a_host(job: TokenizationJob) -> dict[str, Any]:
-    """No worker of this job beside another one."""
+    """Keep the job's workers on different hosts."""
     workers = {"matchLabels": {names.JOB_LABEL: job.metadata.name, names.NODE_TYPE_LABEL: "worker"}}
     apart = {"labelSelector": workers, "topologyKey": "kubernetes.io/hostname"}
     return {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
 
 
 def _submitter(job: TokenizationJob, attempt: Attempt) -> dict[str, Any]:
-    """KubeRay's own has no securityContext, and restricted Pod Security refuses it. Ours speaks to the head alone: it
-    has nothing of the user's environment and volumes.
-    """
+    """KubeRay's own submitter has no securityContext, so restricted Pod Security rejects it. Ours talks only to the
+    head: it gets none of the user's environment and volumes."""
     made = container(
         "submitter",
         attempt.image,
@@ -272,7 +272,7 @@ def _labels(job: TokenizationJob, attempt: Attempt) -> dict[str, str]:
 def _pod_metadata(
     job: TokenizationJob, attempt: Attempt, annotations: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """What the user sets, and over it what is ours."""
+    """The user's labels and annotations, overridden by the operator's."""
     pods = job.spec.pods or Pods()
     marks = (pods.annotations or {}) | dict(annotations or {})
     return {

@@ -1,7 +1,7 @@
-"""Where the Pods of a job run: node labels, taints and chips, as GKE has them. Decides; does no I/O.
+"""Places the Pods of a job: node labels, taints and chips of GKE. Pure.
 
-All that is GKE's own choice stands here: accelerators and topologies as node labels, the taints of TPU, Spot and
-flex-start nodes, reservations.
+All knowledge of GKE is here: accelerators and topologies as node labels; taints of TPU, Spot and flex-start nodes;
+reservations.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a Pod's spec and metadata say of where it runs.
+    """The fields of a Pod's spec and metadata that decide where it runs.
 
-    `hosts`: Pods of one replica of the group. `avoided`: labels of nodes that do not do: not every pool has a taint.
+    `hosts`: Pods per replica. `avoided`: labels of excluded nodes, since not every node pool has a taint.
     """
 
     node_selector: dict[str, str] = field(default_factory=dict)
@@ -40,12 +40,12 @@ class Placement:
 
 
 def place_head(head: Head) -> Placement:
-    """What drives runs on an ordinary node: never on TPU hosts, never on Spot."""
+    """Place the head, the plan and the submitter on ordinary nodes: never on TPU hosts, never on Spot."""
     return replace(_place(head, {"kubernetes.io/arch": "amd64"}, []), avoided=(_SPOT, _FLEX_START, _ACCELERATOR))
 
 
 def place_workers(workers: Workers, low_priority: str) -> Placement:
-    """`low_priority`: the PriorityClass of Pods that live on hosts which somebody else has reserved."""
+    """Place the workers. `low_priority`: the PriorityClass of Pods on hosts that another job has reserved."""
     found = _place_workers(workers, low_priority)
     return replace(found, avoided=(_SPOT, _FLEX_START)) if workers.capacity is Capacity.ON_DEMAND else found
 
@@ -63,7 +63,7 @@ def _place_workers(workers: Workers, low_priority: str) -> Placement:
 
 
 def hosts_of(workers: Workers) -> int:
-    """Pods of all replicas."""
+    """The number of Pods of all replicas."""
     return workers.replicas * place_workers(workers, "").hosts
 
 
@@ -75,7 +75,7 @@ def _capacity(workers: Workers) -> tuple[dict[str, str], list[dict[str, Any]]]:
             return {_FLEX_START: "true"}, [_tolerate(_FLEX_START, "true")]
         case Capacity.RESERVATION:
             return {_RESERVATION: str(workers.reservation_name)}, []
-        case Capacity.ANY:  # also Spot, if that is what there is
+        case Capacity.ANY:  # Spot too, if available
             return {}, [_tolerate(_SPOT, "true")]
         case Capacity.ON_DEMAND:
             return {}, []
@@ -98,7 +98,7 @@ def _place(
     own = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in asked.tolerations or ()]
     requests, limits = dict(asked.resources.requests or {}), dict(asked.resources.limits or {})
     if chips:
-        requests[TPU] = limits[TPU] = str(chips)  # an extended resource: both, and equal
+        requests[TPU] = limits[TPU] = str(chips)  # extended resources need equal requests and limits
     return Placement(
         node_selector=selector | (asked.node_selector or {}),
         tolerations=tolerations + own,

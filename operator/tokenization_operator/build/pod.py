@@ -1,7 +1,7 @@
-"""The Pods of a job: what all of them have in common, as plain Kubernetes objects. Decides; does no I/O.
+"""The common parts of all Pods of a job, as plain Kubernetes objects. Pure.
 
-Every Pod is admitted in a namespace of the restricted Pod Security standard. The worker writes to /tmp only, whose size
-is bounded, so that no Pod fills the disk of a node that others use.
+Every Pod meets the restricted Pod Security standard. The worker writes only to /tmp, whose size is limited, so that no
+Pod fills the disk of a shared node.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOCKED = {
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The worker image of an attempt, and how it is pulled."""
+    """The worker image of an attempt and how to pull it."""
 
     name: str
     pull_policy: str
@@ -48,7 +48,7 @@ def container(
     has_token: bool = False,
     shared_memory: bool = False,
 ) -> dict[str, Any]:
-    """A container of the worker image; `environment` outranks what the user sets."""
+    """A container of the worker image; `environment` overrides the user's variables."""
     own = [_plain(each) for each in spec.env]
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]
     if has_token:
@@ -86,9 +86,8 @@ def pod_spec(
     has_token: bool = False,
     extras: Pods | None = None,
 ) -> dict[str, Any]:
-    """A Pod with one container. `shared_memory`: size of /dev/shm; `has_token`: it may speak to the API server;
-    `extras`: volumes of the user.
-    """
+    """A Pod with one container. `shared_memory`: size of /dev/shm; `has_token`: mounts a token for the API server;
+    `extras`: the user's volumes."""
     extras = extras or Pods()
     size = (extras.temporary_volume or TemporaryVolume()).size_limit
     volumes: list[dict[str, Any]] = [
@@ -124,7 +123,7 @@ def pod_spec(
 
 
 def _plain(block: Block) -> dict[str, Any]:
-    """As it stands in a Pod."""
+    """The block as it appears in a Pod."""
     return block.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

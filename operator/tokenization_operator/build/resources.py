@@ -1,4 +1,4 @@
-"""What a container asks for and may take, where a job says only a part of it. Decides; does no I/O."""
+"""Completes the requests and limits of a container that a job sets only in part. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from tokenization_operator.objects.quantities import read_quantity
 def complete(
     requests: Mapping[str, Any], limits: Mapping[str, Any], *, cpu: str, memory: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Requests and limits of a container for which some are asked: what it may take of memory is what it asks for, and
-    no default is above a limit.
-    """
+    """Requests and limits with defaults: the memory limit equals the request, and no default exceeds a limit."""
     most = {"memory": requests.get("memory", memory)} | dict(limits)
     least = {"cpu": _lower(cpu, most.get("cpu")), "memory": _lower(memory, most["memory"])}
     return least | dict(requests), most

@@ -1,4 +1,4 @@
-"""What a look at a job may come to: the status that it has now, and what is to be done to its children."""
+"""The result of a decision: the job's new status and the actions on its children."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from tokenization_worker.api.checkpoint import AttemptSpec
 from tokenization_worker.api.status import JobStatus
 
 _OF_UNKNOWN_FIELDS = ("minimumVersion",)
-"""Stays with the fields that ask for it."""
+"""Kept together with the unknown fields that require it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a child, unless it is there; one of that name that somebody else owns is no child."""
+    """Create a child unless it exists; an object with its name and another owner is not a child."""
 
     kind: Kind
     body: Object
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """Make the checkpoint, or set these fields of its spec: what the next Pods are to do, and who may report."""
+class UpdateCheckpoint:
+    """Create the checkpoint, or set these fields of its spec: the next Pods' instructions, and which Pod may report."""
 
     body: Object
     fields: dict[str, Any]
 
     def changes(self, found: Object) -> dict[str, Any]:
-        """What is to be merged into the spec of the checkpoint that is there; empty where it says all this already.
+        """The merge patch for the spec of an existing checkpoint; empty if it has these values already.
 
-        What a newer operator has said of the same attempt, and this version does not know, stays.
+        Fields that a newer operator wrote for the same attempt, and that this version does not know, are kept.
         """
-        there = {name: found["spec"][name] for name in self.fields if name in found["spec"]}
-        attempt, wanted = there.get("attempt") or {}, self.fields.get("attempt") or {}
+        stored = {name: found["spec"][name] for name in self.fields if name in found["spec"]}
+        attempt, wanted = stored.get("attempt") or {}, self.fields.get("attempt") or {}
         if attempt and attempt.get("number") == wanted.get("number"):
             known = known_fields(AttemptSpec, attempt)
-            there["attempt"] = {name: value for name, value in known.items() if name not in _OF_UNKNOWN_FIELDS}
-        return merge_patch(there, self.fields)
+            stored["attempt"] = {name: value for name, value in known.items() if name not in _OF_UNKNOWN_FIELDS}
+        return merge_patch(stored, self.fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete exactly this version of this object: what has changed since is looked at again first.
+    """Delete exactly this version of an object; a changed object is reconciled again first.
 
-    Without `resource_version`: whatever its version (of what this operator has just made itself).
+    Without `resource_version`: any version (the operator has just created the object).
     """
 
     kind: Kind
@@ -57,17 +57,17 @@ class Delete:
     resource_version: str | None = None
 
 
-Action = Create | Point | Delete
+Action = Create | UpdateCheckpoint | Delete
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`status` is written first, if it has changed, then the `actions` are done in order; `look_again_s`: at the
-    latest, also if nothing happens. Not `is_observed`: the job's present generation is not what `status` is of."""
+    """Write `status` first if it has changed, then apply `actions` in order. `requeue_after_s`: reconcile again at the
+    latest then. `is_observed`: False if `status` does not describe the job's present generation."""
 
     status: JobStatus
     actions: tuple[Action, ...] = ()
-    look_again_s: float | None = None
+    requeue_after_s: float | None = None
     is_observed: bool = True
 
 

@@ -1,4 +1,4 @@
-"""One sight of one job, and what all decisions about it have in common. Decides; does no I/O."""
+"""The context of all decisions about one job: its observation, status, settings and shared steps. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tokenization_operator.build.children import Attempt, build_checkpoint, checkpoint_attempt, image_of
 from tokenization_operator.build.placement import hosts_of
 from tokenization_operator.build.pod import Image
-from tokenization_operator.decide.actions import Action, Decision, Point, deletion
+from tokenization_operator.decide.actions import Action, Decision, UpdateCheckpoint, deletion
 from tokenization_operator.decide.status.truncate import shorten
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
@@ -22,43 +22,45 @@ from tokenization_worker.api.types.times import seconds_since, time_text
 
 AT_ONCE_S = 0.0
 FINISHING = "Finishing"
-"""The plan or the driver has ended, and its report is awaited."""
+"""The reason while the plan or the driver has ended and its report is awaited."""
 
 NOT_PREPARED = "NamespaceNotPrepared"
 NOT_MADE = ("ClusterRejected", "NameTaken")
-"""Why a child that was to be made is not there."""
+"""Reasons why a child could not be created."""
 
 
-class Case:
-    """`before`: the job's status as it is; `job`: as the run that is there is to read it."""
+class Context:
+    """`before`: the job's present status. `job`: the job as its current run reads it."""
 
-    def __init__(self, seen: Observation, settings: Settings) -> None:
-        self.seen = seen
+    def __init__(self, observation: Observation, settings: Settings) -> None:
+        self.observation = observation
         self.settings = settings
-        self.before: JobStatus = seen.status
-        token = seen.job.spec.rerun_token or (seen.status.run.rerun_token if seen.status.run else None)
-        self.job = _with_token(seen.job, token)  # a token that was removed still names the run
+        self.before: JobStatus = observation.status
+        token = observation.job.spec.rerun_token or (
+            observation.status.run.rerun_token if observation.status.run else None
+        )
+        self.job = _with_token(observation.job, token)  # the current run keeps a token that the user has removed
 
     @property
     def run(self) -> RunStatus:
-        """The run that is there; only where one has begun."""
+        """The current run; only after one has begun."""
         assert self.before.run is not None
         return self.before.run
 
     @property
     def image(self) -> Image:
-        """Of the next Pods."""
-        return image_of(self.seen.job, self.settings, self.before.run.image if self.before.run else None)
+        """The image of the next Pods."""
+        return image_of(self.observation.job, self.settings, self.before.run.image if self.before.run else None)
 
     @property
     def hosts_of_replica(self) -> int:
-        """Pods of one replica of the workers."""
+        """Pods per replica of the workers."""
         return hosts_of(self.job.spec.workers) // self.job.spec.workers.replicas
 
-    def point(self, attempt: Attempt, writer_pod_prefix: str | None) -> Point:
-        """What tells the Pods of an attempt what to do."""
-        body = build_checkpoint(self.job, self.seen.uid, attempt, writer_pod_prefix)
-        return Point(body, checkpoint_attempt(self.job, attempt, writer_pod_prefix))
+    def update_checkpoint(self, attempt: Attempt, writer_pod_prefix: str | None) -> UpdateCheckpoint:
+        """The action that tells the Pods of an attempt what to do."""
+        body = build_checkpoint(self.job, self.observation.uid, attempt, writer_pod_prefix)
+        return UpdateCheckpoint(body, checkpoint_attempt(self.job, attempt, writer_pod_prefix))
 
     def at(
         self,
@@ -67,15 +69,15 @@ class Case:
         message: str,
         *,
         actions: tuple[Action, ...] = (),
-        again_s: float | None = None,
+        requeue_after_s: float | None = None,
         **changes: Any,
     ) -> Decision:
-        """The job is in this phase now; `changes`: other fields of its status. A `wait` not among them is over."""
+        """Decide that the job is in this phase. `changes`: other fields of its status; a `wait` not among them ends."""
         said = {"phase": phase, "reason": reason, "message": shorten(message), "wait": None}
-        return Decision(self.before.model_copy(update=said | changes), actions, again_s)
+        return Decision(self.before.model_copy(update=said | changes), actions, requeue_after_s)
 
     def making(self, phase: Phase, reason: str, message: str, *actions: Action) -> Decision:
-        """A child is made now. What the API server has said of it stands until it takes it."""
+        """Create a child now. An earlier rejection stays in the status until the API server accepts the child."""
         if self.before.reason in NOT_MADE:
             reason, message = self.before.reason, self.before.message or ""
         return self.at(phase, reason, message, actions=actions)
@@ -87,77 +89,83 @@ class Case:
         return self.at(Phase.QUEUED, "Queued", words, **changes)
 
     def pulls_otherwise(self, template: Object) -> bool:
-        """Whether the next Pods would pull another image than those of a template, or with other secrets."""
+        """Whether the next Pods would use another image or other pull secrets than this template."""
         spec = template["spec"]
         secrets = tuple(each["name"] for each in spec.get("imagePullSecrets") or ())
         return (spec["containers"][0]["image"], secrets) != (self.image.name, self.image.pull_secrets)
 
     def wait(self, reason: str) -> WaitStatus:
-        """The wait for that reason: the one that goes on, or one that begins now."""
+        """The wait for this reason: the current one, or one that begins now."""
         before = self.before.wait
         if before is not None and before.reason == reason:
             return before
-        return WaitStatus(reason=reason, since=time_text(self.seen.now))
+        return WaitStatus(reason=reason, since=time_text(self.observation.now))
 
     def waited_s(self, reason: str) -> float:
-        """How long the job has waited for that reason. The operator's own times: no other clock is asked."""
-        return seconds_since(self.wait(reason).since, self.seen.now) or 0.0
+        """How long the job has waited for this reason, by the operator's clock alone."""
+        return seconds_since(self.wait(reason).since, self.observation.now) or 0.0
 
     def until(self, deadline: datetime, reason: str, limit_s: float | None) -> str:
-        """When a wait ends: at the deadline, or before it where such a wait has a limit of its own."""
-        again_s = self.patience(reason, limit_s).get("again_s")
-        return time_text(deadline if again_s is None else min(deadline, self.seen.now + timedelta(seconds=again_s)))
+        """When a wait ends: at the deadline, or earlier if this wait has its own limit."""
+        requeue_after_s = self.patience(reason, limit_s).get("requeue_after_s")
+        return time_text(
+            deadline
+            if requeue_after_s is None
+            else min(deadline, self.observation.now + timedelta(seconds=requeue_after_s))
+        )
 
     def patience(self, reason: str, limit_s: float | None) -> dict[str, Any]:
-        """For `at`: that wait, and to look again when it is over; nothing without a limit. One that was over and has
-        ended nothing begins anew."""
+        """Arguments for `at`: this wait, and a reconcile at its end; empty without a limit. A wait that has expired
+        without ending anything starts again."""
         if limit_s is None:
             return {}
         left_s = limit_s - self.waited_s(reason)
         if left_s > 0:
-            return {"wait": self.wait(reason), "again_s": left_s}
-        return {"wait": WaitStatus(reason=reason, since=time_text(self.seen.now)), "again_s": limit_s}
+            return {"wait": self.wait(reason), "requeue_after_s": left_s}
+        return {"wait": WaitStatus(reason=reason, since=time_text(self.observation.now)), "requeue_after_s": limit_s}
 
     @property
     def has_changed(self) -> bool:
-        """Whether something that matters for an attempt was changed since the last plan or attempt began."""
+        """Whether a field that matters for an attempt has changed since the last plan or attempt began."""
         known = self.run.spec_digest
-        return known is not None and attempt_digest(self.seen.job) != known
+        return known is not None and attempt_digest(self.observation.job) != known
 
-    def words_of_change(self, template: Object | None, words: str) -> tuple[str, str]:
-        """Reason and message of what gives way to a plan or an attempt as the job is now; `template`: of its Pods."""
+    def change_message(self, template: Object | None, words: str) -> tuple[str, str]:
+        """Reason and message when a changed job replaces a plan or an attempt. `template`: of the replaced Pods."""
         if template is not None and self.pulls_otherwise(template):
             return "ImageChanged", f"{words} with {self.image.name}"
         return "SpecChanged", f"the job was changed: {words} with what it says now"
 
     @property
     def is_account_back(self) -> bool:
-        """Whether the ServiceAccount of the Pods was gone at the last look and is there again."""
-        return self.before.reason == NOT_PREPARED and self.seen.has_service_account
+        """Whether the Pods' ServiceAccount was missing at the last reconcile and exists again."""
+        return self.before.reason == NOT_PREPARED and self.observation.has_service_account
 
     def pause(self) -> Decision | None:
-        """Wait for the next try; None where it may begin now."""
+        """Wait for the next try; None if it may begin now."""
         failures = self.before.failures
-        passed = seconds_since(failures.next_attempt_time if failures else None, self.seen.now)
+        passed = seconds_since(failures.next_attempt_time if failures else None, self.observation.now)
         if passed is None or passed >= 0:
             return None
-        return self.at(Phase.RETRYING, self.before.reason or "Retrying", self.before.message or "", again_s=-passed)
+        return self.at(
+            Phase.RETRYING, self.before.reason or "Retrying", self.before.message or "", requeue_after_s=-passed
+        )
 
     def wait_for_end(self, reason: str, message: str, *, phase: Phase | None = None, **changes: Any) -> Decision:
-        """Delete what is left of an attempt or a run, and wait until it is gone."""
+        """Delete the children of an attempt or a run and wait until they are gone."""
         phase = phase or self.before.phase or Phase.PENDING
         return self.at(phase, reason, message, actions=self.deletions(), **changes)
 
     def ended_attempt(self) -> AttemptStatus | None:
-        """The attempt, over: the status says so before its RayJob is deleted, and no later edit takes that back."""
+        """The attempt marked as over: written before its RayJob is deleted, so that no later edit revives it."""
         attempt = self.before.attempt
         return None if attempt is None else attempt.model_copy(update={"is_over": True})
 
     def not_prepared(self, phase: Phase) -> Decision:
-        """No Pod can be made before the namespace has the ServiceAccount."""
-        return self.at(phase, NOT_PREPARED, self.missing_account_words(self.image.service_account))
+        """No Pod can be created before the namespace has the ServiceAccount."""
+        return self.at(phase, NOT_PREPARED, self.missing_account_message(self.image.service_account))
 
-    def missing_account_words(self, account: str) -> str:
+    def missing_account_message(self, account: str) -> str:
         namespace = self.job.metadata.namespace
         option = "" if account == WORKER_ACCOUNT else f" --service-account {account}"
         return (
@@ -166,14 +174,14 @@ class Case:
         )
 
     def has_children(self, *, but_plan: bool = False) -> bool:
-        """Whether anything is left that has to go before something new begins."""
-        plan_job = None if but_plan else self.seen.plan_job
+        """Whether children exist that must be gone before the next attempt or run begins."""
+        plan_job = None if but_plan else self.observation.plan_job
         has_plan_job = plan_job is not None and not _is_to_be_read(Kind.PLAN_JOB, plan_job)
-        return self.seen.ray_job is not None or bool(self.seen.stray_ray_jobs) or has_plan_job
+        return self.observation.ray_job is not None or bool(self.observation.stray_ray_jobs) or has_plan_job
 
     def deletions(self) -> tuple[Action, ...]:
-        """Of all children that use machines."""
-        found = ((Kind.RAY_JOB, self.seen.ray_job), (Kind.PLAN_JOB, self.seen.plan_job))
+        """Delete all children that use machines."""
+        found = ((Kind.RAY_JOB, self.observation.ray_job), (Kind.PLAN_JOB, self.observation.plan_job))
         return tuple(
             deletion(kind, child)
             for kind, child in found
@@ -182,7 +190,7 @@ class Case:
 
 
 def _is_to_be_read(kind: Kind, child: Object) -> bool:
-    """Whether it is a plan Job that has failed: a user may want to read the log of its Pod."""
+    """Whether this is a failed plan Job, which stays so that users can read its Pod's log."""
     return kind is Kind.PLAN_JOB and condition(child, "Failed") is not None
 
 

@@ -1,7 +1,6 @@
-"""How a plan or an attempt went wrong, if it did. Decides; does no I/O.
+"""Finds how a plan or an attempt failed, if it did. Pure.
 
-What a Pod of ours has reported itself outranks what Kubernetes and KubeRay say of it, except that a killed container
-cannot report.
+A report of our own Pod takes precedence over Kubernetes and KubeRay, except that a killed container cannot report.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.objects.reading import Object, condition
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import (
-    Trouble,
-    last_words,
+    Diagnosis,
+    find_oom_killed,
+    last_autoscaler_event,
     may_nodes_come,
-    memory_words,
-    out_of_memory,
-    word_of_autoscaler,
+    oom_advice,
+    read_termination_message,
 )
 from tokenization_operator.observe.rayjob_status import RayState, Stage, find_head
 from tokenization_worker.api.checkpoint import FailureReport
@@ -26,22 +25,24 @@ from tokenization_worker.api.status import AttemptStatus
 from tokenization_worker.api.types.times import seconds_since
 
 
-def failure_of_plan(job: Object, seen: Observation, ended_s: float, grace_s: float) -> Failure | None:
-    """None while the plan Job works, or was seen to have ended well `ended_s` ago and its report may still come."""
+def failure_of_plan(job: Object, observation: Observation, ended_s: float, grace_s: float) -> Failure | None:
+    """None while the plan Job works, or while a report may still arrive after it ended well `ended_s` ago."""
     name = job["metadata"]["name"]
-    report = seen.reports.plan.failure if seen.reports.plan else None
+    report = observation.reports.plan.failure if observation.reports.plan else None
     if report is not None and (report.pod or "").startswith(f"{name}-"):
         return of_report(report, 0)
     failed = condition(job, "Failed")
     if failed is not None:
-        report = last_words(seen.pods)
+        report = read_termination_message(observation.pods)
         if report is not None:
             return of_report(report, 0)
-        killed = _killed_for_memory(seen.pods, 0)
+        killed = _killed_for_memory(observation.pods, 0)
         if killed is not None:
             return killed
         if failed.get("reason") == "DeadlineExceeded":
-            words = f"Job {name} did not end in time. Last seen: {seen.status.reason}: {seen.status.message}"
+            words = (
+                f"Job {name} did not end in time. Last seen: {observation.status.reason}: {observation.status.message}"
+            )
             return Failure(0, "PlanDeadline", words, Blame.INFRASTRUCTURE)
         words = f"Job {name} failed without a word: {failed.get('message', '')}"
         return Failure(0, "PlanLost", words, Blame.INFRASTRUCTURE)
@@ -51,60 +52,62 @@ def failure_of_plan(job: Object, seen: Observation, ended_s: float, grace_s: flo
 
 
 def failure_of_ray_job(
-    state: RayState, attempt: AttemptStatus, seen: Observation, ended_s: float, grace_s: float
+    state: RayState, attempt: AttemptStatus, observation: Observation, ended_s: float, grace_s: float
 ) -> Failure | None:
-    """None while the RayJob works, or was seen to have ended well `ended_s` ago and the driver's commit may still come.
+    """None while the RayJob works, or while the commit may still arrive after it ended well `ended_s` ago.
 
-    A driver's own last word ends an attempt at once: KubeRay waits for its submitter's retries.
+    A failure that the driver reports ends the attempt at once: KubeRay waits for its submitter's retries.
     """
     number = attempt.number
-    if _report_of(seen, number) is not None:
-        return _of_failed(state, number, seen)
-    if attempt.head_pod is not None and not state.is_over and not _has_head(seen.pods, attempt.head_pod):
-        return _of_lost_head(attempt.head_pod, number, seen)
+    if _report_of(observation, number) is not None:
+        return _of_failed(state, number, observation)
+    if attempt.head_pod is not None and not state.is_over and not _has_head(observation.pods, attempt.head_pod):
+        return _of_lost_head(attempt.head_pod, number, observation)
     match state.stage:
         case Stage.REFUSED:
             return Failure(number, "ClusterRejected", f"KubeRay refuses the RayJob: {state.message}", Blame.FINAL)
         case Stage.FAILED:
-            return _of_failed(state, number, seen)
+            return _of_failed(state, number, observation)
         case Stage.ENDED if state.reason == "STOPPED":
             return Failure(number, "RayJobStopped", "the RayJob was stopped from outside", Blame.INFRASTRUCTURE)
         case Stage.ENDED if state.reason == "FAILED":
-            return _of_failed(state, number, seen)
+            return _of_failed(state, number, observation)
         case Stage.ENDED if ended_s >= grace_s:
             words = f"the driver ended well {grace_s:.0f} s ago and has not reported its commit"
             return Failure(number, "CommitMissing", words, Blame.INFRASTRUCTURE)
     return None
 
 
-def failure_of_trouble(trouble: Trouble, waited_s: float, seen: Observation, number: int) -> Failure | None:
-    """Of a Pod that cannot start and has had `waited_s` for that; None while it may still come up."""
-    if trouble.limit_s is None or waited_s < trouble.limit_s:
+def failure_of_diagnosis(
+    diagnosis: Diagnosis, waited_s: float, observation: Observation, number: int
+) -> Failure | None:
+    """The failure of a Pod that has been unable to start for `waited_s`; None while it may still start."""
+    if diagnosis.limit_s is None or waited_s < diagnosis.limit_s:
         return None
-    words = join(trouble.message, f"It was so for {trouble.limit_s / 60:.0f} minutes")
-    if trouble.reason == "Unschedulable":
-        if seen.pod_events is None or may_nodes_come(seen.pod_events, _age_s(trouble.pod, seen)):
+    words = join(diagnosis.message, f"It was so for {diagnosis.limit_s / 60:.0f} minutes")
+    if diagnosis.reason == "Unschedulable":
+        if observation.pod_events is None or may_nodes_come(observation.pod_events, _age_s(diagnosis.pod, observation)):
             return None
-        last = word_of_autoscaler(seen.pod_events)
+        last = last_autoscaler_event(observation.pod_events)
         said = "no cluster autoscaler says that it would add one" if last is None else last.message
         words = f"{words}, and no node will come: {join(said, 'Ask for less, or add such nodes')}"
-    if not trouble.is_final:
-        return Failure(number, trouble.reason, words, Blame.INFRASTRUCTURE)
+    if not diagnosis.is_final:
+        return Failure(number, diagnosis.reason, words, Blame.INFRASTRUCTURE)
     words += (
         ". Correct the job; or make what is missing, and then change any limit of the job, such as infraRetryLimit: "
         "the run goes on"
     )
-    return Failure(number, trouble.reason, words, Blame.FINAL)
+    return Failure(number, diagnosis.reason, words, Blame.FINAL)
 
 
-def _age_s(name: str, seen: Observation) -> float:
-    made = (pod["metadata"].get("creationTimestamp") for pod in seen.pods if pod["metadata"]["name"] == name)
-    return seconds_since(next(made, None), seen.now) or 0.0
+def _age_s(name: str, observation: Observation) -> float:
+    made = (pod["metadata"].get("creationTimestamp") for pod in observation.pods if pod["metadata"]["name"] == name)
+    return seconds_since(next(made, None), observation.now) or 0.0
 
 
-def _of_failed(state: RayState, number: int, seen: Observation) -> Failure:
-    report = _report_of(seen, number)
-    killed = _killed_for_memory(seen.pods, number)
+def _of_failed(state: RayState, number: int, observation: Observation) -> Failure:
+    report = _report_of(observation, number)
+    killed = _killed_for_memory(observation.pods, number)
     if killed is not None and (report is None or report.exit_code in (1, 5)):
         return killed
     if report is not None:
@@ -112,23 +115,23 @@ def _of_failed(state: RayState, number: int, seen: Observation) -> Failure:
     return Failure(number, state.reason or "RayJobFailed", state.message or "the RayJob failed", Blame.INFRASTRUCTURE)
 
 
-def _report_of(seen: Observation, number: int) -> FailureReport | None:
-    progress = seen.reports.progress
+def _report_of(observation: Observation, number: int) -> FailureReport | None:
+    progress = observation.reports.progress
     if progress is None or progress.failure is None or progress.failure.attempt != number:
         return None
     return progress.failure
 
 
-def _of_lost_head(name: str, number: int, seen: Observation) -> Failure:
-    """KubeRay would make another head and submit the job again: what has begun with this one ends with it."""
-    killed = _killed_for_memory((pod for pod in seen.pods if pod["metadata"]["name"] == name), number)
+def _of_lost_head(name: str, number: int, observation: Observation) -> Failure:
+    """KubeRay would create another head and submit the job again; instead the attempt ends with its first head."""
+    killed = _killed_for_memory((pod for pod in observation.pods if pod["metadata"]["name"] == name), number)
     lost = Failure(number, "HeadLost", f"head Pod {name} is gone, and the driver with it", Blame.INFRASTRUCTURE)
     return killed or lost
 
 
 def _killed_for_memory(pods: Iterable[Object], number: int) -> Failure | None:
-    killed = out_of_memory(pods)
-    return None if killed is None else Failure(number, "WorkerMemory", memory_words(killed), Blame.INFRASTRUCTURE)
+    killed = find_oom_killed(pods)
+    return None if killed is None else Failure(number, "WorkerMemory", oom_advice(killed), Blame.INFRASTRUCTURE)
 
 
 def _has_head(pods: tuple[Object, ...], name: str) -> bool:

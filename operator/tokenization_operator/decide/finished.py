@@ -1,7 +1,7 @@
-"""Jobs at rest: finished, and nothing asked of them since. What they still need, and when. Decides; does no I/O.
+"""Jobs at rest: finished, with an unchanged spec. When they need the operator again. Pure.
 
-Thousands of them may be there. Nothing happens to one by itself but that its RayJob or the job itself is due to go, so
-that it need not be looked at before, nor kept at hand.
+There may be thousands. Only their RayJob or the job itself may become due for deletion, so none is reconciled earlier
+or kept unpacked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tokenization_worker.api.types.times import seconds_since
 
 
 def is_at_rest(job: Object) -> bool:
-    """Whether the job has ended, and the operator has seen its present spec since: no new run, no resumed one."""
+    """Whether the job has ended and the operator has observed its present generation: no new run, no resumed one."""
     status = job.get("status") or {}
     is_observed = status.get("observedGeneration") == job["metadata"].get("generation")
     return status.get("phase") in (Phase.SUCCEEDED, Phase.FAILED) and is_observed and not is_leaving(job)
@@ -25,9 +25,9 @@ def is_at_rest(job: Object) -> bool:
 def seconds_until_due(
     job: Object, plan_jobs: Iterable[Object], ray_jobs: Iterable[Object], retention_s: float, now: datetime
 ) -> float | None:
-    """When a job at rest has to be looked at, as far as one can tell from outside; None for never.
+    """Seconds until a job at rest needs a reconcile, as an estimate from its objects; None for never.
 
-    It may be too early, as for a job that a GitOps tool manages; then the look finds nothing to do.
+    It may be too early, for example for a job that a GitOps tool manages; that reconcile then finds nothing to do.
     """
     waits = [seconds_until_removal(each, retention_s, now) or 0.0 for each in ray_jobs]
     if (job.get("status") or {}).get("phase") == Phase.FAILED:
@@ -40,7 +40,7 @@ def seconds_until_due(
 
 
 def seconds_until_removal(ray_job: Object, retention_s: float, now: datetime) -> float | None:
-    """When the RayJob of a finished job has been there long enough; None for one that has not ended."""
+    """Seconds until a finished job's RayJob has been retained long enough; None if the RayJob has not ended."""
     state = read_ray_job(ray_job)
     since = seconds_since(state.ended, now)
     return retention_s - since if state.is_over and since is not None else None

@@ -1,8 +1,8 @@
-"""What to do about a job, from what is seen of it. Decides; does no I/O. `_next_step` is the table of contents.
+"""Decides the next step of a job from its observation. Pure. `_next_step` is the table of contents.
 
-Level-triggered: nothing is remembered but the job's own status, and the same sight gives the same answer. A step that
-makes something writes the status that says so first; who dies in between finds the status and makes what it names.
-So an attempt has one RayJob, however many operators look at it.
+Level-triggered: the job's own status is the only memory, and equal observations give equal decisions. A step that
+creates a child first writes a status that names it; after a crash in between, the next reconcile reads the status and
+creates the child. So an attempt has one RayJob, however many operators reconcile it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from tokenization_operator.decide.actions import Decision, Delete, deletion
 from tokenization_operator.decide.attempt import decide_attempt
-from tokenization_operator.decide.context import FINISHING, Case
+from tokenization_operator.decide.context import FINISHING, Context
 from tokenization_operator.decide.plan import decide_plan
 from tokenization_operator.decide.run import (
     begin_run,
-    begin_time_anew,
     is_too_long,
     number_of_new_run,
+    restart_run_clock,
     resume_failed,
     seconds_to_deadline,
 )
@@ -36,75 +36,76 @@ from tokenization_worker.api.status import JobStatus, Phase
 _UNACCEPTED = ("KubeRayUnavailable", "KubeRayTooOld")
 _COMING = (Phase.PENDING, Phase.PLANNING, Phase.STARTING)
 SOON_S = 20.0
-"""While something is awaited of which no watch tells: events about Pods, a ServiceAccount, the end of a grace."""
+"""The interval while the job awaits something that no watch reports: events about Pods, a ServiceAccount, the end of a
+grace period."""
 
 
-def decide(seen: Observation, settings: Settings) -> Decision:
-    """The next step for one job."""
-    case = Case(seen, settings)
-    decision = _next_step(case)
-    strays = tuple(deletion(Kind.RAY_JOB, each) for each in seen.stray_ray_jobs if not is_leaving(each))
+def decide(observation: Observation, settings: Settings) -> Decision:
+    """The next step of one job."""
+    context = Context(observation, settings)
+    decision = _next_step(context)
+    strays = tuple(deletion(Kind.RAY_JOB, each) for each in observation.stray_ray_jobs if not is_leaving(each))
     if not decision.is_observed:
-        return Decision(seen.status, (*strays, *decision.actions), SOON_S)
-    decision = _with_wait(seen, decision)
-    status = settle(case, begin_time_anew(seen.status, decision.status, seen.now))
-    status = _complete(seen, status)
+        return Decision(observation.status, (*strays, *decision.actions), SOON_S)
+    decision = _with_wait(observation, decision)
+    status = settle(context, restart_run_clock(observation.status, decision.status, observation.now))
+    status = _complete(observation, status)
     soon_s = SOON_S if status.phase in _COMING or status.reason == FINISHING else None
-    due = [decision.look_again_s, soon_s, seconds_to_deadline(case, status)]
+    due = [decision.requeue_after_s, soon_s, seconds_to_deadline(context, status)]
     if not any(isinstance(each, Delete) and each.kind is Kind.JOB for each in decision.actions):
-        due.append(seconds_to_expiry(case, status))
+        due.append(seconds_to_expiry(context, status))
     return Decision(status, (*strays, *decision.actions), min((each for each in due if each is not None), default=None))
 
 
-def _with_wait(seen: Observation, decision: Decision) -> Decision:
-    """Keep the wait of the last look where events could not be read: they would say whether it is over."""
-    before, status = seen.status.wait, decision.status
-    if seen.is_told or before is None or status.phase is not seen.status.phase:
+def _with_wait(observation: Observation, decision: Decision) -> Decision:
+    """Keep the current wait if events could not be read: they would show whether it is over."""
+    before, status = observation.status.wait, decision.status
+    if observation.warnings_known or before is None or status.phase is not observation.status.phase:
         return decision
-    if any(isinstance(each, Delete) for each in decision.actions):  # what has waited goes
+    if any(isinstance(each, Delete) for each in decision.actions):  # the waiting child is deleted
         return decision
     if status.wait is not None and status.wait.reason != before.reason:
         return decision
     return replace(decision, status=status.model_copy(update={"wait": before}))
 
 
-def not_made(seen: Observation, status: JobStatus, reason: str, words: str) -> JobStatus:
-    """The status of a job whose child could not be made; `reason`: one of `NOT_MADE`."""
-    return _complete(seen, status.model_copy(update={"reason": reason, "message": shorten(words)}))
+def not_made(observation: Observation, status: JobStatus, reason: str, words: str) -> JobStatus:
+    """The status of a job whose child could not be created; `reason` is one of `NOT_MADE`."""
+    return _complete(observation, status.model_copy(update={"reason": reason, "message": shorten(words)}))
 
 
-def _complete(seen: Observation, status: JobStatus) -> JobStatus:
-    """With what follows from the rest of it."""
-    if status is seen.status and status.phase in ENDED and status.observed_generation == seen.generation:
-        return status  # an upgrade writes nothing to the jobs that have ended
-    shown = derive(seen, status)
+def _complete(observation: Observation, status: JobStatus) -> JobStatus:
+    """Add the fields that follow from the rest of the status."""
+    if status is observation.status and status.phase in ENDED and status.observed_generation == observation.generation:
+        return status  # an operator upgrade does not rewrite finished jobs
+    shown = derive(observation, status)
     obstacle = status.reason or "" if status.phase is Phase.PENDING and status.reason in _UNACCEPTED else ""
     conditions = make_conditions(
         shown,
-        seen.status.conditions or (),
-        seen.generation,
-        seen.now,
+        observation.status.conditions or (),
+        observation.generation,
+        observation.now,
         obstacle=obstacle,
-        in_queue=QUEUE_LABEL in seen.job.metadata.labels,
+        in_queue=QUEUE_LABEL in observation.job.metadata.labels,
     )
     return shown.model_copy(update={"conditions": conditions})
 
 
-def _next_step(case: Case) -> Decision:
-    number = number_of_new_run(case)
+def _next_step(context: Context) -> Decision:
+    number = number_of_new_run(context)
     if number is not None:
-        return begin_run(case, number)
-    if case.before.phase is Phase.FAILED and case.has_changed:
-        return resume_failed(case)
-    if case.before.phase in (Phase.SUCCEEDED, Phase.FAILED):
-        return tidy(case)
-    committed = committed_of(case)
+        return begin_run(context, number)
+    if context.before.phase is Phase.FAILED and context.has_changed:
+        return resume_failed(context)
+    if context.before.phase in (Phase.SUCCEEDED, Phase.FAILED):
+        return tidy(context)
+    committed = committed_of(context)
     if committed is not None:
-        return succeed(case, committed)
-    if is_too_long(case):
-        return fail_late(case)
-    if case.before.plan is None:
-        return decide_plan(case)
-    if case.job.spec.suspend:
-        return suspend(case)
-    return decide_attempt(case)
+        return succeed(context, committed)
+    if is_too_long(context):
+        return fail_late(context)
+    if context.before.plan is None:
+        return decide_plan(context)
+    if context.job.spec.suspend:
+        return suspend(context)
+    return decide_attempt(context)

@@ -1,10 +1,10 @@
-"""What was changed in a job since its attempt began: it counts from the next one. Decides; does no I/O."""
+"""Finds changes to a job since its attempt began; they take effect with the next attempt. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tokenization_operator.decide.context import Case
+from tokenization_operator.decide.context import Context
 from tokenization_worker.api.keys import attempt_digest, pods_digest
 from tokenization_worker.api.status import AttemptStatus
 
@@ -14,24 +14,26 @@ _LIMITS = ("maxQuarantined", "maxCorruptFiles")
 _MOST_LETTERS = 120
 
 
-def pending_changes(case: Case, attempt: AttemptStatus) -> str | None:
-    """`workers 2 → 3: from the next attempt`; None where the attempt runs as the job says now."""
+def pending_changes(context: Context, attempt: AttemptStatus) -> str | None:
+    """`workers 2 → 3: from the next attempt`; None if the attempt runs as the job is now."""
     known = attempt.spec_digest
-    if known is not None and pods_digest(case.seen.job) == known:  # what only the operator looks at holds at once
+    if (
+        known is not None and pods_digest(context.observation.job) == known
+    ):  # fields that only the operator reads take effect at once
         return None
-    if attempt_digest(case.seen.job) == case.run.spec_digest:
+    if attempt_digest(context.observation.job) == context.run.spec_digest:
         return None
-    changed = [f"{name} {old} → {new}" for name, old, new in _values(case, attempt) if old != new]
+    changed = [f"{name} {old} → {new}" for name, old, new in _values(context, attempt) if old != new]
     return f"{', '.join(changed) or 'the job has changed'}: from the next attempt"
 
 
-def _values(case: Case, attempt: AttemptStatus) -> list[tuple[str, Any, Any]]:
-    """Fields whose earlier value is known, with that and the present one."""
-    limits = ((case.seen.checkpoint or {}).get("spec") or {}).get("attempt") or {}
-    spec = case.job.spec
+def _values(context: Context, attempt: AttemptStatus) -> list[tuple[str, Any, Any]]:
+    """Fields whose earlier value is known: name, old value, new value."""
+    limits = ((context.observation.checkpoint or {}).get("spec") or {}).get("attempt") or {}
+    spec = context.job.spec
     return [
         ("workers", attempt.replicas, spec.workers.replicas),
-        ("image", _short(attempt.image or case.image.name), _short(case.image.name)),
+        ("image", _short(attempt.image or context.image.name), _short(context.image.name)),
         *(
             (name, limits.get(name, now), now)
             for name, now in zip(_LIMITS, (spec.max_quarantined, spec.max_corrupt_files), strict=True)
@@ -40,5 +42,5 @@ def _values(case: Case, attempt: AttemptStatus) -> list[tuple[str, Any, Any]]:
 
 
 def _short(image: str) -> str:
-    """The end of an image's name tells it from others."""
+    """Keep the end of an image's name, which distinguishes it from others."""
     return image if len(image) <= _MOST_LETTERS else f"...{image[-_MOST_LETTERS:]}"

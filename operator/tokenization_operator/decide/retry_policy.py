@@ -1,7 +1,8 @@
-"""Failed plans and attempts: whose fault, how often, and when the next try may begin. Decides; does no I/O.
+"""The retry policy: classifies failures, counts them, and decides when the next try begins. Pure.
 
-An **application** failure is one that the worker's own code or the data brought about; `backoffLimit` of them in a row,
-without a new range between them, end a run. Everything else is **infrastructure**. What cannot pass ends a run at once.
+An **application** failure is caused by the worker's code or the data; `backoffLimit` consecutive ones, without a new
+range between them, end a run. All others are **infrastructure** failures. A failure that a retry cannot change ends a
+run at once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _APPLICATION_CODE = 1
 
 
 class Blame(Enum):
-    """Who counts a failure."""
+    """How a failure counts."""
 
     FINAL = "final"
     APPLICATION = "application"
@@ -41,7 +42,7 @@ class Failure:
 
 
 def of_report(report: FailureReport, attempt: int) -> Failure:
-    """What a Pod of ours has said itself."""
+    """The failure that one of our Pods has reported."""
     blame = Blame.INFRASTRUCTURE
     if report.exit_code in _FINAL_CODES:
         blame = Blame.FINAL
@@ -53,7 +54,7 @@ def of_report(report: FailureReport, attempt: int) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a job: how many failures end a run; and how long the pauses between tries are."""
+    """A job's limits: how many failures end a run, and the delays between tries."""
 
     application: int
     infrastructure: int
@@ -62,17 +63,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The counts with a failure among them; `is_over`: there will be no other try."""
+class RetryDecision:
+    """The counts including this failure; `is_over`: there is no further try."""
 
     failures: FailuresStatus
     is_over: bool
 
 
-def judge(
+def apply_retry_policy(
     before: FailuresStatus | None, failure: Failure, ranges_done: int, limits: Limits, now: datetime, seed: str
-) -> Verdict:
-    """Count a failure. `ranges_done`: of the run, now; `seed`: what the pause's random part is drawn from."""
+) -> RetryDecision:
+    """Count a failure and decide whether to retry. `ranges_done`: of the run, now; `seed`: of the delay's jitter."""
     before = before or FailuresStatus()
     application, infrastructure = before.application or 0, before.infrastructure or 0
     if ranges_done > (before.ranges_completed or 0):
@@ -85,7 +86,7 @@ def judge(
     is_over = failure.blame is Blame.FINAL or application > limits.application or infrastructure > limits.infrastructure
     tries = application if failure.blame is Blame.APPLICATION else infrastructure
     due = None if is_over else time_text(now + timedelta(seconds=pause_s(tries, limits, seed)))
-    return Verdict(
+    return RetryDecision(
         FailuresStatus(
             application=application,
             infrastructure=infrastructure,
@@ -97,15 +98,16 @@ def judge(
 
 
 def pause_s(tries: int, limits: Limits, seed: str) -> float:
-    """Before the next try: twice as long each time, up to a limit, and up to a quarter more, so that a thousand jobs
-    of one outage do not come back together. The same for the same seed: whoever looks again finds the same time."""
+    """The delay before the next try: doubled each time, up to a limit, plus up to a quarter of jitter, so that a
+    thousand jobs do not return from one outage together. Equal seeds give equal delays, so a repeated decision agrees.
+    """
     whole = min(limits.delay_max_s, limits.delay_s * 2 ** min(max(tries - 1, 0), 30))
     share = int.from_bytes(sha256(f"{seed}/{tries}".encode()).digest()[:4], "big") / 2**32
     return float(whole * (1 + share / 4))
 
 
 def remember(records: list[FailureRecord] | None, failure: Failure, now: datetime) -> list[FailureRecord]:
-    """The last failures, the newest first."""
+    """The last failures, newest first."""
     words = shorten(failure.message, _MOST_WORDS_KEPT)
     newest = FailureRecord(attempt=failure.attempt, time=time_text(now), reason=failure.reason, message=words)
     return [newest, *(records or ())][:MOST_KEPT]

@@ -1,11 +1,11 @@
-"""When a run begins, and when a failed one goes on. Decides; does no I/O."""
+"""When a run begins, and when a failed run resumes. Pure."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from tokenization_operator.decide.actions import Decision
-from tokenization_operator.decide.context import AT_ONCE_S, Case
+from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.status.derived import output_of
 from tokenization_operator.objects import names
 from tokenization_worker.api.keys import attempt_digest, run_key
@@ -13,46 +13,49 @@ from tokenization_worker.api.status import JobStatus, Phase, RunStatus
 from tokenization_worker.api.types.times import seconds_since, time_text
 
 
-def number_of_new_run(case: Case) -> int | None:
-    """The number of the run that has to begin; None where the one that is there goes on."""
-    run = case.before.run
+def number_of_new_run(context: Context) -> int | None:
+    """The number of the run that must begin; None if the current run continues."""
+    run = context.before.run
     if run is None:
         return 1
-    token = case.seen.job.spec.rerun_token
+    token = context.observation.job.spec.rerun_token
     if token is not None and token != run.rerun_token:
         return run.number + 1
-    if case.before.plan is None and run_key(case.job) != run.run_key:
-        return run.number + 1  # corrected before there was a plan
-    if _is_of_other_data(case):
+    if context.before.plan is None and run_key(context.job) != run.run_key:
+        return run.number + 1  # the user corrected the job before it was planned
+    if _is_of_other_data(context):
         return run.number + 1
     return None
 
 
-def _is_of_other_data(case: Case) -> bool:
-    """Whether the checkpoint with this run's name is an earlier run's, which a wiped status no longer tells of.
+def _is_of_other_data(context: Context) -> bool:
+    """Whether the checkpoint with this run's name belongs to an earlier run that a wiped status no longer mentions.
 
-    A checkpoint's run never changes, so Pods that read it would work on the other run's data.
+    A checkpoint's run never changes, so Pods that read it would process the other run's data.
     """
-    checkpoint = case.seen.checkpoint
-    return checkpoint is not None and bool(checkpoint["spec"]["run"]["runKey"] != case.run.run_key)
+    checkpoint = context.observation.checkpoint
+    return checkpoint is not None and bool(checkpoint["spec"]["run"]["runKey"] != context.run.run_key)
 
 
-def begin_run(case: Case, number: int) -> Decision:
-    """The first step of a run: its name in the status. What it is made of comes with the next look."""
-    if case.before.run is not None and case.has_children():
-        if case.before.phase in (Phase.SUCCEEDED, Phase.FAILED):  # tools would take that for the end of the new run
-            return Decision(case.before, case.deletions(), is_observed=False)
-        words = f"run {number} begins when what is left of run {case.before.run.number} is gone"
-        return case.wait_for_end("Rerun", words, attempt=case.ended_attempt())
-    job = case.seen.job
+def begin_run(context: Context, number: int) -> Decision:
+    """The first step of a run: write its name to the status. Its children follow with the next reconcile."""
+    if context.before.run is not None and context.has_children():
+        if context.before.phase in (
+            Phase.SUCCEEDED,
+            Phase.FAILED,
+        ):  # tools would mistake the old phase for the new run's end
+            return Decision(context.before, context.deletions(), is_observed=False)
+        words = f"run {number} begins when what is left of run {context.before.run.number} is gone"
+        return context.wait_for_end("Rerun", words, attempt=context.ended_attempt())
+    job = context.observation.job
     run = RunStatus(
         number=number,
         rerun_token=job.spec.rerun_token,
         run_key=run_key(job),
-        image=case.settings.image,
+        image=context.settings.image,
         checkpoint=names.checkpoint_name(job.metadata.name, number),
         plan_job=names.plan_job_name(job.metadata.name, number, 1),
-        start_time=time_text(case.seen.now),
+        start_time=time_text(context.observation.now),
         spec_digest=attempt_digest(job),
     )
     status = JobStatus(
@@ -63,44 +66,45 @@ def begin_run(case: Case, number: int) -> Decision:
         run=run,
         output=output_of(job, run.rerun_token),
     )
-    return Decision(status, look_again_s=AT_ONCE_S)
+    return Decision(status, requeue_after_s=AT_ONCE_S)
 
 
-def resume_failed(case: Case) -> Decision:
-    """The same run goes on, with its counts of failures at zero."""
-    changes: dict[str, object] = {"spec_digest": attempt_digest(case.seen.job)}
-    if case.before.plan is None:
-        changes["plan_job"] = names.next_plan_job_name(case.run.plan_job)
-    run = case.run.model_copy(update=changes)
+def resume_failed(context: Context) -> Decision:
+    """Resume the same run, with its failure counts reset."""
+    changes: dict[str, object] = {"spec_digest": attempt_digest(context.observation.job)}
+    if context.before.plan is None:
+        changes["plan_job"] = names.next_plan_job_name(context.run.plan_job)
+    run = context.run.model_copy(update=changes)
     words = "the job was changed: the run goes on"
-    return case.at(Phase.PENDING, "Resumed", words, run=run, failures=None, again_s=AT_ONCE_S)
+    return context.at(Phase.PENDING, "Resumed", words, run=run, failures=None, requeue_after_s=AT_ONCE_S)
 
 
 _WITHOUT_MACHINES = (Phase.QUEUED, Phase.SUSPENDING, Phase.SUSPENDED)
-"""A run that waits for a queue or for its user: that is no time of its own."""
+"""Phases in which a run waits for a queue or its user; that time does not count for its deadline."""
 
 
-def begin_time_anew(before: JobStatus, after: JobStatus, now: datetime) -> JobStatus:
-    """The status with the time of its run counted from now, where it goes on after it had to wait."""
+def restart_run_clock(before: JobStatus, after: JobStatus, now: datetime) -> JobStatus:
+    """Restart the run's clock when the run resumes after a wait in a queue or a suspension."""
     if before.phase not in _WITHOUT_MACHINES or after.phase in (*_WITHOUT_MACHINES, Phase.SUCCEEDED, Phase.FAILED):
         return after
     run = after.run and after.run.model_copy(update={"start_time": time_text(now)})
     return after.model_copy(update={"run": run})
 
 
-def is_too_long(case: Case) -> bool:
-    """Whether the run has had all its time."""
-    limit = case.job.spec.active_deadline_seconds
-    if case.before.phase in _WITHOUT_MACHINES:
+def is_too_long(context: Context) -> bool:
+    """Whether the run has used up `activeDeadlineSeconds`."""
+    limit = context.job.spec.active_deadline_seconds
+    if context.before.phase in _WITHOUT_MACHINES:
         return False
-    lasted = seconds_since(case.run.start_time, case.seen.now)
+    lasted = seconds_since(context.run.start_time, context.observation.now)
     return limit is not None and lasted is not None and lasted >= limit
 
 
-def seconds_to_deadline(case: Case, status: JobStatus) -> float | None:
-    """Until a run with that status has had all its time; None for never, and for one that gives way to the next."""
-    limit = case.job.spec.active_deadline_seconds
+def seconds_to_deadline(context: Context, status: JobStatus) -> float | None:
+    """Seconds until a run with this status reaches `activeDeadlineSeconds`; None if it has no deadline or is past
+    it."""
+    limit = context.job.spec.active_deadline_seconds
     if limit is None or status.run is None or status.phase in (*_WITHOUT_MACHINES, Phase.SUCCEEDED, Phase.FAILED):
         return None
-    left = limit - (seconds_since(status.run.start_time, case.seen.now) or 0.0)
+    left = limit - (seconds_since(status.run.start_time, context.observation.now) or 0.0)
     return left if left > 0 else None

@@ -1,7 +1,7 @@
-"""An attempt whose driver has not counted its ranges yet: what it waits for, and how long. Decides; does no I/O.
+"""An attempt whose driver has not counted its ranges yet: what it waits for, and how long. Pure.
 
-Until then nothing is lost with it: a job that is changed has its next attempt at once, and what cannot start gives its
-machines back after minutes.
+Restarting such an attempt loses no work: a changed job gets its next attempt at once, and an attempt that cannot start
+releases its machines within minutes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 from tokenization_operator.decide.actions import Decision, deletion
-from tokenization_operator.decide.context import NOT_PREPARED, Case
-from tokenization_operator.decide.failure import failure_of_trouble
+from tokenization_operator.decide.context import NOT_PREPARED, Context
+from tokenization_operator.decide.failure import failure_of_diagnosis
 from tokenization_operator.decide.retry_policy import Blame, Failure
 from tokenization_operator.decide.status.printer_columns import ready_words, share_of_workers
 from tokenization_operator.decide.status.truncate import join
@@ -20,21 +20,21 @@ from tokenization_operator.decide.termination import fail
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, is_leaving, node_type
 from tokenization_operator.observe.observation import Observation
-from tokenization_operator.observe.pod_diagnosis import Trouble, find_trouble
+from tokenization_operator.observe.pod_diagnosis import Diagnosis, diagnose
 from tokenization_operator.observe.rayjob_status import RayState, Stage
 from tokenization_worker.api.keys import pods_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.types.times import read_time, seconds_since, time_text
 
 SILENCE_S = 60.0
-"""KubeRay writes a RayJob's first status within a second of its creation, and of thousands within a minute."""
+"""KubeRay writes a RayJob's first status within a second of its creation; with thousands, within a minute."""
 
 _SILENT = "KubeRaySilent"
 
 
 @dataclass(frozen=True, slots=True)
-class Attended:
-    """An attempt as it is now, whose RayJob is there."""
+class ActiveAttempt:
+    """An attempt whose RayJob exists, with its present state."""
 
     attempt: AttemptStatus
     job: Object
@@ -44,7 +44,7 @@ class Attended:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Of the job's status."""
+        """The fields of the job's status."""
         return {"attempt": self.attempt, "workers": self.workers, "progress": self.progress}
 
     @property
@@ -52,31 +52,31 @@ class Attended:
         """The ServiceAccount of its Pods; the job may name another one by now."""
         return str(head_template(self.job)["spec"]["serviceAccountName"])
 
-    def trouble(self, seen: Observation) -> Trouble | None:
-        """What keeps its Pods from running. Warnings of Pods that could not be made are past when all are there."""
-        kinds = [node_type(pod) for pod in seen.pods]
+    def diagnosis(self, observation: Observation) -> Diagnosis | None:
+        """Why its Pods do not run. Warnings about failed creations no longer hold once all Pods exist."""
+        kinds = [node_type(pod) for pod in observation.pods]
         has_all = "head" in kinds and kinds.count("worker") >= (self.workers.desired or 0)
         waits_for_submitter = self.workers.ready == self.workers.desired and "" not in kinds
-        return find_trouble(seen.pods, () if has_all and not waits_for_submitter else seen.warnings)
+        return diagnose(observation.pods, () if has_all and not waits_for_submitter else observation.warnings)
 
 
-def has_begun(case: Case, attempt: AttemptStatus) -> bool:
+def has_begun(context: Context, attempt: AttemptStatus) -> bool:
     """Whether the driver of this attempt has counted its ranges."""
-    progress = case.seen.reports.progress
+    progress = context.observation.reports.progress
     return progress is not None and progress.attempt == attempt.number and progress.ranges_total is not None
 
 
-def was_changed(case: Case, attempt: AttemptStatus) -> bool:
-    """Whether its Pods would be others if it began now."""
-    return attempt.spec_digest is not None and attempt.spec_digest != pods_digest(case.seen.job)
+def was_changed(context: Context, attempt: AttemptStatus) -> bool:
+    """Whether its Pods would differ if they were created now."""
+    return attempt.spec_digest is not None and attempt.spec_digest != pods_digest(context.observation.job)
 
 
-def begin_anew(case: Case, attempt: AttemptStatus, job: Object | None) -> Decision:
-    """The job was changed before the driver began: the next attempt, which is no failure."""
-    reason, words = case.words_of_change(None if job is None else head_template(job), "the next attempt begins")
+def restart_attempt(context: Context, attempt: AttemptStatus, job: Object | None) -> Decision:
+    """The job changed before the driver began: begin the next attempt, without counting a failure."""
+    reason, words = context.change_message(None if job is None else head_template(job), "the next attempt begins")
     actions = () if job is None or is_leaving(job) else (deletion(Kind.RAY_JOB, job),)
     ended = attempt.model_copy(update={"is_over": True})
-    return case.at(Phase.PENDING, reason, words, actions=actions, attempt=ended, workers=None)
+    return context.at(Phase.PENDING, reason, words, actions=actions, attempt=ended, workers=None)
 
 
 def head_template(ray_job: Object) -> Object:
@@ -84,82 +84,88 @@ def head_template(ray_job: Object) -> Object:
     return template
 
 
-def decide_start(case: Case, now: Attended) -> Decision:
+def decide_start(context: Context, active: ActiveAttempt) -> Decision:
     """The next step of an attempt that has not begun."""
-    trouble = now.trouble(case.seen)
-    if trouble is not None and trouble.reason == "ImagePullFailed" and case.pulls_otherwise(head_template(now.job)):
-        return begin_anew(case, now.attempt, now.job)  # with what the chart says now
-    failure = _late(case, now, trouble)
-    if failure is None and trouble is not None:
-        failure = failure_of_trouble(trouble, case.waited_s(trouble.reason), case.seen, now.attempt.number)
+    diagnosis = active.diagnosis(context.observation)
+    if (
+        diagnosis is not None
+        and diagnosis.reason == "ImagePullFailed"
+        and context.pulls_otherwise(head_template(active.job))
+    ):
+        return restart_attempt(context, active.attempt, active.job)  # with the chart's present image and secrets
+    failure = _late(context, active, diagnosis)
+    if failure is None and diagnosis is not None:
+        failure = failure_of_diagnosis(
+            diagnosis, context.waited_s(diagnosis.reason), context.observation, active.attempt.number
+        )
     if failure is not None:
-        return fail(case, failure, **now.changes)
-    reason, words = _waiting_words(case, now, trouble)
-    left_s = _seconds_to_deadline(case, now.attempt) if now.state.stage is Stage.STARTING else None
-    waits = case.patience(trouble.reason, trouble.limit_s) if trouble is not None else {}
-    silent_s = _seconds_to_silence(case, now)
-    due = [each for each in (left_s, waits.pop("again_s", None), silent_s) if each is not None and each > 0]
-    return case.at(Phase.STARTING, reason, words, again_s=min(due, default=None), **now.changes, **waits)
+        return fail(context, failure, **active.changes)
+    reason, words = _waiting_words(context, active, diagnosis)
+    left_s = _seconds_to_deadline(context, active.attempt) if active.state.stage is Stage.STARTING else None
+    waits = context.patience(diagnosis.reason, diagnosis.limit_s) if diagnosis is not None else {}
+    silent_s = _seconds_to_silence(context, active)
+    due = [each for each in (left_s, waits.pop("requeue_after_s", None), silent_s) if each is not None and each > 0]
+    return context.at(Phase.STARTING, reason, words, requeue_after_s=min(due, default=None), **active.changes, **waits)
 
 
-def _waiting_words(case: Case, now: Attended, trouble: Trouble | None) -> tuple[str, str]:
-    """Why the attempt does not run yet: what keeps its Pods from it, or that some of them are not there yet."""
-    if not case.seen.has_service_account:
-        return NOT_PREPARED, case.missing_account_words(now.account)
-    name = now.job["metadata"]["name"]
-    silent_s = _seconds_to_silence(case, now)
+def _waiting_words(context: Context, active: ActiveAttempt, diagnosis: Diagnosis | None) -> tuple[str, str]:
+    """Why the attempt does not run yet: a diagnosis of its Pods, or the missing ones."""
+    if not context.observation.has_service_account:
+        return NOT_PREPARED, context.missing_account_message(active.account)
+    name = active.job["metadata"]["name"]
+    silent_s = _seconds_to_silence(context, active)
     if silent_s is not None and silent_s <= 0:
         return (
             _SILENT,
             f"KubeRay has said nothing of RayJob {name} for {SILENCE_S:.0f} s. Look whether its operator runs, and "
             "whether it watches this namespace: kubectl get pods -A -l app.kubernetes.io/name=kuberay-operator",
         )
-    workers, attempt = now.workers, now.attempt
-    began = read_time(_waits_since(attempt)) or case.seen.now
-    deadline = began + timedelta(seconds=case.job.spec.startup_deadline_seconds)
-    until = time_text(deadline) if trouble is None else case.until(deadline, trouble.reason, trouble.limit_s)
+    workers, attempt = active.workers, active.attempt
+    began = read_time(_waits_since(attempt)) or context.observation.now
+    deadline = began + timedelta(seconds=context.job.spec.startup_deadline_seconds)
+    until = time_text(deadline) if diagnosis is None else context.until(deadline, diagnosis.reason, diagnosis.limit_s)
     wanted = attempt.replicas or 1
-    least = case.job.spec.workers.min_replicas or wanted
+    least = context.job.spec.workers.min_replicas or wanted
     hint = "; workers.minReplicas would let it begin with fewer" if 1 < wanted <= least else ""
     words = f"{ready_words(workers)}; waits until {until}{hint}"
-    if trouble is None and workers.ready == workers.desired:
+    if diagnosis is None and workers.ready == workers.desired:
         return "WaitingForDriver", f"{ready_words(workers)}; the driver begins"
-    if trouble is None:
+    if diagnosis is None:
         return "WaitingForWorkers", words
-    are_some_there = trouble.reason == "Unschedulable" and bool(workers.ready)
-    return "WaitingForWorkers" if are_some_there else trouble.reason, join(trouble.message, words)
+    are_some_ready = diagnosis.reason == "Unschedulable" and bool(workers.ready)
+    return "WaitingForWorkers" if are_some_ready else diagnosis.reason, join(diagnosis.message, words)
 
 
-def _seconds_to_silence(case: Case, now: Attended) -> float | None:
-    """Until KubeRay has said nothing for too long; None once it has spoken."""
-    if now.state.stage is not Stage.STARTING or now.job.get("status"):
+def _seconds_to_silence(context: Context, active: ActiveAttempt) -> float | None:
+    """Seconds until KubeRay counts as silent; None once it has written a status."""
+    if active.state.stage is not Stage.STARTING or active.job.get("status"):
         return None
-    if case.before.reason == _SILENT:  # until KubeRay speaks, whatever another operator's clock says
+    if context.before.reason == _SILENT:  # until KubeRay writes a status, even if another operator's clock differs
         return 0.0
-    return SILENCE_S - (seconds_since(now.job["metadata"].get("creationTimestamp"), case.seen.now) or 0.0)
+    return SILENCE_S - (seconds_since(active.job["metadata"].get("creationTimestamp"), context.observation.now) or 0.0)
 
 
 def _waits_since(attempt: AttemptStatus) -> str | None:
-    """Since when it may have machines; before there is a RayJob, since it began."""
+    """When it was admitted, or, before it has a RayJob, when it began."""
     return attempt.admitted_time or attempt.start_time
 
 
-def _seconds_to_deadline(case: Case, attempt: AttemptStatus) -> float:
-    waited = seconds_since(_waits_since(attempt), case.seen.now) or 0.0
-    return case.job.spec.startup_deadline_seconds - waited
+def _seconds_to_deadline(context: Context, attempt: AttemptStatus) -> float:
+    waited = seconds_since(_waits_since(attempt), context.observation.now) or 0.0
+    return context.job.spec.startup_deadline_seconds - waited
 
 
-def startup_failure(case: Case, attempt: AttemptStatus, there: str) -> Failure | None:
-    """Of an attempt that has not begun in time; `there`: what was there."""
-    if _seconds_to_deadline(case, attempt) > 0:
+def startup_failure(context: Context, attempt: AttemptStatus, state: str) -> Failure | None:
+    """The failure of an attempt that has not begun in time; `state`: what was ready."""
+    if _seconds_to_deadline(context, attempt) > 0:
         return None
-    words = f"ready after {case.job.spec.startup_deadline_seconds} s: {there}"
+    words = f"ready after {context.job.spec.startup_deadline_seconds} s: {state}"
     return Failure(attempt.number, "StartupDeadline", words, Blame.INFRASTRUCTURE)
 
 
-def _late(case: Case, now: Attended, trouble: Trouble | None) -> Failure | None:
-    if now.state.stage is not Stage.STARTING:
+def _late(context: Context, active: ActiveAttempt, diagnosis: Diagnosis | None) -> Failure | None:
+    if active.state.stage is not Stage.STARTING:
         return None
-    words = share_of_workers(now.workers)
-    words = join(words, f"{trouble.reason}: {trouble.message}") if trouble else words
-    return startup_failure(case, now.attempt, words)
+    words = share_of_workers(active.workers)
+    words = join(words, f"{diagnosis.reason}: {diagnosis.message}") if diagnosis else words
+    return startup_failure(context, active.attempt, words)

@@ -1,13 +1,20 @@
-"""How runs and attempts end: committed, failed, suspended; what is cleared away then. Decides; does no I/O."""
+"""How runs and attempts end: committed, failed, suspended; and what is deleted then. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tokenization_operator.decide.actions import Decision, Delete
-from tokenization_operator.decide.context import Case
+from tokenization_operator.decide.context import Context
 from tokenization_operator.decide.finished import seconds_until_removal
-from tokenization_operator.decide.retry_policy import Blame, Failure, Limits, Verdict, judge, remember
+from tokenization_operator.decide.retry_policy import (
+    Blame,
+    Failure,
+    Limits,
+    RetryDecision,
+    apply_retry_policy,
+    remember,
+)
 from tokenization_operator.decide.status.cost import charge
 from tokenization_operator.decide.status.derived import end_of
 from tokenization_operator.decide.status.printer_columns import duration_words, part_of, plan_words
@@ -22,47 +29,49 @@ from tokenization_worker.api.types.times import seconds_since
 from tokenization_worker.messages.counts import counted
 
 
-def committed_of(case: Case) -> Committed | None:
-    """The proof of success, if it is of this very job and run."""
-    found, run = case.seen.reports.committed, case.run
-    if found is None or (found.job_uid, found.run, found.run_key) != (case.seen.uid, run.number, run.run_key):
+def committed_of(context: Context) -> Committed | None:
+    """The commit, if it belongs to exactly this job and run."""
+    found, run = context.observation.reports.committed, context.run
+    if found is None or (found.job_uid, found.run, found.run_key) != (context.observation.uid, run.number, run.run_key):
         return None
     return found
 
 
-def progress_of(case: Case, attempt: AttemptStatus) -> ProgressStatus | None:
-    """How far the run is: as this attempt has reported, else as it was."""
-    report = case.seen.reports.progress
+def progress_of(context: Context, attempt: AttemptStatus) -> ProgressStatus | None:
+    """The progress of the run: as this attempt has reported it, else as before."""
+    report = context.observation.reports.progress
     if report is None or report.attempt != attempt.number or report.ranges_total is None:
-        return case.before.progress
+        return context.before.progress
     return ProgressStatus.model_construct(**{name: getattr(report, name) for name in ProgressStatus.model_fields})
 
 
-def with_log(case: Case, attempt: AttemptStatus) -> AttemptStatus:
-    """The attempt, with the driver's log as the driver has named it."""
-    report = case.seen.reports.progress
+def with_log(context: Context, attempt: AttemptStatus) -> AttemptStatus:
+    """The attempt with the log that its driver has named."""
+    report = context.observation.reports.progress
     if report is None or report.attempt != attempt.number or report.log_uri is None:
         return attempt
-    name, stem = report.log_uri.rpartition("/")[2], f"{case.run.number}-{attempt.number}"
-    if not name.startswith((f"{stem}.", f"{stem}-")):  # an older worker leaves what an earlier attempt has said
+    name, stem = report.log_uri.rpartition("/")[2], f"{context.run.number}-{attempt.number}"
+    if not name.startswith(
+        (f"{stem}.", f"{stem}-")
+    ):  # an older worker does not overwrite an earlier attempt's log address
         return attempt
     return attempt.model_copy(update={"log_uri": report.log_uri})
 
 
-def succeed(case: Case, committed: Committed) -> Decision:
-    """The dataset is there."""
-    plan, attempt = case.seen.reports.plan, case.before.attempt
+def succeed(context: Context, committed: Committed) -> Decision:
+    """The dataset is committed."""
+    plan, attempt = context.observation.reports.plan, context.before.attempt
     already = plan is not None and bool(plan.already_complete) and attempt is None
-    progress = case.before.progress if attempt is None else progress_of(case, attempt)
+    progress = context.before.progress if attempt is None else progress_of(context, attempt)
     if progress is not None:
         progress = progress.model_copy(update={"percent": 100})
-    return case.at(
+    return context.at(
         Phase.SUCCEEDED,
         "AlreadyComplete" if already else "Committed",
         f"{counted(committed.documents or 0, 'document')}, {counted(committed.tokens or 0, 'token')}"
-        f"{_spent_words(case)}: {committed.index_uri}",
-        run=case.run.model_copy(update={"data_key": committed.data_key}),
-        attempt=None if attempt is None else with_log(case, attempt),
+        f"{_spent_words(context)}: {committed.index_uri}",
+        run=context.run.model_copy(update={"data_key": committed.data_key}),
+        attempt=None if attempt is None else with_log(context, attempt),
         progress=progress,
         failures=None,
         workers=None,
@@ -74,85 +83,85 @@ def succeed(case: Case, committed: Committed) -> Decision:
             tokens=committed.tokens,
             fingerprint=committed.fingerprint,
         ),
-        again_s=case.settings.commit_grace_s,
+        requeue_after_s=context.settings.commit_grace_s,
     )
 
 
-def _spent_words(case: Case) -> str:
-    """How long the run took, and what that cost."""
-    cost = charge(case)
-    took = seconds_since(case.before.start_time or case.run.start_time, case.seen.now)
+def _spent_words(context: Context) -> str:
+    """How long the run took, and what it cost."""
+    cost = charge(context)
+    took = seconds_since(context.before.start_time or context.run.start_time, context.observation.now)
     words = "" if took is None else f" in {duration_words(took)}"
     return words if cost is None or cost.actual is None else f"{words}, {cost.actual}"
 
 
-def fail(case: Case, failure: Failure, **changes: Any) -> Decision:
-    """Book a failure; another try later, or the end."""
-    spec, settings = case.job.spec, case.settings
+def fail(context: Context, failure: Failure, **changes: Any) -> Decision:
+    """Count a failure, then retry later or end the run."""
+    spec, settings = context.job.spec, context.settings
     limits = Limits(spec.backoff_limit, spec.infra_retry_limit, settings.retry_delay_s, settings.retry_delay_max_s)
-    progress = case.seen.reports.progress
+    progress = context.observation.reports.progress
     done = (progress.ranges_completed if progress else None) or 0
-    seed = f"{case.seen.uid}/{case.run.number}"
-    verdict = judge(case.before.failures, failure, done, limits, case.seen.now, seed)
-    attempt = changes.pop("attempt", case.before.attempt)
+    seed = f"{context.observation.uid}/{context.run.number}"
+    retry = apply_retry_policy(context.before.failures, failure, done, limits, context.observation.now, seed)
+    attempt = changes.pop("attempt", context.before.attempt)
     if attempt is not None:
-        fewer = _fewer(case, failure, changes.get("workers"))
-        attempt = with_log(case, attempt).model_copy(update={"is_over": True, "next_replicas": fewer})
-    run, words = case.run, failure.message
-    if not verdict.is_over:
-        count = _count(failure, verdict, limits)
-        words = join(words, f"{count}; the next try begins at {verdict.failures.next_attempt_time}")
+        fewer = _fewer(context, failure, changes.get("workers"))
+        attempt = with_log(context, attempt).model_copy(update={"is_over": True, "next_replicas": fewer})
+    run, words = context.run, failure.message
+    if not retry.is_over:
+        count = _count(failure, retry, limits)
+        words = join(words, f"{count}; the next try begins at {retry.failures.next_attempt_time}")
         if failure.attempt == 0:
             run = run.model_copy(update={"plan_job": names.next_plan_job_name(run.plan_job)})
-    return case.at(
-        Phase.FAILED if verdict.is_over else Phase.RETRYING,
+    return context.at(
+        Phase.FAILED if retry.is_over else Phase.RETRYING,
         failure.reason,
         words,
-        actions=case.deletions(),
+        actions=context.deletions(),
         run=run,
         attempt=attempt,
-        failures=verdict.failures,
-        last_failures=remember(case.before.last_failures, failure, case.seen.now),
-        again_s=None if verdict.is_over else settings.retry_delay_s,
+        failures=retry.failures,
+        last_failures=remember(context.before.last_failures, failure, context.observation.now),
+        requeue_after_s=None if retry.is_over else settings.retry_delay_s,
         **changes | {"workers": None},
     )
 
 
-def _count(failure: Failure, verdict: Verdict, limits: Limits) -> str:
-    """How many failures of this kind there were, of those that are allowed."""
-    counted = verdict.failures
+def _count(failure: Failure, retry: RetryDecision, limits: Limits) -> str:
+    """The number of failures of this kind, of those allowed."""
+    counted = retry.failures
     if failure.blame is Blame.APPLICATION:
         return f"Failure {counted.application} of the {limits.application} that backoffLimit allows"
     return f"Failure {counted.infrastructure} of the {limits.infrastructure} that infraRetryLimit allows"
 
 
-def fail_late(case: Case) -> Decision:
-    """The run has had all its time."""
-    words = f"the run took longer than {case.job.spec.active_deadline_seconds} s"
-    number = case.before.attempt.number if case.before.attempt else 0
-    return fail(case, Failure(number, "DeadlineExceeded", words, Blame.FINAL))
+def fail_late(context: Context) -> Decision:
+    """The run has used up `activeDeadlineSeconds`."""
+    words = f"the run took longer than {context.job.spec.active_deadline_seconds} s"
+    number = context.before.attempt.number if context.before.attempt else 0
+    return fail(context, Failure(number, "DeadlineExceeded", words, Blame.FINAL))
 
 
-def _fewer(case: Case, failure: Failure, workers: WorkersStatus | None) -> int | None:
-    """How many replicas the next attempt asks for, where fewer than wanted came in time and are enough."""
-    least = case.job.spec.workers.min_replicas
+def _fewer(context: Context, failure: Failure, workers: WorkersStatus | None) -> int | None:
+    """The replicas of the next attempt, if fewer than wanted were ready in time and suffice."""
+    least = context.job.spec.workers.min_replicas
     if failure.reason != "StartupDeadline" or least is None or workers is None:
         return None
-    ready = (workers.ready or 0) // case.hosts_of_replica
+    ready = (workers.ready or 0) // context.hosts_of_replica
     return ready if ready >= least else None
 
 
-def suspend(case: Case) -> Decision:
-    """Give all machines back. What is done is kept."""
-    changes: dict[str, Any] = {"attempt": case.ended_attempt(), "workers": None}
-    if case.has_children(but_plan=True):
-        return case.wait_for_end("Suspending", "what is done is kept", phase=Phase.SUSPENDING, **changes)
-    return case.at(Phase.SUSPENDED, "Suspended", f"spec.suspend is true; {_suspended_words(case)}", **changes)
+def suspend(context: Context) -> Decision:
+    """Release all machines. Finished work is kept."""
+    changes: dict[str, Any] = {"attempt": context.ended_attempt(), "workers": None}
+    if context.has_children(but_plan=True):
+        return context.wait_for_end("Suspending", "what is done is kept", phase=Phase.SUSPENDING, **changes)
+    return context.at(Phase.SUSPENDED, "Suspended", f"spec.suspend is true; {_suspended_words(context)}", **changes)
 
 
-def _suspended_words(case: Case) -> str:
+def _suspended_words(context: Context) -> str:
     """What a run would take; once it has begun, how far it is."""
-    progress, plan = case.before.progress, case.before.plan
+    progress, plan = context.before.progress, context.before.plan
     if progress is not None and progress.ranges_total is not None:
         done = progress.ranges_completed or 0
         words = f"{part_of(done, progress.ranges_total, 'range')} {'is' if done == 1 else 'are'} done and kept"
@@ -161,35 +170,38 @@ def _suspended_words(case: Case) -> str:
     return f"{found}set it to false to begin"
 
 
-def tidy(case: Case) -> Decision:
-    """Finished: a cluster that outlives its dataset costs money, and what is left of one costs memory everywhere."""
-    ray_job, has_failed = case.seen.ray_job, case.before.phase is Phase.FAILED
-    wait_s = None if ray_job is None or has_failed else _wait_for_ray_job(case, ray_job)
-    leftover = case.deletions() if has_failed or (wait_s is not None and wait_s <= 0) else ()
+def tidy(context: Context) -> Decision:
+    """Delete what a finished job no longer needs: an idle cluster costs money, and its objects cost memory in every
+    controller."""
+    ray_job, has_failed = context.observation.ray_job, context.before.phase is Phase.FAILED
+    wait_s = None if ray_job is None or has_failed else _wait_for_ray_job(context, ray_job)
+    leftover = context.deletions() if has_failed or (wait_s is not None and wait_s <= 0) else ()
     if ray_job is not None and leftover:
-        wait_s = case.settings.commit_grace_s
-    if seconds_to_expiry(case, case.before) == 0.0:
-        leftover = (*leftover, Delete(Kind.JOB, case.job.metadata.name, case.seen.uid))
-    return Decision(case.before, leftover, wait_s)
+        wait_s = context.settings.commit_grace_s
+    if seconds_to_expiry(context, context.before) == 0.0:
+        leftover = (*leftover, Delete(Kind.JOB, context.job.metadata.name, context.observation.uid))
+    return Decision(context.before, leftover, wait_s)
 
 
-def _wait_for_ray_job(case: Case, ray_job: Object) -> float:
-    """Until the RayJob of a committed run goes: one that works on soon, one that has ended when it was to be seen."""
-    since_end_s = _seconds_since_end(case, case.before) or 0.0
+def _wait_for_ray_job(context: Context, ray_job: Object) -> float:
+    """Seconds until a committed run's RayJob is deleted: soon if it still works, after the retention if it has
+    ended."""
+    since_end_s = _seconds_since_end(context, context.before) or 0.0
     if read_ray_job(ray_job).stage not in (Stage.ENDED, Stage.FAILED):
-        return case.settings.commit_grace_s - since_end_s
-    retention_s = case.settings.ray_job_retention_s
-    left_s = seconds_until_removal(ray_job, retention_s, case.seen.now)
+        return context.settings.commit_grace_s - since_end_s
+    retention_s = context.settings.ray_job_retention_s
+    left_s = seconds_until_removal(ray_job, retention_s, context.observation.now)
     return retention_s - since_end_s if left_s is None else left_s
 
 
-def seconds_to_expiry(case: Case, status: JobStatus) -> float | None:
-    """Until a job that has ended with that status is deleted; None for never, and what a GitOps tool would put back."""
-    ttl, since = case.job.spec.ttl_seconds_after_finished, _seconds_since_end(case, status)
-    if ttl is None or since is None or case.seen.managed_by:
+def seconds_to_expiry(context: Context, status: JobStatus) -> float | None:
+    """Seconds until a job that ended with this status is deleted; None for never, or if a GitOps tool would recreate
+    it."""
+    ttl, since = context.job.spec.ttl_seconds_after_finished, _seconds_since_end(context, status)
+    if ttl is None or since is None or context.observation.managed_by:
         return None
     return max(0.0, ttl - since)
 
 
-def _seconds_since_end(case: Case, status: JobStatus) -> float | None:
-    return seconds_since(end_of(status), case.seen.now)
+def _seconds_since_end(context: Context, status: JobStatus) -> float | None:
+    return seconds_since(end_of(status), context.observation.now)

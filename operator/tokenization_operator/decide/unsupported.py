@@ -1,7 +1,4 @@
-"""What is said of a job that this version of the operator cannot read, such as one made for a newer one.
-
-Decides; does no I/O.
-"""
+"""The status of a job that this version of the operator cannot read, for example one made for a newer version. Pure."""
 
 from __future__ import annotations
 
@@ -19,16 +16,17 @@ REASON = "NotUnderstood"
 _NEXT_STEP = "upgrade the operator, or correct the job"
 
 
-def tell_unreadable(found: Object, error: Exception, now: datetime) -> dict[str, Any] | None:
-    """The job's status as it was, but for why nothing is done; None for one that has ended, which needs nothing."""
+def unsupported_status(found: Object, error: Exception, now: datetime) -> dict[str, Any] | None:
+    """The job's status, changed only to say why the operator does nothing; None for a finished job, which needs
+    nothing."""
     status: dict[str, Any] = found.get("status") or {}
     phase = _phase_of(status)
     if phase in (Phase.SUCCEEDED, Phase.FAILED):
         return None
     words = shorten(f"this version of the operator cannot read the job; {_NEXT_STEP}: {_what_is_wrong(error)}")
-    told = JobStatus.model_construct(phase=phase, reason=REASON, message=words, plan=_plan_of(status))
+    reported = JobStatus.model_construct(phase=phase, reason=REASON, message=words, plan=_plan_of(status))
     generation = found["metadata"]["generation"]
-    conditions = make_conditions(told, _conditions_of(status), generation, now, obstacle=REASON)
+    conditions = make_conditions(reported, _conditions_of(status), generation, now, obstacle=REASON)
     return status | {
         "observedGeneration": generation,
         "phase": str(phase),

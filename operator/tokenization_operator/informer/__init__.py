@@ -1,5 +1,5 @@
-"""What the watches have brought, kept small, and which jobs are to be looked at next.
+"""What the watches delivered, pruned; which jobs to reconcile next; and the observation of one job.
 
-It is ours, since Kopf's daemons and timers write annotations and finalizers on users' objects. Imports `kube`,
-`decide`, `observe`, `objects`. Open `cache` first, then `work_queue`.
+Kopf's daemons and timers would write annotations and finalizers to users' objects, so this project has its own cache
+and queue. Imports `kube`, `decide`, `observe`, `objects`. Open `cache` first, then `work_queue`.
 """

@@ -1,7 +1,7 @@
-"""What the watches have brought: the objects of all kinds as they were last seen. Values only; no I/O.
+"""Caches the objects that the watches delivered, so that a reconcile needs no request. Values only; no I/O.
 
-Looking at a job costs no request. What is created is put in at once, because its event may come after the next look.
-What belongs to a job at rest is kept packed, and is whole for who asks for it.
+A created object is put in at once: its event may arrive after the next reconcile. Objects of a job at rest are stored
+compressed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tokenization_operator.decide.finished import is_at_rest
 from tokenization_operator.informer.packed import pack, unpack
-from tokenization_operator.informer.prune import trimmed
+from tokenization_operator.informer.prune import prune
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.names import JOB_LABEL
 from tokenization_operator.objects.reading import Object
@@ -25,7 +25,7 @@ Key = tuple[str, str]
 
 
 class _Brief(NamedTuple):
-    """What is known of every job without unpacking it; `created`: as Kubernetes writes it."""
+    """The fields of a job that are readable without unpacking. `created`: as Kubernetes writes it."""
 
     namespace: str
     name: str
@@ -64,7 +64,7 @@ class Cache:
         self._at_rest: set[Key] = set()
 
     def put(self, kind: str, item: Object) -> bool:
-        """Take an object as it is now. False where that is no news: this version is there, or a newer one."""
+        """Store an object. Returns False if this version or a newer one is stored already."""
         place, metadata = _place(item), item["metadata"]
         entries = self._kinds[kind]
         old = entries.get(place)
@@ -75,7 +75,7 @@ class Cache:
         if old is not None and old.owner != owner:
             self.forget(kind, *place, old.uid)
         brief = _brief(item) if kind == Kind.JOB else None
-        entry = entries[place] = _Entry(uid, version, owner, brief, trimmed(kind, item))
+        entry = entries[place] = _Entry(uid, version, owner, brief, prune(kind, item))
         if kind == Kind.JOB:
             self._note_rest(place, is_now=is_at_rest(item))
         elif owner is not None:
@@ -85,7 +85,7 @@ class Cache:
         return True
 
     def _note_rest(self, key: Key, *, is_now: bool) -> None:
-        """Pack or unpack the children of a job that comes to rest, or is wanted again."""
+        """Pack the children of a job that comes to rest, or unpack those of a job that leaves it."""
         if is_now == (key in self._at_rest):
             return
         (self._at_rest.add if is_now else self._at_rest.discard)(key)
@@ -94,11 +94,11 @@ class Cache:
             (entry.pack if is_now else entry.unpack)()
 
     def drop(self, kind: str, item: Object) -> None:
-        """An object is gone, unless another one of that name is there by now."""
+        """Remove a deleted object, unless a later object has its name."""
         self.forget(kind, *_place(item), item["metadata"]["uid"])
 
     def forget(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Drop an object that is known by these alone."""
+        """Remove an object by kind, name and UID."""
         place = (namespace, name)
         old = self._kinds[kind].get(place)
         if old is None or old.uid != uid:
@@ -123,11 +123,11 @@ class Cache:
         return list(self._kinds[Kind.JOB])
 
     def is_at_rest(self, key: Key) -> bool:
-        """Whether a job has ended and nothing was asked of it since."""
+        """Whether the job has ended and its spec has not changed since."""
         return key in self._at_rest
 
     def briefs(self) -> list[Object]:
-        """All jobs, with nothing but their names, creation times and phases. Another thread may ask."""
+        """All jobs, with only names, creation times and phases. Safe to call from another thread."""
         briefs = [entry.brief for entry in list(self._kinds[Kind.JOB].values()) if entry.brief is not None]
         return [
             {
@@ -138,7 +138,7 @@ class Cache:
         ]
 
     def children(self, key: Key, kind: str) -> list[Object]:
-        """Of a job, by name."""
+        """The children of a job, by name."""
         return [self._kinds[kind][place].read() for place in sorted(self._places(key, kind))]
 
     def _places(self, key: Key, kind: str) -> Iterator[Key]:
@@ -146,7 +146,7 @@ class Cache:
 
 
 def job_of(item: Object) -> Key | None:
-    """The job that an object belongs to: its controller, or, for Pods of its children, the one of its label."""
+    """The job that an object belongs to: its controller, or for Pods of children the job in its label."""
     metadata = item["metadata"]
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("kind") == Kind.JOB and owner.get("apiVersion") == API_VERSION:
@@ -168,5 +168,5 @@ _PHASES = {str(phase): phase for phase in Phase}
 
 
 def _is_known(version: str, other: str) -> bool:
-    """Within one object's life: its versions grow (Kubernetes 1.35 and later promise it; etcd always did it)."""
+    """Compare versions of one object, which increase (promised since Kubernetes 1.35; etcd always did so)."""
     return version.isdecimal() and other.isdecimal() and int(version) <= int(other)

@@ -1,8 +1,8 @@
-"""Kopf's stores of what it has done with an object, for an operator that only listens: nothing is kept.
+"""Disables Kopf's stores of handler state, for an operator that only listens to events.
 
-By default Kopf copies every object it hears of several times, to find out what has changed since it was last handled:
-more than half of what an event costs. It remembers every object for daemons and indices (2 KB each), lists all objects
-of a kind in one answer, and keeps the last event of each for five seconds.
+By default Kopf copies every object several times to find what has changed: more than half of the cost of an event. It
+remembers every object for daemons and indices (2 KB each), lists all objects of a kind in one answer, and keeps the
+last event of each for five seconds.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import kopf
 from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 PAGE = 500
-"""Objects in an answer to Kopf's lists."""
+"""Page size of Kopf's lists."""
 
 IDLE_S = 0.05
-"""How long what Kopf was told of an object stays in memory after it was handled. It cannot be zero: Kopf would not even
-read what it is told."""
+"""How long Kopf keeps an event after it is handled. With zero, Kopf would not even read events."""
 
 
 class NoDiffs(kopf.DiffBaseStorage):
-    """No object differs from what it was."""
+    """Reports no difference for any object."""
 
     def build(self, *, body: kopf.Body, extra_fields: Iterable[Any] | None = None) -> kopf.BodyEssence:
         return kopf.BodyEssence()
@@ -31,20 +30,20 @@ class NoDiffs(kopf.DiffBaseStorage):
         return None
 
     def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
 
 class NoProgress(kopf.ProgressStorage):
-    """No handler has begun."""
+    """Reports no handler as started."""
 
     def fetch(self, *, key: Any, body: kopf.Body) -> None:
         return None
 
     def store(self, *, key: Any, record: Any, body: kopf.Body, patch: kopf.Patch) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def purge(self, *, key: Any, body: kopf.Body, patch: kopf.Patch) -> None:
-        """There is nothing."""
+        """There is nothing to remove."""
 
     def touch(self, *, body: kopf.Body, patch: kopf.Patch, value: str | None) -> None:
         """Leave the object alone."""
@@ -54,14 +53,14 @@ class NoProgress(kopf.ProgressStorage):
 
 
 class NoMemories(ResourceMemories):
-    """No object is remembered: there are no daemons, no indices and no memos."""
+    """Remembers no object: there are no daemons, indices or memos."""
 
     async def recall(self, *arguments: Any, **known: Any) -> ResourceMemory:
         return await super().recall(*arguments, **known | {"ephemeral": True})
 
 
 def keep_nothing(settings: kopf.OperatorSettings) -> None:
-    """Have Kopf keep of objects what it needs while it hands them on."""
+    """Configure Kopf to keep only what it needs while it delivers an event."""
     settings.persistence.diffbase_storage = NoDiffs()
     settings.persistence.progress_storage = NoProgress()
     settings.watching.chunk_size = PAGE

@@ -1,11 +1,11 @@
-"""Kopf's way to the API server. It waits for a kind that is not served, and does not list what was listed already.
+"""Kopf's HTTP session: waits for kinds that are not served, and skips lists that the cache has done already.
 
-Kinds go and come back while the operator runs: KubeRay is installed anew, say. Kopf takes a 404 on a watch for the end
-of the operator, with a traceback.
+Kinds disappear and return while the operator runs, for example when KubeRay is reinstalled. Kopf would end the operator
+with a traceback on a watch's 404.
 
-Kopf lists a kind before it watches it. The operator has just done so to fill its cache. With 10,000 finished jobs, the
-second list took 40 s of the start (2026-11-24). So the first list of each kind is answered as it was in the version
-that the cache was filled from, and without objects: Kopf then watches from that version on.
+Kopf lists a kind before it watches it, although the operator has just filled its cache from the same list. With 10,000
+finished jobs the second list took 40 s of the start (2026-11-24). So the first list of each kind is answered with no
+objects and the version of the operator's own list, and Kopf watches from there.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from tokenization_operator.objects.kinds import PLACES
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 5.0
+RETRY_S = 5.0
 _LISTS = tuple(f"/{place.plural}" for place in PLACES.values())
 
 
 async def wait_for_kind(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Ask again and again while lists and watches of a kind are answered with 404."""
-    is_told = False
+    """Repeat lists and watches of a kind while the API server answers 404."""
+    is_logged = False
     while True:
         response = await handler(request)
         if response.status != 404 or not request.url.path.endswith(_LISTS):
             return response
         response.release()
-        if not is_told:
+        if not is_logged:
             log.warning("the API server does not serve %s any more: waiting for it", request.url.path)
-            is_told = True
-        await asyncio.sleep(LOOK_S)
+            is_logged = True
+        await asyncio.sleep(RETRY_S)
 
 
 def watch_from(listed: dict[str, str]) -> aiohttp.ClientMiddlewareType:
-    """Answer the first list of each path in `listed` with no objects, in the version given there.
+    """Answer the first list of each path in `listed` with no objects and the version given there.
 
-    The API server reads a single object that cannot exist: no name is a dash. Where it no longer has the version, Kopf
+    The request filters for a name that no object can have: a dash. If the API server no longer has the version, Kopf
     lists as usual.
     """
 
@@ -66,7 +66,7 @@ def watch_from(listed: dict[str, str]) -> aiohttp.ClientMiddlewareType:
 
 
 def patient_session(known: kopf.ConnectionInfo, listed: dict[str, str]) -> kopf.AiohttpSession:
-    """A session with these credentials, which Kopf closes; `listed`: as for `watch_from`."""
+    """A session with these credentials, which Kopf closes. `listed`: as for `watch_from`."""
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=known.as_ssl_context()),
         headers=known.as_http_headers(),

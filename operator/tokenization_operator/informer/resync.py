@@ -1,7 +1,7 @@
-"""Fills the cache before anything is decided, and finds what was deleted while no watch was open.
+"""Fills the cache before any decision, and finds objects that were deleted while no watch was open.
 
-Watches list what there is, each for itself and in any order: an operator that has begun would take for gone what it has
-not been told of yet.
+Each watch lists its kind by itself and in any order: an operator that started before the cache is full would take
+objects for deleted that it has not yet received.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tokenization_operator.objects.names import JOB_LABEL
 from tokenization_operator.objects.reading import Object
 
 Versions = dict[str, str]
-"""By the path of a list: the version that it was read in."""
+"""The version of each list, by its path."""
 
 
 class Lister(Protocol):
@@ -32,34 +32,35 @@ class Lister(Protocol):
 
 
 def labels_of(kind: Kind) -> str:
-    """The selector of what a watch brings: of the kinds that others have, too, those that are made for jobs."""
+    """The label selector of a watch: kinds that others also use are restricted to objects made for jobs."""
     return "" if kind in (Kind.JOB, Kind.CHECKPOINT) else JOB_LABEL
 
 
 async def fill(
-    cache: Cache, cluster: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...], listed: Versions | None = None
+    cache: Cache, lister: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...], listed: Versions | None = None
 ) -> None:
-    """Put in all that there is; without `namespaces`, of all. Jobs come first: what is theirs is packed at once.
+    """Put in all existing objects, of `namespaces` or of all. Jobs come first, so that objects of jobs at rest are
+    packed at once.
 
-    `listed` is given the version of each list, from which its watch misses nothing.
+    `listed` receives the version of each list: a watch from there misses no change.
     """
     versions: Versions = {} if listed is None else listed
     for kind in sorted(kinds, key=lambda kind: kind is not Kind.JOB):
         for namespace in namespaces or (None,):
             note = partial(versions.__setitem__, list_path(kind, namespace))
-            async for item in cluster.list_all(kind, namespace, labels_of(kind), on_version=note):
+            async for item in lister.list_all(kind, namespace, labels_of(kind), on_version=note):
                 cache.put(kind, item)
 
 
-async def drop_what_is_gone(cache: Cache, cluster: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...]) -> None:
-    """Drop what was deleted while no watch was open, as before the first ones: none tells it."""
+async def drop_deleted(cache: Cache, lister: Lister, kinds: Iterable[Kind], namespaces: tuple[str, ...]) -> None:
+    """Drop objects that were deleted while no watch was open, for example before the first one."""
     for kind in kinds:
         known = cache.uids(kind)
-        there = {
+        existing = {
             item["metadata"]["uid"]
             for namespace in namespaces or (None,)
-            async for item in cluster.list_all(kind, namespace, labels_of(kind), only_metadata=True)
+            async for item in lister.list_all(kind, namespace, labels_of(kind), only_metadata=True)
         }
         for place in known:
-            if place[-1] not in there:
+            if place[-1] not in existing:
                 cache.forget(kind, *place)

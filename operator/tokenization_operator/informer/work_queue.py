@@ -1,7 +1,6 @@
-"""Keys that have to be looked at: each once, however often it is named, and by one worker at a time.
+"""A queue of keys to reconcile: each key at most once, and by one worker at a time.
 
-A key that is named while it is looked at is looked at again afterwards. One whose look failed comes back later, and
-later each time.
+A key added while it is reconciled is reconciled again afterwards. After a failure a key returns with increasing delay.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 CALM_S = 1.0
-"""Between two looks for news: a cluster that comes up is a dozen events within a second."""
+"""Minimum time between two reconciles of one key for events: a starting cluster posts a dozen events within a second.
+"""
 
 FIRST_DELAY_S = 0.5
 MOST_DELAY_S = 15.0
@@ -25,43 +25,45 @@ _MOST_REMEMBERED = 10_000
 _MOST_STALE = 64
 
 
-class NotLooked(Exception):
-    """A key was left alone: another operator looks at it."""
+class NotReconciled(Exception):
+    """The key was skipped: another operator reconciles it."""
 
 
 class WorkQueue(Generic[K]):
-    """`look(key)` returns after how many seconds it wants to look again, or None; what it raises is told to `tell`."""
+    """`reconcile(key)` returns the seconds until its next call, or None; its exceptions go to `on_error`."""
 
-    def __init__(self, look: Callable[[K], Awaitable[float | None]], tell: Callable[[K, Exception], None]) -> None:
-        self._look = look
-        self._tell = tell
+    def __init__(
+        self, reconcile: Callable[[K], Awaitable[float | None]], on_error: Callable[[K, Exception], None]
+    ) -> None:
+        self._reconcile = reconcile
+        self._on_error = on_error
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._numbers = count()
         self._busy: set[K] = set()
-        self._again: dict[K, float] = {}  # of busy ones: when they are wanted next
+        self._again: dict[K, float] = {}  # busy keys, and when each is due next
         self._failures: dict[K, int] = {}
-        self._looked_at: dict[K, float] = {}
+        self._reconciled_at: dict[K, float] = {}
         self._changed = asyncio.Event()
-        self._last_look_at = time.monotonic()
+        self._last_reconcile_at = time.monotonic()
 
     @property
     def age_s(self) -> float:
-        """Since the last look at any key."""
-        return time.monotonic() - self._last_look_at
+        """Seconds since the last reconcile of any key."""
+        return time.monotonic() - self._last_reconcile_at
 
     def rest(self) -> None:
-        """There is nothing to look at, which is as good as having looked."""
-        self._last_look_at = time.monotonic()
+        """Note that nothing is due, which counts as a reconcile for `age_s`."""
+        self._last_reconcile_at = time.monotonic()
 
     @property
     def waiting(self) -> int:
-        """Keys whose time has come and that no worker has taken. Another thread may ask: it counts a copy."""
+        """The number of due keys that no worker has taken. Safe to call from another thread: it counts a copy."""
         now = time.monotonic()
         return sum(at <= now for at in self._due.copy().values())
 
     def add(self, key: K, delay_s: float = 0.0) -> None:
-        """Look at a key in `delay_s`, or sooner if that is wanted already."""
+        """Reconcile a key in `delay_s`, or earlier if it is due earlier."""
         self._want(key, time.monotonic() + delay_s)
 
     def _want(self, key: K, at: float) -> None:
@@ -71,17 +73,17 @@ class WorkQueue(Generic[K]):
         wanted[key] = at
         if wanted is self._due:
             heappush(self._heap, (at, next(self._numbers), key))
-            if len(self._heap) > 2 * len(self._due) + _MOST_STALE:  # of wishes for next week, and for now
+            if len(self._heap) > 2 * len(self._due) + _MOST_STALE:  # entries replaced by earlier ones
                 self._heap = sorted((due, next(self._numbers), each) for each, due in self._due.items())
             self._changed.set()
 
     def notice(self, key: K) -> None:
-        """There is news of a key: look at it, at the earliest `CALM_S` after the last look."""
-        last = self._looked_at.get(key)
+        """Reconcile a key for an event, at least `CALM_S` after its last reconcile."""
+        last = self._reconciled_at.get(key)
         self.add(key, 0.0 if last is None else max(0.0, last + CALM_S - time.monotonic()))
 
     async def run(self, workers: int) -> None:
-        """Work until cancelled; at so many keys at once."""
+        """Reconcile due keys until cancelled, up to `workers` at once."""
         free = asyncio.Semaphore(workers)
         async with asyncio.TaskGroup() as group:
             while True:
@@ -91,35 +93,35 @@ class WorkQueue(Generic[K]):
 
     async def _work(self, key: K) -> None:
         try:
-            again_s = await self._look(key)
-        except NotLooked:
+            requeue_after_s = await self._reconcile(key)
+        except NotReconciled:
             return
-        except Exception as error:  # noqa: BLE001  one job's trouble is not the others'
+        except Exception as error:  # noqa: BLE001  one job's error must not stop the others
             self._failures[key] = self._failures.get(key, 0) + 1
-            self._tell(key, error)
-            again_s = min(MOST_DELAY_S, FIRST_DELAY_S * 2 ** min(self._failures[key], 20))
+            self._on_error(key, error)
+            requeue_after_s = min(MOST_DELAY_S, FIRST_DELAY_S * 2 ** min(self._failures[key], 20))
         else:
             self._failures.pop(key, None)
         finally:
             self._busy.discard(key)
             if key in self._again:
                 self._want(key, self._again.pop(key))
-        self._last_look_at = time.monotonic()
+        self._last_reconcile_at = time.monotonic()
         self._remember(key)
-        if again_s is not None:
-            self.add(key, again_s)
+        if requeue_after_s is not None:
+            self.add(key, requeue_after_s)
 
     def _remember(self, key: K) -> None:
         now = time.monotonic()
-        if len(self._looked_at) > _MOST_REMEMBERED:
-            self._looked_at = {key: at for key, at in self._looked_at.items() if at > now - CALM_S}
-        self._looked_at[key] = now
+        if len(self._reconciled_at) > _MOST_REMEMBERED:
+            self._reconciled_at = {key: at for key, at in self._reconciled_at.items() if at > now - CALM_S}
+        self._reconciled_at[key] = now
 
     async def _take(self) -> K:
-        """The next key, when its time has come."""
+        """Wait for the next due key."""
         while True:
             while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-                heappop(self._heap)  # it was wanted sooner, and is done
+                heappop(self._heap)  # replaced by an earlier entry, done already
             wait_s = self._heap[0][0] - time.monotonic() if self._heap else None
             if wait_s is not None and wait_s <= 0:
                 _, _, key = heappop(self._heap)

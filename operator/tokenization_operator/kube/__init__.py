@@ -1,4 +1,4 @@
-"""The API server: requests, what its errors mean, events, the Lease, and the fence that stops writes without it.
+"""The API server: requests, error mapping, events, the Lease, and the fence that stops writes without it.
 
-Imports `decide` (it carries out decisions), `observe` and `objects`. Open `client` first.
+Imports `decide` (whose actions it carries out), `observe` and `objects`. Open `client` first.
 """

@@ -1,4 +1,4 @@
-"""What answers of the API server mean. Decides; does no I/O."""
+"""Interprets errors of the API server. Pure."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from kubernetes.aio.client.exceptions import ApiException
 from tokenization_operator.objects.reading import Object
 
 TIMEOUT_S = 30.0
-"""How long an answer is waited for."""
+"""Timeout of a request."""
 
 _REFUSALS = frozenset({400, 403, 422})
 
 
 def is_locked(ray_job: Object) -> bool:
-    """Whether the field that locks its dashboard has survived."""
+    """Whether the API server kept the field that locks the dashboard."""
     return "authOptions" in (ray_job.get("spec") or {}).get("rayClusterSpec", {})
 
 
 def is_refusal(error: ApiException) -> bool:
-    """Whether the API server does not take an object; a webhook that does not answer is a 500."""
-    return error.status in _REFUSALS or (error.status == 500 and "webhook" in words_of(error))
+    """Whether the API server rejects the object itself; a webhook that does not answer is a 500."""
+    return error.status in _REFUSALS or (error.status == 500 and "webhook" in describe_error(error))
 
 
-def words_of(error: BaseException) -> str:
-    """What the API server says of a failed call, or what else went wrong."""
+def describe_error(error: BaseException) -> str:
+    """The API server's message for a failed call, or type and text of any other exception."""
     if not isinstance(error, ApiException):
         return f"{type(error).__name__}: {error}"
     try:

@@ -1,4 +1,5 @@
-"""The API server, as the operator uses it: few calls, raw objects. With `events`, all I/O but the watches."""
+"""The operator's API client: a few calls on raw objects. With `event_recorder`, all I/O except watches and the
+Lease."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from typing import Any, TypeVar
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.decide.actions import Create, Delete, Point
+from tokenization_operator.decide.actions import Create, Delete, UpdateCheckpoint
 from tokenization_operator.kube.accounts import Accounts
-from tokenization_operator.kube.api_errors import TIMEOUT_S, is_locked, is_refusal, words_of
-from tokenization_operator.kube.event_recorder import Events
+from tokenization_operator.kube.api_errors import TIMEOUT_S, describe_error, is_locked, is_refusal
+from tokenization_operator.kube.event_recorder import EventRecorder
 from tokenization_operator.kube.fence import Fence
 from tokenization_operator.kube.paging import WHOLE, ask_of, pages
 from tokenization_operator.objects.kinds import PLACES, Kind, list_path
@@ -26,53 +27,53 @@ T = TypeVar("T")
 
 _MERGE = "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_KUBERAY_LOOK_S = 60.0
-_KUBERAY_AWAITED_S = 10.0
+_KUBERAY_CHECK_S = 60.0
+_KUBERAY_RETRY_S = 10.0
 _NOT_SERVED = frozenset({404, 405})
-"""What creating an object of a kind is answered whose CustomResourceDefinition is gone, or is about to go."""
+"""Status codes for creating an object whose CustomResourceDefinition is deleted or about to be."""
 
 
 class Conflict(Exception):
-    """Another one has written first: look again. `there`: the job as it is now, where that is known."""
+    """The object has changed: reconcile again. `current`: the job as it is now, if known."""
 
-    def __init__(self, there: Object | None = None) -> None:
+    def __init__(self, current: Object | None = None) -> None:
         super().__init__()
-        self.there = there
+        self.current = current
 
 
-class Gone(Exception):
-    """The job is not there any more."""
+class JobGone(Exception):
+    """The job no longer exists."""
 
 
-class Foreign(Exception):
-    """An object of that name belongs to somebody else."""
+class NotOwned(Exception):
+    """An object with this name exists, and the job does not own it."""
 
 
 class Forbidden(Exception):
-    """The operator may not see objects of a kind; the message says which."""
+    """The operator may not list a kind; the message names it."""
 
 
 class Rejected(Exception):
-    """The API server does not take an object; the message is its own."""
+    """The API server rejects an object; the message is the API server's own."""
 
 
-class Cluster:
-    """Calls of one operator. What writes raises `NotLeading` where the fence is closed."""
+class KubeClient:
+    """Sends the requests of one operator. Every write raises `NotLeading` while the fence is closed."""
 
     def __init__(
         self, api: client.ApiClient, clock: Callable[[], float] = time.monotonic, fence: Fence | None = None
     ) -> None:
         self._api: Any = api
-        self._custom: Any = client.CustomObjectsApi(api)  # its answers are objects as they came
+        self._custom: Any = client.CustomObjectsApi(api)  # it returns raw objects
         self._core: Any = client.CoreV1Api(api)
         self._clock = clock
         self._kuberay: tuple[float, KubeRay] | None = None
         self.accounts = Accounts(self._has_service_account, clock)
         self._fence = fence or Fence()
-        self.events = Events(self._core, clock, self._fence)
+        self.events = EventRecorder(self._core, clock, self._fence)
 
     async def write_status(self, job: Object, status: dict[str, Any]) -> Object:
-        """Replace the status of exactly the job that was seen; the job as it is then. Raises `Conflict`, `Gone`."""
+        """Replace the status of exactly this version of the job; return the new job. Raises `Conflict`, `JobGone`."""
         metadata = job["metadata"]
         body = {
             "metadata": {"resourceVersion": metadata["resourceVersion"], "uid": metadata["uid"]},
@@ -90,22 +91,22 @@ class Cluster:
             )
         except ApiException as error:
             if error.status == 404:
-                raise Gone from error
+                raise JobGone from error
             if error.status == 409:
                 raise Conflict from error
             raise
 
     async def require_current(self, job: Object) -> None:
-        """Raise `Conflict` or `Gone` unless the job is what was seen: never create or delete from a stale read."""
+        """Raise `Conflict` or `JobGone` if the job has changed. Never create or delete from a stale read."""
         metadata = job["metadata"]
-        there = await self.read(Kind.JOB, metadata["namespace"], metadata["name"])
-        if there is None:
-            raise Gone
-        if there["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
-            raise Conflict(there)
+        current = await self.read(Kind.JOB, metadata["namespace"], metadata["name"])
+        if current is None:
+            raise JobGone
+        if current["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            raise Conflict(current)
 
     async def create(self, wanted: Create, uid: str) -> Object:
-        """Make a child, or take the one that is there if the job owns it; raises `Foreign`, `Rejected`, `Conflict`."""
+        """Create a child, or return the existing one if the job owns it. Raises `NotOwned`, `Rejected`, `Conflict`."""
         metadata = wanted.body["metadata"]
         place = self._of(wanted.kind, metadata["namespace"])
         try:
@@ -118,38 +119,38 @@ class Cluster:
                 self._kuberay = self._clock(), KubeRay.MISSING
                 raise Conflict from error
             if is_refusal(error):
-                raise Rejected(words_of(error)) from error
+                raise Rejected(describe_error(error)) from error
             if error.status != 409:
                 raise
         found = await self.read(wanted.kind, metadata["namespace"], metadata["name"])
         if found is None or is_leaving(found):
             raise Conflict
         if not is_owned(found, uid):
-            raise Foreign(f"{wanted.kind} {metadata['name']}")
+            raise NotOwned(f"{wanted.kind} {metadata['name']}")
         return found
 
     async def _require_locked(self, ray_job: Object) -> Object:
-        """Take back a RayJob whose dashboard would run anybody's code; raises `Rejected`."""
+        """Delete a RayJob whose dashboard would run code from anyone, and raise `Rejected`."""
         if is_locked(ray_job):
             return ray_job
         metadata = ray_job["metadata"]
         await self.delete(Delete(Kind.RAY_JOB, metadata["name"], metadata["uid"]), metadata["namespace"])
         raise Rejected("KubeRay's CustomResourceDefinitions drop authOptions: upgrade them to 1.6 or newer")
 
-    async def point(self, wanted: Point, uid: str, known: Object | None) -> Object:
-        """Make the checkpoint, or set fields of the spec of the one that is there; raises `Foreign`, `Conflict`.
+    async def update_checkpoint(self, wanted: UpdateCheckpoint, uid: str, known: Object | None) -> Object:
+        """Create the checkpoint, or update fields of its spec. Raises `NotOwned`, `Conflict`.
 
-        `known`: the one that was seen. It may be older than what is there, never newer.
+        `known`: the cached checkpoint, which may be older than the stored one but never newer.
         """
         if known is not None and not is_leaving(known) and (changes := wanted.changes(known)):
             with suppress(Conflict):
-                return await self._repoint(known, changes)
+                return await self._patch_checkpoint(known, changes)
         found = await self.create(Create(Kind.CHECKPOINT, wanted.body), uid)
         changes = wanted.changes(found)
-        return await self._repoint(found, changes) if changes else found
+        return await self._patch_checkpoint(found, changes) if changes else found
 
-    async def _repoint(self, found: Object, changes: dict[str, Any]) -> Object:
-        """Patch the spec of exactly the checkpoint that was seen; raises `Conflict`."""
+    async def _patch_checkpoint(self, found: Object, changes: dict[str, Any]) -> Object:
+        """Patch the spec of exactly this version of the checkpoint. Raises `Conflict`."""
         metadata = found["metadata"]
         asked = self._custom.patch_namespaced_custom_object(
             *self._of(Kind.CHECKPOINT, metadata["namespace"]),
@@ -161,7 +162,7 @@ class Cluster:
         try:
             return dict(await asked)
         except ApiException as error:
-            if error.status not in (404, 409):  # it went with its job; somebody has written
+            if error.status not in (404, 409):  # deleted with its job, or changed by another writer
                 raise
             raise Conflict from error
 
@@ -174,7 +175,7 @@ class Cluster:
         only_metadata: bool = False,
         on_version: Callable[[str], None] = lambda version: None,
     ) -> AsyncIterator[Object]:
-        """The objects of a kind as they are now, in one namespace or, without one, in all. Raises `Forbidden`.
+        """List the objects of a kind in one namespace, or in all if None. Raises `Forbidden`.
 
         `on_version`: as for `pages`.
         """
@@ -186,35 +187,35 @@ class Cluster:
                 for item in page:
                     yield item
         except ApiException as error:
-            if error.status == 404:  # its kind went, and with it all objects of it
+            if error.status == 404:  # the kind was deleted with all its objects
                 return
             if error.status not in (401, 403):
                 raise
-            raise Forbidden(f"the operator may not list {PLACES[kind].plural}: {words_of(error)}") from error
+            raise Forbidden(f"the operator may not list {PLACES[kind].plural}: {describe_error(error)}") from error
 
     async def ray_jobs(self, namespace: str, job: str) -> list[Object]:
-        """Those with the job's label, as they are now; none where there is no KubeRay."""
+        """List the RayJobs with the job's label; empty without KubeRay."""
         ask = ask_of(self._api, list_path(Kind.RAY_JOB, namespace), {"labelSelector": f"{JOB_LABEL}={job}"})
-        found = await _if_there(ask({}))
+        found = await _or_none(ask({}))
         if found is None:
             self._kuberay = self._clock(), KubeRay.MISSING
         return list((found or {}).get("items") or ())
 
     async def read(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """An object as it is now; None where it is gone."""
+        """Read an object; None if it does not exist."""
         asked = self._custom.get_namespaced_custom_object(*self._of(kind, namespace), name, _request_timeout=TIMEOUT_S)
-        found = await _if_there(asked)
+        found = await _or_none(asked)
         return None if found is None else dict(found)
 
     async def pod(self, namespace: str, name: str) -> Object | None:
-        """As it is now; None where it is gone."""
-        found = await _if_there(self._core.read_namespaced_pod(name, namespace, _request_timeout=TIMEOUT_S))
+        """Read a Pod; None if it does not exist."""
+        found = await _or_none(self._core.read_namespaced_pod(name, namespace, _request_timeout=TIMEOUT_S))
         return None if found is None else dict(self._core.api_client.sanitize_for_serialization(found))
 
     async def delete(self, wanted: Delete, namespace: str) -> None:
-        """Delete exactly that version of that object, and with it what it owns; one that is gone is no error.
+        """Delete exactly this version of an object and what it owns; success if it no longer exists.
 
-        Raises `Conflict` where it has changed, or another object has its name by now.
+        Raises `Conflict` if the object has changed, or if another object now has its name.
         """
         exactly = client.V1Preconditions(uid=wanted.uid, resource_version=wanted.resource_version)
         body = client.V1DeleteOptions(propagation_policy="Background", preconditions=exactly)
@@ -229,29 +230,30 @@ class Cluster:
                 raise
 
     def _write_s(self) -> float:
-        """How long a write may take; raises `NotLeading`."""
+        """The timeout of a write. Raises `NotLeading`."""
         return self._fence.left_s(TIMEOUT_S)
 
     async def has_service_account(self, namespace: str, name: str) -> bool:
-        """Whether Pods can be made with it, as it was seconds ago."""
-        return await self.accounts.is_there(namespace, name)
+        """Whether Pods can be created with this account; the answer may be some seconds old."""
+        return await self.accounts.exists(namespace, name)
 
     async def _has_service_account(self, namespace: str, name: str) -> bool:
         asked = self._core.read_namespaced_service_account(name, namespace, _request_timeout=TIMEOUT_S)
-        return await _if_there(asked) is not None
+        return await _or_none(asked) is not None
 
     async def kuberay(self, namespace: str) -> KubeRay:
-        """Whether RayJobs can be had whose dashboards are locked; looked at once a minute, more often while not."""
+        """Whether KubeRay serves RayJobs with locked dashboards. Checked once a minute, more often while not."""
         now = self._clock()
         known = self._kuberay
-        if known is None or now - known[0] > (_KUBERAY_LOOK_S if known[1] is KubeRay.THERE else _KUBERAY_AWAITED_S):
-            known = self._kuberay = now, await self._look_at_kuberay(namespace)
+        if known is None or now - known[0] > (_KUBERAY_CHECK_S if known[1] is KubeRay.AVAILABLE else _KUBERAY_RETRY_S):
+            known = self._kuberay = now, await self._check_kuberay(namespace)
         return known[1]
 
-    async def _look_at_kuberay(self, namespace: str) -> KubeRay:
-        """A CRD from before 1.6 prunes the field without a word, and an open dashboard runs anybody's code."""
+    async def _check_kuberay(self, namespace: str) -> KubeRay:
+        """Create a RayJob in a dry run. A CRD from before 1.6 silently prunes the field, and an open dashboard runs
+        code from anyone."""
         asked = self._custom.create_namespaced_custom_object(
-            *self._of(Kind.RAY_JOB, namespace), _PROBE, dry_run="All", _request_timeout=TIMEOUT_S
+            *self._of(Kind.RAY_JOB, namespace), _DRY_RUN, dry_run="All", _request_timeout=TIMEOUT_S
         )
         try:
             made = await asked
@@ -260,15 +262,15 @@ class Cluster:
                 return KubeRay.MISSING
             if not is_refusal(error):
                 raise
-            return KubeRay.THERE  # a policy refuses this one; what is said of the real one counts
-        return KubeRay.THERE if is_locked(made) else KubeRay.TOO_OLD
+            return KubeRay.AVAILABLE  # a policy rejects the dry run; only its verdict on a real RayJob counts
+        return KubeRay.AVAILABLE if is_locked(made) else KubeRay.TOO_OLD
 
     def _of(self, kind: Kind, namespace: str) -> tuple[str, str, str, str]:
         group, version, plural = PLACES[kind]
         return group, version, namespace, plural
 
 
-async def _if_there(asked: Awaitable[T]) -> T | None:
+async def _or_none(asked: Awaitable[T]) -> T | None:
     """The answer; None for 404."""
     try:
         return await asked
@@ -278,7 +280,7 @@ async def _if_there(asked: Awaitable[T]) -> T | None:
         return None
 
 
-_PROBE: Object = {
+_DRY_RUN: Object = {
     "apiVersion": "ray.io/v1",
     "kind": "RayJob",
     "metadata": {"generateName": "tokenization-probe-"},

@@ -1,11 +1,11 @@
-"""Which of several operators works: the one that holds the Lease.
+"""Elects the active operator: the one that holds the Lease.
 
-The official client library elects; this module gives it a Lease to do so with, and moves the fence with each renewal.
-It runs in a thread of its own: the Lease is renewed also while the event loop is busy.
+The official client library runs the election; this module implements its lock and extends the fence with each renewal.
+The election has its own thread, so the Lease is renewed even while the event loop is busy.
 
-A holder that cannot renew stops to write after `RENEW_S`; another one takes the Lease `LEASE_S` after the last renewal
-that it has seen. Both measure with clocks that cannot be set. The library measures with the time of day, so the lock
-decides whether a Lease has run out.
+A holder that cannot renew stops writing after `RENEW_S`; another operator takes the Lease `LEASE_S` after the last
+renewal that it saw. Both use clocks that cannot be set. The library compares times of day, so the lock itself decides
+whether a Lease has expired.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 LEASE_S = 15
 RENEW_S = 10
 RETRY_S = 2
-"""As Kubernetes' own controllers have them: a take-over takes 15 to 17 s, one after a release 2 s."""
+"""Kubernetes' own controllers use these values: a takeover takes 15 to 17 s, or 2 s after a release."""
 
 _REQUEST_S = 5.0
 _RELEASE_S = 0.4
@@ -42,14 +42,14 @@ _CODE_OF_NO_ANSWER = 503
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """What the library wants to know of a call that failed: `body` is JSON with a `code`, whatever was answered."""
+    """An error in the form that the library expects: `body` is JSON with a `code`."""
 
     body: str
     reason: str
 
 
 class LeaseLock:
-    """The Lease as the library wants it: `get`, `create` and `update` say whether they succeeded, and raise nothing."""
+    """The library's lock on a Lease: `get`, `create` and `update` return whether they succeeded and never raise."""
 
     def __init__(self, leases: Any, settings: LeaseSettings, fence: Fence, on_held: Callable[[], None]) -> None:
         self.name, self.namespace, self.identity = settings.name, settings.namespace, settings.identity
@@ -84,14 +84,14 @@ class LeaseLock:
     def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
         spec = self._found.spec
         if spec is not None and spec.holder_identity not in (None, "", self.identity) and not self._has_run_out(spec):
-            return False  # the library has counted on a time of day that was changed
+            return False  # the library compared times of day, and the clock was set
         self._found.spec = self._held(spec)
         ask = self._leases.replace_namespaced_lease
         return self._write(lambda: ask(name, namespace, self._found, _request_timeout=_REQUEST_S))
 
     def release(self) -> None:
-        """Let another one take it at once; nothing is written or renewed any more. Where that takes too long, as with
-        an API server that does not answer, the Lease runs out."""
+        """Give the Lease up so that another operator can take it at once, and stop all writes and renewals. If that
+        takes too long, for example because the API server does not answer, the Lease expires."""
         self._is_released = True
         was_held = self._fence.is_open
         self._fence.close()
@@ -108,7 +108,8 @@ class LeaseLock:
             self._one_at_a_time.release()
 
     def _has_run_out(self, spec: Any) -> bool:
-        """Whether another one has not renewed it for too long, by this operator's own clock: times of day may jump."""
+        """Whether another holder has not renewed for `LEASE_S` by this operator's monotonic clock: times of day may
+        jump."""
         seen = (spec.holder_identity, spec.renew_time, spec.lease_transitions)
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._fence.clock()
@@ -127,7 +128,7 @@ class LeaseLock:
         )
 
     def _write(self, ask: Callable[[], Any]) -> bool:
-        """Write the Lease. The fence is open from the moment of asking: the answer may be late."""
+        """Write the Lease. The fence is opened from the time of the request: the answer may be late."""
         with self._one_at_a_time:
             if self._is_released:
                 return False
@@ -154,8 +155,8 @@ def _no_answer(error: ApiException | HTTPError) -> NoAnswer:
 
 
 class Election:
-    """Takes part until `release`. Calls `on_change(True)` when this operator may write from now on, `on_change(False)`
-    when it has lost the Lease, and `on_end` with an error after which it takes no part: in a thread of the election."""
+    """Takes part in the election until `release`. Its thread calls `on_change(True)` when this operator may write,
+    `on_change(False)` when it has lost the Lease, and `on_end` with an error after which it no longer takes part."""
 
     def __init__(
         self,
@@ -168,7 +169,7 @@ class Election:
         self._lock = LeaseLock(leases, settings, fence, on_held=lambda: on_change(True))
         self._on_change = on_change
         self._on_end = on_end
-        logging.getLogger("leaderelection").setLevel(logging.WARNING)  # it tells of each renewal
+        logging.getLogger("leaderelection").setLevel(logging.WARNING)  # it logs each renewal
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="election", daemon=True).start()
@@ -185,16 +186,16 @@ class Election:
                         lease_duration=LEASE_S,
                         renew_deadline=RENEW_S,
                         retry_period=RETRY_S,
-                        onstarted_leading=lambda: None,  # the lock tells, also of a Lease that was late to be renewed
+                        onstarted_leading=lambda: None,  # the lock reports it, also after a late renewal
                         onstopped_leading=lambda: self._on_change(False),
                     )
                 ).run()
-        except Exception as error:  # noqa: BLE001  of the library: without a renewal the fence closes
+        except Exception as error:  # noqa: BLE001  any error of the library: without renewals the fence closes
             self._on_end(error)
 
 
 def _connect() -> client.ApiClient:
-    """To the API server that the operator knows; a call that fails is not tried again behind the election's back."""
+    """Connect to the operator's API server, without hidden retries."""
     configuration = client.Configuration()
     config.load_config(client_configuration=configuration)
     configuration.retries = False

@@ -1,4 +1,4 @@
-"""Events: what others say of a job's children, and what the operator says of a job."""
+"""Events: reads those about a job's children, posts the operator's own about a job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.decide.status.truncate import shorten
-from tokenization_operator.kube.api_errors import TIMEOUT_S, words_of
+from tokenization_operator.kube.api_errors import TIMEOUT_S, describe_error
 from tokenization_operator.kube.fence import Fence
 from tokenization_operator.kube.paging import Ask, ask_of, pages
 from tokenization_operator.kube.warning_lists import WarningLists, time_of
@@ -23,37 +23,38 @@ from tokenization_worker.api.job import API_VERSION
 
 log = logging.getLogger(__name__)
 
-_MOST_REASON = 128  # letters, says the API server
+_MOST_REASON = 128  # characters: the API server's limit
 _MOST_LAST = 10_000
 
 EVENT_SOURCE = "tokenization-operator"
 
 
-class Events:
-    """Those of all namespaces; `core`: a `CoreV1Api`."""
+class EventRecorder:
+    """Reads and posts events in all namespaces. `core`: a `CoreV1Api`."""
 
     def __init__(self, core: Any, clock: Callable[[], float], fence: Fence) -> None:
         self._core = core
         self._fence = fence
         self._warnings = WarningLists(self._list, clock)
-        self._last: dict[str, datetime] = {}  # by UID of a job
+        self._last: dict[str, datetime] = {}  # by job UID
 
     async def warnings(self, namespace: str, names: frozenset[str], since: datetime) -> tuple[str, ...]:
-        """What events say since then of objects with these names for which something could not be made."""
+        """Messages since then about failed creations for objects with these names."""
         return await self._warnings.find(namespace, names, since)
 
     def _list(self, namespace: str, selector: str) -> Ask:
         return ask_of(self._core.api_client, f"/api/v1/namespaces/{namespace}/events", {"fieldSelector": selector})
 
     async def of_pod(self, namespace: str, name: str) -> tuple[PodEvent, ...]:
-        """What is said of a Pod, the oldest first. The API server reads every event of the namespace for that."""
+        """Events about a Pod, oldest first. Expensive: the API server reads every event of the namespace."""
         selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
         found = [each async for page in pages(self._list(namespace, selector)) for each in page]
         found.sort(key=lambda each: str(time_of(each)))
         return tuple(PodEvent(each.get("reason") or "", each.get("message") or "") for each in found)
 
     async def post(self, job: Object, kind: str, reason: str, message: str) -> None:
-        """Say something about a job where `kubectl describe` shows it."""
+        """Post an event, which `kubectl describe` shows. A failure is only logged: the status carries the message
+        too."""
         metadata = job["metadata"]
         moment = self._moment_of(metadata["uid"])
         body = client.CoreV1Event(
@@ -76,11 +77,11 @@ class Events:
         limit_s = self._fence.left_s(TIMEOUT_S)
         try:
             await self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=limit_s)
-        except (ApiException, aiohttp.ClientError, TimeoutError) as error:  # the status says it, too
-            log.warning("an event is lost: %s: %s", reason, words_of(error), extra={"job": metadata["name"]})
+        except (ApiException, aiohttp.ClientError, TimeoutError) as error:
+            log.warning("an event is lost: %s: %s", reason, describe_error(error), extra={"job": metadata["name"]})
 
     def _moment_of(self, uid: str) -> datetime:
-        """Now, but after the last event of that job: kubectl sorts by whole seconds."""
+        """Now, but at least a second after the job's last event: kubectl sorts events by whole seconds."""
         now = datetime.now(UTC).replace(microsecond=0)
         if len(self._last) > _MOST_LAST:
             self._last = {uid: moment for uid, moment in self._last.items() if moment >= now}

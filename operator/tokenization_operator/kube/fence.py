@@ -1,7 +1,7 @@
-"""Whether this operator may write: always without a Lease, else until its last renewal is too old. No I/O.
+"""Decides whether this operator may write: always without a Lease, otherwise until its last renewal is too old. No I/O.
 
-The fence closes by itself. An operator that was frozen, or cut off from the API server, finds it closed before any
-other one may hold the Lease.
+The fence closes by itself: an operator that was frozen or partitioned finds it closed before another operator can hold
+the Lease.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from math import inf
 
 
 class NotLeading(Exception):
-    """Another operator may hold the Lease: nothing may be written."""
+    """Another operator may hold the Lease: this one must not write."""
 
 
 def uptime_s() -> float:
-    """Seconds that no change of the time of day moves, and that go on while the machine is suspended."""
+    """Seconds of a clock that cannot be set and that counts while the machine is suspended."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 class Fence:
-    """Open for ever, or until a moment of `clock`; safe to use from several threads."""
+    """Open for ever, or until a time on `clock`. Safe to use from several threads."""
 
     def __init__(self, clock: Callable[[], float] = uptime_s) -> None:
         self.clock = clock
@@ -40,7 +40,7 @@ class Fence:
         self._until = -inf
 
     def left_s(self, most: float = inf) -> float:
-        """How long a write may take, of `most`; raises `NotLeading` where none may begin."""
+        """The time left for a write, at most `most`. Raises `NotLeading` if no write may start."""
         left = self._until - self.clock()
         if left <= 0:
             raise NotLeading

@@ -1,11 +1,11 @@
-"""Lists in pages: a page is all that is in memory of an answer, here and in the API server.
+"""Reads lists page by page, so that neither the operator nor the API server holds more than a page in memory.
 
 A list may take longer than the API server keeps its version (five minutes). The API server then answers 410 with a new
-token, which continues at the same place in the newest version. An object that existed all the time is listed. One that
-was created or deleted meanwhile may be listed or missing.
+token, which continues at the same place in the newest version. An object that existed all the time is listed; one
+created or deleted meanwhile may or may not be.
 
-The next page is asked for while this one is used: with 10,000 jobs, the API server and the operator each take half of
-the time of a list (2026-11-24).
+The next page is requested while the current one is processed: with 10,000 jobs, API server and operator each take half
+of the time (2026-11-24).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tokenization_operator.kube.api_errors import TIMEOUT_S
 from tokenization_operator.objects.reading import Object
 
 PAGE = 500
-"""Objects, as kubectl asks for: 5 MB of RayJobs. A page of 100 takes the API server as long (2026-11-24)."""
+"""Objects per page, as in kubectl: 5 MB of RayJobs. A page of 100 takes the API server as long (2026-11-24)."""
 
 _EXPIRED = 410
 _MOST_EXPIRED = 3
-"""Answers without a page between them."""
+"""Consecutive expired tokens before a list fails."""
 
 WHOLE = "application/json"
 
 Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""One page of a list, by parameters of its query."""
+"""Requests one page of a list, by query parameters."""
 
 
 def ask_of(api: Any, path: str, query: Mapping[str, str], form: str = WHOLE) -> Ask:
-    """How to ask an `ApiClient` for the pages of a list; `form`: of the objects."""
+    """Return a function that requests pages of a list from an `ApiClient`. `form`: media type of the answer."""
 
     async def ask(page: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = await api.call_api(
@@ -55,9 +55,9 @@ def ask_of(api: Any, path: str, query: Mapping[str, str], form: str = WHOLE) -> 
 async def pages(
     ask: Ask, size: int = PAGE, on_version: Callable[[str], None] = lambda version: None
 ) -> AsyncIterator[list[Object]]:
-    """The objects of a list, page by page; some of them twice where it has to begin anew.
+    """The objects of a list, page by page. Some appear twice if the token expires.
 
-    `on_version` is called with the version of the first page: a watch from there on misses nothing of any page.
+    `on_version` receives the version of the first page: a watch from there misses no change.
     """
     coming = asyncio.ensure_future(_page(ask, size, ""))
     try:
@@ -65,7 +65,7 @@ async def pages(
         on_version(str((found.get("metadata") or {}).get("resourceVersion", "")))
         while token := (found.get("metadata") or {}).get("continue"):
             coming = asyncio.ensure_future(_page(ask, size, token))
-            yield list(found.get("items") or ())  # of metadata alone, none are null
+            yield list(found.get("items") or ())  # null in a list of metadata without objects
             found = await coming
         yield list(found.get("items") or ())
     finally:
@@ -73,7 +73,7 @@ async def pages(
 
 
 async def _page(ask: Ask, size: int, token: str) -> dict[str, Any]:
-    """The page at a token, or at one that the API server gives in its place."""
+    """Request the page at a token, or at the token with which the API server replaces an expired one."""
     expired = 0
     while True:
         try:
@@ -86,7 +86,7 @@ async def _page(ask: Ask, size: int, token: str) -> dict[str, Any]:
 
 
 def _token_of(error: ApiException) -> str:
-    """The token that the API server gives instead of the expired one; empty where it gives none."""
+    """The token that replaces the expired one; empty if the API server gives none."""
     try:
         return str(json.loads(error.body or "")["metadata"]["continue"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""What a cluster must serve before the operator can work."""
+"""Checks that the cluster serves the kinds that the operator needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from tokenization_operator.objects.kinds import PLACES, Kind
 
 OWN_KINDS, KUBERAY = PLACES[Kind.JOB][:2], PLACES[Kind.RAY_JOB][:2]
-"""Group and version of the operator's kinds, and of RayJobs."""
+"""API group and version of the operator's kinds, and of RayJobs."""
 
 _NEEDED = {
     OWN_KINDS: "the CustomResourceDefinitions of this operator: helm upgrade, or kubectl apply -f crds/",
@@ -19,7 +19,7 @@ _NEEDED = {
 
 
 async def find_missing(api: client.ApiClient, *groups: tuple[str, str]) -> list[str]:
-    """What has to be installed first, in words; of these `groups`, or of all that is needed."""
+    """What must be installed first, as messages; checks `groups`, or all that are needed."""
     custom: Any = client.CustomObjectsApi(api)
     missing = []
     for group, version in groups or _NEEDED:

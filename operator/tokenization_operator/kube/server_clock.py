@@ -1,7 +1,7 @@
-"""The API server's time, as its answers tell it, in place of this machine's: a machine's clock may be hours off.
+"""The API server's time, estimated from its answers: this machine's clock may be hours off.
 
-`creationTimestamp` is the API server's, and so is every time in a status that is written with `ServerClock.now`:
-deadlines compare times of one clock. Between two answers the machine's monotonic clock counts on.
+The API server sets `creationTimestamp`, and statuses carry times of `ServerClock.now`, so deadlines compare times of
+one clock. Between answers, the machine's monotonic clock counts on.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kubernetes.aio.client.exceptions import ApiException
 from tokenization_operator.kube.fence import uptime_s
 
 _DATE_S = 1.0
-"""What an answer's `Date` leaves out: it has whole seconds."""
+"""The resolution of an answer's `Date`: whole seconds."""
 
 
 class ServerClock:
-    """Before the first answer it is this machine's clock.
+    """Estimates the API server's time; before the first answer it returns this machine's.
 
-    Each answer bounds the API server's time from both sides; what all of them allow is within a second of it. An answer
-    that contradicts them (its clock was set, or another server with another clock has answered) begins anew.
+    Each answer bounds the time from both sides, and the intersection of the bounds is within a second of it. An answer
+    that contradicts the bounds (the server's clock was set, or another server answered) resets them.
     """
 
     def __init__(
@@ -34,39 +34,40 @@ class ServerClock:
     ) -> None:
         self._monotonic = monotonic
         self._own = own
-        self._bounds: tuple[float, float] | None = None  # of the server's time less the monotonic one, in seconds
+        self._bounds: tuple[float, float] | None = None  # on server time minus monotonic time, in seconds
 
     def now(self) -> datetime:
         if self._bounds is None:
             return self._own()
         return datetime.fromtimestamp(0, UTC) + timedelta(seconds=self._monotonic() + sum(self._bounds) / 2)
 
-    def hear(self, date: str | None, asked_at: float) -> None:
-        """Take the `Date` of an answer that has just come; `asked_at`: monotonic time of the question."""
+    def update(self, date: str | None, asked_at: float) -> None:
+        """Narrow the bounds with the `Date` of an answer that has just arrived. `asked_at`: monotonic time of the
+        request."""
         try:
-            told = parsedate_to_datetime(date or "").timestamp()
-        except ValueError:  # a proxy answers without one
+            dated = parsedate_to_datetime(date or "").timestamp()
+        except ValueError:  # the answer of a proxy has no date
             return
-        low, high = told - self._monotonic(), told + _DATE_S - asked_at
+        low, high = dated - self._monotonic(), dated + _DATE_S - asked_at
         if self._bounds is not None:
             both = max(low, self._bounds[0]), min(high, self._bounds[1])
             low, high = both if both[0] <= both[1] else (low, high)
         self._bounds = low, high
 
     async def time(self, asked: Awaitable[Any]) -> Any:
-        """The answer, whose date is heard; also that of a refusal."""
+        """Await an answer and update the clock from its date, also if it is an error."""
         asked_at = self._monotonic()
         try:
             answer = await asked
         except ApiException as error:
-            self.hear((error.headers or {}).get("Date"), asked_at)
+            self.update((error.headers or {}).get("Date"), asked_at)
             raise
-        self.hear(answer.getheaders().get("Date"), asked_at)
+        self.update(answer.getheaders().get("Date"), asked_at)
         return answer
 
 
 class TimedClient(client.ApiClient):  # type: ignore[misc]  # it has no types
-    """A client whose answers set a clock."""
+    """An API client whose answers update a clock."""
 
     def __init__(self, clock: ServerClock) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Kubernetes objects as plain values: kinds, names, labels, quantities, merge patches, and what is read from any.
+"""Kubernetes objects as plain values: kinds, names, labels, quantities, merge patches, common fields.
 
-Imports `tokenization_worker.api` alone. Open `kinds` and `names` first.
+Imports only `tokenization_worker.api`. Open `kinds` and `names` first.
 """

@@ -1,4 +1,4 @@
-"""The kinds of objects that the operator sees or makes, and where the API server serves them."""
+"""The kinds of objects that the operator watches or creates, and their paths on the API server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tokenization_worker.api.job import API_GROUP, VERSION
 
 
 class Kind(StrEnum):
-    """As objects name themselves."""
+    """Values are the `kind` of the objects."""
 
     JOB = "TokenizationJob"
     CHECKPOINT = "TokenizationCheckpoint"
@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 
 class Place(NamedTuple):
-    """What the API server calls the objects of a kind."""
+    """Group, version and plural of a kind on the API server."""
 
     group: str
     version: str
@@ -36,7 +36,7 @@ PLACES: Final = {
 
 
 def list_path(kind: Kind, namespace: str | None) -> str:
-    """Where the API server lists a kind: in one namespace or, without one, in all."""
+    """The path that lists a kind, in one namespace or in all."""
     group, version, plural = PLACES[kind]
     where = f"/namespaces/{namespace}" if namespace else ""
     return (f"/apis/{group}/{version}" if group else f"/api/{version}") + f"{where}/{plural}"

@@ -1,4 +1,4 @@
-"""Merge patches (RFC 7386). Decides; does no I/O."""
+"""Merge patches (RFC 7386). Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def merge_patch(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """What makes `old` into `new`: null removes a field, lists are replaced whole."""
+    """The patch that turns `old` into `new`: null removes a field, lists are replaced whole."""
     patch: dict[str, Any] = {name: None for name in old if name not in new}
     for name, value in new.items():
         before = old.get(name)

@@ -1,4 +1,4 @@
-"""Quantities of Kubernetes (`500m`, `16Gi`), as its own library reads them."""
+"""Kubernetes quantities (`500m`, `16Gi`), parsed by the official library."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from kubernetes.utils import parse_quantity
 
 
 def read_quantity(text: str) -> Decimal:
-    """Its value in the base unit: cores, bytes, chips."""
+    """The value in the base unit: cores, bytes, chips."""
     return Decimal(parse_quantity(text))

@@ -1,4 +1,4 @@
-"""A Kubernetes object, and what is read from any of them. Decides; does no I/O."""
+"""Reads common fields of any Kubernetes object. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 from tokenization_operator.objects.names import NODE_TYPE_LABEL
 
 Object = dict[str, Any]
-"""A Kubernetes object as the API server has it."""
+"""A Kubernetes object as the API server returns it."""
 
 ENDS = ("Complete", "Failed")
-"""Conditions of what has ended: a Job of Kubernetes, and a job of this operator."""
+"""Conditions that mark the end of a Kubernetes Job and of a TokenizationJob."""
 
 
 def is_owned(child: Object, uid: str) -> bool:
@@ -18,22 +18,22 @@ def is_owned(child: Object, uid: str) -> bool:
 
 
 def is_leaving(child: Object) -> bool:
-    """Whether it was deleted and is still there."""
+    """Whether the object is deleted but still exists."""
     return bool(child["metadata"].get("deletionTimestamp"))
 
 
 def node_type(pod: Object) -> str:
-    """What KubeRay has made a Pod for: `head` or `worker`; nothing for Pods that are not of a RayCluster."""
+    """The role of a RayCluster's Pod: `head` or `worker`; empty for other Pods."""
     return str((pod["metadata"].get("labels") or {}).get(NODE_TYPE_LABEL, ""))
 
 
 def has_ended(job: Object) -> bool:
-    """Whether a Job of Kubernetes has ended, well or badly: no Pod of it works any more."""
+    """Whether a Kubernetes Job has ended, in success or failure: none of its Pods runs any more."""
     return any(condition(job, kind) is not None for kind in ENDS)
 
 
 def condition(child: Object, kind: str) -> Object | None:
-    """The condition of that type that holds."""
+    """The condition of this type, if it is true."""
     for each in (child.get("status") or {}).get("conditions") or ():
         if each.get("type") == kind and each.get("status") == "True":
             found: Object = each

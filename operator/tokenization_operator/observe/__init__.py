@@ -1,4 +1,4 @@
-"""What the operator sees of one job, as values: the observation, what KubeRay says, what is wrong with a Pod.
+"""One job at one moment, as values: the observation, the state of its RayJob, the diagnosis of its Pods. Pure.
 
-Imports `objects`. Open `observation` first.
+Imports `objects`. Open `observation` first. `informer.observer` fills an observation; `decide` reads it.
 """

@@ -1,6 +1,6 @@
-"""What the operator sees of one job at one moment. Values only: the reconciler fills it, `decide` reads it.
+"""All that the operator knows of one job at one moment. Values only: the observer fills them, `decide` reads them.
 
-Children that are not owned by this very job (by UID) are no children: a namesake may have left them.
+Children belong to a job by owner UID: an object that a namesake left behind is not a child.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tokenization_worker.api.status import JobStatus
 
 
 class KubeRay(StrEnum):
-    """Whether RayJobs can be had."""
+    """Whether the cluster serves RayJobs whose dashboards can be locked."""
 
-    THERE = "There"
+    AVAILABLE = "There"
     MISSING = "Missing"
     TOO_OLD = "TooOld"
 
@@ -33,12 +33,12 @@ class PodEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One job and all that belongs to it.
+    """One job and the objects that belong to it.
 
-    `stray_ray_jobs`: beside that of the attempt; one that was asked for long ago may come late. `warnings`: what events
-    say of Pods that could not be made, the newest first. `pod_events`: what is said of a Pod that finds no node, the
-    oldest first; None where those events were not read. `is_told`: False where events could not be read, so that
-    `warnings` may lack some.
+    `stray_ray_jobs`: RayJobs other than the current attempt's; one requested long ago may arrive late. `warnings`:
+    event messages about Pods that could not be created, newest first. `warnings_known`: False if events could not be
+    read, so that `warnings` may be incomplete. `pod_events`: events of a Pod that finds no node, oldest first; None if
+    they were not read.
     """
 
     job: TokenizationJob
@@ -53,8 +53,8 @@ class Observation:
     pods: tuple[Object, ...] = ()
     warnings: tuple[str, ...] = ()
     pod_events: tuple[PodEvent, ...] | None = None
-    is_told: bool = True
-    kuberay: KubeRay = KubeRay.THERE
+    warnings_known: bool = True
+    kuberay: KubeRay = KubeRay.AVAILABLE
     has_service_account: bool = True
     managed_by: str = ""
     reports: CheckpointStatus = field(default_factory=CheckpointStatus)

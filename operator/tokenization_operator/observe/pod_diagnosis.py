@@ -1,6 +1,6 @@
-"""What keeps a Pod from running, or ended it, in the user's words. Decides; does no I/O.
+"""Diagnoses why a Pod does not run or was killed, in the user's words. Pure.
 
-One table for plan, head, worker and submitter Pods: the kubelet, the scheduler and admission say the same of all.
+One table for plan, head, worker and submitter Pods: kubelet, scheduler and admission report the same for all.
 """
 
 from __future__ import annotations
@@ -25,59 +25,60 @@ _CREATION = frozenset({"CreateContainerError", "RunContainerError"})
 _REFUSED_BY_NODE = frozenset({"UnexpectedAdmissionError"})
 
 POD_PATIENCE_S = 300.0
-"""How long a Pod may be one that cannot start. What it lacks may be on its way: a controller that copies Secrets looks
-each minute or so, a kubelet as often, and Kubernetes tries five times within 310 s to create a Pod that was refused."""
+"""How long a Pod may be unable to start. What it lacks may still arrive: controllers that copy Secrets run about once a
+minute, kubelets retry as often, and Kubernetes retries a refused creation five times within 310 s."""
 
 NODE_PATIENCE_S = 600.0
-"""How long no node may be able to hold a Pod. A cluster autoscaler says within two minutes what it will do about it."""
+"""How long a Pod may have no node that could hold it. A cluster autoscaler responds within two minutes."""
 
 _SILENT_S = 3000.0
-"""Kubernetes keeps events for an hour. For an older Pod, no event does not mean that no autoscaler has posted one."""
+"""Kubernetes keeps events for an hour. For an older Pod, a missing event does not prove that no autoscaler responded.
+"""
 
 _NO_NODE = re.compile(r"preemption: 0/(\d+) nodes are available: \1 Preemption is not helpful")
 _TOO_SMALL = ("Insufficient ", "affinity/selector")
-"""Of a node that works. A node that does not work has a taint, and the scheduler does not tell it from other taints."""
+"""Reasons that apply to a working node. A broken node has a taint, which the scheduler reports like any other taint."""
 
 _MAY_PASS = ("max ", "backoff", "not ready", "quota")
-"""Why an autoscaler adds no node now, and may add one later."""
+"""Why an autoscaler adds no node now but may add one later."""
 
 _SCALES_UP = frozenset({"TriggeredScaleUp", "Nominated"})
 _SCALES_NOT = "NotTriggerScaleUp"
 
-TroubleReason = Literal[
+DiagnosisReason = Literal[
     "ClusterRejected", "ImagePullFailed", "NamespaceNotPrepared", "PodInvalid", "Unschedulable", "WorkerMemory"
 ]
-TROUBLES: frozenset[str] = frozenset(get_args(TroubleReason))
+DIAGNOSES: frozenset[str] = frozenset(get_args(DiagnosisReason))
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """`reason` is a word of the job's status.
+class Diagnosis:
+    """Why a Pod does not run. `reason` becomes the reason of the job's status.
 
-    `limit_s`: how long it may last; without one, as long as the plan or the start of an attempt may take. `is_final`:
-    it does not pass by itself, and would be the same the next time. `pod`: the Pod without a node.
+    `limit_s`: how long it may last; None: as long as the plan or the start of an attempt may take. `is_final`: a retry
+    would end the same way. `pod`: the Pod without a node.
     """
 
-    reason: TroubleReason
+    reason: DiagnosisReason
     message: str
     limit_s: float | None = None
     is_final: bool = False
     pod: str = ""
 
 
-def find_trouble(pods: Iterable[Object], warnings: Iterable[str]) -> Trouble | None:
-    """What keeps a Pod of these from running: first of all what does not pass by itself.
+def diagnose(pods: Iterable[Object], warnings: Iterable[str]) -> Diagnosis | None:
+    """The most severe diagnosis of these Pods: final ones first, then those with a time limit.
 
-    `warnings`: events of Pods that could not be made, where some are not there, the newest first. What does not pass
-    has passed where another one was said after it.
+    `warnings`: event messages about Pods that could not be created, newest first; pass them only while some Pods are
+    missing. A final warning no longer holds once a newer warning follows it.
     """
-    found = [trouble for pod in pods if (trouble := _of_pod(pod)) is not None]
-    told = [_of_warning(text) for text in warnings]
-    found += [each for number, each in enumerate(told) if not (number and each.is_final)]
+    found = [diagnosis for pod in pods if (diagnosis := _of_pod(pod)) is not None]
+    warned = [_of_warning(text) for text in warnings]
+    found += [each for number, each in enumerate(warned) if not (number and each.is_final)]
     return min(found, key=lambda each: (not each.is_final, each.limit_s is None), default=None)
 
 
-def _of_pod(pod: Object) -> Trouble | None:
+def _of_pod(pod: Object) -> Diagnosis | None:
     name = pod["metadata"]["name"]
     status = pod.get("status") or {}
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
@@ -85,7 +86,7 @@ def _of_pod(pod: Object) -> Trouble | None:
         reason, words = waiting.get("reason", ""), waiting.get("message", "")
         if reason in _PULL:
             limit_s = POD_PATIENCE_S if reason in _NEVER_PULLED else None
-            return Trouble(
+            return Diagnosis(
                 "ImagePullFailed",
                 f"Pod {name} cannot pull {container['image']}: {words or reason}. Correct spec.image, or give the "
                 f"Pods imagePullSecrets: {_owner(pod)} starts again at once when the job is changed",
@@ -94,11 +95,11 @@ def _of_pod(pod: Object) -> Trouble | None:
             )
         if reason in _CONFIGURATION | _CREATION:
             is_final = reason in _CONFIGURATION
-            return Trouble("PodInvalid", f"Pod {name} cannot start: {words or reason}", POD_PATIENCE_S, is_final)
+            return Diagnosis("PodInvalid", f"Pod {name} cannot start: {words or reason}", POD_PATIENCE_S, is_final)
     if status.get("reason") in _REFUSED_BY_NODE:
-        return Trouble("PodInvalid", f"Pod {name} cannot start: {status.get('message', '')}", POD_PATIENCE_S)
-    if out_of_memory([pod]) is not None:
-        return Trouble("WorkerMemory", memory_words(pod))
+        return Diagnosis("PodInvalid", f"Pod {name} cannot start: {status.get('message', '')}", POD_PATIENCE_S)
+    if find_oom_killed([pod]) is not None:
+        return Diagnosis("WorkerMemory", oom_advice(pod))
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return _of_scheduler(name, each)
@@ -109,63 +110,63 @@ def _owner(pod: Object) -> str:
     return "the plan" if (pod["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL) == "0" else "the attempt"
 
 
-def _of_scheduler(name: str, condition: Object) -> Trouble:
-    """The scheduler says of each node whether it could hold the Pod if all others left it."""
+def _of_scheduler(name: str, condition: Object) -> Diagnosis:
+    """The scheduler reports for each node whether it could hold the Pod if all other Pods left it."""
     words = condition.get("message", "")
     can_no_node = _NO_NODE.search(words) is not None and any(each in words for each in _TOO_SMALL)
     said = f"Pod {name} finds no node: {words}"
-    return Trouble("Unschedulable", said, NODE_PATIENCE_S if can_no_node else None, pod=name)
+    return Diagnosis("Unschedulable", said, NODE_PATIENCE_S if can_no_node else None, pod=name)
 
 
-def word_of_autoscaler(events: Iterable[PodEvent]) -> PodEvent | None:
-    """The last one among the events of a Pod, the oldest first; None: no cluster autoscaler has said anything of it."""
+def last_autoscaler_event(events: Iterable[PodEvent]) -> PodEvent | None:
+    """The last event of a cluster autoscaler among a Pod's events (oldest first); None if there is none."""
     said = [each for each in events if each.reason in (*_SCALES_UP, _SCALES_NOT)]
     return said[-1] if said else None
 
 
 def may_nodes_come(events: Iterable[PodEvent], age_s: float) -> bool:
-    """Whether a cluster autoscaler may still add a node for a Pod that no node can hold. `events`: of that Pod, the
-    oldest first; `age_s`: since it was made.
+    """Whether a cluster autoscaler may still add a node for a Pod that fits on none. `events`: of that Pod, oldest
+    first; `age_s`: of the Pod.
 
-    No event of an autoscaler means that the cluster has none, or that it ignores this Pod. That holds only while
-    Kubernetes would still keep the event.
+    No autoscaler event means that the cluster has no autoscaler or that it ignores this Pod, but only while Kubernetes
+    would still keep the event.
     """
-    last = word_of_autoscaler(events)
+    last = last_autoscaler_event(events)
     if last is None:
         return age_s > _SILENT_S
     return last.reason != _SCALES_NOT or any(word in last.message for word in _MAY_PASS)
 
 
-def _of_warning(text: str) -> Trouble:
+def _of_warning(text: str) -> Diagnosis:
     if "serviceaccount" in text and "not found" in text:
-        return Trouble("NamespaceNotPrepared", text)
+        return Diagnosis("NamespaceNotPrepared", text)
     if "exceeded quota" in text:
-        return Trouble("Unschedulable", text)
-    if "failed calling webhook" in text:  # it does not answer
-        return Trouble("ClusterRejected", text)
+        return Diagnosis("Unschedulable", text)
+    if "failed calling webhook" in text:  # the webhook does not answer
+        return Diagnosis("ClusterRejected", text)
     if "violates PodSecurity" in text:
-        return Trouble("ClusterRejected", text, POD_PATIENCE_S, is_final=True)
+        return Diagnosis("ClusterRejected", text, POD_PATIENCE_S, is_final=True)
     if "admission webhook" in text:
-        return Trouble("ClusterRejected", text, POD_PATIENCE_S)
+        return Diagnosis("ClusterRejected", text, POD_PATIENCE_S)
     if " is invalid: " in text or (" is forbidden: " in text and "being terminated" not in text):
-        return Trouble("PodInvalid", text, POD_PATIENCE_S, is_final=True)
-    return Trouble("PodInvalid", text)
+        return Diagnosis("PodInvalid", text, POD_PATIENCE_S, is_final=True)
+    return Diagnosis("PodInvalid", text)
 
 
-def last_words(pods: Iterable[Object]) -> FailureReport | None:
-    """What a container of ours left behind when it ended, for want of another way to report."""
+def read_termination_message(pods: Iterable[Object]) -> FailureReport | None:
+    """The failure report that one of our containers wrote as its termination message."""
     for pod in pods:
         for container in (pod.get("status") or {}).get("containerStatuses") or ():
             text = ((container.get("state") or {}).get("terminated") or {}).get("message") or ""
             try:
                 return FailureReport.model_validate_json(text)
-            except ValidationError:  # the log of a Pod that could not say anything
+            except ValidationError:  # not a report: the tail of the container's log
                 continue
     return None
 
 
-def out_of_memory(pods: Iterable[Object]) -> Object | None:
-    """The first Pod of which a container was killed for its memory."""
+def find_oom_killed(pods: Iterable[Object]) -> Object | None:
+    """The first Pod with a container that was killed for its memory."""
     for pod in pods:
         for container in (pod.get("status") or {}).get("containerStatuses") or ():
             for state in (container.get("state") or {}, container.get("lastState") or {}):
@@ -174,8 +175,8 @@ def out_of_memory(pods: Iterable[Object]) -> Object | None:
     return None
 
 
-def memory_words(pod: Object) -> str:
-    """What to do about a Pod that was killed for its memory."""
+def oom_advice(pod: Object) -> str:
+    """What the user should do about a Pod that was killed for its memory."""
     container = pod["spec"]["containers"][0]
     limit = (container.get("resources", {}).get("limits") or {}).get("memory")
     name = pod["metadata"]["name"]

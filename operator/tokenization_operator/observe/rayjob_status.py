@@ -1,7 +1,7 @@
-"""What KubeRay says of an attempt, in few words. Decides; does no I/O.
+"""Reads the state of an attempt from its RayJob and Pods. Pure.
 
-A RayJob has two states: that of its deployment (cluster, submitter) and that of the job inside. `Complete` is no
-success: a job that was stopped is complete, too. What KubeRay does not know it writes in words of its own.
+A RayJob has two states: of its deployment (cluster, submitter) and of the job inside. `Complete` is not success: a
+stopped job is complete too. Unknown states count as starting.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tokenization_operator.objects.reading import Object, is_leaving, node_type
 
 
 class Stage(StrEnum):
-    """How far an attempt is."""
+    """The progress of an attempt."""
 
     QUEUED = "Queued"
     STARTING = "Starting"
@@ -25,7 +25,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RayState:
-    """`reason`, `message`: KubeRay's own, where it failed; `ended`: when it ended, as Kubernetes writes it."""
+    """`reason` and `message`: KubeRay's own, after a failure. `ended`: end time as Kubernetes writes it."""
 
     stage: Stage
     reason: str = ""
@@ -38,7 +38,7 @@ class RayState:
 
 
 def read_ray_job(ray_job: Object) -> RayState:
-    """The state of a RayJob that is there."""
+    """The state of an existing RayJob."""
     status = ray_job.get("status") or {}
     deployment, job = status.get("jobDeploymentStatus", ""), status.get("jobStatus", "")
     words = status.get("message", "")
@@ -60,12 +60,12 @@ def read_ray_job(ray_job: Object) -> RayState:
 
 
 def cluster_name(ray_job: Object) -> str | None:
-    """The RayCluster that KubeRay has made for it."""
+    """The RayCluster that KubeRay created for this RayJob."""
     return (ray_job.get("status") or {}).get("rayClusterName") or None
 
 
 def find_head(pods: tuple[Object, ...]) -> Object | None:
-    """The head Pod that works, if there is one: not leaving, and with containers that have never ended."""
+    """The running head Pod, if any: not being deleted, with no restarted container."""
     for pod in pods:
         status = pod.get("status") or {}
         is_head = node_type(pod) == "head"
@@ -76,7 +76,7 @@ def find_head(pods: tuple[Object, ...]) -> Object | None:
 
 
 def count_ready_workers(pods: tuple[Object, ...]) -> int:
-    """Workers that are Running and Ready."""
+    """Count workers that are Running and Ready."""
     return sum(_is_ready(pod) for pod in pods if node_type(pod) == "worker")
 
 

@@ -1,1 +1,1 @@
-"""What a status says beyond its phase: conditions, times, columns of kubectl, cost. Pure. Open `conditions` first."""
+"""Builds the status beyond its phase: conditions, times, printer columns, cost. Pure. Open `conditions` first."""

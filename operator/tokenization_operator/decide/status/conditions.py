@@ -1,10 +1,10 @@
-"""The conditions of a job, derived from where it stands. Decides; does no I/O.
+"""Derives a job's conditions from the rest of its status. Pure.
 
-Few, and a reason never says the contrary of its status. Accepted, Planned, Complete and Ready are always there; the
-others only while they say something: QuotaReserved for a job in a queue, ClusterReady while a cluster is wanted, and
-Suspended, Failed, Reconciling and Stalled while they hold. kstatus, which takes a job without conditions for a finished
-one, reads Ready, Reconciling and Stalled, and what is absent as False; `kubectl wait` reads Complete and Failed.
-`lastTransitionTime` moves only with the status of a condition.
+A condition's reason never contradicts the status. Accepted, Planned, Complete and Ready are always present; the others
+only while they carry information: QuotaReserved for a job in a queue, ClusterReady while a cluster is wanted, and
+Suspended, Failed, Reconciling and Stalled while they are true. kstatus takes a job without conditions for finished; it
+reads Ready, Reconciling and Stalled, absent ones as False. `kubectl wait` reads Complete and Failed.
+`lastTransitionTime` changes only with the status of a condition.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def make_conditions(
     obstacle: str = "",
     in_queue: bool = False,
 ) -> list[Condition]:
-    """All conditions of a job whose status says the rest. `obstacle`: why it cannot be worked on, if so; `in_queue`:
-    Kueue decides when its cluster may be made."""
+    """All conditions of a job. `obstacle`: why the operator cannot work on it, if so; `in_queue`: Kueue decides when
+    its cluster is admitted."""
     known = {each.type: each for each in before}
 
     def condition(row: _Row) -> Condition:
@@ -63,7 +63,7 @@ def _rows(status: JobStatus, obstacle: str, *, in_queue: bool) -> Iterator[_Row]
     yield _Row("Accepted", not obstacle, obstacle or "Accepted", message if obstacle else "")
     if status.plan is not None:
         yield _Row("Planned", True, "Planned", plan_words(status.plan))
-    else:  # a dataset that is there already needs no plan
+    else:  # a dataset that is already complete needs no plan
         yield _Row("Planned", phase is Phase.SUCCEEDED, reason, message)
     if status.plan is not None and in_queue and phase in _QUEUE_MATTERS:
         yield _quota(status)

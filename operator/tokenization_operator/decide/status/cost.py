@@ -1,8 +1,8 @@
-"""What a run costs: expected by its plan, and as it came to. Decides; does no I/O.
+"""The cost of a run: estimated by its plan, and actual. Pure.
 
-An attempt costs from when it may have machines until it ends, whatever its end; pauses, queues and suspensions cost
-nothing. The sums stand in the status, so that a restart of the operator changes no figure. Prices are those of the
-chart's values: without one that is needed there is no cost, only hours. A plan's own Pod is not counted.
+An attempt costs from when it may have machines until it ends, however it ends; pauses, queues and suspensions cost
+nothing. The sums are stored in the status, so an operator restart changes no figure. Prices come from the chart's
+values: if one that is needed is missing, there are hours but no cost. A plan's Pod is not counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tokenization_operator.build.children import HEAD_CPU, HEAD_MEMORY, WORKER_CPU, WORKER_MEMORY
 from tokenization_operator.build.placement import TPU, Placement, place_head, place_workers
 from tokenization_operator.build.resources import complete
-from tokenization_operator.decide.context import Case
+from tokenization_operator.decide.context import Context
 from tokenization_operator.decide.status.derived import ENDED
 from tokenization_operator.objects.quantities import read_quantity
 from tokenization_operator.observe.rayjob_status import read_ray_job
@@ -24,7 +24,7 @@ from tokenization_worker.api.types.times import read_time
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Of worker Pods, of TPU chips that the job reserves, and of CPUs on ordinary nodes."""
+    """Hours of worker Pods, of TPU chips that the job reserves, and of CPUs on ordinary nodes."""
 
     hosts: float
     chips: float
@@ -35,7 +35,8 @@ class Hours:
 
 
 def machines_of(job: TokenizationJob, replicas: int) -> MachinesStatus:
-    """What an attempt with so many replicas asks for. CPUs of TPU hosts come with their chips, or are idle ones."""
+    """The machines of an attempt with this many replicas. CPUs of TPU hosts are not counted: they come with the chips
+    or are idle."""
     workers, head = place_workers(job.spec.workers, ""), place_head(job.spec.head)
     hosts = replicas * workers.hosts
     chips = int(workers.requests.get(TPU, 0))
@@ -51,7 +52,7 @@ def _cpus(placement: Placement, cpu: str, memory: str) -> float:
 
 
 def expect(job: TokenizationJob, plan: PlanStatus, settings: Settings) -> PlanStatus:
-    """The plan with what a run will take and cost, as far as that is known."""
+    """The plan with the estimated machines, hours and cost, as far as they are known."""
     machines = machines_of(job, job.spec.workers.replicas)
     plan = plan.model_copy(update={"workers": machines.hosts})
     if plan.estimated_seconds is None:
@@ -65,32 +66,32 @@ def expect(job: TokenizationJob, plan: PlanStatus, settings: Settings) -> PlanSt
     return plan.model_copy(update=changes)
 
 
-def settle(case: Case, after: JobStatus) -> JobStatus:
-    """The status with the cost of an attempt that had machines before and has none after it: whatever ended it."""
-    before = case.before
+def settle(context: Context, after: JobStatus) -> JobStatus:
+    """The status with the cost of an attempt that had machines before and has none after, however it ended."""
+    before = context.before
     if not _has_machines(before) or _run_of(before) != _run_of(after):
         return after
     if _has_machines(after) and _number_of(before) == _number_of(after):
         return after
-    return after.model_copy(update={"cost": charge(case)})
+    return after.model_copy(update={"cost": charge(context)})
 
 
-def charge(case: Case) -> CostStatus | None:
+def charge(context: Context) -> CostStatus | None:
     """The cost of the run if its attempt ended now."""
-    before, attempt = case.before, case.before.attempt
+    before, attempt = context.before, context.before.attempt
     began = read_time(attempt.admitted_time) if attempt is not None else None
     if attempt is None or began is None or not _has_machines(before):
         return before.cost
-    machines = attempt.machines or machines_of(case.job, attempt.replicas or 1)
+    machines = attempt.machines or machines_of(context.job, attempt.replicas or 1)
     share = 1.0
-    if attempt.running_time is None:  # some may have come, and waited for the others
+    if attempt.running_time is None:  # ready workers waited for the others
         ready = before.workers.ready if before.workers else None
         share = (ready or 0) / (machines.hosts or 1)
-    ended = case.seen.now
-    if case.seen.ray_job is not None:  # it may have ended while no operator looked
-        ended = min(ended, read_time(read_ray_job(case.seen.ray_job).ended) or ended)
+    ended = context.observation.now
+    if context.observation.ray_job is not None:  # it may have ended while no operator ran
+        ended = min(ended, read_time(read_ray_job(context.observation.ray_job).ended) or ended)
     spent = _hours(machines, share * max(0.0, (ended - began).total_seconds()))
-    return _cost(_spent(before.cost) + spent, case.settings)
+    return _cost(_spent(before.cost) + spent, context.settings)
 
 
 def _has_machines(status: JobStatus) -> bool:
@@ -127,7 +128,7 @@ def _cost(hours: Hours, settings: Settings) -> CostStatus:
 
 
 def _price(hours: Hours, settings: Settings) -> str | None:
-    """None where chips, or the CPUs of a run without chips, have no price; a head alone may have none."""
+    """None if chips, or the CPUs of a run without chips, have no price; only the head's CPUs may lack one."""
     per_chip, per_cpu = settings.price_per_chip_hour, settings.price_per_cpu_hour
     if (per_chip if hours.chips else per_cpu) is None:
         return None
@@ -135,6 +136,6 @@ def _price(hours: Hours, settings: Settings) -> str | None:
 
 
 def _decimal(number: float, digits: int = 4) -> str:
-    """Without zeros at its end."""
+    """Format without trailing zeros."""
     text = f"{number:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

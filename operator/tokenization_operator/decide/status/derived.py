@@ -1,4 +1,4 @@
-"""What follows from the rest of a status: its times, the place of the dataset, words for columns. Decides; no I/O."""
+"""Derives a status's times, the address of the dataset, and the printer columns from its other fields. Pure."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tokenization_worker.api.types.times import time_text
 ENDED = (Phase.SUCCEEDED, Phase.FAILED)
 
 
-def derive(seen: Observation, status: JobStatus) -> JobStatus:
-    """The status with these fields as the others want them."""
-    changes: dict[str, Any] = {"observed_generation": seen.generation}
+def derive(observation: Observation, status: JobStatus) -> JobStatus:
+    """The status with its derived fields."""
+    changes: dict[str, Any] = {"observed_generation": observation.generation}
     if status.run is not None:
         changes["start_time"] = status.start_time or status.run.start_time
-        changes["output"] = status.output or output_of(seen.job, status.run.rerun_token)
-    changes["completion_time"] = _completion_time(seen.status, status, seen.now)
-    if status.progress is not None and status.phase is not Phase.RUNNING:  # what stands still has no rate
+        changes["output"] = status.output or output_of(observation.job, status.run.rerun_token)
+    changes["completion_time"] = _completion_time(observation.status, status, observation.now)
+    if status.progress is not None and status.phase is not Phase.RUNNING:  # only a running job has a rate
         changes["progress"] = status.progress.model_copy(update={"tokens_per_second": None, "eta_seconds": None})
     changed = status.model_copy(update=changes)
-    return changed.model_copy(update={"display": make_display(changed, seen.now)})
+    return changed.model_copy(update={"display": make_display(changed, observation.now)})
 
 
 def output_of(job: TokenizationJob, rerun_token: str | None) -> OutputStatus:
-    """Where the dataset will be, as the worker names it."""
+    """The address of the dataset, as the worker computes it."""
     return OutputStatus(uri=resolve_output_uri(job.spec.output.uri, rerun_token))
 
 
@@ -41,6 +41,6 @@ def _completion_time(before: JobStatus, status: JobStatus, now: datetime) -> str
 
 
 def end_of(status: JobStatus) -> str | None:
-    """When a job ended that has ended. An older version said so only by the time of a condition."""
+    """When a finished job ended. An older operator recorded that only as the time of a condition."""
     found = (each for each in status.conditions or () if each.type in ENDS and each.status == "True")
     return status.completion_time or next((each.last_transition_time for each in found), None)

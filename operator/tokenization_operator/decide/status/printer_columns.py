@@ -1,4 +1,4 @@
-"""The numbers of a status as words, for messages and for the columns of kubectl. Decides; does no I/O."""
+"""Formats the numbers of a status, for messages and for kubectl's printer columns. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenization_worker.messages.counts import counted
 _UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k"))
 _TIMES = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 _SILENT_S = 3 * MOST_REPORT_INTERVAL_S
-"""After that a rate is old: a driver reports at least each `MOST_REPORT_INTERVAL_S`."""
+"""After this time a rate is stale: a driver reports at least every `MOST_REPORT_INTERVAL_S`."""
 
 
 def short_count(number: float) -> str:
@@ -25,7 +25,7 @@ def short_count(number: float) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """The largest unit that is there: 500 s is 8m."""
+    """In the largest unit: 500 s is 8m."""
     for size, unit in _TIMES:
         if seconds >= size:
             return f"{seconds // size:.0f}{unit}"
@@ -33,7 +33,7 @@ def short_time(seconds: float) -> str:
 
 
 def duration_words(seconds: float) -> str:
-    """The two largest units: 1,025 s is 17m5s."""
+    """In the two largest units: 1,025 s is 17m5s."""
     rest = int(seconds)
     for (size, unit), (below, unit_below) in pairwise(_TIMES):
         if rest >= size:
@@ -48,7 +48,7 @@ def part_of(done: int, total: int, noun: str) -> str:
 
 
 def ready_words(workers: WorkersStatus | None) -> str:
-    """`58/64 workers are ready`; empty where none are asked for."""
+    """`58/64 workers are ready`; empty if the number wanted is unknown."""
     if workers is None or workers.desired is None:
         return ""
     return f"{share_of_workers(workers)} {'is' if workers.desired == 1 else 'are'} ready"
@@ -60,13 +60,13 @@ def share_of_workers(workers: WorkersStatus) -> str:
 
 
 def plan_words(plan: PlanStatus) -> str:
-    """`21 files, about 10.1B tokens, about 8 min on 16 workers, about 12.30 USD`, as far as that is known."""
+    """`21 files, about 10.1B tokens, about 8 min on 16 workers, about 12.30 USD`, as far as known."""
     words = [counted(plan.files or 0, "file")]
     if plan.estimated_tokens is not None:
         words.append(
             f"about {short_count(plan.estimated_tokens)} {'token' if plan.estimated_tokens == 1 else 'tokens'}"
         )
-    if plan.estimated_seconds:  # 0: less than a second, of which there is nothing to say
+    if plan.estimated_seconds:  # 0 means less than a second: not shown
         where = f" on {counted(plan.workers, 'worker')}" if plan.workers else ""
         words.append(f"about {_round_time(plan.estimated_seconds)}{where}")
     if plan.estimated_cost is not None:
@@ -75,7 +75,7 @@ def plan_words(plan: PlanStatus) -> str:
 
 
 def _round_time(seconds: int) -> str:
-    """An estimate is good to a tenth or so."""
+    """An estimate is accurate to about a tenth."""
     if seconds < 90:
         return f"{seconds} s"
     if seconds < 90 * 60:
@@ -85,7 +85,7 @@ def _round_time(seconds: int) -> str:
 
 
 def make_display(status: JobStatus, now: datetime) -> DisplayStatus | None:
-    """What the columns say; None before there is anything to say."""
+    """The printer columns; None while all are empty."""
     progress, workers, duration = status.progress, status.workers, _duration(status)
     if progress is None and workers is None and duration is None:
         return None
@@ -95,10 +95,10 @@ def make_display(status: JobStatus, now: datetime) -> DisplayStatus | None:
         if status.phase is Phase.RUNNING and _is_moving(status, progress, now):
             rate = f"{short_count(progress.tokens_per_second or 0)}/s"
             eta = short_time(progress.eta_seconds) if progress.eta_seconds is not None else None
-    there = None
+    ready = None
     if workers is not None and workers.desired is not None:
-        there = f"{workers.ready or 0}/{workers.desired}"
-    return DisplayStatus(progress=words, rate=rate, eta=eta, workers=there, duration=duration)
+        ready = f"{workers.ready or 0}/{workers.desired}"
+    return DisplayStatus(progress=words, rate=rate, eta=eta, workers=ready, duration=duration)
 
 
 def _progress_words(plan: PlanStatus | None, progress: ProgressStatus) -> str:
@@ -108,12 +108,12 @@ def _progress_words(plan: PlanStatus | None, progress: ProgressStatus) -> str:
 
 
 def _is_moving(status: JobStatus, progress: ProgressStatus, now: datetime) -> bool:
-    """Whether the rate is one of now. A driver is believed that does not say when it reports, or has no range yet."""
+    """Whether the rate is current. A driver that does not report times, or has no range yet, is trusted."""
     if not progress.tokens_per_second or progress.percent == 100:
         return False
     seen = status.attempt.progress_time if status.attempt else None
-    told = last_report_seen(seen, progress.last_range_time, progress.last_checkpoint_time)
-    return told is None or (now - told).total_seconds() <= _SILENT_S
+    reported = last_report_seen(seen, progress.last_range_time, progress.last_checkpoint_time)
+    return reported is None or (now - reported).total_seconds() <= _SILENT_S
 
 
 def _duration(status: JobStatus) -> str | None:

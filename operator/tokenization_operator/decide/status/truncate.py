@@ -1,6 +1,6 @@
-"""How long the words of a status may be. Decides; does no I/O.
+"""Limits the length of messages in a status. Pure.
 
-A status stays below 16 KiB: its message stands in several conditions, too, and those of five failures are kept.
+A status stays below 16 KiB: its message appears in several conditions too, and five failures are kept.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ _GAP = " ... "
 
 
 def join(*sentences: str) -> str:
-    """Sentences in one line: others' words bring their own ends, and ours have none."""
+    """Join sentences into one line. Foreign messages may end with a full stop; ours do not."""
     ended = [text if text.endswith((".", "?", "!")) else f"{text}." for text in sentences[:-1] if text]
     return " ".join([*ended, sentences[-1]])
 
 
 def shorten(text: str, most: int = MOST) -> str:
-    """With the beginning, which says what happened, and the end, which says what to do; no secret of an address."""
+    """Keep the beginning, which says what happened, and the end, which says what to do. Redacts secrets in
+    addresses."""
     text = redact(text)
     if len(text) <= most:
         return text

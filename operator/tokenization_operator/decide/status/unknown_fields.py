@@ -1,8 +1,7 @@
-"""Fields of a status that this version does not know: a newer operator has written them, before a rollback.
+"""Keeps status fields that this version does not know, which a newer operator wrote before a rollback. Pure.
 
-They stay for as long as what they are about: those of a run until another run begins, those of an attempt until another
-attempt begins. A run that this operator begins looks as if no newer one had ever been there. Lists are replaced whole:
-they are views. Decides; does no I/O.
+Fields of a run stay until the next run, fields of an attempt until the next attempt. A run that this operator begins
+has no fields of a newer one. Lists are replaced whole: they are derived.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tokenization_worker.api.types.walk import block_type, is_list_type
 
 
 def keep_unknown_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Return the status `after` with the fields of `before` that no model of this version has."""
+    """The status `after`, with the fields of `before` that no model of this version has."""
     if _number(before, "run") != _number(after, "run"):
         return after
     kept = _keep(JobStatus, before, after)
@@ -26,7 +25,7 @@ def keep_unknown_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[s
 
 
 def known_fields(model: type[Block], found: dict[str, Any]) -> dict[str, Any]:
-    """Return a block without the fields that `model` does not have."""
+    """The block without fields that `model` does not have."""
     blocks = _fields_of(model)
     known = {}
     for name, value in found.items():
@@ -48,7 +47,8 @@ def _keep(model: type[Block], before: dict[str, Any], after: dict[str, Any]) -> 
 
 @cache
 def _fields_of(model: type[Block]) -> dict[str, type[Block] | None]:
-    """The fields of a block by their names in an object, with the block that each is; None for values and lists."""
+    """The fields of a block by their serialized names, with the type of each nested block; None for values and
+    lists."""
     return {
         str(info.alias): None if is_list_type(info.annotation) else block_type(info.annotation)
         for info in model.model_fields.values()

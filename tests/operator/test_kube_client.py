@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from kubernetes.aio.client.exceptions import ApiException
 
-from tokenization_operator.decide.actions import Create, Delete, Point
-from tokenization_operator.kube.client import Cluster, Conflict, Rejected
+from tokenization_operator.decide.actions import Create, Delete, UpdateCheckpoint
+from tokenization_operator.kube.client import Conflict, KubeClient, Rejected
 from tokenization_operator.kube.fence import Fence, NotLeading
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.observe.observation import KubeRay
@@ -46,10 +46,10 @@ def refusal(status: int, words: str) -> ApiException:
     return error
 
 
-def cluster_of(answers: Any) -> Cluster:
-    cluster = Cluster(SimpleNamespace())  # type: ignore[arg-type]  # nothing is called over it
-    cluster._custom = answers
-    return cluster
+def client_of(answers: Any) -> KubeClient:
+    kube = KubeClient(SimpleNamespace())  # type: ignore[arg-type]  # nothing is called over it
+    kube._custom = answers
+    return kube
 
 
 REFUSALS = [
@@ -60,21 +60,21 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: str(error.status))
-def test_a_child_that_is_refused_is_told_in_the_words_of_the_api_server(error: ApiException) -> None:
-    cluster = cluster_of(Answers(error))
+def test_a_rejected_child_is_reported_with_the_message_of_the_api_server(error: ApiException) -> None:
+    kube = client_of(Answers(error))
     with pytest.raises(Rejected, match=r"webhook|invalid"):
-        asyncio.run(cluster.create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))
+        asyncio.run(kube.create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: str(error.status))
 def test_a_policy_that_refuses_the_probe_leaves_the_word_to_the_real_one(error: ApiException) -> None:
-    assert asyncio.run(cluster_of(Answers(error)).kuberay("team")) is KubeRay.THERE
+    assert asyncio.run(client_of(Answers(error)).kuberay("team")) is KubeRay.AVAILABLE
 
 
 def test_a_ray_job_whose_dashboard_is_open_is_taken_back() -> None:
     answers = Answers({**RAY_JOB, "spec": {"rayClusterSpec": {}}})
     with pytest.raises(Rejected, match=r"upgrade them to 1\.6"):
-        asyncio.run(cluster_of(answers).create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))
+        asyncio.run(client_of(answers).create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))
     assert answers.deleted == ["demo-r1-a1"]
 
 
@@ -116,7 +116,7 @@ def with_version(version: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {**CHECKPOINT["spec"], **spec}}
 
 
-POINT = Point({"metadata": {"name": "demo-r1", "namespace": "team"}}, {"attempt": {"number": 2}})
+UPDATE = UpdateCheckpoint({"metadata": {"name": "demo-r1", "namespace": "team"}}, {"attempt": {"number": 2}})
 
 
 DONE = with_version("7", attempt={"number": 2})
@@ -133,17 +133,17 @@ LEAVING = {**with_version("7"), "metadata": {**with_version("7")["metadata"], "d
     ],
     ids=["as it is", "done already", "older than what is there", "not seen"],
 )
-def test_a_checkpoint_that_is_known_is_pointed_with_one_request(there: Any, known: Any, asked: list[str]) -> None:
+def test_a_checkpoint_that_is_known_is_updated_with_one_request(there: Any, known: Any, asked: list[str]) -> None:
     answers = OneCheckpoint("7", there)
-    pointed = asyncio.run(cluster_of(answers).point(POINT, "uid", known))
-    assert pointed["spec"]["attempt"] == {"number": 2}
+    updated = asyncio.run(client_of(answers).update_checkpoint(UPDATE, "uid", known))
+    assert updated["spec"]["attempt"] == {"number": 2}
     assert answers.asked == asked
 
 
 def test_a_checkpoint_that_is_leaving_is_waited_for() -> None:
     answers = OneCheckpoint("7", LEAVING)
     with pytest.raises(Conflict):
-        asyncio.run(cluster_of(answers).point(POINT, "uid", LEAVING))
+        asyncio.run(client_of(answers).update_checkpoint(UPDATE, "uid", LEAVING))
     assert "patch" not in answers.asked
 
 
@@ -151,7 +151,7 @@ def test_a_checkpoint_that_is_known_and_gone_is_made_again() -> None:
     answers = OneCheckpoint("7")
     answers.is_gone = True
     with pytest.raises(Conflict):
-        asyncio.run(cluster_of(answers).point(POINT, "uid", with_version("7")))
+        asyncio.run(client_of(answers).update_checkpoint(UPDATE, "uid", with_version("7")))
     assert answers.asked == ["patch", "create", "get", "patch"]
 
 
@@ -170,32 +170,32 @@ class Accounts:
 
 
 def test_a_service_account_is_asked_for_by_name() -> None:
-    cluster = Cluster(SimpleNamespace())  # type: ignore[arg-type]  # as above
-    cluster._core = accounts = Accounts()
-    assert not asyncio.run(cluster.has_service_account("team", "worker"))
+    kube = KubeClient(SimpleNamespace())  # type: ignore[arg-type]  # as above
+    kube._core = accounts = Accounts()
+    assert not asyncio.run(kube.has_service_account("team", "worker"))
     accounts.is_there = True
-    assert asyncio.run(cluster.has_service_account("team", "worker"))
+    assert asyncio.run(kube.has_service_account("team", "worker"))
 
 
 @pytest.mark.parametrize("status", [404, 405], ids=["gone", "going"])
 def test_a_kind_that_is_gone_when_a_ray_job_is_made_is_asked_for_no_more_for_now(status: int) -> None:
     answers = Answers(refusal(status, "no such kind"))
-    cluster = cluster_of(answers)
+    kube = client_of(answers)
     with pytest.raises(Conflict):
-        asyncio.run(cluster.create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))
+        asyncio.run(kube.create(Create(Kind.RAY_JOB, RAY_JOB), "uid"))
     answers.made = RAY_JOB
-    assert asyncio.run(cluster.kuberay("team")) is KubeRay.MISSING
+    assert asyncio.run(kube.kuberay("team")) is KubeRay.MISSING
 
 
 @pytest.mark.parametrize("status", [404, 405], ids=["gone", "going"])
 def test_a_kind_that_is_gone_is_missed_and_its_return_is_noticed_soon(status: int) -> None:
     seconds = [0.0]
     answers = Answers(refusal(status, "no such kind"))
-    cluster = Cluster(SimpleNamespace(), lambda: seconds[0])  # type: ignore[arg-type]  # as above
-    cluster._custom = answers
-    assert asyncio.run(cluster.kuberay("team")) is KubeRay.MISSING
+    kube = KubeClient(SimpleNamespace(), lambda: seconds[0])  # type: ignore[arg-type]  # as above
+    kube._custom = answers
+    assert asyncio.run(kube.kuberay("team")) is KubeRay.MISSING
     answers.made, seconds[0] = RAY_JOB, 11.0
-    assert asyncio.run(cluster.kuberay("team")) is KubeRay.THERE
+    assert asyncio.run(kube.kuberay("team")) is KubeRay.AVAILABLE
 
 
 class Lists:
@@ -212,11 +212,11 @@ class Lists:
 
 @pytest.mark.parametrize("items", [None, [], [{"metadata": {"uid": "u"}}]], ids=["null", "none", "one"])
 def test_metadata_are_listed_where_nothing_else_is_of_use(items: list[Any] | None) -> None:
-    cluster = Cluster(SimpleNamespace())  # type: ignore[arg-type]  # as above
-    cluster._api = lists = Lists(items)
+    kube = KubeClient(SimpleNamespace())  # type: ignore[arg-type]  # as above
+    kube._api = lists = Lists(items)
 
     async def listed(kind: Kind, namespace: str | None, **how: bool) -> list[Any]:
-        return [item async for item in cluster.list_all(kind, namespace, **how)]
+        return [item async for item in kube.list_all(kind, namespace, **how)]
 
     assert asyncio.run(listed(Kind.POD, "team", only_metadata=True)) == (items or [])
     asyncio.run(listed(Kind.RAY_JOB, None))
@@ -228,21 +228,21 @@ def test_metadata_are_listed_where_nothing_else_is_of_use(items: list[Any] | Non
 
 JOB = {"metadata": {"name": "demo", "namespace": "team", "uid": "u", "resourceVersion": "1"}}
 
-WRITES: dict[str, Callable[[Cluster], Any]] = {
-    "status": lambda cluster: cluster.write_status(JOB, {"phase": "Running"}),
-    "create": lambda cluster: cluster.create(Create(Kind.RAY_JOB, RAY_JOB), "u"),
-    "point": lambda cluster: cluster.point(POINT, "u", with_version("7")),
-    "delete": lambda cluster: cluster.delete(Delete(Kind.RAY_JOB, "demo-r1-a1", "u", "1"), "team"),
-    "event": lambda cluster: cluster.events.post(JOB, "Normal", "Running", "it runs"),
+WRITES: dict[str, Callable[[KubeClient], Any]] = {
+    "status": lambda kube: kube.write_status(JOB, {"phase": "Running"}),
+    "create": lambda kube: kube.create(Create(Kind.RAY_JOB, RAY_JOB), "u"),
+    "update_checkpoint": lambda kube: kube.update_checkpoint(UPDATE, "u", with_version("7")),
+    "delete": lambda kube: kube.delete(Delete(Kind.RAY_JOB, "demo-r1-a1", "u", "1"), "team"),
+    "event": lambda kube: kube.events.post(JOB, "Normal", "Running", "it runs"),
 }
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_an_operator_that_has_lost_its_lease_writes_nothing(write: Callable[[Cluster], Any]) -> None:
+def test_an_operator_that_has_lost_its_lease_writes_nothing(write: Callable[[KubeClient], Any]) -> None:
     fence = Fence()
     fence.close()
     with pytest.raises(NotLeading):  # no request is sent: no API server would answer it
-        asyncio.run(write(Cluster(SimpleNamespace(), fence=fence)))  # type: ignore[arg-type]
+        asyncio.run(write(KubeClient(SimpleNamespace(), fence=fence)))  # type: ignore[arg-type]
 
 
 def test_a_write_takes_no_longer_than_the_lease_is_held() -> None:
@@ -254,9 +254,9 @@ def test_a_write_takes_no_longer_than_the_lease_is_held() -> None:
         async def delete_namespaced_custom_object(self, *_: Any, _request_timeout: float, **__: Any) -> None:
             asked.append(_request_timeout)
 
-    cluster = Cluster(SimpleNamespace(), fence=fence)  # type: ignore[arg-type]
-    cluster._custom = Slow()
-    asyncio.run(cluster.delete(Delete(Kind.RAY_JOB, "demo-r1-a1", "u", "1"), "team"))
+    kube = KubeClient(SimpleNamespace(), fence=fence)  # type: ignore[arg-type]
+    kube._custom = Slow()
+    asyncio.run(kube.delete(Delete(Kind.RAY_JOB, "demo-r1-a1", "u", "1"), "team"))
     assert asked == [3.0]
 
 
@@ -268,8 +268,8 @@ def test_exactly_the_version_that_was_decided_on_is_deleted() -> None:
             asked.append(body.preconditions)
             raise ApiException(status=409)
 
-    cluster = cluster_of(Desk())
+    kube = client_of(Desk())
     with pytest.raises(Conflict):
-        asyncio.run(cluster.delete(Delete(Kind.RAY_JOB, "demo-r1-a1", "u", "7"), "team"))
+        asyncio.run(kube.delete(Delete(Kind.RAY_JOB, "demo-r1-a1", "u", "7"), "team"))
     [exactly] = asked
     assert (exactly.uid, exactly.resource_version) == ("u", "7")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tokenization_operator.informer.cache import Cache
-from tokenization_operator.informer.prune import trimmed
+from tokenization_operator.informer.prune import prune
 from tokenization_operator.objects.kinds import Kind
 
 FIELDS = [{"manager": "kubelet", "fieldsV1": {f"f:{number}": {} for number in range(100)}}]
@@ -24,7 +24,7 @@ def test_a_pod_keeps_its_labels_owners_status_and_the_sizes_of_its_containers() 
         },
         "status": {"phase": "Running"},
     }
-    found = trimmed(Kind.POD, pod)
+    found = prune(Kind.POD, pod)
     assert found["metadata"] == METADATA | {"labels": {"a": "b"}, "ownerReferences": [{"uid": "o"}]}
     assert found["spec"] == {"containers": [{"resources": resources}]}
     assert found["status"] == {"phase": "Running"}
@@ -43,7 +43,7 @@ def test_a_ray_job_keeps_its_head_and_its_states() -> None:
         "spec": {"suspend": False, "rayClusterSpec": cluster},
         "status": {**states, "rayClusterStatus": {"conditions": list(range(100))}},
     }
-    found = trimmed(Kind.RAY_JOB, ray_job)
+    found = prune(Kind.RAY_JOB, ray_job)
     kept = {"headGroupSpec": {"template": TEMPLATE}}
     assert found["spec"] == {"suspend": False, "rayClusterSpec": kept}
     assert found["status"] == states

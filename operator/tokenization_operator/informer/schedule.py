@@ -1,7 +1,7 @@
-"""When jobs are looked at though no watch has named them: at the start, and from time to time. Decides; does no I/O.
+"""Schedules reconciles that no watch triggers: at the start and periodically. Pure.
 
-A look costs 2 ms, and finished jobs may be thousands: a job at rest is looked at when something of it is due, which the
-work queue remembers, and once in `ROUNDS` rounds in any case.
+A reconcile costs 2 ms, and there may be thousands of finished jobs. So a job at rest is reconciled when something of it
+is due, which the work queue remembers, and once in `ROUNDS` rounds in any case.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ ROUNDS = 60
 """An hour, by default."""
 
 OVERDUE_PER_S = 20.0
-"""Of jobs at rest that are due at the start, as after an hour without an operator: each takes two or three requests,
-and those that run come first."""
+"""Rate at the start for jobs at rest with something due, for example after an hour without an operator: each needs two
+or three requests, and running jobs come first."""
 
 
-def first_looks(cache: Cache, retention_s: float, now: datetime) -> Iterator[tuple[Key, float]]:
-    """The jobs that a new operator has to look at, each with how many seconds it may wait."""
+def initial_reconciles(cache: Cache, retention_s: float, now: datetime) -> Iterator[tuple[Key, float]]:
+    """The jobs that a new operator must reconcile, each with the seconds it may wait."""
     overdue = 0
     for key in cache.jobs():
         job = cache.get(Kind.JOB, *key)
@@ -38,8 +38,8 @@ def first_looks(cache: Cache, retention_s: float, now: datetime) -> Iterator[tup
             overdue += not due_s
 
 
-def wanted_again(cache: Cache, number: int) -> list[Key]:
-    """The jobs to look at in a round of this number."""
+def due_in_round(cache: Cache, number: int) -> list[Key]:
+    """The jobs to reconcile in this round."""
     return [key for key in cache.jobs() if not cache.is_at_rest(key) or _round_of(key) == number % ROUNDS]
 
 
