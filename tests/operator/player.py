@@ -70,7 +70,7 @@ class Player:
                 for event in watch_kind(self._api, self._namespace, kind, timeout_seconds=60):
                     if event["type"] in ("ADDED", "MODIFIED"):
                         take(event["object"])
-            except ApiException:  # a version that is too old: list again
+            except (ApiException, HTTPError):  # a version that is too old, or an API server that ends: list again
                 continue
 
     def _take_checkpoint(self, found: dict[str, Any]) -> None:
