@@ -11,6 +11,7 @@ from typing import Any, Self
 from jobs import watch_kind
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 from tokenization_operator.objects.kinds import PLACES, Kind
 from tokenization_worker.api.types.times import time_text
