@@ -87,7 +87,8 @@ def test_a_job_for_whose_workers_there_is_no_node(team: Jobs, tmp_path: Path, ex
     assert "worker Pending" in told
     assert "finds no node: 0/" in told
     assert "! FailedScheduling" in told
-    assert "next: Compare what the Pod" in told
+    assert "next: The workers ask for nodes with tpu-v5p-slice 2x2x1; the cluster has " in told
+    assert "preemption" not in told
 
 
 def test_a_source_that_is_not_there(team: Jobs, tmp_path: Path, explain: Explain) -> None:

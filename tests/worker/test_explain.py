@@ -356,11 +356,43 @@ def test_the_next_step_fits(found: dict[str, Any], pods: tuple[dict[str, Any], .
     assert words in step(found, *pods)
 
 
+V5P = {"spec": {"workers": {"tpu": {"accelerator": "tpu-v5p-slice", "topology": "2x2x1"}}}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        (
+            ("tpu-v6e-slice 2x2", "tpu-v5-lite-podslice 2x4", "tpu-v6e-slice 2x2"),
+            "ask for nodes with tpu-v5p-slice 2x2x1; the cluster has tpu-v5-lite-podslice 2x4 (1 node), tpu-v6e-slice "
+            "2x2 (2 nodes). Add such nodes; or correct spec.workers.tpu",
+        ),
+        ((), "the cluster has no TPU nodes"),
+        (("tpu-v5p-slice 2x2x1",), "Compare what the Pod asks for"),
+        (None, "Compare what the Pod asks for"),
+    ],
+    ids=["others", "none", "the same", "not known"],
+)
+def test_the_tpus_that_a_cluster_has_are_named(nodes: tuple[str, ...] | None, words: str) -> None:
+    found = job(phase="Starting", reason="Unschedulable", plan={"files": 1}) | V5P
+    assert words in " ".join(screen(Seen(found, NOW, tpu_nodes=nodes), 160).split())
+
+
+def test_what_the_scheduler_says_of_preemption_is_left_out() -> None:
+    message = (
+        "Pod p finds no node: 0/5 nodes are available: 5 node(s) didn't match Pod's node affinity/selector. no new "
+        "claims to deallocate, preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling. 0/1 "
+        "worker is ready"
+    )
+    told = " ".join(screen(Seen(job(phase="Starting", reason="Unschedulable", message=message), NOW), 160).split())
+    assert "didn't match Pod's node affinity/selector. 0/1 worker is ready" in told
+
+
 @pytest.mark.parametrize(
     ("has_kueue", "words"),
     [(False, "Kueue is not installed in this cluster"), (True, "Look at the queue:"), (None, "Look at the queue:")],
 )
-def test_a_queue_that_nothing_serves_is_told(has_kueue: bool | None, words: str) -> None:
+def test_a_queue_that_nothing_serves_is_named(has_kueue: bool | None, words: str) -> None:
     told = screen(Seen(job(phase="Queued", reason="Queued"), NOW, has_kueue=has_kueue), 160)
     assert words in " ".join(told.split())
 

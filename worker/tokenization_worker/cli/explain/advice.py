@@ -12,10 +12,12 @@ changed field of the Pods takes effect; `unplaced`: what to do about a Pod witho
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokenization_worker.api.job import JobSpec
+from tokenization_worker.messages.counts import counted
 
 _NOTHING = "Nothing to do."
 _WAIT = "Nothing to do: wait."
@@ -217,6 +219,10 @@ _UNPLACED_TPU = (
     "cloud.google.com/gke-tpu-accelerator,cloud.google.com/gke-tpu-topology`. Add such nodes; or correct "
     "spec.workers.tpu: {taken}."
 )
+_OTHER_TPU = (
+    "The workers ask for nodes with {asked}; the cluster has {offered}. Add such nodes; or correct spec.workers.tpu: "
+    "{taken}."
+)
 _UNPLACED = (
     "Compare what the Pod asks for with `kubectl describe nodes`. Add such nodes; or lower "
     "spec.workers.resources: {taken}."
@@ -237,6 +243,9 @@ class Standing:
     replicas: int = 1
     has_kueue: bool | None = None
     """None where it is not known."""
+    asked_tpu: str = ""
+    offered_tpus: tuple[str, ...] | None = None
+    """Accelerator and topology of each TPU node of the cluster; None where they are not known."""
 
     @property
     def is_over(self) -> bool:
@@ -258,8 +267,17 @@ class Standing:
     def unplaced(self) -> str:
         if not self.is_planned:
             return _UNPLACED_PLAN
-        step = (_UNPLACED_TPU if self.has_tpu else _UNPLACED).format(taken=self.taken)
+        step = self._unplaced_alone
         return step if self.replicas < 2 else f"{step} Or lower spec.workers.replicas.{_FEWER}"
+
+    @property
+    def _unplaced_alone(self) -> str:
+        offered = self.offered_tpus
+        if self.has_tpu and offered is not None and self.asked_tpu not in offered:
+            counts = sorted(Counter(offered).items())
+            words = ", ".join(f"{name} ({counted(number, 'node')})" for name, number in counts) or "no TPU nodes"
+            return _OTHER_TPU.format(asked=self.asked_tpu, offered=words, taken=self.taken)
+        return (_UNPLACED_TPU if self.has_tpu else _UNPLACED).format(taken=self.taken)
 
     @property
     def queued(self) -> str:

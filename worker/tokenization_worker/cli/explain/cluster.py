@@ -35,6 +35,7 @@ from tokenization_worker.storage.base import NotFound
 
 _PLURAL = "tokenizationjobs"
 _KUEUE = "kueue.x-k8s.io"
+_ACCELERATOR, _TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
 _TIMEOUTS_S = (5.0, 20.0)
 _PAGE = 500
 _MOST_PAGES = 20
@@ -107,8 +108,20 @@ def read_job(cluster: Cluster, namespace: str, name: str) -> Seen:
     events = _list(cluster, "events", namespace, lambda **page: core.list_namespaced_event(namespace, **page))
     log, unread_log = _find_log(core, job, pods, now)
     not_shown = tuple(dict.fromkeys(cluster.not_shown))
-    has_kueue = _has_kueue(cluster) if (job.get("status") or {}).get("phase") == "Queued" else None
-    return Seen(job, now, tuple(events), tuple(pods), log, not_shown, unread_log, has_kueue)
+    status = job.get("status") or {}
+    has_kueue = _has_kueue(cluster) if status.get("phase") == "Queued" else None
+    tpu_nodes = _find_tpu_nodes(core) if status.get("reason") == "Unschedulable" else None
+    return Seen(job, now, tuple(events), tuple(pods), log, not_shown, unread_log, has_kueue, tpu_nodes)
+
+
+def _find_tpu_nodes(core: Any) -> tuple[str, ...] | None:
+    """Accelerator and topology of each TPU node; None where this user may not see nodes."""
+    try:
+        nodes = [node for page in _pages(partial(core.list_node, label_selector=_ACCELERATOR)) for node in page]
+    except (_Absent, _Refused, TokenizationError):
+        return None
+    labels = (node["metadata"].get("labels") or {} for node in nodes)
+    return tuple(f"{each.get(_ACCELERATOR)} {each.get(_TOPOLOGY)}" for each in labels)
 
 
 def _has_kueue(cluster: Cluster) -> bool | None:

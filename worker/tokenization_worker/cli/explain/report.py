@@ -35,8 +35,8 @@ _BEGINS = _PLAIN - {"Running"}
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What the API server has of a job at one moment, by its clock. `not_shown`: what could not be read, and why;
-    `unread_log`: the same of the log of a Pod, or "". `has_kueue`: whether the cluster serves its kinds; None where
-    that was not asked."""
+    `unread_log`: the same of the log of a Pod, or "". `has_kueue`: whether the cluster serves its kinds;
+    `tpu_nodes`: accelerator and topology of each TPU node. None where that was not asked, or not answered."""
 
     job: Object
     now: datetime
@@ -46,6 +46,7 @@ class Seen:
     not_shown: tuple[str, ...] = ()
     unread_log: str = ""
     has_kueue: bool | None = None
+    tpu_nodes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +270,8 @@ def _after_failures(status: Object, reason: str, at: Standing) -> str:
 def _standing(seen: Seen) -> Standing:
     job = seen.job
     metadata, spec, status = (_block(job, name) for name in ("metadata", "spec", "status"))
-    replicas = _block(spec, "workers").get("replicas")
+    workers = _block(spec, "workers")
+    replicas, tpu = workers.get("replicas"), _block(workers, "tpu")
     stall_s = spec.get("stallTimeoutSeconds")
     return Standing(
         job=str(metadata.get("name")),
@@ -277,7 +279,9 @@ def _standing(seen: Seen) -> Standing:
         output=output_uri(job),
         phase=str(status.get("phase") or ""),
         is_planned=bool(status.get("plan")),
-        has_tpu=bool(_block(spec, "workers").get("tpu")),
+        has_tpu=bool(tpu),
+        asked_tpu=f"{tpu.get('accelerator')} {tpu.get('topology')}",
+        offered_tpus=seen.tpu_nodes,
         stall_timeout_s=stall_s if isinstance(stall_s, int) else None,
         replicas=replicas if isinstance(replicas, int) else 1,
         has_kueue=seen.has_kueue,

@@ -28,6 +28,7 @@ _LABEL = 10
 _INDENT = "  "
 _MOST_PODS = 6
 _LINES_OF_MESSAGE = 6
+_PREEMPTION = re.compile(r" (?:no new claims to deallocate, )?preemption: \d+/\d+ nodes are available: [^.]*\.")
 _LINES_OF_WARNING = 2
 _LINES_OF_BLOCKED = 3
 _LINES_OF_FACT = 2
@@ -64,7 +65,12 @@ def _head(report: Report, width: int) -> list[str]:
 def _own_message(report: Report) -> str:
     """Without the next step, where the end of the screen has it."""
     message, step = split_step(report.message)
-    return message if step[1:] in report.next_step else report.message
+    return _without_preemption(message if step[1:] in report.next_step else report.message)
+
+
+def _without_preemption(text: str) -> str:
+    """Without what the scheduler says of preemption: it says so of every Pod, in many words."""
+    return _PREEMPTION.sub("", text)
 
 
 def _with_spans(text: str, now: datetime) -> str:
@@ -94,6 +100,7 @@ def _event(fact: Fact, now: datetime, message: str, width: int) -> list[str]:
     mark = "!" if fact.is_warning else " "
     head = f"{age(fact.seen, now):>4} {mark} {fact.reason}{times}  "
     text = fact.message if fact.about.startswith("TokenizationJob ") else f"{fact.about}: {fact.message}"
+    text = _without_preemption(text)
     if fact.message == " ".join(message.split()):
         text = "(see above)"
     if not fact.is_warning:
@@ -113,7 +120,7 @@ def _pods(report: Report, width: int) -> list[str]:
         line = f"{_INDENT}{look.name:<{room}}  {look.role:<9}  {look.state}  {age(look.created, report.now)}"
         lines.append(_cut(f"{line}{restarts}{node}", width))
         if look.blocked:
-            lines += _wrap("      ", look.blocked, width, _LINES_OF_BLOCKED)
+            lines += _wrap("      ", _without_preemption(look.blocked), width, _LINES_OF_BLOCKED)
         if look.asks:
             lines += _wrap("      asks for ", look.asks, width, _LINES_OF_FACT)
     rest = [look for look in report.pods if look not in shown]
