@@ -19,7 +19,7 @@ from tokenization_worker.api.status import JobStatus
 class KubeRay(StrEnum):
     """Whether the cluster serves RayJobs whose dashboards can be locked."""
 
-    AVAILABLE = "There"
+    AVAILABLE = "Available"
     MISSING = "Missing"
     TOO_OLD = "TooOld"
 
