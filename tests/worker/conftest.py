@@ -38,6 +38,7 @@ SLOW = (
     "test_straggler",
     "test_fault_chaos",
     "test_ray_workers",
+    "test_ray_levels",
     "test_fault_table",
     "test_parity",
     "test_cli_restarts",

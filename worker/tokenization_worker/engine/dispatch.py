@@ -33,6 +33,7 @@ def run_pipeline(
 ) -> None:
     """Do every task of a pipeline. Raises `Stopped`, and what its tasks and limits raise."""
     if pipeline.schedule.is_finished:
+        pipeline.release(pipeline.schedule.take_releasable())  # a stop after the last task has left it
         return
     pipeline.require_within_limits()
     executor = start_executor()

@@ -5,7 +5,8 @@ need and which is deleted afterwards, or durable, which is not kept track of her
 packed object, which needs segments. A product that is lost is made again, and so is what that needs, through any number
 of levels; until then nothing of it is deleted.
 
-An item is added when each of its needs has been made once. In which order items are done is left to the pipeline.
+An item may be added before its needs have been made, where the items that make them are added, too: it waits for them.
+In which order items are done is left to the pipeline.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Generic, TypeVar
 from tokenization_worker.errors import TemporaryError
 
 MAX_LOSSES = 3
-"""A product that is lost so often is not lost by chance."""
+"""A product that is lost so often before anything was made of it is not lost by chance. Between two uses a concurrent
+run may delete it each time; only durable items end the count for good, so that this cannot go on for ever."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -47,8 +49,10 @@ class Products(Generic[K]):
         self._remade: set[K] = set()
         self._again: deque[K] = deque()  # those of them that nobody has begun
         self._releasable: deque[K] = deque()
-        self._losses: dict[K, int] = {}
-        self._losses_before: dict[K, dict[K, int]] = {}  # by item: the losses of its needs when it began
+        self._losses: dict[K, int] = {}  # by product: how often it was lost since something was last made of it
+        self._lost_at: dict[K, int] = {}  # by product: which of all losses its last one was
+        self._n_losses = 0
+        self._begun_at: dict[K, int] = {}  # by begun item: all losses until then
 
     @property
     def there(self) -> frozenset[K]:
@@ -62,24 +66,30 @@ class Products(Generic[K]):
             self._uses[product] = self._uses.get(product, 0) + 1
 
     def begin(self, item: K) -> bool:
-        """Whether an item can begin now. If not, it waits: what is missing is made again, and `done` names it
-        then, or `next_again` if it is made again itself."""
-        needs = self._needs.get(item, ())
-        missing = [product for product in needs if product not in self._there]
+        """Whether an item can begin now. If not, it waits: what is missing is made again, or for the first time where it
+        is yet to be. Then `done` names the item, or `next_again` does if it is made again itself."""
+        missing = self._make_missing_again(item)
         if missing:
-            for product in missing:
-                self.make_again(product)
             self._waiting.setdefault(missing[0], []).append(item)
             return False
-        self._losses_before[item] = {product: self._losses.get(product, 0) for product in needs}
+        self._begun_at[item] = self._n_losses
         return True
 
     def make_again(self, item: K) -> None:
-        """Have an item done once more, with all that it needs."""
-        if item not in self._remade:
+        """Have an item done once more, with all that it needs; one that is yet to be done is so anyway."""
+        if item not in self._needs:
             self._remade.add(item)
             self.add(item)
             self._again.append(item)
+            self._make_missing_again(item)
+
+    def _make_missing_again(self, item: K) -> list[K]:
+        """Have all made again that an item needs and that is gone: now, so that nothing of what they need in turn is
+        deleted first. Returns it."""
+        missing = [product for product in self._needs.get(item, ()) if product not in self._there]
+        for product in missing:
+            self.make_again(product)
+        return missing
 
     def next_again(self) -> K | None:
         """An item that must be done again and can begin now; it has begun then."""
@@ -104,8 +114,9 @@ class Products(Generic[K]):
         """An item is done; returns the items that waited for its product and may try to begin."""
         if is_scratch:
             self._there.add(item)
-        self._losses_before.pop(item, None)
+        self._begun_at.pop(item, None)
         for product in self._needs.pop(item, ()):
+            self._losses.pop(product, None)
             self._uses[product] -= 1
             if not self._uses[product]:
                 del self._uses[product]
@@ -123,17 +134,19 @@ class Products(Generic[K]):
         Several items that were under way may find the same loss. Raises `TemporaryError("SegmentLost")` when one
         product is lost time and again.
         """
-        losses = self._losses.get(product, 0)
-        if losses > self._losses_before[item][product]:
+        if self._lost_at.get(product, 0) > self._begun_at[item]:
             return False
-        self._losses[product] = losses + 1
-        if losses + 1 >= MAX_LOSSES:
+        self._n_losses += 1
+        self._lost_at[product] = self._n_losses
+        self._losses[product] = self._losses.get(product, 0) + 1
+        if self._losses[product] >= MAX_LOSSES:
             raise TemporaryError(
                 "SegmentLost",
                 f"{self._words_of(product)} was lost {MAX_LOSSES} times: {detail}",
                 next_step="check the disk, or whether something deletes files below _tokenization/",
             )
         self._there.discard(product)
+        self.make_again(product)
         return True
 
     def release(self, products: Iterable[K]) -> None:

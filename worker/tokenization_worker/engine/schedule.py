@@ -52,7 +52,10 @@ class Pipeline(Protocol):
         ...
 
     def find_receipt(self, task: Task) -> Receipt | None:
-        """The receipt of a concurrent run that has made the task's product."""
+        """The receipt of a concurrent run that has made the task's product, as long as that is there.
+
+        Scratch that a receipt tells of may be gone: then there is nothing to be found, and the task runs again.
+        """
         ...
 
     def discard(self, loss: ProductLost) -> None:
