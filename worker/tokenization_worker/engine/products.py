@@ -66,8 +66,8 @@ class Products(Generic[K]):
             self._uses[product] = self._uses.get(product, 0) + 1
 
     def begin(self, item: K) -> bool:
-        """Whether an item can begin now. If not, it waits: what is missing is made again, or for the first time where it
-        is yet to be. Then `done` names the item, or `next_again` does if it is made again itself."""
+        """Whether an item can begin now. If not, it waits: what is missing is made again, or for the first time where
+        it is yet to be. Then `done` names the item, or `next_again` does if it is made again itself."""
         missing = self._make_missing_again(item)
         if missing:
             self._waiting.setdefault(missing[0], []).append(item)
