@@ -923,7 +923,7 @@ MUTANTS = (
         "engine/products.py",
         "            self._again.append(item)\n            self._make_missing_again(item)\n",
         "            self._again.append(item)\n",
-        _of("test_products.py", "naive"),
+        _of("test_products.py", "levels_that_are_gone"),
     ),
     Mutant(
         "products: a loss has nothing made again yet",

@@ -170,8 +170,10 @@ class LevelTask:
         death = self.journal.begin(self.item)
         _die_at(death, "begin")
         discard(store, self.releasable)
-        if not self.again and (found := find_level_receipt(store, self.item)) is not None:
-            return found
+        if is_scratch(self.item) and not self.again:
+            found = find_level_receipt(store, self.item)
+            if found is not None:
+                return found
         needed = [read_product(store, item, digest) for item, digest in self.digests]
         _die_at(death, "read")
         payload = payload_of(self.item, needed)

@@ -81,6 +81,17 @@ def test_what_a_lost_product_was_made_of_stays_from_the_moment_of_the_loss() -> 
     assert products.take_releasable() == (SEGMENT,), "the pack waited for its deletion, and is needed again"
 
 
+def test_what_a_lost_product_needs_stays_through_levels_that_are_gone() -> None:
+    products = products_of({**CHAIN, SHARDS[1]: (SEGMENT,)})
+    for item in (SEGMENT, PACK, SUM):
+        do(products, item)
+    assert products.take_releasable() == (PACK,)
+    assert products.begin(SHARD)
+    do(products, SHARDS[1])
+    assert products.lost(SUM, SHARD, "torn")
+    assert products.take_releasable() == (), "of the segment the pack is made again, and of that the sum"
+
+
 def test_a_loss_that_several_items_find_is_counted_once() -> None:
     products = products_of(SHARED)
     do(products, SEGMENT)

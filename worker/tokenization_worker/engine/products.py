@@ -18,8 +18,11 @@ from typing import Generic, TypeVar
 from tokenization_worker.errors import TemporaryError
 
 MAX_LOSSES = 3
-"""A product that is lost so often before anything was made of it is not lost by chance. Between two uses a concurrent
-run may delete it each time; only durable items end the count for good, so that this cannot go on for ever."""
+"""A product that is lost so often before it is used is not lost by chance.
+
+Each use starts the count anew, because a concurrent run may delete a product after each use of its own. A run still
+ends: it uses each product a limited number of times for each durable item.
+"""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -66,8 +69,11 @@ class Products(Generic[K]):
             self._uses[product] = self._uses.get(product, 0) + 1
 
     def begin(self, item: K) -> bool:
-        """Whether an item can begin now. If not, it waits: what is missing is made again, or for the first time where
-        it is yet to be. Then `done` names the item, or `next_again` does if it is made again itself."""
+        """Whether an item can begin now.
+
+        If not, it waits: what is missing is made again, or for the first time where it is yet to be. Then `done` names
+        the item, or `next_again` does if it is made again itself.
+        """
         missing = self._make_missing_again(item)
         if missing:
             self._waiting.setdefault(missing[0], []).append(item)
