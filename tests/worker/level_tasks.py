@@ -128,10 +128,12 @@ class Journal:
     """A folder outside of the output in which tasks leave a line each, and the deaths that await them.
 
     `deaths`: by the number of a task, in the order in which tasks begin, the moment at which its process is killed.
+    `first_deaths`: by an item, in words, the moment at which the process of its first task is killed, and of no other.
     """
 
     folder: str
     deaths: tuple[tuple[int, str], ...] = ()
+    first_deaths: tuple[tuple[str, str], ...] = ()
 
     def begin(self, item: Item) -> str:
         """Note that a task begins; returns the moment of its death, if it has one."""
@@ -139,9 +141,11 @@ class Journal:
         with path.open("a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
-            number = sum(1 for _ in file)
-            file.write(f"{item[0]} {item[1]}\n")
-        return dict(self.deaths).get(number, "")
+            before = file.read().splitlines()
+            name = f"{item[0]} {item[1]}"
+            file.write(f"{name}\n")
+        of_item = "" if name in before else dict(self.first_deaths).get(name, "")
+        return of_item or dict(self.deaths).get(len(before), "")
 
     def begun(self) -> list[str]:
         """The items of the tasks that have begun, in order."""
@@ -206,7 +210,7 @@ def read_product(store: Store, item: Item, digest: str) -> bytes:
 
 
 def write_product(store: Store, item: Item, payload: bytes) -> None:
-    """Scratch gives way to what is there, which its readers judge; a shard is compared with it."""
+    """Write a product. An existing scratch object stays: its readers check it. An existing shard must be equal."""
     if is_scratch(item):
         with store.upload(scratch_path(item), durable=False) as upload, suppress(PreconditionFailed):
             upload.write(payload)
@@ -342,7 +346,7 @@ class LevelSchedule:
 
 
 class LevelPipeline:
-    """A start at an output: what is there is found first."""
+    """One start of a run: it first lists the receipts and the scratch at its output."""
 
     def __init__(self, layout: Layout, output: Path, journal: Journal, seed: int, *, is_early: bool = False) -> None:
         self._store = open_store(str(output))

@@ -33,6 +33,9 @@ from tokenization_worker.events import Event, Warned
 
 LAYOUT = Layout(segments=9, packs=6, sums=3, shards=8)
 ITEMS = len(LAYOUT.needs())
+ONE_OF_EACH = ("segment 1", "pack 2", "sum 0", "shard 3")
+"""An item of each kind."""
+
 SEEDS = range(12)
 TIMEOUT_S = 60
 
@@ -57,10 +60,12 @@ class Bed:
         """The processes that its runs have lost."""
         return sum("lost its worker and is done again" in words for words in self.warnings)
 
-    def journal(self, *deaths: tuple[int, str], name: str = "journal") -> Journal:
+    def journal(
+        self, *deaths: tuple[int, str], name: str = "journal", first_deaths: tuple[tuple[str, str], ...] = ()
+    ) -> Journal:
         folder = self.root / name
         folder.mkdir(exist_ok=True)
-        return Journal(str(folder), deaths)
+        return Journal(str(folder), deaths, first_deaths)
 
     def run(
         self,
@@ -238,13 +243,14 @@ def test_what_a_concurrent_run_has_finished_is_not_made_again(bed: Bed) -> None:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_process_costs_its_own_task_alone(moment: str, bed: Bed, forked: None) -> None:
-    deaths = tuple((number, moment) for number in (1, 11, 17, 22))  # of items of each kind, by chance
-    journal = bed.journal(*deaths)
+    deaths = tuple((item, moment) for item in ONE_OF_EACH)
+    journal = bed.journal(first_deaths=deaths)
     bed.run(local, journal=journal)
     bed.require_complete()
     begun = journal.begun()
-    assert 0 < bed.killed <= len(deaths), "a task that finds its receipt at its begin has no moment left to die at"
-    assert (len(set(begun)), len(begun)) == (ITEMS, ITEMS + bed.killed)
+    assert {item for item, times in Counter(begun).items() if times == 2} == set(ONE_OF_EACH)
+    assert (len(set(begun)), len(begun)) == (ITEMS, ITEMS + len(deaths))
+    assert bed.killed == len(deaths)
 
 
 @pytest.mark.parametrize("seed", range(4))
