@@ -238,7 +238,9 @@ def test_every_reason_of_the_documentation_has_a_next_step() -> None:
 def test_every_next_step_is_one_or_two_plain_sentences(reason: str) -> None:
     for is_planned in (False, True):
         for is_over in (False, True):
-            at = Standing("demo", "team", "gs://o", "Failed" if is_over else "Starting", is_planned, has_tpu=True)
+            at = Standing(
+                "demo", "team", "gs://o", "Failed" if is_over else "Starting", is_planned, asked_tpu="v5p 2x2x1"
+            )
             text = advise(reason, at)
             assert not re.search(r"\{[a-z]", text.replace('{"spec":{"suspend"', ""))
             assert text[0].isupper()

@@ -35,7 +35,7 @@ from tokenization_worker.output.ledger.version_samples import (
 from tokenization_worker.output.record import dump_record, load_record
 from tokenization_worker.output.versions import find_changes
 from tokenization_worker.readers import parser_check
-from tokenization_worker.readers.parquet import library_check
+from tokenization_worker.readers.parquet import version_check
 from tokenization_worker.run.run import run_job
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.tokenizers import hf
@@ -714,9 +714,9 @@ def test_another_pyarrow_is_compared_by_what_it_reads(
 ) -> None:
     begin(parquet_job)
     pyarrow.become("26.0.1")
-    answer = library_check._answer
+    answer = version_check._answer
     with monkeypatch.context() as patch:
-        patch.setattr(library_check, "_answer", lambda name: "other" if name == "delta" else answer(name))
+        patch.setattr(version_check, "_answer", lambda name: "other" if name == "delta" else answer(name))
         with pytest.raises(
             ChangedError, match=r"began with pyarrow 20\.0\.0; .* pyarrow 26\.0\.1, .* Parquet"
         ) as caught:
@@ -745,7 +745,7 @@ def test_a_pyarrow_that_older_samples_say_nothing_of_is_not_called_proven(
 def test_another_pyarrow_decides_nothing_of_a_source_without_parquet(
     job: TokenizationJob, pyarrow: Pyarrow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library_check, "_answer", refuse_to_read)
+    monkeypatch.setattr(version_check, "_answer", refuse_to_read)
     begin(job)
     pyarrow.become("26.0.1")
     assert warnings_of(job) == []
@@ -760,7 +760,7 @@ def test_another_pyarrow_decides_nothing_of_a_source_without_parquet(
 def test_a_source_that_is_not_named_parquet_imports_no_pyarrow(
     suffix: str, job: TokenizationJob, libraries: Libraries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library_check, "_answer", refuse_to_read)
+    monkeypatch.setattr(version_check, "_answer", refuse_to_read)
     folder = Path(job.spec.source.uris[0])
     for path in folder.iterdir():
         path.rename(folder / f"{path.stem}{suffix}")
@@ -819,8 +819,8 @@ ENCODINGS = {
 
 def test_every_encoding_of_texts_is_among_the_probes_files() -> None:
     found = {}
-    for name in library_check._FILES:
-        column = pq.ParquetFile(io.BytesIO(library_check.probe_file(name))).metadata.row_group(0).column(0)
+    for name in version_check._FILES:
+        column = pq.ParquetFile(io.BytesIO(version_check.probe_file(name))).metadata.row_group(0).column(0)
         (encoding,) = set(column.encodings) & {wanted for wanted, _ in ENCODINGS.values()} - (
             {"PLAIN"} if "RLE_DICTIONARY" in column.encodings else set()
         )
@@ -830,7 +830,7 @@ def test_every_encoding_of_texts_is_among_the_probes_files() -> None:
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_the_texts_of_the_probes_files_are_read(name: str) -> None:
-    texts, refused = library_check._answer(name)
+    texts, refused = version_check._answer(name)
     assert texts
     assert {reason for _, reason in refused} == {
         "plain with nulls": {"NullText"},

@@ -153,7 +153,7 @@ def test_calls_of_other_threads_are_waited_for_too_and_left_behind(stop: StopTok
             tell(ConnectionError())
             if number == 0:
                 os.kill(os.getpid(), signal.SIGALRM)  # which the main thread takes, in the midst of its waiting
-            goes_on.wait()
+            goes_on.wait(10)
 
     def take(number: int, frame: object) -> None:
         if stop.stop():

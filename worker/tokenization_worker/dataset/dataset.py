@@ -10,7 +10,7 @@
     dataset.locate("train", 1_000)   # the document that this token belongs to
 
 Everything comes from the index, the shards table and the documents sidecars; the source is not needed. A
-dataset can be pickled and sent to loader processes. `dataset_split` and `token_stream` read its tokens.
+dataset can be pickled and sent to loader processes. `split` and `token_stream` read its tokens.
 
 What it answers with is checked before: the index by its checksum, tables by the digests in the index, a sidecar by its
 SHA-256, a shard by its size and its header. The tokens in a shard are not: that would read every shard whole. `tokjob

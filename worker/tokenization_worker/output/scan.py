@@ -1,7 +1,7 @@
 """Reading what lies below `_tokenization/` in great numbers: records, and names that tell of something.
 
 Whoever reads knows what names there can be, so a store with a network in between is listed in parts, at once. Records
-come with the listing where their objects carry them (see `carried`), and are read, several at once, where not.
+come with the listing where their objects carry them (see `object_metadata`), and are read, several at once, where not.
 """
 
 from __future__ import annotations

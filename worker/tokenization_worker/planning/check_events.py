@@ -11,7 +11,7 @@ from tokenization_worker.tokenizers.checks.engine_check import PROBE_SECONDS, Be
 
 
 def telling_of_check(watch: Watcher) -> Begins:
-    """What `probe` calls before it compares an engine with the reference."""
+    """What `engine_check` calls before it compares an engine with the reference."""
 
     def begins(accelerated: Engine, reference: Engine) -> None:
         watch(CheckingEngine(accelerated.name, reference.name, PROBE_SECONDS.get(reference.name, 1.0)))

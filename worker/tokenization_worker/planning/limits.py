@@ -1,8 +1,8 @@
 """When too much of a source is unusable: `maxQuarantined` and `maxCorruptFiles`, judged from counts alone.
 
 A count limits documents. A percentage limits documents and their bytes, each rounded down: one document may hold most
-of a corpus. What the bytes of a document are is said in docs/policy.md. Pure; `totals` judges what a run has read,
-`planning` what the plan has seen of it.
+of a corpus. What the bytes of a document are is said in docs/policy.md. Pure; `accounting` judges what a run has read,
+`sampling` what the plan has seen of it.
 """
 
 from __future__ import annotations

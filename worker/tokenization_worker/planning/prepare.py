@@ -1,7 +1,7 @@
 """The plan phase: everything that can be refused is refused here, before any work is done.
 
 Lists the source, reads the first records, loads the tokenizer, estimates tokens and room, and cuts the
-files into ranges. Writes nothing: `adoption` decides what happens at the output.
+files into ranges. Writes nothing: `run.output_state` decides what happens at the output.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the heads of a few files say about a whole run: where to read on, and how the run would end.
 
-`planning` reads the heads; here they are read further where they hold no text, and their unusable records are held
+`prepare` reads the heads; here they are read further where they hold no text, and their unusable records are held
 against the job's limits. What is certain is an error, which `plan` raises; what is only likely is a warning with
 numbers. Certain is what no record behind the heads can change: a count that is exceeded already, a source that was
 read whole, files that cannot be decoded.

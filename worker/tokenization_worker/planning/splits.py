@@ -25,6 +25,11 @@ class ShardName:
     index: int
     shard: int
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from all other shards of a run."""
+        return self.split, self.index
+
 
 @dataclass(frozen=True, slots=True)
 class Streams:

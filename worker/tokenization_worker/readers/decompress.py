@@ -3,7 +3,7 @@
 Invariant: the blocks of a file concatenate to its whole decompressed content, or `DamagedFile` is raised;
 a file that ends early, fails a checksum or goes on after its end never passes. A block is never empty and
 holds about `BLOCK_BYTES`, however many frames or members that takes and however far one frame expands.
-Errors of the store itself pass through unchanged. What the bytes mean is left to `kinds` and `records`.
+Errors of the store itself pass through unchanged. What the bytes mean is left to `detect` and `record_splitter`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Only LF ends a line; a line of spaces, tabs and CR is no document but counts for line numbers. A line is
 parsed from a view of the block, without a copy, and looked at a second time only if it is not a usable
 document (then `_judge` says why). Compression, slices and lines too long to hold are left to
-`decompress` and `records`.
+`decompress` and `record_splitter`.
 """
 
 from __future__ import annotations

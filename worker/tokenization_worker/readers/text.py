@@ -1,7 +1,7 @@
 """Plain text to documents: a whole file, or pieces that each end with a separator.
 
 Whitespace is kept, line ends are not touched, and nothing is parsed: a piece is a document if it is UTF-8
-and not larger than `documents.maxBytes`. Where pieces begin and end is decided by `records`.
+and not larger than `documents.maxBytes`. Where pieces begin and end is decided by `record_splitter`.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ def run_job(
 ) -> Finished:
     """Run `job` to its index, or prove that it is there.
 
-    Raises the classes of `errors`, and `work.Stopped` after `should_stop` returned true. Whatever happens, what
-    is done stays done: call again with the same job.
+    Raises the classes of `errors`, and `engine.dispatch.Stopped` after `should_stop` returned true. Whatever happens,
+    what is done stays done: call again with the same job.
     """
     require_job("run_job", job)
     if positional:

@@ -1,7 +1,7 @@
 """What the rest of the code sees of a tokenizer, whatever its kind.
 
 Invariant: `reference` defines the tokens; any other engine of the same tokenizer gives the same ones or is
-not used (`probe` and the sampling at run time see to that). Ids come from text only: no engine ever yields
+not used (`engine_check` and the sampling at run time see to that). Ids come from text only: no engine ever yields
 the id of a special token, however the text spells it (`delimiter.check_specials`). Writing the delimiter
 between documents, and looking for it in what an engine returned, is the caller's part.
 """
@@ -119,7 +119,7 @@ class Tokenizer:
     def accelerated(self) -> Engine | None:
         """The faster engine, built on the first call and kept; None where there is none for this tokenizer.
 
-        It has passed no identity check yet: `probe.choose_engine` decides whether it may be used.
+        It has passed no identity check yet: `engine_check.choose_engine` decides whether it may be used.
         """
         if self._accelerate is not None:
             self._accelerated = self._accelerate()

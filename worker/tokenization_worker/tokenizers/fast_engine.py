@@ -1,7 +1,7 @@
 """The accelerated engine: fastokens, for tiktoken encodings and for tokenizer.json.
 
 Owns how fastokens must be constructed to give the reference's tokens, and which text is known to be risky
-and goes to the reference instead. That it does give them is for `probe` to show; nothing here is trusted.
+and goes to the reference instead. That it does give them is for `engine_check` to show; nothing here is trusted.
 
 How it is constructed decides its speed (measured 2026-11, fastokens 0.3.5, one thread, English): its
 presets and the pre-tokenizers that it recognises in a tokenizer.json reach 220 MB/s (word cache warm: 420),

@@ -238,12 +238,12 @@ class Standing:
     output: str
     phase: str = ""
     is_planned: bool = False
-    has_tpu: bool = False
     stall_timeout_s: int | None = None
     replicas: int = 1
     has_kueue: bool | None = None
     """None where it is not known."""
     asked_tpu: str = ""
+    """Accelerator and topology that the workers ask for; empty without a TPU."""
     offered_tpus: tuple[str, ...] | None = None
     """Accelerator and topology of each TPU node of the cluster; None where they are not known."""
 
@@ -273,11 +273,11 @@ class Standing:
     @property
     def _unplaced_alone(self) -> str:
         offered = self.offered_tpus
-        if self.has_tpu and offered is not None and self.asked_tpu not in offered:
+        if self.asked_tpu and offered is not None and self.asked_tpu not in offered:
             counts = sorted(Counter(offered).items())
             words = ", ".join(f"{name} ({counted(number, 'node')})" for name, number in counts) or "no TPU nodes"
             return _OTHER_TPU.format(asked=self.asked_tpu, offered=words, taken=self.taken)
-        return (_UNPLACED_TPU if self.has_tpu else _UNPLACED).format(taken=self.taken)
+        return (_UNPLACED_TPU if self.asked_tpu else _UNPLACED).format(taken=self.taken)
 
     @property
     def queued(self) -> str:

@@ -55,6 +55,10 @@ class _Absent(Exception):
     """It is not there."""
 
 
+_NOT_ANSWERED = (_Absent, _Refused, TokenizationError)
+"""Of a question whose answer only helps: the screen does without it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Where to ask. `namespace`: that of the kubeconfig's context, or of this Pod."""
@@ -108,9 +112,9 @@ def read_job(cluster: Cluster, namespace: str, name: str) -> Seen:
     events = _list(cluster, "events", namespace, lambda **page: core.list_namespaced_event(namespace, **page))
     log, unread_log = _find_log(core, job, pods, now)
     not_shown = tuple(dict.fromkeys(cluster.not_shown))
-    status = job.get("status") or {}
+    status, workers = job.get("status") or {}, (job.get("spec") or {}).get("workers") or {}
     has_kueue = _has_kueue(cluster) if status.get("phase") == "Queued" else None
-    tpu_nodes = _find_tpu_nodes(core) if status.get("reason") == "Unschedulable" else None
+    tpu_nodes = _find_tpu_nodes(core) if workers.get("tpu") and status.get("reason") == "Unschedulable" else None
     return Seen(job, now, tuple(events), tuple(pods), log, not_shown, unread_log, has_kueue, tpu_nodes)
 
 
@@ -118,7 +122,7 @@ def _find_tpu_nodes(core: Any) -> tuple[str, ...] | None:
     """Accelerator and topology of each TPU node; None where this user may not see nodes."""
     try:
         nodes = [node for page in _pages(partial(core.list_node, label_selector=_ACCELERATOR)) for node in page]
-    except (_Absent, _Refused, TokenizationError):
+    except _NOT_ANSWERED:
         return None
     labels = (node["metadata"].get("labels") or {} for node in nodes)
     return tuple(f"{each.get(_ACCELERATOR)} {each.get(_TOPOLOGY)}" for each in labels)
@@ -129,7 +133,7 @@ def _has_kueue(cluster: Cluster) -> bool | None:
     groups = client.ApisApi(cluster.api)
     try:
         found = orjson.loads(_ask(partial(groups.get_api_versions, **_RAW)).data)
-    except (_Absent, _Refused, TokenizationError):
+    except _NOT_ANSWERED:
         return None
     return any(group.get("name") == _KUEUE for group in found.get("groups") or ())
 
@@ -191,7 +195,7 @@ def _namespaces_with(custom: Any, name: str) -> list[str]:
         found = _ask(
             lambda: custom.list_cluster_custom_object(API_GROUP, VERSION, _PLURAL, field_selector=selector, **_RAW)
         )
-    except (_Absent, _Refused, TokenizationError):
+    except _NOT_ANSWERED:
         return []
     return [item["metadata"]["namespace"] for item in orjson.loads(found.data)["items"]]
 

@@ -30,7 +30,7 @@ from tokenization_worker.output.versions import (
     install_versions,
 )
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.parquet.library_check import parquet_digest
+from tokenization_worker.readers.parquet.version_check import parquet_digest
 from tokenization_worker.readers.parser_check import parser_digest
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store

@@ -115,9 +115,10 @@ class TokenizeSchedule:
             case RangeReceipt():
                 self._range_done(receipt, worker)
             case ShardReceipt():
-                self._ledger.shards[receipt.split, receipt.index] = receipt
-                self._products.done((receipt.split, receipt.index), is_scratch=False)
-                del self._shards[receipt.split, receipt.index]
+                key = receipt.split, receipt.index
+                self._ledger.shards[key] = receipt
+                self._products.done(key, is_scratch=False)
+                del self._shards[key]
                 self.shards_done += 1
             case _:
                 raise AssertionError(f"{task.product}: a receipt of {type(receipt).__name__}")
@@ -133,19 +134,19 @@ class TokenizeSchedule:
     def product_lost(self, task: Task, loss: ProductLost) -> bool:
         assert isinstance(task, BuildTask)
         assert isinstance(loss.product, int)
-        shard = (task.shard.name.split, task.shard.name.index)
+        shard = task.shard.name.key
         self._to_build.append(shard)
         return self._products.lost(loss.product, shard, loss.detail)
 
     def worker_lost(self, task: Task, loss: WorkerLost, times: int, worker: Worker | None) -> None:
         """A range that has lost a worker is tokenized in isolation: one of its documents may have crashed it."""
         self._lanes.gone(worker)
+        assert isinstance(task, BuildTask | TokenizeTask)
+        self._products.give_back(task.releasable)
         match task:
             case BuildTask():
-                self._products.give_back(task.releasable)
-                self._to_build.append((task.shard.name.split, task.shard.name.index))
+                self._to_build.append(task.shard.name.key)
             case TokenizeTask(range_id=range_id):
-                self._products.give_back(task.releasable)
                 self._lanes.ended(range_id)
                 if self._products.is_made_again(range_id):
                     self._products.put_back(range_id)
@@ -177,7 +178,7 @@ class TokenizeSchedule:
             if not result.is_read:
                 self._ledger.verdicts.setdefault(result.file, (result.outcome, result.detail))
         for shard in self.assembly.add(receipt):
-            key = (shard.name.split, shard.name.index)
+            key = shard.name.key
             if key in self._ledger.shards and key not in self._damaged:
                 self.shards_done += 1
                 continue
@@ -213,9 +214,9 @@ class TokenizeSchedule:
             shard=shard,
             segment_digests=tuple(receipt.segment_digest for receipt in receipts),
             slice_files=tuple(tuple(part.file for part in receipt.slices) for receipt in receipts),
-            repair=(shard.name.split, shard.name.index) in self._damaged,
+            repair=shard.name.key in self._damaged,
             releasable=self.take_releasable(RELEASED_A_TASK),
-            expected=self._expected.get((shard.name.split, shard.name.index)),
+            expected=self._expected.get(shard.name.key),
         )
 
 

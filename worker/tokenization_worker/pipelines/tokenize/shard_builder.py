@@ -126,7 +126,7 @@ class _ShardWork:
         is_same: Callable[[Entry], bool],
         metadata: Mapping[str, str] | None = None,
     ) -> Entry:
-        """`commit.place` by the rules of epochs.
+        """`create_only.place` by the rules of epochs.
 
         In a later epoch what is there may be a voided writer's, who is about to take it back: it is replaced even
         where it is the same.

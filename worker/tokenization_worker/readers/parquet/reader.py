@@ -2,7 +2,7 @@
 
 The only module that knows pyarrow, which is imported when the first Parquet file is read. Invariant:
 positions are row numbers in the file, so a slice (a run of row groups) takes its first one from the footer.
-Column chunks are read through a small buffer and a few rows at a time, as many as `parquet_pages` allows, so memory
+Column chunks are read through a small buffer and a few rows at a time, as many as `page_sizes` allows, so memory
 follows the size of pages, and not of what they repeat.
 Not bounded is one page: Parquet decompresses a page whole, and a writer may put any document into it.
 Damage in anything that is read raises `DamagedFile`; errors of the store pass through unchanged. That there is more

@@ -1,7 +1,7 @@
 """Source files in Google Cloud Storage.
 
 A file's version is its content checksum, so that a copy elsewhere in time is the same file. Reading is in
-`gcs_reader`.
+`reader`.
 """
 
 from __future__ import annotations

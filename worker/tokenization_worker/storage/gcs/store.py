@@ -2,7 +2,7 @@
 
 Invariant: an object is written over nothing, or over the one generation its writer names, and the service
 decides which writer that is (`if_generation_match`). A version is a generation as text. Uploads are in
-`gcs_upload`, the client and its errors in `gcs_client`.
+`upload`, the client and its errors in `client`.
 """
 
 from __future__ import annotations

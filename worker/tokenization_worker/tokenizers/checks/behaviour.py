@@ -3,7 +3,7 @@
 Chapters of text are encoded and each one's tokens are digested. Sampled documents rarely hold the few characters that
 two versions of a library treat differently (tokenizers 0.22.0 and 0.23.3: 28 code points for Lowercase, 13 for Digits,
 none of them in any common text), so nearly every chapter is about code points, each in the surroundings in which its
-class decides (`probe_texts.show_code_point`). Left thin are only ranges whose members have one class and no case:
+class decides (`check_texts.show_code_point`). Left thin are only ranges whose members have one class and no case:
 ideographs, Hangul syllables, private use, planes without characters.
 
 Measured 2026-11, one core: 0.5 s with tiktoken, 0.3 s with SentencePiece, 2 to 3 s with tokenizers. So the result is

@@ -1,6 +1,6 @@
 """Which engine a run uses: the accelerated one only after it gave the reference's tokens on every probe text.
 
-The verdict is kept for each host (`host_files`), under a digest of all that it depends on: fingerprint, versions of
+The verdict is kept for each host (`kept_files`), under a digest of all that it depends on: fingerprint, versions of
 both libraries, machine, version of the probe. One process of a host probes at a time, and the others take its verdict.
 A worker asks for the verdict before it uses the engine, too: its host may be another one than the driver's. The probe
 cannot see every text; comparing a sample of the documents at run time (see `sample`) is the caller's part.

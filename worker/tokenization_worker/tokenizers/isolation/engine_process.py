@@ -1,4 +1,4 @@
-"""The process that `isolation` starts: encodes what it is sent, a text at a time, until its worker is gone."""
+"""The process that `supervisor` starts: encodes what it is sent, a text at a time, until its worker is gone."""
 
 from __future__ import annotations
 
