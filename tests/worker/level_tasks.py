@@ -129,6 +129,7 @@ class Journal:
 
     `deaths`: by the number of a task, in the order in which tasks begin, the moment at which its process is killed.
     `first_deaths`: by an item, in words, the moment at which the process of its first task is killed, and of no other.
+    No item dies three times.
     """
 
     folder: str
@@ -144,8 +145,18 @@ class Journal:
             before = file.read().splitlines()
             name = f"{item[0]} {item[1]}"
             file.write(f"{name}\n")
-        of_item = "" if name in before else dict(self.first_deaths).get(name, "")
-        return of_item or dict(self.deaths).get(len(before), "")
+            of_item = "" if name in before else dict(self.first_deaths).get(name, "")
+            death = of_item or dict(self.deaths).get(len(before), "")
+            return death if death and self._may_die(name) else ""
+
+    def _may_die(self, name: str) -> bool:
+        """Note a death, unless an item has lost two processes already: the third ends its run."""
+        with (Path(self.folder) / "died").open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            if file.read().splitlines().count(name) == 2:
+                return False
+            file.write(f"{name}\n")
+        return True
 
     def begun(self) -> list[str]:
         """The items of the tasks that have begun, in order."""
