@@ -891,6 +891,13 @@ MUTANTS = (
         _of("test_quarantine.py", "with_many_rows"),
     ),
     Mutant(
+        "dataset: threads parse headers at once",
+        "dataset/token_stream.py",
+        "            with _header_lock:\n                tokens",
+        "            if True:\n                tokens",
+        _of("test_dataset.py", "one_at_a_time"),
+    ),
+    Mutant(
         "stop: calls in other threads do not belong to the command",
         "host/parallel.py",
         "return pool.submit(copy_context().run, call, item)",

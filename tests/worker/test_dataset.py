@@ -309,6 +309,21 @@ def test_threads_and_forks_read_the_same_tokens(first_output: Path, monkeypatch:
     assert exit_code_of_fork(lambda: all(map(is_right, starts))) == 0
 
 
+def test_the_headers_of_shards_are_parsed_one_at_a_time(first_output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 cannot parse in two threads at once."""
+    load, held = np.load, []
+
+    def note(*arguments: Any, **named: Any) -> Any:
+        held.append(token_stream._header_lock.locked())
+        return load(*arguments, **named)
+
+    monkeypatch.setattr(np, "load", note)
+    split = open_dataset(first_output)["train"]
+    split.tokens(0, len(split))
+    assert len(held) == len(split.shards) > 1
+    assert all(held)
+
+
 def test_a_shard_with_tokens_of_another_width_is_damaged(datasets: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(datasets["text-gpt2"], tmp_path / "out")
     split = open_dataset(tmp_path / "out")["train"]

@@ -37,6 +37,10 @@ _MOST_MAPS = 4096
 _BLOCK_TOKENS = 1 << 20
 """Documents are read in blocks of about so many tokens: one call each where the store is far away."""
 
+_header_lock = threading.Lock()
+"""numpy parses a header as Python, which Python 3.11 cannot do in two threads at once: now and then it raises
+SystemError (CPython gh-106905)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -70,7 +74,9 @@ class Shard:
         self.check()
         path = self._store.local_path(self.path)
         try:
-            tokens: TokenArray = np.load(path or BytesIO(self._store.read(self.path)), mmap_mode="r" if path else None)
+            source = path or BytesIO(self._store.read(self.path))
+            with _header_lock:
+                tokens: TokenArray = np.load(source, mmap_mode="r" if path else None)
         except (FileNotFoundError, NotFound) as error:
             raise self.damaged("is missing") from error
         except ValueError as error:
@@ -125,8 +131,10 @@ _maps: OrderedDict[tuple[int, int], TokenArray] = OrderedDict()
 _maps_lock = threading.RLock()
 """Reentrant: the garbage collector may end a stream, which closes its maps, in a thread that holds the lock."""
 
-# A fork waits for the lock, so that no child finds it held by a thread that the child does not have.
-os.register_at_fork(before=_maps_lock.acquire, after_in_parent=_maps_lock.release, after_in_child=_maps_lock.release)
+# A fork waits for the locks, so that no child finds one held by a thread that the child does not have. The last one
+# that is registered is taken first, as where both are held.
+for _lock in (_maps_lock, _header_lock):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 _stream_keys = itertools.count()
 
