@@ -1810,7 +1810,7 @@ MUTANTS = (
                 "a part that has ended leaves a zombie",
                 "handlers.py",
                 "        self.has_failed = True\n        self.stop_flag.set()\n",
-                "            self.has_failed = True\n",
+                "        self.has_failed = True\n",
                 ("test_resync.py",),
             ),
             (

@@ -99,7 +99,7 @@ def test_a_source_that_is_not_there(team: Jobs, tmp_path: Path, explain: Explain
     assert "Failed SourceInvalid" in told
     assert f"{tmp_path}/nothing/*.jsonl' matches no file" in told
     assert "next: Check the path" in told
-    assert "apply the job again: it goes on by itself" in told
+    assert "If you change the job, apply it: it goes on by itself." in told
 
 
 def test_a_job_that_has_succeeded_shows_the_log_that_its_driver_has_left(
