@@ -1531,14 +1531,14 @@ MUTANTS = (
     ),
     Mutant(
         "local: file not flushed before its name",
-        "storage/local/store.py",
+        "storage/local/upload.py",
         "                os.fsync(self._fd)\n",
         "                pass\n",
         _of(LOCAL, "on_the_disk"),
     ),
     Mutant(
         "local: folder not flushed after the name",
-        "storage/local/store.py",
+        "storage/local/upload.py",
         "        if self._durable:\n            sync_folder(folder)",
         "        return",
         _of(LOCAL, "on_the_disk"),

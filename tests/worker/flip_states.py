@@ -29,7 +29,8 @@ from tokenization_worker.output.ledger.crash_verdicts import record_poison
 from tokenization_worker.output.record import dump_record, load_record
 from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.run.run import run_job
-from tokenization_worker.storage.local.store import LocalStore, version_of
+from tokenization_worker.storage.local.store import LocalStore
+from tokenization_worker.storage.local.upload import version_of
 
 FINISHED = "finished"
 SHARD_TOKENS = 9_000

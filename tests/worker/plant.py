@@ -29,7 +29,7 @@ from tokenization_worker.planning.splits import Streams, stream_of
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import DamagedFile, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.storage.local.store import version_of
+from tokenization_worker.storage.local.upload import version_of
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.sources import open_source
 from tokenization_worker.tokenizers.load import load_tokenizer

@@ -27,7 +27,8 @@ from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import FileSlice
 from tokenization_worker.run.run import Options, run_job
-from tokenization_worker.storage.local.store import LocalStore, version_of
+from tokenization_worker.storage.local.store import LocalStore
+from tokenization_worker.storage.local.upload import version_of
 from tokenization_worker.storage.open import open_store
 
 

@@ -33,7 +33,7 @@ from tokenization_worker.planning.prepare import Prepared, prepare
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.hf.uri import is_model_name
 from tokenization_worker.storage.local.folders import refuse_linked_folders
-from tokenization_worker.storage.local.store import map_os_errors
+from tokenization_worker.storage.local.os_errors import map_os_errors
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.source_file import (
     SourceFile,
