@@ -681,7 +681,7 @@ MUTANTS = (
     ),
     Mutant(
         "whole read: no checksum compared",
-        "storage/gcs/client.py",
+        "storage/gcs/download.py",
         'checksum="crc32c", retry=retry, timeout=READ_TIMEOUT_S)\n'
         "    if crc32c_number(blob.crc32c) != google_crc32c.value(data):",
         "checksum=None, retry=retry, timeout=READ_TIMEOUT_S)\n    if False:",
@@ -689,7 +689,7 @@ MUTANTS = (
     ),
     Mutant(
         "whole read: trusted without a checksum",
-        "storage/gcs/client.py",
+        "storage/gcs/download.py",
         "if crc32c_number(blob.crc32c) != google_crc32c.value(data):",
         "if blob.crc32c and crc32c_number(blob.crc32c) != google_crc32c.value(data):",
         _of(GCS, "without_a_checksum"),
@@ -1419,7 +1419,7 @@ MUTANTS = (
     ),
     Mutant(
         "gs:// range: longer than asked for",
-        "storage/gcs/client.py",
+        "storage/gcs/download.py",
         "    if len(data) > end - start:\n",
         "    if False:\n",
         _of("test_gcs_reads.py", "ignored"),

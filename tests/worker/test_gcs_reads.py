@@ -25,8 +25,8 @@ from tokenization_worker.readers.document_batch import Compression, FileKind, Fi
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.storage.ahead import Range, RangesAhead, join_ranges, split_ranges
 from tokenization_worker.storage.base import ByteReader, NotFound, Store, expect_ranges
-from tokenization_worker.storage.gcs import client as gcs_client
-from tokenization_worker.storage.gcs.client import RETRY
+from tokenization_worker.storage.gcs import download
+from tokenization_worker.storage.gcs.client import RETRY, gcs_client
 from tokenization_worker.storage.gcs.source import GcsSource
 from tokenization_worker.storage.gcs.store import AHEAD_BYTES, REQUESTS_AHEAD, GcsStore, begin_more
 from tokenization_worker.storage.local.store import LocalStore
@@ -406,7 +406,7 @@ def test_large_ranges_are_not_under_way_together() -> None:
 
 def test_a_range_that_is_ignored_is_not_taken_for_it(fake: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.put("a", b"x" * 100)
-    monkeypatch.setattr(gcs_client, "_download", lambda blob, **how: b"x" * 100)  # what no server here would do
-    blob = gcs_client.gcs_client().bucket("bucket").blob("a")
+    monkeypatch.setattr(download, "_download", lambda blob, **how: b"x" * 100)  # what no server here would do
+    blob = gcs_client().bucket("bucket").blob("a")
     with pytest.raises(TemporaryError, match=r"asked for bytes \[2, 5\), got 100 bytes"):
-        gcs_client.download_range(blob, "gs://bucket/a", 2, 5, QUICK)
+        download.download_range(blob, "gs://bucket/a", 2, 5, QUICK)

@@ -15,18 +15,15 @@ from tokenization_worker.storage.ahead import PATIENCE_S
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.gcs.client import (
     CONNECTIONS,
-    LIST_SOURCE,
-    READ_SOURCE,
     READ_TIMEOUT_S,
     RETRY,
     Blob,
     crc32c_number,
     gcs_bucket,
     gcs_client,
-    is_missing_bucket,
-    map_gcs_errors,
     split_gcs_uri,
 )
+from tokenization_worker.storage.gcs.errors import LIST_SOURCE, READ_SOURCE, is_missing_bucket, map_gcs_errors
 from tokenization_worker.storage.gcs.reader import GcsReader
 from tokenization_worker.storage.patterns import Pattern
 from tokenization_worker.storage.source_file import SourceFile

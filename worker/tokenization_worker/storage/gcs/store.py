@@ -22,19 +22,15 @@ from tokenization_worker.storage.ahead import Range, RangesAhead, join_ranges
 from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound
 from tokenization_worker.storage.gcs.client import (
     CONNECTIONS,
-    LIST,
-    READ,
     RETRY,
     Blob,
-    download_range,
-    download_whole,
     gcs_bucket,
     gcs_client,
-    is_missing_bucket,
-    map_gcs_errors,
     service_time,
     split_gcs_uri,
 )
+from tokenization_worker.storage.gcs.download import download_range, download_whole
+from tokenization_worker.storage.gcs.errors import LIST, READ, is_missing_bucket, map_gcs_errors
 from tokenization_worker.storage.gcs.upload import GcsUpload, delete_generation, entry_of
 from tokenization_worker.storage.heartbeat import DEAD_AFTER_S, Heartbeat
 from tokenization_worker.storage.reserved import ALIVE, LEDGER
