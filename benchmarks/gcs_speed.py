@@ -37,7 +37,7 @@ from tokenization_worker.storage.gcs.client import gcs_client
 from tokenization_worker.storage.gcs.source import GcsSource
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.gcs.upload import CHUNK_BYTES
-from tokenization_worker.storage.ranged_reader import BLOCK_BYTES
+from tokenization_worker.storage.prefetch import BLOCK_BYTES
 
 BUCKET = "speed"
 BAR = 0.8

@@ -569,7 +569,7 @@ MUTANTS = (
     ),
     Mutant(
         "redact: an address in the text of a library",
-        "storage/waiting.py",
+        "messages/client_errors.py",
         "_host_of, redact(text))",
         "_host_of, text)",
         _of("test_redact.py", "connection_that_fails"),

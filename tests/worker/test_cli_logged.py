@@ -18,9 +18,9 @@ SHOWN = r"\x1b]0;owned\x07"
 WAIT = """\
 import sys
 from tokenization_worker.cli.main import main
-from tokenization_worker.storage import waiting
+from tokenization_worker.storage import retry
 
-waiting.TELL_AFTER_S = 0.0
+retry.TELL_AFTER_S = 0.0
 sys.exit(main(["plan", "--source", sys.argv[1], "--tokenizer", "bytes", "--output", "out"]))
 """
 
@@ -31,7 +31,7 @@ from tokenization_worker.host.main_guard import WorkerContext
 
 
 def warn(words):
-    logging.getLogger("tokenization_worker.storage.waiting").warning("cannot read %s yet", words)
+    logging.getLogger("tokenization_worker.storage.retry").warning("cannot read %s yet", words)
 
 
 if __name__ == "__main__":
@@ -53,7 +53,7 @@ def print_record(capsys: pytest.CaptureFixture[str], name: str, message: str, **
 
 def test_a_warning_is_one_line_of_its_words_alone(capsys: pytest.CaptureFixture[str]) -> None:
     message = f"cannot read gs://b/a{OSC}\ntokjob: done yet: http://user:hunter2@host away"
-    told = print_record(capsys, "tokenization_worker.storage.waiting", message)
+    told = print_record(capsys, "tokenization_worker.storage.retry", message)
     assert told == f"cannot read gs://b/a{SHOWN}\\x0atokjob: done yet: http://***@host away\n"
 
 

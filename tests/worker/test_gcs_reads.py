@@ -23,14 +23,21 @@ from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.readers.detection.head import read_head
 from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.storage.ahead import Range, RangesAhead, join_ranges, split_ranges
 from tokenization_worker.storage.base import ByteReader, NotFound, Store, expect_ranges
 from tokenization_worker.storage.gcs import download
 from tokenization_worker.storage.gcs.client import RETRY, gcs_client
 from tokenization_worker.storage.gcs.source import GcsSource
 from tokenization_worker.storage.gcs.store import AHEAD_BYTES, REQUESTS_AHEAD, GcsStore, begin_more
 from tokenization_worker.storage.local.store import LocalStore
-from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, BLOCKS_AHEAD, FIRST_BYTES
+from tokenization_worker.storage.prefetch import (
+    BLOCK_BYTES,
+    BLOCKS_AHEAD,
+    FIRST_BYTES,
+    Range,
+    RangesAhead,
+    join_ranges,
+    split_ranges,
+)
 
 # The client library leaves the connection of a download that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

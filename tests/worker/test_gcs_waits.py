@@ -12,11 +12,11 @@ from storage_contract import put
 
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.inspect.preview import clean_output, look_at_output
-from tokenization_worker.storage.ahead import PATIENCE_S
 from tokenization_worker.storage.gcs.client import EMULATOR_VARIABLE, RETRY, PatientRetry
 from tokenization_worker.storage.gcs.source import GcsSource
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.gcs.upload import CHUNK_BYTES
+from tokenization_worker.storage.prefetch import PATIENCE_S
 from tokenization_worker.storage.retry import MOST_ASKED_S
 
 # The client library leaves the connection of a download that failed to the garbage collector.

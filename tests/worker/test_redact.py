@@ -21,7 +21,7 @@ from tokenization_worker.engine.ray.connection import require_reachable
 from tokenization_worker.errors import SpecError, TemporaryError, TokenizationError, portable
 from tokenization_worker.events import Progress, Resumed, Warned
 from tokenization_worker.messages.redact import redact
-from tokenization_worker.storage import waiting
+from tokenization_worker.storage import retry
 from tokenization_worker.storage.sources import list_source
 
 SECRET = "hunter2/S3cr+et"
@@ -195,8 +195,8 @@ services = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.ke
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(waiting, "_next_warning", 0.0)
-    monkeypatch.setattr(waiting, "TELL_AFTER_S", 0.0)
+    monkeypatch.setattr(retry, "_next_warning", 0.0)
+    monkeypatch.setattr(retry, "TELL_AFTER_S", 0.0)
     with quick_gcs(0.05, lambda: 5.0):
         yield
 

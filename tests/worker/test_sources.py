@@ -25,7 +25,7 @@ from tokenization_worker.storage.gcs.client import RETRY
 from tokenization_worker.storage.gcs.source import GcsSource
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.patterns import Pattern
-from tokenization_worker.storage.ranged_reader import FIRST_BYTES
+from tokenization_worker.storage.prefetch import FIRST_BYTES
 from tokenization_worker.storage.source_file import Changed
 from tokenization_worker.storage.sources import list_source, open_source, open_unchanged, read_uri
 

@@ -14,7 +14,7 @@ from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.hf.source import HfSource
 from tokenization_worker.storage.patterns import Pattern
-from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, FIRST_BYTES, RangedReader
+from tokenization_worker.storage.prefetch import BLOCK_BYTES, FIRST_BYTES, RangedReader
 from tokenization_worker.storage.retry import MOST_ASKED_S, Retry
 from tokenization_worker.storage.source_file import Changed
 from tokenization_worker.storage.sources import list_source, open_file, open_source, open_unchanged, pins_of, read_uri

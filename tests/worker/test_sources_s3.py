@@ -18,7 +18,7 @@ from tokenization_worker.errors import ChangedError, SpecError, TemporaryError
 from tokenization_worker.messages.extras import install_command
 from tokenization_worker.storage.base import NotFound
 from tokenization_worker.storage.patterns import Pattern
-from tokenization_worker.storage.ranged_reader import BLOCK_BYTES, FIRST_BYTES
+from tokenization_worker.storage.prefetch import BLOCK_BYTES, FIRST_BYTES
 from tokenization_worker.storage.retry import Retry
 from tokenization_worker.storage.s3.source import S3Source
 from tokenization_worker.storage.sources import list_source, open_source, open_unchanged, read_uri

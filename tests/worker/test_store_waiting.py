@@ -20,19 +20,19 @@ from runs import TOKJOB
 
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.host.parallel import map_at_once
+from tokenization_worker.messages.client_errors import words_of
 from tokenization_worker.stop import StopToken
-from tokenization_worker.storage import waiting
+from tokenization_worker.storage import retry
 from tokenization_worker.storage.gcs.client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.hf.client import BadAnswer, hf_wait, map_hf_errors
-from tokenization_worker.storage.retry import Retry
+from tokenization_worker.storage.retry import Retry, Waiting, calling
 from tokenization_worker.storage.sources import list_source
-from tokenization_worker.storage.waiting import Waiting, calling, words_of
 
 
 @pytest.fixture(autouse=True)
 def not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_next_warning", 0.0)
+    monkeypatch.setattr(retry, "_next_warning", 0.0)
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def test_a_call_that_fails_for_a_while_is_told_once_with_its_end(caplog: pytest.
 
 def test_other_calls_are_silent_for_a_while(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1_000.0)
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(retry.time, "monotonic", lambda: clock.now)
     ask(6)
-    clock.now += waiting.TELL_AGAIN_S - 1
+    clock.now += retry.TELL_AGAIN_S - 1
     ask(6)
     assert len(caplog.messages) == 1
     clock.now += 1
@@ -88,7 +88,7 @@ def test_each_line_of_a_call_says_how_long_it_was_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(1_000.0)
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(retry.time, "monotonic", lambda: clock.now)
     with pytest.raises(ConnectionError):
         Retry(clock=lambda: clock.now, sleep=clock.sleep, chance=lambda: 1.0).call(fail(99), lambda _: 0.0)
     assert [message.partition("; ")[2] for message in caplog.messages] == [

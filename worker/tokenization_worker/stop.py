@@ -1,7 +1,7 @@
 """One stop for all parts of a command: whether it was asked for, and which waits are left for it.
 
 A `StopToken` is current within its `with` block: in that thread, and in the calls that the thread hands to others
-(`host.parallel`, `storage.ahead`). What waits for a service asks the current token. Without one, nothing is left.
+(`host.parallel`, `storage.prefetch`). What waits for a service asks the current token. Without one, nothing is left.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Self
 
 from tokenization_worker.errors import TokenizationError
+from tokenization_worker.messages.client_errors import words_of
 from tokenization_worker.storage.base import MARK_ABSENT, PreconditionFailed, Store
 from tokenization_worker.storage.reserved import ALIVE
-from tokenization_worker.storage.waiting import words_of
 
 BEAT_S = 60.0
 """One small write a minute: 43,000 a month, which cost 0.2 dollars where ten thousand cost 0.05."""

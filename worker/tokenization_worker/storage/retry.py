@@ -2,19 +2,27 @@
 
 Waits grow from one try to the next and are random below that, so that a thousand workers do not come back at
 once. A service that says how long to wait (a rate limit's window) is waited for, beyond the usual end where need be.
+A user who waits for minutes reads why in a warning of `logging`, which Python prints to standard error unless the
+program says otherwise. A command that is asked to stop (`stop`) gives such calls up.
 """
 
 from __future__ import annotations
 
+import logging
 import random
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
-from tokenization_worker.storage.waiting import Waiting
+from tokenization_worker.messages.client_errors import words_of
+from tokenization_worker.messages.redact import redact
+from tokenization_worker.stop import current_stop
 
 T = TypeVar("T")
 
@@ -68,3 +76,81 @@ class Retry:
                     tell(error, end - begin)
                 self.sleep(wait)
                 step = min(2 * step, self.most_s)
+
+
+TELL_AFTER_S = 4.0
+"""Do not warn about shorter failures; busy stores reject calls routinely."""
+
+TELL_AGAIN_S = 30.0
+"""Between two warnings of a process: of a store that is away, all its calls would speak."""
+
+_LOG = logging.getLogger(__name__)
+_next_warning = 0.0
+_lock = threading.Lock()
+
+
+class _Call(threading.local):
+    what = "reach a service"
+    service = ""
+    may_be_given_up = True
+
+
+_call = _Call()
+
+
+@contextmanager
+def calling(what: str, *, service: str = "", may_be_given_up: bool = True) -> Iterator[None]:
+    """Name what this thread's calls within are about to do: a verb and a URI.
+
+    `service`: the address of who is asked, for errors that name none. `may_be_given_up`: nothing is lost if the command
+    ends while such a call is repeated.
+    """
+    before = _call.what, _call.service, _call.may_be_given_up
+    _call.what, _call.service, _call.may_be_given_up = what, service, may_be_given_up
+    try:
+        yield
+    finally:
+        _call.what, _call.service, _call.may_be_given_up = before
+
+
+class Waiting:
+    """One call and its tries, as a context, for `limit_s` in all. It is told of every error that a try follows, and of
+    another limit where a service asks for patience.
+
+    Raises `KeyboardInterrupt` then, if there is to be no further try.
+    """
+
+    def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit_s = limit_s
+        self._clock = clock
+        self._begin = clock()
+        self._stop = current_stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if self._stop is not None:
+            self._stop.end_wait(self)
+
+    def __call__(self, error: Exception, limit_s: float | None = None) -> None:
+        if self._stop is not None and _call.may_be_given_up:
+            self._stop.begin_wait(self)
+        waited_s = self._clock() - self._begin
+        if waited_s >= TELL_AFTER_S and _may_warn():
+            limit_s = self._limit_s if limit_s is None else limit_s
+            more = "" if limit_s is None else f" for {max(0.0, limit_s - waited_s):.0f} s more"
+            words = words_of(error, _call.service)
+            _LOG.warning("cannot %s yet: %s; waited %.0f s, trying again%s", redact(_call.what), words, waited_s, more)
+
+
+def _may_warn() -> bool:
+    global _next_warning  # of the process: its threads fail together
+    with _lock:
+        now = time.monotonic()
+        if now < _next_warning:
+            return False
+        _next_warning = now + TELL_AGAIN_S
+        return True

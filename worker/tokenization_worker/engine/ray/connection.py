@@ -22,7 +22,7 @@ from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.messages.redact import redact_address
 from tokenization_worker.processes import WORKER_BYTES
 from tokenization_worker.stop import current_stop, left_when_stopped
-from tokenization_worker.storage.ahead import start_call
+from tokenization_worker.storage.prefetch import start_call
 
 T = TypeVar("T")
 

@@ -15,10 +15,11 @@ from google.auth import exceptions as auth_exceptions
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 
 from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.messages.client_errors import words_of
 from tokenization_worker.messages.redact import causes_redacted
 from tokenization_worker.storage.endpoints import not_usable
 from tokenization_worker.storage.gcs.client import EMULATOR_VARIABLE, PAYER, is_refused_tls, split_gcs_uri
-from tokenization_worker.storage.waiting import calling, words_of
+from tokenization_worker.storage.retry import calling
 
 _DENIED = re.compile(r"(?:([^\s\"':]+@[^\s\"']+) )?does not have ([\w.]+) access")
 

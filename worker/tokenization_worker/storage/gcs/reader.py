@@ -11,11 +11,10 @@ from google.api_core import exceptions
 from google.api_core.retry import Retry
 
 from tokenization_worker.errors import ChangedError, TemporaryError
-from tokenization_worker.storage.ahead import PATIENCE_S
 from tokenization_worker.storage.gcs.client import READ_TIMEOUT_S, gcs_bucket, split_gcs_uri
 from tokenization_worker.storage.gcs.download import download_range
 from tokenization_worker.storage.gcs.errors import READ_SOURCE, map_gcs_errors
-from tokenization_worker.storage.ranged_reader import RangedReader
+from tokenization_worker.storage.prefetch import PATIENCE_S, RangedReader
 from tokenization_worker.storage.source_file import SourceFile
 
 

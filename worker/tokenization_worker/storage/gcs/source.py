@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from google.api_core import exceptions
 from google.api_core.retry import Retry
 
-from tokenization_worker.storage.ahead import PATIENCE_S
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.gcs.client import (
     CONNECTIONS,
@@ -26,6 +25,7 @@ from tokenization_worker.storage.gcs.client import (
 from tokenization_worker.storage.gcs.errors import LIST_SOURCE, READ_SOURCE, is_missing_bucket, map_gcs_errors
 from tokenization_worker.storage.gcs.reader import GcsReader
 from tokenization_worker.storage.patterns import Pattern
+from tokenization_worker.storage.prefetch import PATIENCE_S
 from tokenization_worker.storage.source_file import SourceFile
 
 _FIELDS = "items(name,size,generation,crc32c),nextPageToken"

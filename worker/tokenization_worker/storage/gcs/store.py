@@ -18,7 +18,6 @@ from google.api_core import exceptions
 from google.api_core.retry import Retry
 
 from tokenization_worker.errors import TemporaryError
-from tokenization_worker.storage.ahead import Range, RangesAhead, join_ranges
 from tokenization_worker.storage.base import MARK_ABSENT, Entry, NotFound
 from tokenization_worker.storage.gcs.client import (
     CONNECTIONS,
@@ -33,6 +32,7 @@ from tokenization_worker.storage.gcs.download import download_range, download_wh
 from tokenization_worker.storage.gcs.errors import LIST, READ, is_missing_bucket, map_gcs_errors
 from tokenization_worker.storage.gcs.upload import GcsUpload, delete_generation, entry_of
 from tokenization_worker.storage.heartbeat import DEAD_AFTER_S, Heartbeat
+from tokenization_worker.storage.prefetch import Range, RangesAhead, join_ranges
 from tokenization_worker.storage.reserved import ALIVE, LEDGER
 
 BLOCK_BYTES = 4 << 20

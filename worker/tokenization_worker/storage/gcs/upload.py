@@ -24,10 +24,10 @@ from google.api_core import exceptions
 from google.api_core.retry import Retry
 
 from tokenization_worker.errors import TemporaryError, TokenizationError
-from tokenization_worker.storage.ahead import PATIENCE_S, start_call, take_result
 from tokenization_worker.storage.base import MARK_ABSENT, Entry, PreconditionFailed
 from tokenization_worker.storage.gcs.client import Blob, crc32c_number, crc32c_text, http_error, keep_connections
 from tokenization_worker.storage.gcs.errors import DELETE, WRITE, map_gcs_errors
+from tokenization_worker.storage.prefetch import PATIENCE_S, start_call, take_result
 
 CHUNK_BYTES = 8 << 20
 """Bytes of a request: the least that the service's documentation recommends; a multiple of 256 KiB."""

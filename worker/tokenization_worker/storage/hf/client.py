@@ -31,11 +31,11 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, httpx, parse_ratelimit_headers
 
 from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.messages.client_errors import words_of
 from tokenization_worker.messages.redact import causes_redacted
 from tokenization_worker.storage.endpoints import endpoint_in
 from tokenization_worker.storage.hf.uri import ENDPOINT_VARIABLE, HfUri, split_hf_uri
-from tokenization_worker.storage.retry import asked_wait
-from tokenization_worker.storage.waiting import calling, words_of
+from tokenization_worker.storage.retry import asked_wait, calling
 
 __all__ = ["RemoteEntryNotFoundError", "RevisionNotFoundError"]
 

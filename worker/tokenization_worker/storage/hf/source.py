@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from tokenization_worker.storage.ahead import PATIENCE_S
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.hf.client import (
     BadAnswer,
@@ -29,7 +28,7 @@ from tokenization_worker.storage.hf.client import (
 )
 from tokenization_worker.storage.hf.uri import HfUri, split_hf_uri
 from tokenization_worker.storage.patterns import Pattern
-from tokenization_worker.storage.ranged_reader import RangedReader
+from tokenization_worker.storage.prefetch import PATIENCE_S, RangedReader
 from tokenization_worker.storage.retry import Retry
 from tokenization_worker.storage.source_file import SourceFile
 

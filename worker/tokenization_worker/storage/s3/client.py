@@ -22,10 +22,10 @@ from botocore.config import Config
 from botocore.exceptions import ClientError as ClientError  # the source catches it
 
 from tokenization_worker.errors import SpecError, TemporaryError
+from tokenization_worker.messages.client_errors import words_of
 from tokenization_worker.messages.redact import causes_redacted, redact, redact_address
 from tokenization_worker.storage.endpoints import endpoint_in, require_usable_proxies
-from tokenization_worker.storage.retry import asked_wait
-from tokenization_worker.storage.waiting import calling, words_of
+from tokenization_worker.storage.retry import asked_wait, calling
 
 TIMEOUT_S = 30.0
 """Without an answer, or within a body without a byte, a request is given up and made again."""

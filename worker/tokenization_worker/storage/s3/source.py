@@ -14,7 +14,7 @@ from typing import Any
 from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.patterns import Pattern
-from tokenization_worker.storage.ranged_reader import RangedReader
+from tokenization_worker.storage.prefetch import RangedReader
 from tokenization_worker.storage.retry import Retry
 from tokenization_worker.storage.s3.client import (
     CONNECTIONS,
