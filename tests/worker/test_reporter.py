@@ -9,8 +9,7 @@ import pytest
 
 from tokenization_worker.api.checkpoint import CheckpointProgress, report_interval_s
 from tokenization_worker.checkpoint import reporter
-from tokenization_worker.checkpoint.progress_report import MOST_RUNS, ProgressReport
-from tokenization_worker.checkpoint.reporter import Reporter, failure_report
+from tokenization_worker.checkpoint.reporter import MOST_RUNS, ProgressReport, Reporter, failure_report
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Progress, Resumed
 from tokenization_worker.output.ledger.receipts import RangeReceipt
