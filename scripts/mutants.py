@@ -2224,7 +2224,7 @@ MUTANTS = (
     ),
     Mutant(
         "readers: what Parquet cannot hold is damage",
-        "readers/parquet/reader.py",
+        "readers/parquet/file.py",
         '        raise MemoryError(f"Parquet: {error}") from error',
         "        raise DamagedFile(FileOutcome.CORRUPT_FILE, source.taken, str(error)) from error",
         _of("test_parquet_bombs.py", "no_damage"),

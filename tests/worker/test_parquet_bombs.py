@@ -24,8 +24,9 @@ from tokenization_worker.readers.document_batch import (
     ReadOptions,
 )
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.readers.parquet import reader as reader
+from tokenization_worker.readers.parquet.file import SizedFile
 from tokenization_worker.readers.parquet.page_sizes import Chunk, PageWalk
+from tokenization_worker.readers.parquet.text_column import TextColumn
 from tokenization_worker.verification.decoders import rows as verify_rows
 from tokenization_worker.verification.decoders.page_sizes import decoded_bytes
 from tokenization_worker.verification.decoders.source import read_records
@@ -212,9 +213,7 @@ def naive(value: str | bytes | None) -> str | None:
 @pytest.mark.parametrize("size", [1, 7, 100, 1 << 20], ids=str)
 def test_all_pages_are_seen_however_the_bytes_come(options: dict, size: int) -> None:
     content = parquet(ODD["mostly plain"].slice(0, 3000), **options)
-    chunk = reader._TextColumn(
-        pq.ParquetFile(io.BytesIO(content)), reader._SizedFile(io.BytesIO(), 0), ("text",)
-    ).chunk(0)
+    chunk = TextColumn(pq.ParquetFile(io.BytesIO(content)), SizedFile(io.BytesIO(), 0), ("text",)).chunk(0)
     walk = PageWalk(chunk, keeps_dictionary=False)
     for at in range(chunk.start, chunk.end, size):
         walk.feed(at, content[at : min(at + size, chunk.end)])

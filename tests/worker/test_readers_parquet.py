@@ -23,9 +23,8 @@ from tokenization_worker.readers.document_batch import (
     ReadOptions,
 )
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.readers.parquet import page_sizes
-from tokenization_worker.readers.parquet import reader as reader
-from tokenization_worker.readers.parquet.reader import parquet_row_groups
+from tokenization_worker.readers.parquet import page_sizes, text_column
+from tokenization_worker.readers.parquet.file import load_pyarrow, parquet_row_groups
 
 KIND = FileKind(SourceFormat.PARQUET, Compression.NONE)
 
@@ -103,13 +102,13 @@ def test_batches_follow_the_size_of_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(page_sizes, "PAGE_TEXT_BYTES", 1000)
     monkeypatch.setattr(page_sizes, "REPEATED_BYTES", 1000)
     decoded = []
-    original = reader._decode
+    original = text_column._decode
 
     def watched(column: pa.Array, *limits: int) -> Iterator[object]:
         decoded.append(len(column))
         return original(column, *limits)
 
-    monkeypatch.setattr(reader, "_decode", watched)
+    monkeypatch.setattr(text_column, "_decode", watched)
     content = parquet(pa.array(["x" * 400 + str(n) for n in range(20)]), use_dictionary=False, compression="none")
     assert len(read(content)[0]) == 20
     assert decoded == [1, *[2] * 9, 1]
@@ -148,7 +147,7 @@ def test_errors_of_the_store_are_not_taken_for_damage() -> None:
 def test_without_pyarrow_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     content = parquet(STRINGS)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    reader._pyarrow.cache_clear()
+    load_pyarrow.cache_clear()
     with pytest.raises(SpecError) as raised:
         read(content)
     assert raised.value.next_step == install_command("parquet")

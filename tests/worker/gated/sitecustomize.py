@@ -115,7 +115,7 @@ CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "tokenization_worker.storage.prefetch": gate_reads("RangedReader"),
     "tokenization_worker.run.run": gate_index,
     "tokenization_worker.readers.decompress": shorten_reads,
-    "tokenization_worker.readers.parquet.reader": shorten_buffers,
+    "tokenization_worker.readers.parquet.file": shorten_buffers,
 }
 
 

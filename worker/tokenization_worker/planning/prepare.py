@@ -45,7 +45,7 @@ from tokenization_worker.readers.detection.sizes import estimate_content_bytes
 from tokenization_worker.readers.detection.text_fields import array_advice
 from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileOutcome, ReadOptions, Reason
 from tokenization_worker.readers.open import record_separator
-from tokenization_worker.readers.parquet.reader import parquet_row_groups
+from tokenization_worker.readers.parquet.file import parquet_row_groups
 from tokenization_worker.readers.record_splitter import can_cut
 from tokenization_worker.storage.base import ByteReader, Store
 from tokenization_worker.storage.source_file import SourceFile, source_changed

@@ -1,0 +1,144 @@
+"""A Parquet file opened over a stream: its footer, its row groups, and what damage in it raises.
+
+pyarrow is imported when the first Parquet file is read. Damage in anything that is read raises `DamagedFile`; errors of
+the store pass through unchanged. That there is more than pyarrow or this machine can hold is no damage: it raises
+`MemoryError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+from tokenization_worker.errors import SpecError
+from tokenization_worker.messages.extras import install_command
+from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome
+from tokenization_worker.readers.parquet.page_sizes import PageWalk
+from tokenization_worker.storage.base import ByteReader
+
+_BUFFER_BYTES = 1 << 20
+"""Stored bytes of a column chunk asked for at a time."""
+
+
+class RowGroup(NamedTuple):
+    """What a cut has to know of a row group: its rows, and the stored bytes of all its columns."""
+
+    rows: int
+    stored_bytes: int
+
+
+def parquet_row_groups(stream: ByteReader) -> list[RowGroup]:
+    """The row groups of a file from its footer; raises `DamagedFile`."""
+    with open_parquet(stream, stream.seek(0, 2)) as (file, _):
+        return [row_group_of(file, index) for index in range(file.metadata.num_row_groups)]
+
+
+@cache
+def load_pyarrow() -> Any:
+    """pyarrow, with the memory of the system's allocator; raises `SpecError` where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SpecError(
+            "SourceInvalid",
+            "a source file is Parquet, and pyarrow is not installed",
+            next_step=install_command("parquet"),
+        ) from error
+    pa: Any = pyarrow
+    pa.set_memory_pool(pa.system_memory_pool())
+    return pa
+
+
+class SizedFile:
+    """The stream as pyarrow wants files: whole reads, a known size, and the store's own error kept."""
+
+    def __init__(self, stream: ByteReader, size: int) -> None:
+        self._stream = stream
+        self._stream_position = -1
+        self._size = size
+        self._position = 0
+        self.closed = False
+        self.error: BaseException | None = None
+        self.taken = 0
+        self.pages: PageWalk | None = None
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        missing = self._size - self._position if size < 0 else size
+        parts = []
+        try:
+            if self._stream_position != self._position:
+                self._stream.seek(self._position)
+            while missing > 0 and (part := self._stream.read(missing)):
+                parts.append(part)
+                missing -= len(part)
+        except BaseException as error:
+            self.error = error
+            raise
+        data = b"".join(parts)
+        if self.pages is not None:
+            self.pages.feed(self._position, data)
+        self._position += len(data)
+        self._stream_position = self.taken = self._position
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@contextmanager
+def open_parquet(stream: ByteReader, size: int) -> Iterator[tuple[Any, SizedFile]]:
+    """A `pyarrow.parquet.ParquetFile` and what it reads; what it complains about in the block becomes `DamagedFile`."""
+    pa = load_pyarrow()
+    source = SizedFile(stream, size)
+    try:
+        with parquet_file(source) as file:
+            yield file, source
+    except pa.ArrowCapacityError as error:
+        raise MemoryError(f"Parquet: {error}") from error
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
+        if source.error is not None:
+            raise source.error from None
+        if isinstance(error, MemoryError):  # says more about this machine than about the file
+            raise
+        detail = f"Parquet: {error}"
+        raise DamagedFile(FileOutcome.CORRUPT_FILE, source.taken, detail) from error
+
+
+def parquet_file(source: SizedFile, **options: Any) -> Any:
+    """A `pyarrow.parquet.ParquetFile` that reads little at a time and checks its pages; its errors are pyarrow's."""
+    pa = load_pyarrow()
+    return pa.parquet.ParquetFile(
+        pa.PythonFile(source, mode="r"),
+        pre_buffer=False,
+        buffer_size=_BUFFER_BYTES,
+        page_checksum_verification=True,
+        arrow_extensions_enabled=False,
+        **options,
+    )
+
+
+def row_group_of(file: Any, index: int) -> RowGroup:
+    """What the footer says of a row group."""
+    group = file.metadata.row_group(index)
+    stored = sum(group.column(column).total_compressed_size for column in range(group.num_columns))
+    return RowGroup(group.num_rows, stored)

@@ -1,0 +1,176 @@
+"""The text column of a Parquet file: found in the schema, and read as parts of a few rows.
+
+Column chunks are read through a small buffer and a few rows at a time, as many as `page_sizes` allows, so memory
+follows the size of pages, and not of what they repeat. Not bounded is one page: Parquet decompresses a page whole, and
+a writer may put any document into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenization_worker.readers.detection.text_fields import did_you_mean
+from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome
+from tokenization_worker.readers.parquet.file import SizedFile, load_pyarrow, parquet_file
+from tokenization_worker.readers.parquet.page_sizes import MOST_ROWS, POINTERS_AT_ONCE, REPEATED_BYTES, Chunk, PageWalk
+
+_PART_BYTES = 1 << 20
+"""Of text that is handed on at once."""
+
+
+def require_text_column(schema: Any, path: tuple[str, ...]) -> None:
+    """Raise `DamagedFile(SchemaMismatch)` unless `path` leads to a column of text."""
+    types = load_pyarrow().types
+    fields = type_ = schema
+    for depth, name in enumerate(path):
+        index = fields.get_field_index(name) if fields is not None else -1
+        if index < 0:
+            raise _mismatch(f"no column {'.'.join(path[: depth + 1])!r}", schema)
+        type_ = fields.field(index).type
+        fields = type_ if types.is_struct(type_) else None
+    value_type = type_.value_type if types.is_dictionary(type_) else type_
+    text_types = (
+        types.is_string,
+        types.is_large_string,
+        types.is_string_view,
+        types.is_binary,
+        types.is_large_binary,
+        types.is_binary_view,
+    )
+    if not any(is_text(value_type) for is_text in text_types):
+        raise _mismatch(f"column {'.'.join(path)!r} is {type_}, expected string or binary", schema)
+
+
+_TEXT_TYPES = ("string", "large_string", "string_view")
+
+
+def _mismatch(what: str, schema: Any) -> DamagedFile:
+    columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
+    texts = [field.name for field in schema if str(field.type) in _TEXT_TYPES and "." not in field.name]
+    hint = f"; {did_you_mean(texts)}" if texts else ""
+    return DamagedFile(FileOutcome.SCHEMA_MISMATCH, None, f"{what}; columns found: {columns or 'none'}{hint}")
+
+
+class TextColumn:
+    """The text column of a file, a row group at a time, each batch as large as its pages allow."""
+
+    def __init__(self, file: Any, source: SizedFile, path: tuple[str, ...]) -> None:
+        self._file = file
+        self._source = source
+        self._path = path
+        self._name = ".".join(path)
+        type_: Any = file.schema_arrow.field(path[0]).type
+        for name in path[1:]:
+            type_ = type_.field(name).type
+        self._is_dictionary = load_pyarrow().types.is_dictionary(type_)
+        self._dictionary_file: Any = None
+
+    def chunk(self, group: int) -> Chunk:
+        """Where the column's pages of a row group are."""
+        metadata = self._file.metadata.row_group(group)
+        for column in map(metadata.column, range(metadata.num_columns)):
+            if column.path_in_schema == self._name:
+                first = min(filter(None, (column.dictionary_page_offset, column.data_page_offset)), default=0)
+                return Chunk(
+                    first,
+                    first + column.total_compressed_size,
+                    column.data_page_offset - first,
+                    column.encodings,
+                    column.num_values,
+                )
+        return Chunk(0, 0, 0, ())
+
+    def parts(self, group: int, max_document_bytes: int, max_rows: int = MOST_ROWS) -> Iterator[Any]:
+        """The rows of a row group as `pyarrow.LargeBinaryArray` or `SharedTexts`, some MiB or one row at a time."""
+        pa = load_pyarrow()
+        chunk = self.chunk(group)
+        keeps_dictionary = self._is_dictionary or chunk.is_mostly_dictionary
+        file = self._with_dictionary() if keeps_dictionary else self._file
+        walk = PageWalk(chunk, keeps_dictionary=keeps_dictionary)
+        most = POINTERS_AT_ONCE if keeps_dictionary else max_rows
+        self._source.pages = walk
+        row = 0
+        batches = file.iter_batches(
+            batch_size=walk.rows_at_once(0, most), row_groups=[group], columns=[self._name], use_threads=False
+        )
+        for batch in batches:
+            column = batch.column(batch.schema.get_field_index(self._path[0]))
+            if len(self._path) > 1:
+                column = pa.compute.struct_field(column, list(self._path[1:]))
+            yield from _decode(column, max_document_bytes, max_rows)
+            row += len(batch)
+            del batch, column  # or they would be there beside the next ones
+            file.reader.set_batch_size(walk.rows_at_once(row, most))
+
+    def _with_dictionary(self) -> Any:
+        """The file, opened once more so that its values stay in dictionaries."""
+        if self._is_dictionary:
+            return self._file
+        if self._dictionary_file is None:
+            options = {"metadata": self._file.metadata, "read_dictionary": [self._name]}
+            self._dictionary_file = parquet_file(self._source, **options)
+        return self._dictionary_file
+
+
+class SharedTexts(NamedTuple):
+    """Rows that all are documents; those that point to one value share it. `size_bytes` are of UTF-8."""
+
+    texts: list[str]
+    size_bytes: int
+
+
+def _decode(column: Any, max_document_bytes: int, max_rows: int) -> Iterator[Any]:
+    """The values of a column in parts of at most `_PART_BYTES` and `max_rows`, but at least one row each."""
+    pa = load_pyarrow()
+    if not len(column):
+        return
+    is_dictionary = pa.types.is_dictionary(column.type)
+    if not is_dictionary:
+        column = column.cast(pa.large_binary())
+    repeats = is_dictionary and len(column) > len(column.dictionary)  # else its values are more than its rows
+    values = _shared_texts(column, max_document_bytes) if repeats else None
+    ends = np.cumsum(_pointed_sizes(column), dtype=np.int64) if is_dictionary else value_ends(column)[1:]
+    before = 0 if is_dictionary else int(value_ends(column)[0])
+    begin = 0
+    while begin < len(column):
+        fitting = int(np.searchsorted(ends, before + _PART_BYTES, side="right"))
+        end = min(max(fitting, begin + 1), begin + max_rows, len(column))
+        part = column.slice(begin, end - begin)
+        if values is not None:
+            yield SharedTexts(values[part.indices.to_numpy()].tolist(), int(ends[end - 1]) - before)
+        else:
+            yield part.dictionary_decode().cast(pa.large_binary()) if is_dictionary else part
+        before, begin = int(ends[end - 1]), end
+
+
+def _shared_texts(column: Any, max_document_bytes: int) -> Any:
+    """The values of a dictionary array, object[n_values], where all are documents and their texts are not too much to
+    hold; else None."""
+    pa = load_pyarrow()
+    values = column.dictionary.cast(pa.large_binary())
+    if column.null_count or not len(values) or values.null_count:
+        return None
+    ends = value_ends(values)
+    if ends[-1] - ends[0] > REPEATED_BYTES or np.diff(ends).max() > max_document_bytes:
+        return None
+    try:
+        return values.view(pa.large_string()).to_numpy(zero_copy_only=False)
+    except (UnicodeDecodeError, pa.ArrowException):
+        return None
+
+
+def value_ends(column: Any) -> Any:
+    """Where the rows of a `LargeBinaryArray` of at least one row begin and end, int64[n_rows + 1]."""
+    return np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column) + 1]
+
+
+def _pointed_sizes(column: Any) -> Any:
+    """Bytes that each row of a dictionary array has when it is decoded, int64[n_rows]; of a null any number."""
+    pa = load_pyarrow()
+    if not len(column.dictionary):
+        return np.zeros(len(column), dtype=np.int64)
+    sizes = pa.compute.binary_length(column.dictionary.cast(pa.large_binary())).fill_null(0).to_numpy()
+    return sizes[column.indices.fill_null(0).to_numpy(zero_copy_only=False)]
