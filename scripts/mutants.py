@@ -422,7 +422,7 @@ MUTANTS = (
     ),
     Mutant(
         "numbers: 010 is 8",
-        "api/manifest/load.py",
+        "api/manifest/yaml_text.py",
         "        if _OTHER_BASE.fullmatch(node.value) and number:",
         "        if False:",
         ("test_number_forms.py",),
@@ -443,9 +443,9 @@ MUTANTS = (
     ),
     Mutant(
         "messages: values below env are shown",
-        "api/manifest/load.py",
-        "if _is_hidden(loc) else _show(value)",
-        "if False else _show(value)",
+        "api/manifest/describe.py",
+        "if _is_hidden(loc) else show_value(value)",
+        "if False else show_value(value)",
         ("test_secrets_of_env.py",),
     ),
     Mutant(

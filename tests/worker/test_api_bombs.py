@@ -13,7 +13,7 @@ from command_line import Bench
 from test_cli_errors import assert_told
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.api.manifest import load
+from tokenization_worker.api.manifest import yaml_text
 from tokenization_worker.errors import SpecError
 
 
@@ -46,7 +46,7 @@ def test_a_bomb_is_refused_before_values_are_made_of_it(
     made: list[object] = []
     if parser == "python":
         monkeypatch.setattr(load, "_Base", yaml.SafeLoader)
-    monkeypatch.setattr(load.yaml, "load_all", lambda *what: made.append(what) or [])
+    monkeypatch.setattr(yaml_text.yaml, "load_all", lambda *what: made.append(what) or [])
     with pytest.raises(SpecError, match=WORDS.get(bomb, "(?s)more than 1 MiB.*aliases.*a few KB")) as raised:
         TokenizationJob.from_yaml(BOMBS[bomb])
     assert raised.value.reason == "SpecInvalid"
@@ -74,11 +74,11 @@ def test_aliases_of_a_usual_manifest_are_read() -> None:
 @pytest.mark.parametrize("text", ["a: \ud800\n", "a: \x07\n"], ids=["surrogate", "bell"])
 def test_text_that_yaml_cannot_hold_is_refused(text: str) -> None:
     with pytest.raises(SpecError, match="not YAML"):
-        load.parse_yaml(text, origin="the manifest")
+        yaml_text.parse_yaml(text, origin="the manifest")
 
 
 def test_the_parser_in_c_is_used_where_it_is() -> None:
-    assert yaml.__with_libyaml__ == issubclass(load._Loader, getattr(yaml, "CSafeLoader", type(sys)))
+    assert yaml.__with_libyaml__ == issubclass(yaml_text._Loader, getattr(yaml, "CSafeLoader", type(sys)))
 
 
 @pytest.mark.parametrize("digits", ["9" * 5_000, "0x" + "f" * 5_000, "0b" + "1" * 20_000, "1" + ":1" * 300 + ".0"])

@@ -10,7 +10,8 @@ import pytest
 from api_manifests import MINIMAL, with_spec
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.api.manifest.load import parse_value, validate_manifest
+from tokenization_worker.api.manifest.load import validate_manifest
+from tokenization_worker.api.manifest.yaml_text import parse_value
 from tokenization_worker.api.resolve import resolve_data, resolve_limits
 from tokenization_worker.cli.main import main
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments

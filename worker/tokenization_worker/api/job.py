@@ -58,8 +58,8 @@ OPERATOR_FIELDS = (
 )
 """Fields of a spec, by their names here, that mean nothing to a run on one machine."""
 
-_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-_NAME_WORDS = (
+NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+NAME_WORDS = (
     "write a name of at most 36 lower-case letters, digits and -, beginning with a letter, ending with a "
     "letter or digit, such as fineweb-edu"
 )
@@ -102,7 +102,7 @@ class JobMeta(ObjectMeta):
 
     name: Annotated[
         str,
-        Rule(_NAME_WORDS, cel=None, holds=lambda name: len(name) <= 36 and bool(re.fullmatch(_NAME, name))),
+        Rule(NAME_WORDS, cel=None, holds=lambda name: len(name) <= 36 and bool(re.fullmatch(NAME_PATTERN, name))),
     ] = Field(description="The name of the job, unique in its namespace.", examples=["fineweb-edu"])
 
 
@@ -281,8 +281,8 @@ class TokenizationJob(SpecBlock):
     rules: ClassVar[tuple[Rule, ...]] = (
         # The schema of metadata is Kubernetes' own: CEL checks a name from the root, Python at the name.
         Rule(
-            _NAME_WORDS,
-            cel=f"self.metadata.name.size() <= 36 && self.metadata.name.matches(r'{_NAME}')",
+            NAME_WORDS,
+            cel=f"self.metadata.name.size() <= 36 && self.metadata.name.matches(r'{NAME_PATTERN}')",
             holds=None,
         ),
         Rule(

@@ -20,8 +20,9 @@ import yaml
 
 from tokenization_worker.api.job import OPERATOR_FIELDS, JobSpec, TokenizationJob
 from tokenization_worker.api.manifest.keywords import SHORT, job_manifest, require_once, set_field, tokenizer_field
-from tokenization_worker.api.manifest.load import COMMAND_LINE, parse_value, parse_yaml, validate_manifest
+from tokenization_worker.api.manifest.load import COMMAND_LINE, validate_manifest
 from tokenization_worker.api.manifest.manifest_file import MOST_BYTES, read_manifest_file
+from tokenization_worker.api.manifest.yaml_text import parse_value, parse_yaml
 from tokenization_worker.api.types.walk import is_list_type, iter_fields, strip_annotation
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.cli.typed_text import read_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from tokenization_worker.api.manifest.load import parse_value
+from tokenization_worker.api.manifest.yaml_text import parse_value
 from tokenization_worker.errors import SpecError
 
 _NAMED = {"0": 0, "a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "e": 27, '"': 34, "\\": 92}
