@@ -12,7 +12,7 @@ from kubernetes import client, watch
 
 from tokenization_operator.objects.kinds import PLACES, Kind
 from tokenization_operator.objects.names import JOB_LABEL
-from tokenization_worker.api.job import API_VERSION
+from tokenization_worker.api.metadata import API_VERSION
 
 POLL_S = 0.25
 """Of the API server, which all processes of tests ask; it is what most of their time goes into."""

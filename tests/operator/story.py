@@ -18,7 +18,7 @@ from tokenization_operator.metrics import Metrics
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.reconciler import Reconciler
 from tokenization_operator.settings import Settings
-from tokenization_worker.api.job import API_VERSION
+from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.api.types.times import time_text
 
 NAME = "demo"

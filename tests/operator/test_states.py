@@ -16,7 +16,7 @@ from testbed.accounts import account_kubeconfig
 from testbed.api_proxy import ApiProxy, Asked
 from testbed.cluster import Testbed
 from tokenization_operator.objects.kinds import Kind
-from tokenization_worker.api.job import API_VERSION
+from tokenization_worker.api.metadata import API_VERSION
 
 pytestmark = pytest.mark.testbed
 

@@ -18,7 +18,8 @@ from testbed.cluster import Testbed
 from tokenization_operator.build.children import Attempt, build_checkpoint, image_of
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.settings import Settings
-from tokenization_worker.api.job import API_VERSION, TokenizationJob
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.metadata import API_VERSION
 
 pytestmark = pytest.mark.testbed
 

@@ -45,7 +45,7 @@ def test_a_bomb_is_refused_before_values_are_made_of_it(
 ) -> None:
     made: list[object] = []
     if parser == "python":
-        monkeypatch.setattr(load, "_Base", yaml.SafeLoader)
+        monkeypatch.setattr(yaml_text, "_Base", yaml.SafeLoader)
     monkeypatch.setattr(yaml_text.yaml, "load_all", lambda *what: made.append(what) or [])
     with pytest.raises(SpecError, match=WORDS.get(bomb, "(?s)more than 1 MiB.*aliases.*a few KB")) as raised:
         TokenizationJob.from_yaml(BOMBS[bomb])

@@ -6,9 +6,10 @@ import pytest
 from api_manifests import MINIMAL, Manifest, with_spec
 
 from tokenization_worker.api.checkpoint import TokenizationCheckpoint, make_attempt_spec, make_run_spec
-from tokenization_worker.api.job import API_VERSION, TokenizationJob
+from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.manifest.load import validate_manifest
+from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.api.resolve import resolve_data, resolve_limits
 
 JOB = with_spec(

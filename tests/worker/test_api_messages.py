@@ -12,7 +12,8 @@ from api_pod_tables import POD_MISTAKES, PODS_ACCEPTED, PodMistake
 from api_tables import ACCEPTED, MISTAKES, Mistake
 
 from tokenization_worker.api import output
-from tokenization_worker.api.job import JobMeta, TokenizationJob
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.metadata import JobMeta
 from tokenization_worker.api.types.model import Block, Rule
 from tokenization_worker.api.types.walk import iter_fields
 from tokenization_worker.errors import SpecError

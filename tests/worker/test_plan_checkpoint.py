@@ -21,7 +21,7 @@ from tokenization_worker.api.checkpoint import (
     make_attempt_spec,
     make_run_spec,
 )
-from tokenization_worker.api.job import API_VERSION
+from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.cli import plan_checkpoint
 from tokenization_worker.errors import SpecError
 from tokenization_worker.run.output_state import read_plan

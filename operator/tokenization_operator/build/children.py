@@ -23,7 +23,8 @@ from tokenization_worker.api.checkpoint import (
     make_attempt_spec,
     make_run_spec,
 )
-from tokenization_worker.api.job import API_VERSION, TokenizationJob
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.api.pod.extras import Pods
 from tokenization_worker.api.version_skew import write_part
 from tokenization_worker.api.workers import WORKER_BYTES

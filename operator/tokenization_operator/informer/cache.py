@@ -17,7 +17,7 @@ from tokenization_operator.informer.prune import prune
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.names import JOB_LABEL
 from tokenization_operator.objects.reading import Object
-from tokenization_worker.api.job import API_VERSION
+from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.api.status import Phase
 
 Key = tuple[str, str]

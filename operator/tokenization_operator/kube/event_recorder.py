@@ -19,7 +19,7 @@ from tokenization_operator.kube.warning_lists import WarningLists, time_of
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object
 from tokenization_operator.observe.observation import PodEvent
-from tokenization_worker.api.job import API_VERSION
+from tokenization_worker.api.metadata import API_VERSION
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from tokenization_worker.api.job import API_GROUP, VERSION
+from tokenization_worker.api.metadata import API_GROUP, VERSION
 
 
 class Kind(StrEnum):

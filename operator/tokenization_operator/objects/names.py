@@ -6,7 +6,7 @@ attempt may have five digits together.
 
 from __future__ import annotations
 
-from tokenization_worker.api.job import API_GROUP
+from tokenization_worker.api.metadata import API_GROUP
 
 JOB_LABEL = f"{API_GROUP}/job"
 RUN_LABEL = f"{API_GROUP}/run"

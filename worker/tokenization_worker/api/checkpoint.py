@@ -12,8 +12,9 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, StringConstraints
 
-from tokenization_worker.api.job import API_VERSION, JobMeta, JobSpec, ObjectMeta, TokenizationJob
+from tokenization_worker.api.job import JobSpec, TokenizationJob
 from tokenization_worker.api.keys import KEY_VERSION, run_key
+from tokenization_worker.api.metadata import API_VERSION, JobMeta, ObjectMeta
 from tokenization_worker.api.output import Output
 from tokenization_worker.api.source import Documents, Source
 from tokenization_worker.api.status import (

@@ -1,4 +1,4 @@
-"""The TokenizationJob: its metadata, its spec, and how a manifest becomes one.
+"""The TokenizationJob: its spec, and how a manifest becomes one.
 
 Owns the root of the manifest and the rules that span blocks. `DATA_FIELDS` names the fields that, with
 the contents of the source, fix every output byte; all others say how a run is executed, `OPERATOR_FIELDS` on a
@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Never
 
 import yaml
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from tokenization_worker.api.manifest.keywords import Text, manifest_of
 from tokenization_worker.api.manifest.load import KEYWORDS, load_manifest, validate_manifest
+from tokenization_worker.api.metadata import NAME_PATTERN, NAME_WORDS, JobMeta
 from tokenization_worker.api.output import RERUN_PLACEHOLDER, Output
 from tokenization_worker.api.pod.extras import Pods
 from tokenization_worker.api.pod.template import EnvFromSource, EnvVar, ImagePullSecret
@@ -32,9 +33,6 @@ from tokenization_worker.api.workers import Head, Workers
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.counts import counted
 
-API_GROUP: Final = "tokenization.dev"
-VERSION: Final = "v1alpha1"
-API_VERSION: Final = "tokenization.dev/v1alpha1"
 WORKER_ACCOUNT: Final = "tokenization-worker"
 """The ServiceAccount of jobs' Pods, where neither the job nor the operator names another one."""
 DATA_FIELDS = ("source", "documents", "tokenizer", "output")
@@ -58,11 +56,6 @@ OPERATOR_FIELDS = (
 )
 """Fields of a spec, by their names here, that mean nothing to a run on one machine."""
 
-NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-NAME_WORDS = (
-    "write a name of at most 36 lower-case letters, digits and -, beginning with a letter, ending with a "
-    "letter or digit, such as fineweb-edu"
-)
 _SAFE_TOKEN = r"^[A-Za-z0-9][A-Za-z0-9._:+-]*$"
 
 _PLANNED = "has(oldSelf.status) && has(oldSelf.status.plan)"
@@ -79,31 +72,6 @@ class PullPolicy(StrEnum):
     ALWAYS = "Always"
     IF_NOT_PRESENT = "IfNotPresent"
     NEVER = "Never"
-
-
-class ObjectMeta(SpecBlock):
-    """The metadata of a Kubernetes object, as far as it is read here; Kubernetes checks the rest."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    name: str = Field(description="The name of the object, unique in its namespace.")
-    namespace: str | None = None
-    uid: str | None = None
-    generation: int | None = None
-    resource_version: str | None = None
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] = Field(default={})
-    annotations: dict[str, str] = Field(default={})
-
-
-class JobMeta(ObjectMeta):
-    """The metadata of a job: names of its runs and attempts begin with its name, and KubeRay allows 47 letters."""
-
-    name: Annotated[
-        str,
-        Rule(NAME_WORDS, cel=None, holds=lambda name: len(name) <= 36 and bool(re.fullmatch(NAME_PATTERN, name))),
-    ] = Field(description="The name of the job, unique in its namespace.", examples=["fineweb-edu"])
 
 
 class JobSpec(SpecBlock):

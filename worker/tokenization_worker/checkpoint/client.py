@@ -19,7 +19,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
 from tokenization_worker.api.checkpoint import CheckpointPlan, CheckpointProgress, Committed
-from tokenization_worker.api.job import API_GROUP, VERSION
+from tokenization_worker.api.metadata import API_GROUP, VERSION
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.storage.retry import Retry, calling
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from tokenization_worker.api.job import API_GROUP, WORKER_ACCOUNT
+from tokenization_worker.api.job import WORKER_ACCOUNT
+from tokenization_worker.api.metadata import API_GROUP
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from tokenization_worker.api.checkpoint import TokenizationCheckpoint
-from tokenization_worker.api.job import API_GROUP, DATA_FIELDS, VERSION, TokenizationJob
+from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
+from tokenization_worker.api.metadata import API_GROUP, VERSION
 from tokenization_worker.api.schema.openapi import EXAMPLE, Schema, structural_schema
 from tokenization_worker.api.types.model import Block
 from tokenization_worker.api.version_skew import LATER_FIELDS

@@ -23,7 +23,7 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
-from tokenization_worker.api.job import API_GROUP, VERSION
+from tokenization_worker.api.metadata import API_GROUP, VERSION
 from tokenization_worker.api.types.times import read_time
 from tokenization_worker.cli.explain.logs import Log, order_pods, pick, tail
 from tokenization_worker.cli.explain.pods import JOB_LABEL, look_at_pod

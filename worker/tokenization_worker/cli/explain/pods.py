@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tokenization_worker.api.job import API_GROUP
+from tokenization_worker.api.metadata import API_GROUP
 from tokenization_worker.api.types.times import read_time
 from tokenization_worker.messages.redact import redact
 
