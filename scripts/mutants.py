@@ -366,7 +366,7 @@ MUTANTS = (
     ),
     Mutant(
         "lost text: verify trusts the tokens of a sample",
-        "verification/files.py",
+        "verification/files/sample.py",
         "if lost or len(found)",
         "if len(found)",
         _of("test_lost_text.py", "verify_finds"),
@@ -401,7 +401,7 @@ MUTANTS = (
     ),
     Mutant(
         "lost text: verify does not look for characters that the vocabulary lacks",
-        "verification/files.py",
+        "verification/files/encode.py",
         "        elif self._drop is not None:",
         "        elif False:",
         _of("test_lost_text.py", "vocabulary_lacks"),
@@ -864,7 +864,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify: bytes of documents not recounted",
-        "verification/files.py",
+        "verification/files/counts.py",
         "if None not in claimed and sizes != claimed:",
         "if False:",
         _of("test_quarantined_bytes.py", "proves_the_sums"),
@@ -1272,9 +1272,9 @@ MUTANTS = (
     ),
     Mutant(
         "verify: empty documents held without end",
-        "verification/files.py",
-        "_DOCUMENT_BYTES = 256\n",
-        "_DOCUMENT_BYTES = 0\n",
+        "verification/files/encode.py",
+        "DOCUMENT_BYTES = 256\n",
+        "DOCUMENT_BYTES = 0\n",
         _of("test_verify.py", "number_of_empty_documents"),
     ),
     Mutant(
@@ -2161,14 +2161,14 @@ MUTANTS = (
     ),
     Mutant(
         "empty documents: verify turns each of them back",
-        "verification/files.py",
+        "verification/files/encode.py",
         " if text or start < end else self._empty",
         "",
         _of("test_empty_documents.py", "turns_none_of_them_back"),
     ),
     Mutant(
         "empty documents: verify takes no look at what an engine made of them",
-        "verification/files.py",
+        "verification/files/encode.py",
         " if text or start < end else self._empty",
         " if text else self._empty",
         _of("test_empty_documents.py", "turns_none_of_them_back"),

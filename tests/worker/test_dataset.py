@@ -35,7 +35,7 @@ from tokenization_worker.inspect.unusable_documents import read_unusable
 from tokenization_worker.output.create_only import create_bytes
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.verification.decoders.source import SeekableStream
+from tokenization_worker.verification.decoders.record import SeekableStream
 from tokenization_worker.verification.verify import dataset_digest, verify
 
 SHARD_TOKENS = 700

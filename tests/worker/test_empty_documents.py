@@ -25,7 +25,7 @@ from tokenization_worker.readers.text import read_text
 from tokenization_worker.run.run import run_job
 from tokenization_worker.tokenizers.base import Encoded, join_encoded
 from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine
-from tokenization_worker.verification import files
+from tokenization_worker.verification.files import encode
 from tokenization_worker.verification.verify import verify
 
 MANY = 20_000
@@ -184,13 +184,13 @@ def test_verify_turns_none_of_them_back(
 
     facts: Any = SimpleNamespace(tokenizer=None, delimiter_id=9, delimiter_position=position)
     tokenizer = SimpleNamespace(reference=Reference(), restore=restore, drop=None)
-    monkeypatch.setattr(files, "load_tokenizer", lambda spec: tokenizer)
-    batches = files._Batches(facts)
-    found = batches.encode("f", [0] * 3, ["", "a", ""])
+    monkeypatch.setattr(encode, "load_tokenizer", lambda spec: tokenizer)
+    encoder = encode.Encoder(facts)
+    found = encoder.encode("f", [0] * 3, ["", "a", ""])
     assert [(item.tokens.tolist(), item.lost) for item in found] == [(tokens, None) for tokens in expected]
     del restored[:]
-    assert len(batches.encode("f", [0] * MANY, [""] * MANY)) == MANY
+    assert len(encoder.encode("f", [0] * MANY, [""] * MANY)) == MANY
     assert restored == []
 
     tokenizer.reference.of_nothing = (120,)  # what no engine may do
-    assert [item.lost for item in batches.encode("f", [0], [""])] == [("", "x")]
+    assert [item.lost for item in encoder.encode("f", [0], [""])] == [("", "x")]

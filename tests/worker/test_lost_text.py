@@ -126,7 +126,7 @@ def test_verify_finds_the_documents_that_lost_text(
         without_checks(patch)
         run_job(job_of(tmp_path, with_pattern(ranks), texts), executor=inline())
     monkeypatch.setattr("tokenization_worker.verification.verify.SAMPLE_LEAST", 1)  # else all of so few
-    monkeypatch.setattr("tokenization_worker.verification.files.is_chosen", lambda *place: True)
+    monkeypatch.setattr("tokenization_worker.verification.files.sample.is_chosen", lambda *place: True)
     report = verify(str(tmp_path / "out"), mode=mode, processes=1, sample_one_in=2)
     (finding,) = report.findings
     assert finding.fault is Fault.TEXT_LOST

@@ -58,15 +58,15 @@ def test_progress_moves_within_a_shard_and_a_file(
 
 
 def test_a_file_that_is_read_again_counts_once(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenization_worker.verification import files
+    from tokenization_worker.verification.files import check
 
     monkeypatch.setattr(advance, "INTERVAL_S", 0.0)
 
     def suspect(*arguments: object) -> None:
-        files._compare_all(*arguments)  # type: ignore[arg-type]
-        raise files._Suspicion
+        check._compare_all(*arguments)  # type: ignore[arg-type]
+        raise check.Suspicion
 
-    monkeypatch.setattr(files, "_compare_sample", suspect)
+    monkeypatch.setattr(check, "compare_sample", suspect)
     seen: list[VerifyProgress] = []
     verify(str(output), processes=1, on_progress=seen.append)
     assert max(event.done_bytes for event in seen) == seen[-1].total_bytes

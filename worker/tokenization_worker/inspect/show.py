@@ -29,13 +29,8 @@ from tokenization_worker.storage.source_file import Changed, describe_file
 from tokenization_worker.storage.sources import open_source, open_unchanged
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.verification.decoders.source import (
-    Damaged,
-    Record,
-    SeekableStream,
-    read_records,
-    refuse_poison,
-)
+from tokenization_worker.verification.decoders.record import Damaged, Record, SeekableStream, refuse_poison
+from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.facts import Facts, Unreadable, read_facts, read_table, stream_of
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from tokenization_worker.api.arguments import (
@@ -23,25 +23,17 @@ from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.host.main_guard import require_main_guard
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
-from tokenization_worker.output.index import Index, require_index
 from tokenization_worker.processes import default_processes
-from tokenization_worker.storage.base import Store
-from tokenization_worker.storage.open import open_store, scheme_of
+from tokenization_worker.storage.open import scheme_of
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.decoders.source import may_be_parquet
 from tokenization_worker.verification.digest import compute_digest, split_entries
-from tokenization_worker.verification.facts import (
-    Facts,
-    FileClaim,
-    Rows,
-    Unreadable,
-    read_facts,
-    read_files,
-    read_table,
-)
-from tokenization_worker.verification.files import FileCheck, FileTask, check_files
+from tokenization_worker.verification.facts import Facts, FileClaim
+from tokenization_worker.verification.files.check import check_files
+from tokenization_worker.verification.files.claimed import FileCheck, FileTask
 from tokenization_worker.verification.libraries import Libraries, advise, compare_libraries
-from tokenization_worker.verification.refused import RefusedSums, add_up_refused, refused_by_file, refused_lines
+from tokenization_worker.verification.opened import OpenedDataset, open_dataset
+from tokenization_worker.verification.refused import refused_by_file, refused_lines
 from tokenization_worker.verification.report import (
     Fault,
     Finding,
@@ -94,7 +86,7 @@ def verify(
     require_processes(processes)
     require_count("sample_one_in", sample_one_in)
     mode = VerifyMode(mode)
-    dataset = _open(uri)
+    dataset = open_dataset(uri)
     if dataset.facts is None:
         return _report(dataset, mode, dataset.findings, [], [], None, next_step(dataset.findings))
     facts, findings = dataset.facts, list(dataset.findings)
@@ -126,7 +118,7 @@ def dataset_digest(uri: str | os.PathLike[str], *, processes: int | None = None)
     bytes that are there.
     """
     require_main_guard("verify")
-    dataset = _open(uri)
+    dataset = open_dataset(uri)
     findings, digest = list(dataset.findings), None
     if dataset.facts is not None:
         findings += check_tables(dataset.facts, dataset.index, dataset.files, dataset.file_rows, dataset.refused)
@@ -145,36 +137,7 @@ def dataset_digest(uri: str | os.PathLike[str], *, processes: int | None = None)
     raise DataError("DatasetDamaged", damage, next_step=next_step(findings))
 
 
-@dataclass(slots=True)
-class _Dataset:
-    """What was opened. `facts` None: the tables cannot be read, and `findings` say why."""
-
-    store: Store
-    index: Index
-    facts: Facts | None = None
-    files: list[FileClaim] = field(default_factory=list)
-    shard_rows: Rows = field(default_factory=list)
-    file_rows: Rows = field(default_factory=list)
-    refused: RefusedSums = field(default_factory=RefusedSums)
-    findings: list[Finding] = field(default_factory=list)
-
-
-def _open(uri: str | os.PathLike[str]) -> _Dataset:
-    store = open_store(os.fspath(uri).rstrip("/") or "/")
-    dataset = _Dataset(store, require_index(store))
-    try:
-        dataset.shard_rows = read_table(store, layout.SHARDS_TABLE)
-        dataset.file_rows = read_table(store, layout.FILES_TABLE)
-        dataset.refused = add_up_refused(store)
-        facts = read_facts(store, dataset.index, dataset.shard_rows)
-        dataset.files = read_files(facts, dataset.file_rows)
-        dataset.facts = facts
-    except Unreadable as error:
-        dataset.findings.append(error.finding)
-    return dataset
-
-
-def _require_tokenizer(dataset: _Dataset, facts: Facts) -> Libraries:
+def _require_tokenizer(dataset: OpenedDataset, facts: Facts) -> Libraries:
     """Load the tokenizer; raises `ChangedError` if it is not the one of the dataset. Returns the versions of both."""
     tokenizer = load_tokenizer(facts.tokenizer)
     has_parquet = any(may_be_parquet(file.uri, facts.rules.format) for file in dataset.files)
@@ -195,7 +158,7 @@ def _require_tokenizer(dataset: _Dataset, facts: Facts) -> Libraries:
 class _Progress:
     """Adds up what is done and tells the watcher."""
 
-    def __init__(self, dataset: _Dataset, mode: VerifyMode, watch: Watcher, findings: int) -> None:
+    def __init__(self, dataset: OpenedDataset, mode: VerifyMode, watch: Watcher, findings: int) -> None:
         shards = dataset.facts.streams if dataset.facts is not None else ()
         self._total = sum(shard.bytes for stream in shards for shard in stream)
         if mode is not VerifyMode.CHECKSUMS:
@@ -230,7 +193,7 @@ class _Progress:
         self._watch(VerifyProgress(self._phase, done, self._total, self._findings))
 
 
-def _check_shards(dataset: _Dataset, facts: Facts, processes: int, watch: _Progress) -> list[ShardCheck]:
+def _check_shards(dataset: OpenedDataset, facts: Facts, processes: int, watch: _Progress) -> list[ShardCheck]:
     """All shards, in the order of streams and shards."""
     claims = [shard for shards in facts.streams for shard in shards]
     checks: dict[int, ShardCheck] = {}
@@ -253,12 +216,14 @@ def _with_places(check: ShardCheck, files: list[FileClaim]) -> ShardCheck:
     return replace(check, findings=tuple(replace(item, uri=uri, position=position) for item in check.findings))
 
 
-def _digest(dataset: _Dataset, facts: Facts, shards: list[ShardCheck]) -> str | None:
+def _digest(dataset: OpenedDataset, facts: Facts, shards: list[ShardCheck]) -> str | None:
     lines = partial(refused_lines, dataset.store)
     return compute_digest(facts, dataset.index, dataset.files, shards, dataset.refused, lines)
 
 
-def _check_whole(dataset: _Dataset, facts: Facts, shards: list[ShardCheck], digest: str | None) -> Iterator[Finding]:
+def _check_whole(
+    dataset: OpenedDataset, facts: Facts, shards: list[ShardCheck], digest: str | None
+) -> Iterator[Finding]:
     """What shows only when all shards are known: documents that straddle two, and the digests."""
     for number in range(len(facts.streams)):
         yield from check_neighbours([check for check in shards if check.claim.stream == number])
@@ -270,7 +235,9 @@ def _check_whole(dataset: _Dataset, facts: Facts, shards: list[ShardCheck], dige
         yield Finding(Fault.DIGEST_DIFFERS, f"digest {digest} of the files found", found, layout.INDEX)
 
 
-def _check_source(dataset: _Dataset, facts: Facts, one_in: int, processes: int, watch: _Progress) -> list[FileCheck]:
+def _check_source(
+    dataset: OpenedDataset, facts: Facts, one_in: int, processes: int, watch: _Progress
+) -> list[FileCheck]:
     """All source files, in the order of the files table."""
     groups = list(_groups(dataset.files, processes))
     may_fork = all(scheme_of(place) == "file" for place in (dataset.store.uri, *_uris(dataset, facts)))
@@ -290,7 +257,7 @@ def one_in_of_sample(files: list[FileClaim], wanted: int) -> int:
     return min(wanted, max(1, sum(sum(file.documents) for file in files) // SAMPLE_LEAST))
 
 
-def _uris(dataset: _Dataset, facts: Facts) -> Iterator[str]:
+def _uris(dataset: OpenedDataset, facts: Facts) -> Iterator[str]:
     yield facts.tokenizer.uri or ""
     for file in dataset.files:
         yield file.uri
@@ -311,7 +278,7 @@ def _groups(files: list[FileClaim], processes: int) -> Iterator[tuple[FileClaim,
         yield tuple(group)
 
 
-def _tasks(dataset: _Dataset, groups: list[tuple[FileClaim, ...]], one_in: int) -> Iterator[tuple[FileTask, ...]]:
+def _tasks(dataset: OpenedDataset, groups: list[tuple[FileClaim, ...]], one_in: int) -> Iterator[tuple[FileTask, ...]]:
     """A task for each group, made when it is asked for: with it come its files' rows of the quarantine table."""
     refused = refused_by_file(dataset.store, dataset.files)
     for group in groups:
@@ -319,7 +286,7 @@ def _tasks(dataset: _Dataset, groups: list[tuple[FileClaim, ...]], one_in: int) 
 
 
 def _report(
-    dataset: _Dataset,
+    dataset: OpenedDataset,
     mode: VerifyMode,
     findings: list[Finding],
     shards: list[ShardCheck],

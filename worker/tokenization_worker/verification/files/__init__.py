@@ -1,0 +1,5 @@
+"""One source file, read again and compared with the shards: all of its documents, or a sample.
+
+`check` decides which and holds the whole comparison, `sample` the other one; `counts` and `encode` serve both. Open
+`check` first.
+"""

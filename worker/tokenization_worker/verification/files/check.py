@@ -1,0 +1,113 @@
+"""One source file, read again: its documents counted, and some or all of them compared with the shards.
+
+A sampled file in which anything is wrong is compared whole, so that a finding names the very place. Raises
+`ChangedError` if the file is not the one that the dataset was made from.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tokenization_worker.storage.open import open_store
+from tokenization_worker.verification.advance import Tell, untold
+from tokenization_worker.verification.compare import Expected, StreamComparer
+from tokenization_worker.verification.decoders.record import Damaged
+from tokenization_worker.verification.facts import Facts, FileClaim, stream_of
+from tokenization_worker.verification.files.claimed import (
+    FileCheck,
+    FileTask,
+    claimed_records,
+    open_claimed,
+    outcome_finding,
+)
+from tokenization_worker.verification.files.counts import Counts
+from tokenization_worker.verification.files.encode import BATCH_BYTES, DOCUMENT_BYTES, Encoder
+from tokenization_worker.verification.files.sample import Suspicion, compare_sample
+from tokenization_worker.verification.report import Finding
+from tokenization_worker.verification.stream import BadSidecar, Stream
+
+
+def check_files(facts: Facts, tasks: tuple[FileTask, ...], tell: Tell = untold) -> list[FileCheck]:
+    """Several files, one after the other; `tell` hears of the stored bytes of all."""
+    checks = []
+    before = 0
+    for task in tasks:
+        checks.append(check_file(facts, task, partial(_tell_of, tell, before)))
+        before += task.claim.size
+    return checks
+
+
+def _tell_of(tell: Tell, before: int, size: int) -> None:
+    tell(before + size)
+
+
+def check_file(facts: Facts, task: FileTask, tell: Tell = untold) -> FileCheck:
+    """Read the file and compare it with what the dataset holds of it."""
+    if not task.claim.is_read:
+        check = _check_dropped(facts, task.claim, tell)
+    elif task.one_in == 1:
+        check = _compare_all(facts, task, tell)
+    else:
+        try:
+            check = compare_sample(facts, task, tell)
+        except (Suspicion, BadSidecar):
+            check = _compare_all(facts, task, tell)
+    if check.findings:
+        open_claimed(task.claim).close()  # a file that was changed meanwhile is no fault of the dataset
+    return check
+
+
+def _check_dropped(facts: Facts, claim: FileClaim, tell: Tell) -> FileCheck:
+    """The file is as damaged as the dataset says; that nothing of it was written follows from the sums."""
+    found = "Read"
+    detail = ""
+    try:
+        for _ in claimed_records(facts, claim, tell):
+            pass
+    except Damaged as damage:
+        found, detail = damage.outcome, damage.detail
+    if found == claim.outcome:
+        return FileCheck((), 0, 0, 0, 0)
+    finding = outcome_finding(claim, f"{found}: {detail}" if detail else found)
+    return FileCheck((finding,), 0, 0, 0, 0)
+
+
+def _compare_all(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
+    store = open_store(facts.uri)
+    streams = range(len(facts.streams))
+    comparers = [StreamComparer(Stream(store, facts, number), task.claim, number) for number in streams]
+    counts = Counts(task, len(comparers))
+    encoder, thresholds = Encoder(facts), facts.thresholds
+    texts: list[list[tuple[int, str]]] = [[] for _ in comparers]
+    size = 0
+    findings: list[Finding] = []
+
+    def compare() -> None:
+        for comparer, waiting in zip(comparers, texts, strict=True):
+            places = [position for position, _ in waiting]
+            encoded = encoder.encode(task.claim.uri, places, [text for _, text in waiting])
+            comparer.add([Expected(place, *document) for place, document in zip(places, encoded, strict=True)])
+            waiting.clear()
+
+    try:
+        for record in claimed_records(facts, task.claim, tell):
+            if counts.refuses(record) or record.text is None:
+                continue
+            stream = stream_of(record.text, thresholds)
+            counts.documents[stream] += 1
+            texts[stream].append((record.position, record.text))
+            size += len(record.text) + DOCUMENT_BYTES
+            if size >= BATCH_BYTES:
+                compare()
+                size = 0
+    except Damaged as damage:
+        findings.append(outcome_finding(task.claim, f"{damage.outcome}: {damage.detail}"))
+    else:
+        compare()
+        for comparer in comparers:
+            comparer.finish()
+        findings.extend(counts.findings())
+    found = [finding for comparer in comparers for finding in comparer.findings]
+    documents = sum(counts.documents)
+    compared = sum(comparer.tokens_compared for comparer in comparers)
+    return FileCheck((*found, *findings), documents, counts.refused, documents, compared)

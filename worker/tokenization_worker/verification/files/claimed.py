@@ -1,0 +1,79 @@
+"""A source file to check, what its check gives, and its records as a decoder of verify's own reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokenization_worker.errors import ChangedError
+from tokenization_worker.output import layout
+from tokenization_worker.storage.base import ByteReader, NotFound
+from tokenization_worker.storage.source_file import Changed, SourceFile, describe_file
+from tokenization_worker.storage.sources import open_unchanged
+from tokenization_worker.storage.unchanged import require_unchanged
+from tokenization_worker.verification.advance import Tell
+from tokenization_worker.verification.decoders.record import Damaged, Record, refuse_poison
+from tokenization_worker.verification.decoders.source import read_records
+from tokenization_worker.verification.facts import Facts, FileClaim
+from tokenization_worker.verification.refused import Refusal, RefusedRows
+from tokenization_worker.verification.report import Fault, Finding
+
+Refusals = RefusedRows | tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """A file to check. `refused`: its rows of the quarantine table. `one_in`: 1 compares every document."""
+
+    claim: FileClaim
+    refused: Refusals
+    one_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck:
+    """What the file gave."""
+
+    findings: tuple[Finding, ...]
+    documents: int
+    quarantined: int
+    documents_compared: int
+    tokens_compared: int
+
+
+def open_claimed(claim: FileClaim) -> ByteReader:
+    """The very file that the dataset was made from; raises `ChangedError` if another one, or none, is there."""
+    was = describe_file(SourceFile(claim.uri, claim.size, claim.version))
+    try:
+        return open_unchanged(claim.uri, claim.size, claim.version, claim.pin)
+    except NotFound as error:
+        now = "it is gone"
+        cause: Exception = error
+    except Changed as error:
+        now = f"is {describe_file(error.now)}"
+        cause = error
+    raise ChangedError(
+        "SourceChanged",
+        f"{claim.uri} is not the file that this dataset was made from: was {was}; {now}",
+        next_step="put that file back, or leave the source out: tokjob verify --mode checksums OUTPUT",
+    ) from cause
+
+
+def claimed_records(facts: Facts, claim: FileClaim, tell: Tell) -> Iterator[Record]:
+    """All records of the file; raises `Damaged` where it ends in damage, and `ChangedError` if it was changed."""
+    stream = open_claimed(claim)
+    poison = facts.poison.get(claim.uri, {})
+    try:
+        for record in read_records(stream, claim.uri, facts.rules, tell=tell):
+            yield refuse_poison(record, poison)
+        require_unchanged(stream)
+    except Damaged:
+        require_unchanged(stream)
+        raise
+    finally:
+        stream.close()
+
+
+def outcome_finding(claim: FileClaim, expected: str) -> Finding:
+    """That the dataset tells another end of the file than its bytes do."""
+    return Finding(Fault.FILE_OUTCOME, expected, claim.outcome, layout.FILES_TABLE, uri=claim.uri)

@@ -1,0 +1,112 @@
+"""The check of a source file by a sample: all documents are counted, and the chosen ones are compared."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from tokenization_worker.storage.open import open_store
+from tokenization_worker.verification.advance import Tell
+from tokenization_worker.verification.decoders.record import Damaged
+from tokenization_worker.verification.facts import Facts, FileClaim, stream_of
+from tokenization_worker.verification.files.claimed import FileCheck, FileTask, claimed_records
+from tokenization_worker.verification.files.counts import Counts
+from tokenization_worker.verification.files.encode import BATCH_BYTES, DOCUMENT_BYTES, Encoder
+from tokenization_worker.verification.stream import Stream, difference
+
+
+class Suspicion(Exception):
+    """The sample does not fit: every document has to be looked at."""
+
+
+class Sample:
+    """The sampled documents of one stream, with the places that sidecars give them."""
+
+    def __init__(self, stream: Stream, claim: FileClaim, number: int) -> None:
+        self._stream = stream
+        self._claim = claim
+        start = claim.starts[number]
+        self._places = stream.documents(start, start + claim.tokens[number])
+        self._waiting: list[tuple[int, str, int, int]] = []
+
+    def place(self, position: int) -> tuple[int, int]:
+        """The tokens of the next document, which stands at `position` in the file."""
+        place = next(self._places, None)
+        if place is None:
+            raise Suspicion
+        start, end = place
+        for shard in self._stream.shards_of(start, end):
+            if start <= shard.start < end:
+                sidecar = self._stream.sidecar(shard)
+                recorded = (sidecar.first_file, sidecar.first_position, sidecar.skipped)
+                if recorded != (self._claim.number, position, shard.start - start):
+                    raise Suspicion
+        return place
+
+    def choose(self, position: int, text: str, start: int, end: int) -> None:
+        self._waiting.append((position, text, start, end))
+
+    def compare(self, encoder: Encoder) -> tuple[int, int]:
+        """Encode the chosen documents; returns how many documents and tokens were equal."""
+        tokens = 0
+        positions = [position for position, *_ in self._waiting]
+        encoded = encoder.encode(self._claim.uri, positions, [text for _, text, *_ in self._waiting])
+        for (*_, start, end), (expected, lost) in zip(self._waiting, encoded, strict=True):
+            found = self._stream.tokens(start, end)
+            if lost or len(found) != len(expected) or len(difference(expected, found)):
+                raise Suspicion
+            tokens += len(expected)
+        documents = len(self._waiting)
+        self._waiting.clear()
+        return documents, tokens
+
+    def finish(self) -> None:
+        """The sidecars know of no further document of this file."""
+        if next(self._places, None) is not None:
+            raise Suspicion
+
+
+def compare_sample(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
+    """Count all documents, compare the chosen ones; raises `Suspicion` or `BadSidecar` if anything is odd."""
+    store = open_store(facts.uri)
+    streams = range(len(facts.streams))
+    samples = [Sample(Stream(store, facts, number), task.claim, number) for number in streams]
+    counts = Counts(task, len(samples))
+    encoder, thresholds = Encoder(facts), facts.thresholds
+    compared = tokens_compared = size = 0
+
+    def compare() -> None:
+        nonlocal compared, tokens_compared
+        for sample in samples:
+            documents, tokens = sample.compare(encoder)
+            compared += documents
+            tokens_compared += tokens
+
+    try:
+        for record in claimed_records(facts, task.claim, tell):
+            if counts.refuses(record) or record.text is None:
+                continue
+            stream = stream_of(record.text, thresholds)
+            counts.documents[stream] += 1
+            if not record.text and facts.delimiter_id is None:
+                continue  # a document of no tokens is in no sidecar
+            start, end = samples[stream].place(record.position)
+            if is_chosen(task.claim.number, record.position, task.one_in):
+                samples[stream].choose(record.position, record.text, start, end)
+                size += len(record.text) + DOCUMENT_BYTES
+            if size >= BATCH_BYTES:
+                compare()
+                size = 0
+    except Damaged as damage:
+        raise Suspicion from damage
+    compare()
+    for sample in samples:
+        sample.finish()
+    if any(counts.findings()):
+        raise Suspicion
+    return FileCheck((), sum(counts.documents), counts.refused, compared, tokens_compared)
+
+
+def is_chosen(file: int, position: int, one_in: int) -> bool:
+    """Whether a document is in the sample: by a hash of its place, and not the one that the run samples by."""
+    number = int.from_bytes(blake2b(f"{file}:{position}".encode(), digest_size=8).digest(), "big")
+    return number % one_in == 0
