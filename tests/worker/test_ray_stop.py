@@ -15,11 +15,12 @@ import ray
 
 from tokenization_worker.engine.ray import connection as ray_connection
 from tokenization_worker.engine.ray.executor import RayCluster
+from tokenization_worker.engine.ray.signals import telling_of_stops
 from tokenization_worker.stop import StopToken
 
 STARTING = """
 import hashlib, signal
-from tokenization_worker.engine.ray.connection import telling_of_stops
+from tokenization_worker.engine.ray.signals import telling_of_stops
 
 signal.signal(signal.SIGINT, lambda *_: None)  # none runs in the call; before it, Python's own would end the process
 with telling_of_stops():
@@ -88,6 +89,6 @@ def test_files_are_closed_where_nobody_stops() -> None:
 
     before = count()
     for _ in range(3):
-        with ray_connection.telling_of_stops():
+        with telling_of_stops():
             pass
     assert count() == before

@@ -20,8 +20,10 @@ from runs import Running, command, difference, make_job
 from tokenization_worker.engine.ray import connection as ray_connection
 from tokenization_worker.engine.ray import executor as ray_executor
 from tokenization_worker.engine.ray import workers as ray_workers
+from tokenization_worker.engine.ray.cluster import ANSWER_TIMEOUT_S, slots_of
 from tokenization_worker.engine.ray.executor import RayCluster
-from tokenization_worker.engine.ray.workers import RangeWorker, RayWorkers
+from tokenization_worker.engine.ray.worker import RangeWorker
+from tokenization_worker.engine.ray.workers import RayWorkers
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Event, Finished, Warned
 from tokenization_worker.processes import WORKER_BYTES
@@ -158,12 +160,12 @@ def test_a_cluster_that_has_no_room_now_is_planned_for_as_one_slot(
     ("cpus", "memory", "slots"), [(8.0, 3 * WORKER_BYTES + 1, 3), (2.0, 9 * WORKER_BYTES, 2), (8.0, 0, 0)], ids=str
 )
 def test_a_node_has_a_slot_for_each_cpu_for_which_it_has_memory(cpus: float, memory: float, slots: int) -> None:
-    assert ray_connection.slots_of({"Resources": {"CPU": cpus, "memory": memory}}) == slots
+    assert slots_of({"Resources": {"CPU": cpus, "memory": memory}}) == slots
 
 
 def test_the_run_ends_before_ray_ends_it() -> None:
     """Ray ends a process that has had no head for 60 s, without a word to the run."""
-    assert ray_workers.HEAD_GONE_S + ray_workers.LOOK_INTERVAL_S + ray_connection.ANSWER_TIMEOUT_S < 60
+    assert ray_workers.HEAD_GONE_S + ray_workers.LOOK_INTERVAL_S + ANSWER_TIMEOUT_S < 60
 
 
 class _NotThere(RangeWorker):

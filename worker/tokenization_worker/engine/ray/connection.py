@@ -1,48 +1,28 @@
-"""The Ray cluster: reaching it, or starting one on this machine, and how much it can do at once."""
+"""The Ray cluster: reaching it, or starting one on this machine. What it has is the business of `cluster`."""
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 import ray
 from ray import exceptions
 from ray._private.grpc_utils import init_grpc_channel
 
+from tokenization_worker.engine.ray.cluster import ANSWER_TIMEOUT_S
+from tokenization_worker.engine.ray.signals import signals_kept, telling_of_stops
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.messages.redact import redact_address
-from tokenization_worker.processes import WORKER_BYTES
 from tokenization_worker.stop import current_stop, left_when_stopped
-from tokenization_worker.storage.prefetch import start_call
-
-T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
 
 _HERE, _OWN = "auto", "local"
 """Ray's words for the cluster that this machine is part of, and for a new one."""
-
-ANSWER_TIMEOUT_S = 5.0
-"""So long the head of a cluster may take to answer; Ray itself would wait for minutes, deaf to signals."""
-
-_OUT_OF_REACH = (errno.EHOSTUNREACH, errno.EHOSTDOWN)
-
-_TELL_AFTER_S = 1.0
-"""A stop that takes longer needs a word."""
-
-_LOG = logging.getLogger(__name__)
-
-NODE_TIMEOUT_S = 2.0
-"""So long a node may take to accept a connection, when one of its workers was lost."""
 
 _OBJECT_STORE_BYTES = 100 << 20
 """Of a cluster of our own: receipts are small, and Ray would set aside a third of the memory."""
@@ -54,7 +34,7 @@ def connect(address: str | None, processes: int) -> None:
 
     Raises `SpecError` for what is no address, and `TemporaryError` where nothing answers.
     """
-    with _signals_kept(), telling_of_stops(), left_when_stopped():
+    with signals_kept(), telling_of_stops(), left_when_stopped():
         _connect(address, processes)
 
 
@@ -71,128 +51,6 @@ def disconnect(*, has_head: bool) -> None:
         ray.shutdown()
     elif (stop := current_stop()) is not None:
         stop.never_ends()
-
-
-def require_slots() -> None:
-    """Raise `TemporaryError` unless the cluster can run something now."""
-    nodes = list_nodes()
-    if nodes is None:
-        raise no_answer(ANSWER_TIMEOUT_S)
-    if not any(map(slots_of, nodes)):
-        there = ", ".join(f"{node['NodeManagerAddress']}: {node['Resources']}" for node in nodes) or "none"
-        raise TemporaryError(
-            "NoWorkers",
-            f"no node of the Ray cluster has a CPU and {WORKER_BYTES >> 20} MiB of memory; it has {there}",
-            next_step="start its worker nodes (`ray start --address=...`) and then the same command again",
-        )
-
-
-def no_answer(seconds: float) -> TemporaryError:
-    """The error for a cluster whose head has been silent for so long."""
-    return TemporaryError(
-        "NoCluster",
-        f"the head of the Ray cluster has not answered for {seconds:.0f} s",
-        next_step="look at the head node, then start the same command again; what is done is kept",
-    )
-
-
-def lost_own_node() -> TemporaryError:
-    """The error for a driver whose machine is no part of the cluster any more: for it Ray would start nothing."""
-    return TemporaryError(
-        "NoCluster",
-        "the Ray node of this machine, by which the run is part of the cluster, is gone",
-        next_step="make the machine a node again (ray start --address=...), then start the same command again; what is "
-        "done is kept",
-    )
-
-
-def list_nodes() -> list[dict[str, Any]] | None:
-    """The nodes that are alive, as Ray describes them; None where the cluster's head does not answer."""
-    nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
-    found = _answer(nodes)
-    return None if found is None else [node for node in found if node["Alive"]]
-
-
-def answers(node: dict[str, Any]) -> bool:
-    """Whether something listens where a node's raylet does. The cluster itself believes for a quarter of a minute in a
-    node that is gone."""
-    address = (str(node["NodeManagerAddress"]), int(node["NodeManagerPort"]))
-    try:
-        socket.create_connection(address, timeout=NODE_TIMEOUT_S).close()
-    except OSError as error:  # others are this machine's own, and say nothing of the node
-        return not (isinstance(error, ConnectionRefusedError | TimeoutError) or error.errno in _OUT_OF_REACH)
-    return True
-
-
-def kill_actors(handles: Iterable[Any]) -> bool:
-    """End processes, whatever they do. False where the head does not answer: then they end when it is seen to be gone,
-    or when this process ends."""
-    return _answer(lambda: [ray.kill(handle) for handle in handles]) is not None
-
-
-def _answer(ask: Callable[[], T]) -> T | None:
-    """What the head answers, if it does so in time."""
-    asked = start_call(ask)
-    try:
-        return asked.result(ANSWER_TIMEOUT_S)
-    except (TimeoutError, exceptions.RayError):
-        return None
-
-
-def slots_of(node: dict[str, Any]) -> int:
-    """Tasks that a node can run at once: one a CPU, where memory allows it."""
-    resources = node["Resources"]
-    return min(int(resources.get("CPU", 0)), int(resources.get("memory", 0)) // WORKER_BYTES)
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Ray takes SIGTERM for itself when it connects, and would end the process without a word to the run."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
-
-@contextmanager
-def telling_of_stops() -> Iterator[None]:
-    """Say within a second what a stop waits for, and end at once at a second one.
-
-    Ray spends seconds of its start in calls that no handler of Python interrupts. A signal's number gets
-    into a pipe all the same, which a thread reads. What Ray has started by then, its reaper ends with this process.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    is_over = threading.Event()
-    watcher = threading.Thread(target=_watch_stops, args=(reader, is_over), name="stops", daemon=True)
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    watcher.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        signal.set_wakeup_fd(before)
-        os.close(writer)
-        watcher.join()
-        os.close(reader)
-
-
-def _watch_stops(reader: int, is_over: threading.Event) -> None:
-    stops = 0
-    while numbers := os.read(reader, 64):
-        for number in numbers:
-            if number in (signal.SIGINT, signal.SIGTERM) and not is_over.is_set():
-                stops += 1
-                if stops > 1:
-                    os._exit(128 + number)
-                if not is_over.wait(_TELL_AFTER_S):
-                    _LOG.warning("Ray is starting; the run stops when Ray answers. Press Ctrl-C again to stop now")
 
 
 def _connect(address: str | None, processes: int) -> None:

@@ -17,15 +17,11 @@ import ray
 from ray import exceptions
 
 from tokenization_worker.engine.executor import UnderWay, take_idle
-from tokenization_worker.engine.ray.connection import (
-    connect,
-    disconnect,
-    list_nodes,
-    require_slots,
-    slots_of,
-)
+from tokenization_worker.engine.ray.cluster import list_nodes, require_slots, slots_of
+from tokenization_worker.engine.ray.connection import connect, disconnect
 from tokenization_worker.engine.ray.task_progress import RayAdvances
-from tokenization_worker.engine.ray.workers import RayWorker, RayWorkers
+from tokenization_worker.engine.ray.worker import RayWorker
+from tokenization_worker.engine.ray.workers import RayWorkers
 from tokenization_worker.engine.task import Done, Task, Worker, WorkerLost
 from tokenization_worker.events import StartingRay, Watcher, ignore
 from tokenization_worker.processes import default_processes

@@ -9,13 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tokenization_worker.engine.ray.worker import RayWorker
 from tokenization_worker.engine.task import Task
 from tokenization_worker.engine.task_progress import INTERVAL_S, Advance
-
-if TYPE_CHECKING:
-    from tokenization_worker.engine.ray.workers import RayWorker
 
 ADVANCES = "advances"
 """The concurrency group of the question."""

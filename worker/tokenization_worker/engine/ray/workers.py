@@ -1,37 +1,22 @@
-"""Workers on the nodes of a Ray cluster: asked for where there is room, moved, and given up.
-
-A worker is an actor: a process that holds its engine from task to task, and the decoder of a compressed file for its
-next range.
-"""
+"""Workers on the nodes of a Ray cluster: asked for where there is room, moved, and given up."""
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import Counter
 from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tokenization_worker.engine.ray.connection import (
-    answers,
-    kill_actors,
-    list_nodes,
-    lost_own_node,
-    no_answer,
-    slots_of,
-)
+from tokenization_worker.engine.ray.cluster import answers, kill_actors, list_nodes, lost_own_node, no_answer, slots_of
 from tokenization_worker.engine.ray.task_progress import ADVANCES
-from tokenization_worker.engine.task import Receipt, Task, WorkerState
-from tokenization_worker.engine.task_progress import Advance, EverySecond
-from tokenization_worker.errors import TemporaryError, portable
+from tokenization_worker.engine.ray.worker import RangeWorker, RayWorker
+from tokenization_worker.engine.task import Task
+from tokenization_worker.errors import TemporaryError
 from tokenization_worker.processes import WORKER_BYTES
-from tokenization_worker.storage.open import open_store
 
 _MAX_FAILED_STARTS = 20
 """Workers that could not start, on nodes that are there, before none ever will: if there has been none."""
@@ -53,41 +38,6 @@ PATIENCE_S = 60.0
 
 MOVE_AFTER_S = 30.0
 """A worker that has not started by then is asked for on another node, if not every slot was asked for anyway."""
-
-
-class RangeWorker:
-    """Lives in a process of the cluster and runs a task at a time; its process keeps the engine meanwhile."""
-
-    def is_ready(self) -> bool:
-        """Answers once the process is there, with all that tasks need imported."""
-        return True
-
-    def __init__(self) -> None:
-        self._advance: Advance | None = None
-        self._state = WorkerState(f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()}")
-
-    def advance(self) -> Advance | None:
-        """How far the task is that runs now; called while it does, in a thread of its own."""
-        return self._advance
-
-    def run(self, task: Task) -> Receipt:
-        """One task; afterwards the process may be idle until the cluster ends."""
-        try:
-            return task.run(self._state, EverySecond(partial(setattr, self, "_advance")))
-        except Exception as error:  # noqa: BLE001  the driver's to raise
-            raise portable(error)  # noqa: B904  the same one, as a rule
-        finally:
-            self._advance = None
-            open_store(task.output_uri).close_own_scratch()
-
-
-@dataclass(eq=False, slots=True)
-class RayWorker:
-    """A `RangeWorker` and the node that it was asked for on."""
-
-    handle: Any
-    node_id: str
-    asked_at: float
 
 
 class RayWorkers:

@@ -1,0 +1,54 @@
+"""One worker on a Ray cluster: what lives in its process, and what the driver holds of it.
+
+It is an actor: a process that holds its engine from task to task, and the decoder of a compressed file for its next
+range.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import ray
+
+from tokenization_worker.engine.task import Receipt, Task, WorkerState
+from tokenization_worker.engine.task_progress import Advance, EverySecond
+from tokenization_worker.errors import portable
+from tokenization_worker.storage.open import open_store
+
+
+class RangeWorker:
+    """Lives in a process of the cluster and runs a task at a time; its process keeps the engine meanwhile."""
+
+    def is_ready(self) -> bool:
+        """Answers once the process is there, with all that tasks need imported."""
+        return True
+
+    def __init__(self) -> None:
+        self._advance: Advance | None = None
+        self._state = WorkerState(f"{socket.gethostname()}/{ray.get_runtime_context().get_node_id()}")
+
+    def advance(self) -> Advance | None:
+        """How far the task is that runs now; called while it does, in a thread of its own."""
+        return self._advance
+
+    def run(self, task: Task) -> Receipt:
+        """One task; afterwards the process may be idle until the cluster ends."""
+        try:
+            return task.run(self._state, EverySecond(partial(setattr, self, "_advance")))
+        except Exception as error:  # noqa: BLE001  the driver's to raise
+            raise portable(error)  # noqa: B904  the same one, as a rule
+        finally:
+            self._advance = None
+            open_store(task.output_uri).close_own_scratch()
+
+
+@dataclass(eq=False, slots=True)
+class RayWorker:
+    """A `RangeWorker` and the node that it was asked for on."""
+
+    handle: Any
+    node_id: str
+    asked_at: float
