@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tokenization_operator.informer.cache import Cache
-from tokenization_operator.informer.prune import prune
+from tokenization_operator.informer.cache import Cache, prune
 from tokenization_operator.objects.kinds import Kind
 
 FIELDS = [{"manager": "kubelet", "fieldsV1": {f"f:{number}": {} for number in range(100)}}]

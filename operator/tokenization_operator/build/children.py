@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenization_operator.build.placement import Placement, place_head, place_workers
-from tokenization_operator.build.pod import Image, container, pod_spec
-from tokenization_operator.build.resources import complete
+from tokenization_operator.build.placement import Placement, affinity_of, place_head, place_workers
+from tokenization_operator.build.pod import Image, complete_resources, container, pod_spec
 from tokenization_operator.objects import names
 from tokenization_operator.objects.quantities import read_quantity
 from tokenization_operator.settings import Settings
@@ -106,7 +105,7 @@ def slots_of_worker(job: TokenizationJob) -> int:
 
 
 def _resources_of_worker(placement: Placement) -> tuple[dict[str, Any], dict[str, Any]]:
-    return complete(placement.requests, placement.limits, cpu=WORKER_CPU, memory=WORKER_MEMORY)
+    return complete_resources(placement.requests, placement.limits, cpu=WORKER_CPU, memory=WORKER_MEMORY)
 
 
 def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, settings: Settings) -> dict[str, Any]:
@@ -181,7 +180,7 @@ def build_ray_job(
 
 def _head(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:
     checkpoint = names.checkpoint_name(job.metadata.name, attempt.run)
-    requests, limits = complete(placement.requests, placement.limits, cpu=HEAD_CPU, memory=HEAD_MEMORY)
+    requests, limits = complete_resources(placement.requests, placement.limits, cpu=HEAD_CPU, memory=HEAD_MEMORY)
     made = container(
         "ray-head",
         attempt.image,
@@ -226,13 +225,7 @@ def _pod(
     **more: Any,
 ) -> dict[str, Any]:
     """`extras`: the user's volumes, if the Pod mounts them; `more`: arguments of `pod_spec`."""
-    affinity: dict[str, Any] = {}
-    if placement.avoided:
-        nowhere = [{"key": label, "operator": "DoesNotExist"} for label in placement.avoided]
-        terms = {"nodeSelectorTerms": [{"matchExpressions": nowhere}]}
-        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    if placement.is_one_a_host:
-        affinity["podAntiAffinity"] = _one_a_host(job)
+    affinity = affinity_of(placement, job.metadata.name)
     spec = pod_spec(
         made,
         attempt.image,
@@ -243,13 +236,6 @@ def _pod(
         **more,
     )
     return spec | ({"affinity": affinity} if affinity else {})
-
-
-def _one_a_host(job: TokenizationJob) -> dict[str, Any]:
-    """Keep the job's workers on different hosts."""
-    workers = {"matchLabels": {names.JOB_LABEL: job.metadata.name, names.NODE_TYPE_LABEL: "worker"}}
-    apart = {"labelSelector": workers, "topologyKey": "kubernetes.io/hostname"}
-    return {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
 
 
 def _submitter(job: TokenizationJob, attempt: Attempt) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tokenization_operator.objects.names import JOB_LABEL, NODE_TYPE_LABEL
 from tokenization_worker.api.pod.template import PodPlacement
 from tokenization_worker.api.workers import Capacity, Head, TpuShare, Workers, hosts_per_slice
 
@@ -60,6 +61,20 @@ def _place_workers(workers: Workers, low_priority: str) -> Placement:
         found = _place(workers, selector, tolerations, priority=low_priority, annotations={_SAFE_TO_EVICT: "true"})
         return replace(found, is_one_a_host=True)
     return _place(workers, selector, tolerations, chips=workers.tpu.chips_per_host, hosts=hosts_per_slice(workers.tpu))
+
+
+def affinity_of(placement: Placement, job_name: str) -> dict[str, Any]:
+    """The affinity of a Pod: no node of the avoided ones, and for workers that ask for it a host each; maybe empty."""
+    affinity: dict[str, Any] = {}
+    if placement.avoided:
+        nowhere = [{"key": label, "operator": "DoesNotExist"} for label in placement.avoided]
+        terms = {"nodeSelectorTerms": [{"matchExpressions": nowhere}]}
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    if placement.is_one_a_host:
+        workers = {"matchLabels": {JOB_LABEL: job_name, NODE_TYPE_LABEL: "worker"}}
+        apart = {"labelSelector": workers, "topologyKey": "kubernetes.io/hostname"}
+        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    return affinity
 
 
 def hosts_of(workers: Workers) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tokenization_operator.objects.quantities import read_quantity
 from tokenization_worker.api.job import JobSpec
 from tokenization_worker.api.pod.extras import Pods, TemporaryVolume
 from tokenization_worker.api.types.model import Block
@@ -132,3 +133,16 @@ _TOKEN_SOURCES = [
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
     {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
 ]
+
+
+def complete_resources(
+    requests: Mapping[str, Any], limits: Mapping[str, Any], *, cpu: str, memory: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Requests and limits with defaults: the memory limit equals the request, and no default exceeds a limit."""
+    most = {"memory": requests.get("memory", memory)} | dict(limits)
+    least = {"cpu": _lower(cpu, most.get("cpu")), "memory": _lower(memory, most["memory"])}
+    return least | dict(requests), most
+
+
+def _lower(amount: str, limit: Any) -> Any:
+    return amount if limit is None or read_quantity(amount) <= read_quantity(str(limit)) else limit

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tokenization_operator.build.children import HEAD_CPU, HEAD_MEMORY, WORKER_CPU, WORKER_MEMORY
 from tokenization_operator.build.placement import TPU, Placement, place_head, place_workers
-from tokenization_operator.build.resources import complete
+from tokenization_operator.build.pod import complete_resources
 from tokenization_operator.decide.context import Context
 from tokenization_operator.decide.status.derived import ENDED
 from tokenization_operator.objects.quantities import read_quantity
@@ -47,7 +47,7 @@ def machines_of(job: TokenizationJob, replicas: int) -> MachinesStatus:
 
 
 def _cpus(placement: Placement, cpu: str, memory: str) -> float:
-    requests, _ = complete(placement.requests, placement.limits, cpu=cpu, memory=memory)
+    requests, _ = complete_resources(placement.requests, placement.limits, cpu=cpu, memory=memory)
     return float(read_quantity(str(requests["cpu"])))
 
 
