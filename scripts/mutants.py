@@ -786,6 +786,13 @@ MUTANTS = (
         ("test_records.py",),
     ),
     Mutant(
+        "record: a number too large is a bug",
+        "output/record.py",
+        "AttributeError, OverflowError)",
+        "AttributeError)",
+        _of("test_library_versions.py", "no_vocabulary_holds"),
+    ),
+    Mutant(
         "segment: footer not compared with its receipt",
         "formats/segment.py",
         'if tail["digest"][0].tobytes().hex() != digest:',

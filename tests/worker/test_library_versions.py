@@ -345,6 +345,15 @@ def test_damaged_samples_are_refused_where_they_are_needed(job: TokenizationJob,
         run_job(job, executor=inline())
 
 
+def test_a_token_that_no_vocabulary_holds_is_damage_of_the_samples(job: TokenizationJob) -> None:
+    begin(job)
+    store = LocalStore(output_of(job))
+    record = load_record(zstd.decompress(store.read(layout.SAMPLES)))
+    record["documents"][0][2] = [-1]
+    with pytest.raises(DataError, match=r"RecordCorrupt: .*_tokenization/samples is damaged"):
+        Samples.from_bytes(zstd.compress(dump_record(record)), store.uri)
+
+
 def lenient(line: bytes) -> object:
     """Another parser."""
     try:

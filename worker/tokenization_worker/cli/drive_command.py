@@ -81,7 +81,7 @@ def _drive(
             reporter.name_log(kept.write(STOPPED_PATIENCE_S))
             reporter.leave()
             return stop.exit_code
-        except Exception as error:
+        except Exception as error:  # reported, and raised again
             log.write(_told(error))
             reporter.name_log(kept.write())
             reporter.fail(error)

@@ -57,7 +57,7 @@ class KeptLog:
                 self._uri = write_log(store, self._run, self._attempt, self._log.content())
         except TokenizationError as error:
             _LOG.warning("cannot write the driver's log to the output: %s", error.message)
-        except BaseException as error:  # noqa: BLE001  it ends here, and must not end in a traceback of a thread
+        except BaseException as error:  # noqa: BLE001  as a stop raises: it ends here, not in a traceback of a thread
             _LOG.warning("cannot write the driver's log to the output: %s", redact(f"{type(error).__name__}: {error}"))
 
     def _is_planned(self, store: Store) -> bool:

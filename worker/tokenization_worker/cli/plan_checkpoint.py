@@ -52,7 +52,7 @@ def plan_checkpoint(name: str) -> int:
     try:
         finished = _plan(job, Options(processes=attempt.slots if attempt else None), watch)
         changes = _found(job, finished, planned, attempt.slots if attempt else None)
-    except Exception as error:
+    except Exception as error:  # reported, and raised again
         failure = _failure(error)
         leave_words(failure)
         client.report_plan(report.model_copy(update={"failure": failure}))

@@ -49,6 +49,11 @@ def record_checksum(fields: dict[str, Any]) -> str:
     return f"{google_crc32c.value(dump_json(fields)):08x}"
 
 
+_OF_BAD_BYTES = (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError)
+"""What parsing bytes that are no record raises: no JSON, a field that is missing or of another type, or a number that
+its array cannot hold. Any other error is none of the bytes."""
+
+
 @contextmanager
 def parsing(uri: str, path: str, *, is_whole: bool = False) -> Iterator[None]:
     """Turn what parsing the record at `path` of the store at `uri` raises into `DataError("RecordCorrupt")`.
@@ -57,7 +62,7 @@ def parsing(uri: str, path: str, *, is_whole: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except _OF_BAD_BYTES as error:
         what = f"no field {error}" if isinstance(error, KeyError) else str(error)
         if is_whole and path.startswith((layout.VERDICTS, layout.LEDGER)):
             raise DataError(

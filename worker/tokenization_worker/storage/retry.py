@@ -65,7 +65,7 @@ class Retry:
             while True:
                 try:
                     return attempt()
-                except Exception as error:
+                except Exception as error:  # `wait_of` judges it
                     asked = wait_of(error)
                     if asked is None:
                         raise

@@ -65,7 +65,7 @@ class FastokensEngine:
             ids, offsets = self._native.encode_batch_flat(
                 texts if isinstance(texts, list) else list(texts), split_special_tokens=self._split_special_tokens
             )
-        except BaseException as error:
+        except BaseException as error:  # a panic of Rust is no Exception
             if not is_refusal(error):
                 raise
             return self._reference.encode(texts)  # a pattern that backtracks too far: the reference decides

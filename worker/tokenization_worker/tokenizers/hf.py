@@ -70,7 +70,7 @@ class HuggingFaceEngine:
         for number, text in enumerate(texts):
             try:
                 parts.append(self._encode_one(text))
-            except BaseException as error:
+            except BaseException as error:  # a panic of Rust is no Exception
                 if not is_refusal(error):
                     raise
                 raise KillsEngine(number, _refusal_words(error)) from error
@@ -108,7 +108,7 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
     prepared = orjson.dumps({**document, **_TEXT_ALONE, "added_tokens": added})
     try:
         native = library.Tokenizer.from_str(prepared.decode())
-    except Exception as error:
+    except Exception as error:  # the library has no class of its own
         _require_known_model(library, uri, document)
         raise _invalid(uri, f"tokenizers refuses it: {error}", "check the file, or upgrade tokenizers") from error
     _check_ids(uri, added, native)
@@ -189,7 +189,7 @@ def _require_known_model(library: ModuleType, uri: str, document: dict[str, Any]
     model = document["model"]
     try:
         library.Tokenizer.from_str(orjson.dumps({"model": model, "version": "1.0", "added_tokens": []}).decode())
-    except Exception as error:
+    except Exception as error:  # the library has no class of its own
         kind = model.get("type")
         found = f"of type {_shown(kind)}" if kind is not None else f"with {', '.join(sorted(model)[:6]) or 'nothing'}"
         detail = "" if "ModelUntagged" in str(error) else f": {error}"

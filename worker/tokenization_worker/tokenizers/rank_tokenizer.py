@@ -175,7 +175,7 @@ def _check_pattern(reference: TiktokenEngine, pattern: str) -> None:
             )
         try:
             reference.encode_plainly(text)
-        except BaseException as error:
+        except BaseException as error:  # a panic of Rust is no Exception
             if not is_refusal(error):
                 raise
             detail = str(error).partition("\n")[0]

@@ -100,7 +100,7 @@ class TiktokenEngine:
         deadline = self._deadline(text) if runs else None  # no look at the clock for most texts
         try:
             return self.encode_plainly(text) if deadline is None else self._encode_around(text, runs, deadline)
-        except BaseException as error:
+        except BaseException as error:  # a panic of Rust is no Exception
             if not is_refusal(error):
                 raise
         return self._encode_pieces(text, deadline or self._deadline(text))

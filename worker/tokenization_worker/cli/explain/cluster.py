@@ -284,7 +284,7 @@ def _read_stored(uri: str) -> Log:
             told[0] = f"{uri} (not on this machine: read it where the output is)"
         except TokenizationError as error:
             told[0] = f"{uri} (cannot be read here: {error.message})"
-        except BaseException as error:  # noqa: BLE001  of a client library, in a thread
+        except BaseException as error:  # noqa: BLE001  in a thread: of a client library, or of a stop
             told[0] = f"{uri} (cannot be read here: {redact(f'{type(error).__name__}: {error}')})"
 
     thread = threading.Thread(target=read, daemon=True)

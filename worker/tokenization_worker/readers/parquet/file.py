@@ -82,7 +82,7 @@ class SizedFile:
             while missing > 0 and (part := self._stream.read(missing)):
                 parts.append(part)
                 missing -= len(part)
-        except BaseException as error:
+        except BaseException as error:  # kept, and raised again: whatever the store raises
             self.error = error
             raise
         data = b"".join(parts)

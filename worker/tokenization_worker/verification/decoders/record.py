@@ -58,7 +58,7 @@ class SeekableStream(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         try:
             data = self._stream.read(len(buffer))
-        except BaseException as error:
+        except BaseException as error:  # kept, and raised again: whatever the store raises
             self.error = error
             raise
         buffer[: len(data)] = data
