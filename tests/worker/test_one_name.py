@@ -17,7 +17,7 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.planning.prepare import prepare
 from tokenization_worker.run.run import run_job
-from tokenization_worker.storage.open import plain_path
+from tokenization_worker.storage.schemes import plain_path
 from tokenization_worker.storage.sources import list_source
 
 __all__ = ["hub"]

@@ -53,7 +53,8 @@ from tokenization_worker.storage.heartbeat import DEAD_AFTER_S
 from tokenization_worker.storage.listing import delete_all
 from tokenization_worker.storage.local.folders import remove_empty_folders
 from tokenization_worker.storage.local.os_errors import map_os_errors
-from tokenization_worker.storage.open import open_store, plain_path, scheme_of
+from tokenization_worker.storage.open import open_store
+from tokenization_worker.storage.schemes import plain_path, scheme_of
 from tokenization_worker.tokenizers.checks.engine_check import choose_engine
 
 START_SECONDS = 0.7

@@ -70,7 +70,8 @@ from tokenization_worker.run.output_state import (
 from tokenization_worker.run.repair import discard_other_receipts, explain_disagreement, plan_repair
 from tokenization_worker.run.rot import find_rot
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.storage.open import open_store, scheme_of
+from tokenization_worker.storage.open import open_store
+from tokenization_worker.storage.schemes import scheme_of
 from tokenization_worker.tokenizers.checks.engine_check import EngineWanted, choose_engine, engine_by_name
 from tokenization_worker.tokenizers.checks.sample import SAMPLE_ONE_IN
 

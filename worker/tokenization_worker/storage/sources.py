@@ -18,8 +18,8 @@ from tokenization_worker.messages.extras import install_command
 from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.endpoints import endpoint_in, require_usable_proxies
 from tokenization_worker.storage.hf.uri import ENDPOINT_VARIABLE, HfUri, hf_identity, split_hf_uri
-from tokenization_worker.storage.open import plain_path, scheme_of
 from tokenization_worker.storage.patterns import Pattern
+from tokenization_worker.storage.schemes import plain_path, scheme_of
 from tokenization_worker.storage.source_file import Changed, Source, SourceFile, source_changed
 from tokenization_worker.storage.unchanged import find_touched, hold
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.storage.hf.uri import is_model_name, looks_like_repository, split_model_name
-from tokenization_worker.storage.open import plain_path, scheme_of
+from tokenization_worker.storage.schemes import plain_path, scheme_of
 from tokenization_worker.tokenizers.base import Tokenizer
 
 

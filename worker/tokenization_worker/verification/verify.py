@@ -24,7 +24,7 @@ from tokenization_worker.host.main_guard import require_main_guard
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.processes import default_processes
-from tokenization_worker.storage.open import scheme_of
+from tokenization_worker.storage.schemes import scheme_of
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.decoders.source import may_be_parquet
 from tokenization_worker.verification.digest import compute_digest, split_entries

@@ -12,8 +12,8 @@ from typing import cast
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.host.open_files import explain_open_files
 from tokenization_worker.storage.base import ByteReader, NotFound
-from tokenization_worker.storage.open import plain_path
 from tokenization_worker.storage.patterns import Pattern
+from tokenization_worker.storage.schemes import plain_path
 from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.storage.unchanged import LocalReader, local_file
 
