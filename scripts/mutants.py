@@ -283,7 +283,7 @@ MUTANTS = (
     ),
     Mutant(
         "operator: an attempt that is over is charged again",
-        "decide/status/cost.py",
+        "decide/cost.py",
         "attempt.admitted_time is not None and not attempt.is_over",
         "attempt.admitted_time is not None",
         _of("test_cost.py", "pays_once"),
@@ -291,7 +291,7 @@ MUTANTS = (
     ),
     Mutant(
         "operator: machines that a queue took back are not charged",
-        "decide/status/cost.py",
+        "decide/cost.py",
         "    if _has_machines(after) and _number_of(before) == _number_of(after):",
         "    if _number_of(before) == _number_of(after) and not (after.attempt and after.attempt.is_over):",
         _of("test_cost.py", "takes_back"),
@@ -299,7 +299,7 @@ MUTANTS = (
     ),
     Mutant(
         "operator: a cost is charged until the operator looks",
-        "decide/status/cost.py",
+        "decide/cost.py",
         "        ended = min(ended, read_time(read_ray_job(context.observation.ray_job).ended) or ended)",
         "        pass",
         _of("test_cost.py", "was_away"),

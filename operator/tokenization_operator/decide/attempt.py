@@ -8,6 +8,7 @@ from typing import Any
 from tokenization_operator.build.children import Attempt, build_ray_job
 from tokenization_operator.decide.actions import Action, Create, Decision
 from tokenization_operator.decide.context import AT_ONCE_S, FINISHING, NOT_PREPARED, Context
+from tokenization_operator.decide.cost import machines_of
 from tokenization_operator.decide.failure import failure_of_ray_job
 from tokenization_operator.decide.pending import pending_changes
 from tokenization_operator.decide.retry_policy import Blame, Failure
@@ -19,7 +20,6 @@ from tokenization_operator.decide.starting import (
     startup_failure,
     was_changed,
 )
-from tokenization_operator.decide.status.cost import machines_of
 from tokenization_operator.decide.status.printer_columns import part_of
 from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.decide.termination import fail, progress_of, with_log

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tokenization_operator.decide.actions import Decision, Delete, deletion
 from tokenization_operator.decide.attempt import decide_attempt
 from tokenization_operator.decide.context import FINISHING, Context
+from tokenization_operator.decide.cost import settle
 from tokenization_operator.decide.plan import decide_plan
 from tokenization_operator.decide.run import (
     begin_run,
@@ -22,7 +23,6 @@ from tokenization_operator.decide.run import (
     seconds_to_deadline,
 )
 from tokenization_operator.decide.status.conditions import make_conditions
-from tokenization_operator.decide.status.cost import settle
 from tokenization_operator.decide.status.derived import ENDED, derive
 from tokenization_operator.decide.status.truncate import shorten
 from tokenization_operator.decide.termination import committed_of, fail_late, seconds_to_expiry, succeed, suspend, tidy

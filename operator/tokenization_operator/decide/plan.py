@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from tokenization_operator.build.children import Attempt, build_plan_job
 from tokenization_operator.decide.actions import Create, Decision, deletion
 from tokenization_operator.decide.context import AT_ONCE_S, FINISHING, NOT_PREPARED, Context
+from tokenization_operator.decide.cost import expect
 from tokenization_operator.decide.failure import failure_of_diagnosis, failure_of_plan
-from tokenization_operator.decide.status.cost import expect
 from tokenization_operator.decide.status.printer_columns import plan_words
 from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.decide.termination import fail

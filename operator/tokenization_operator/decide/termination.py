@@ -6,6 +6,7 @@ from typing import Any
 
 from tokenization_operator.decide.actions import Decision, Delete
 from tokenization_operator.decide.context import Context
+from tokenization_operator.decide.cost import charge
 from tokenization_operator.decide.finished import seconds_until_removal
 from tokenization_operator.decide.retry_policy import (
     Blame,
@@ -15,7 +16,6 @@ from tokenization_operator.decide.retry_policy import (
     apply_retry_policy,
     remember,
 )
-from tokenization_operator.decide.status.cost import charge
 from tokenization_operator.decide.status.derived import end_of
 from tokenization_operator.decide.status.printer_columns import duration_words, part_of, plan_words
 from tokenization_operator.decide.status.truncate import join

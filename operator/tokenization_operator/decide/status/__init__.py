@@ -1,1 +1,1 @@
-"""Builds the status beyond its phase: conditions, times, printer columns, cost. Pure. Open `conditions` first."""
+"""Builds the status beyond its phase: conditions, times, printer columns. Pure. Open `conditions` first."""
