@@ -2119,14 +2119,14 @@ MUTANTS = (
     ),
     Mutant(
         "readers: fields are looked for in all lines of a head",
-        "readers/detection/head.py",
+        "readers/head.py",
         "first_lines(content, _FIELD_LINES)",
         'content.split(b"\\n")',
         _of("test_readers_blank.py", "parses_few"),
     ),
     Mutant(
         "readers: a look at the first lines stops at blank ones",
-        "readers/detection/text_fields.py",
+        "readers/text_fields.py",
         "in first_lines(content, _MOST_RECORDS)",
         'in content.removeprefix(UTF8_BOM).split(b"\\n", _MOST_RECORDS)[:_MOST_RECORDS]',
         _of("test_readers_blank.py", "parses_few"),

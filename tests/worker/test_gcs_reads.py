@@ -20,8 +20,8 @@ from gcs_fake import FakeGcs, Fault
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError, TemporaryError
-from tokenization_worker.readers.detection.head import read_head
 from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice, ReadOptions
+from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.storage.base import ByteReader, NotFound, Store, expect_ranges
 from tokenization_worker.storage.gcs import download

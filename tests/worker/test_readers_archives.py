@@ -26,8 +26,8 @@ from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.inspect.preview import look_ahead
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.detection.detect import kind_of_source
-from tokenization_worker.readers.detection.head import read_head
 from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileKind, FileSlice, ReadOptions
+from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.run.run import run_job
 from tokenization_worker.verification.decoders.record import Damaged

@@ -15,8 +15,8 @@ from hostile import TEXTS, documents, hostile_files, jsonl, parquet
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.detection.head import read_head
 from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome, FileSlice, ReadOptions
+from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.identity import read_id
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.readers.oversized_lines import smallest_text_bytes

@@ -12,7 +12,7 @@ import numpy as np
 from tokenization_worker.api.data import DataSpec, DType
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.processes import CopyDied, can_copy, compute_in_copy
-from tokenization_worker.readers.detection.head import HeadSample
+from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.tokenizers.base import EndArray, Engine, IdArray, KillsEngine, Tokenizer, join_encoded
 from tokenization_worker.tokenizers.isolation.engine_process import Role

@@ -40,13 +40,13 @@ from tokenization_worker.planning.sampling import advice, encoding_hint, foresee
 from tokenization_worker.planning.source_check import find_strange
 from tokenization_worker.planning.splits import Streams
 from tokenization_worker.readers.detection.detect import is_named_parquet, kind_of_source, may_be_empty, may_be_parquet
-from tokenization_worker.readers.detection.head import HeadSample, read_head
 from tokenization_worker.readers.detection.sizes import estimate_content_bytes
-from tokenization_worker.readers.detection.text_fields import array_advice
 from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileOutcome, ReadOptions, Reason
+from tokenization_worker.readers.head import HeadSample, read_head
 from tokenization_worker.readers.open import record_separator
 from tokenization_worker.readers.parquet.file import parquet_row_groups
 from tokenization_worker.readers.record_splitter import can_cut
+from tokenization_worker.readers.text_fields import array_advice
 from tokenization_worker.storage.base import ByteReader, Store
 from tokenization_worker.storage.source_file import SourceFile, source_changed
 from tokenization_worker.storage.sources import (

@@ -20,8 +20,8 @@ from tokenization_worker.messages.counts import counted
 from tokenization_worker.planning.limits import DocumentCounts, excess, list_reasons, percent, too_many_corrupt
 from tokenization_worker.readers.detection.detect import conversion_command
 from tokenization_worker.readers.detection.encodings import guess_encoding, is_binary
-from tokenization_worker.readers.detection.head import HeadSample, read_head
 from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome, ReadOptions, Reason
+from tokenization_worker.readers.head import HeadSample, read_head
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.source_file import SourceFile
 

@@ -1,4 +1,4 @@
-"""What a file is: compression, format, encoding, size, and its first documents for the plan.
+"""What a file is: compression, format, encoding and size.
 
-Imports `readers`. Open `detect` first.
+Imports `decompress` and `document_batch` of `readers`. Open `detect` first.
 """

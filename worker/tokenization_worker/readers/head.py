@@ -24,7 +24,6 @@ from tokenization_worker.readers.detection.detect import (
     detect_format,
 )
 from tokenization_worker.readers.detection.encodings import count_lines, guess_wide
-from tokenization_worker.readers.detection.text_fields import line_advice, text_advice
 from tokenization_worker.readers.document_batch import (
     Compression,
     DamagedFile,
@@ -38,6 +37,7 @@ from tokenization_worker.readers.open import OpenSource, record_separator
 from tokenization_worker.readers.parquet.reader import read_parquet_head
 from tokenization_worker.readers.record_splitter import excerpt, split_runs
 from tokenization_worker.readers.text import read_text
+from tokenization_worker.readers.text_fields import line_advice, text_advice
 
 _PATIENCE = 32
 """A first document larger than the sample is read on for, up to this many times the sample's size."""
