@@ -1,0 +1,169 @@
+"""What the tables and the index of a dataset say, out of its plan, its receipts and their sums. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import orjson
+
+from tokenization_worker.api.data import TokenizerSpec
+from tokenization_worker.api.keys import KEY_VERSION
+from tokenization_worker.output.index import FORMAT_VERSION, UNKNOWN_VERSIONS, Index
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.ledger.receipts import ShardReceipt
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.pipelines.tokenize.accounting import FileTotals, Totals
+from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.readers.document_batch import FileOutcome, Reason
+from tokenization_worker.tokenizers.base import Tokenizer
+
+
+def shard_row(shard: ShardReceipt) -> dict[str, Any]:
+    """A shard in the table of shards."""
+    return {
+        "split": shard.split,
+        "index": shard.index,
+        "path": shard.path,
+        "tokens": shard.tokens,
+        "documents": shard.documents,
+        "bytes": shard.bytes,
+        "crc32c": f"{shard.crc32c:08x}",
+        "sha256": shard.sha256,
+        "documentsSha256": shard.documents_sha256,
+    }
+
+
+def file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
+    """A source file in the table of files; of a dropped one the counts are null."""
+    source = plan.files[number]
+    row: dict[str, Any] = {"uri": source.uri, "size": source.size, "version": source.version}
+    if source.pin:
+        row["pin"] = source.pin
+    if number in totals.dropped:
+        outcome, detail = totals.dropped[number]
+        nothing = dict.fromkeys(("read", "documents", "tokens", "quarantined", "readBytes", "quarantinedBytes"))
+        return row | {"outcome": outcome, "detail": detail} | nothing
+    quarantined = totals.quarantined[number].total() if number in totals.quarantined else 0
+    documents = totals.documents[number].tolist()
+    return row | {
+        "outcome": FileOutcome.READ,
+        "detail": "",
+        "read": sum(documents) + quarantined,
+        "documents": documents,
+        "tokens": totals.tokens[number].tolist(),
+        "quarantined": quarantined,
+        "readBytes": _known(totals.read_bytes[number]),
+        "quarantinedBytes": _known(totals.quarantined_bytes[number]),
+    }
+
+
+def _known(size: np.int64) -> int | None:
+    return None if size < 0 else int(size)
+
+
+def json_line(row: dict[str, Any]) -> bytes:
+    """A row as the tables have it, in the order of its fields."""
+    return orjson.dumps(row) + b"\n"
+
+
+def describe_dataset(
+    plan: Plan, context: RunContext, tokenizer: Tokenizer, totals: Totals, shards: list[ShardReceipt]
+) -> Index:
+    """What the index says of the data: the same for every run that makes this dataset."""
+    return {
+        "formatVersion": FORMAT_VERSION,
+        "keyVersion": KEY_VERSION,
+        "data": plan.data,
+        "tokenizer": {
+            "name": tokenizer.name,
+            "fingerprint": tokenizer.fingerprint,
+            "vocabularySize": tokenizer.vocab_size,
+            "delimiterId": tokenizer.delimiter_id,
+        },
+        "dtype": context.dtype.value,
+        "splits": [_split_entry(split.name, shards) for split in context.data.output.splits],
+        "conservation": {
+            "read": totals.read,
+            "written": totals.written,
+            "quarantined": dict(sorted(totals.quarantined.items())),
+            "files": {
+                FileOutcome.READ.value: len(plan.files) - totals.dropped.total(),
+                **_sorted_counts(totals.dropped),
+            },
+        },
+        "tokens": totals.tokens,
+    }
+
+
+def describe_run(
+    plan: Plan,
+    context: RunContext,
+    ledger: Ledger,
+    tokenizer: Tokenizer,
+    totals: Totals,
+    voided: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """What the index says of the run: it may differ from run to run. Bytes of documents are null where not known.
+
+    `voided`: the entries of epochs whose engine was voided.
+    """
+    receipts = ledger.ranges.values()
+    return {
+        "runKey": plan.run_key,
+        "planId": plan.plan_id,
+        "epoch": context.epoch,
+        "engine": context.engine,
+        "documentsCompared": sum(receipt.samples for receipt in receipts),
+        "textBytes": sum(receipt.text_bytes for receipt in receipts),
+        "readBytes": totals.read_bytes,
+        "quarantinedBytes": totals.quarantined_bytes,
+        "libraries": tokenizer.libraries,
+        "rangesByVersions": _sorted_counts(Counter(receipt.versions or UNKNOWN_VERSIONS for receipt in receipts)),
+        "tokenizer": _tokenizer_source(context.data.tokenizer),
+        "asked": plan.asked,
+        "epochs": voided,
+        "poison": list(_poison_entries(plan, ledger)),
+    }
+
+
+def _poison_entries(plan: Plan, ledger: Ledger) -> Iterator[dict[str, Any]]:
+    """The documents that were left out because they kill their worker, in source order; not those of dropped files."""
+    receipts = [ledger.ranges[range_id] for range_id in range(plan.n_ranges)]
+    dropped = {result.file for receipt in receipts for result in receipt.slices if not result.is_read}
+    for receipt in receipts:
+        for result in receipt.slices:
+            if result.file not in dropped:
+                for item in result.poison:
+                    yield {"uri": plan.files[result.file].uri, "reason": Reason.KILLS_WORKER.value} | asdict(item)
+
+
+def _tokenizer_source(spec: TokenizerSpec) -> dict[str, Any]:
+    """Where the tokenizer came from, so that a reader of the dataset can load it again."""
+    return {
+        "name": spec.name,
+        "uri": spec.uri,
+        "pattern": spec.pattern,
+        "specialTokens": dict(spec.special_tokens),
+        "delimiterToken": spec.delimiter_token,
+        **({"revision": spec.revision} if spec.revision else {}),
+    }
+
+
+def _sorted_counts(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
+def _split_entry(name: str, shards: list[ShardReceipt]) -> dict[str, Any]:
+    mine = [shard for shard in shards if shard.split == name]
+    return {
+        "name": name,
+        "documents": sum(shard.documents for shard in mine),
+        "tokens": sum(shard.tokens for shard in mine),
+        "shards": len(mine),
+        "digest": sha256(b"".join(json_line(shard_row(shard)) for shard in mine)).hexdigest(),
+    }
