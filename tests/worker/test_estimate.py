@@ -19,8 +19,8 @@ from tokenization_worker.cli.progress import describe
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Planned, Warned
 from tokenization_worker.inspect import preview
-from tokenization_worker.inspect.preview import Outlook, look_ahead
-from tokenization_worker.planning import prepare as planning
+from tokenization_worker.inspect.preview import Preview, preview_run
+from tokenization_worker.planning import output_check
 from tokenization_worker.planning.estimate import Estimate
 from tokenization_worker.run.run import run_job
 from tokenization_worker.storage.local.store import LocalStore
@@ -33,9 +33,9 @@ def prose(size: int, seed: int = 1) -> str:
     return " ".join(chosen)[:size]
 
 
-def plan(source: Path, **fields: Any) -> Outlook:
+def plan(source: Path, **fields: Any) -> Preview:
     job = make_job(source, source.parent / "out", {"maxQuarantined": "100%"}, fields)
-    return look_ahead(job, 2)
+    return preview_run(job, 2)
 
 
 def tokens_of(source: Path, **fields: Any) -> int:
@@ -165,12 +165,12 @@ class Disk(LocalStore):
 def test_room_is_not_taken_for_enough_where_tokens_are_unknown(tmp_path: Path) -> None:
     told: list[Event] = []
     estimate = Estimate(None, 5_000_000, None, "bytes", None, None, 0)
-    planning.require_room(Disk(tmp_path), estimate, told.append)
+    output_check.require_room(Disk(tmp_path), estimate, told.append)
     (warning,) = told
     assert isinstance(warning, Warned)
     assert "the room that this run needs is not known" in warning.message
     assert "5.0 MB and 1.0 MB are free" in warning.message
-    planning.require_room(Disk(tmp_path), Estimate(None, 900_000, None, "bytes", None, None, 0), told.append)
+    output_check.require_room(Disk(tmp_path), Estimate(None, 900_000, None, "bytes", None, None, 0), told.append)
     assert len(told) == 1
 
 

@@ -19,7 +19,8 @@ from test_cli_errors import assert_told
 
 from tokenization_worker.dataset.dataset import open_dataset
 from tokenization_worker.errors import ChangedError, SpecError
-from tokenization_worker.inspect.preview import clean_output, look_at_output
+from tokenization_worker.inspect.clean import clean_output
+from tokenization_worker.inspect.status import read_status
 from tokenization_worker.output import layout
 from tokenization_worker.storage.local.scratch import SCRATCH, has_live_writers
 from tokenization_worker.storage.local.store import LocalStore
@@ -98,7 +99,7 @@ def test_a_linked_file_of_ours_is_refused(is_finished: bool, bench: Bench) -> No
     plan.rename(bench.folder / "plan")
     plan.symlink_to(bench.folder / "plan")
     with pytest.raises(SpecError, match=r"_tokenization/plan is a link"):
-        look_at_output(str(bench.output))
+        read_status(str(bench.output))
 
 
 PIPES = {

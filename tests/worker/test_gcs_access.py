@@ -14,7 +14,7 @@ from inline import inline
 
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
-from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.output import layout
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.gcs.client import PAYER, RETRY, PatientRetry
@@ -128,7 +128,7 @@ REFUSED: list[tuple[str, Fault, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("begin", [run, lambda: look_ahead(JOB, 2)], ids=["run", "plan"])
+@pytest.mark.parametrize("begin", [run, lambda: preview_run(JOB, 2)], ids=["run", "plan"])
 @pytest.mark.parametrize(
     ("fault", "reason", "next_step"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )

@@ -24,7 +24,7 @@ from tokenization_worker.api.checkpoint import (
 from tokenization_worker.api.job import API_VERSION
 from tokenization_worker.cli import plan_checkpoint
 from tokenization_worker.errors import SpecError
-from tokenization_worker.run.output_state import read_plan
+from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.verification.verify import dataset_digest

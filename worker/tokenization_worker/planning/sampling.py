@@ -17,7 +17,14 @@ from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.api.types.quantities import Limit
 from tokenization_worker.errors import DataError, TokenizationError
 from tokenization_worker.messages.counts import counted
-from tokenization_worker.planning.limits import DocumentCounts, excess, list_reasons, percent, too_many_corrupt
+from tokenization_worker.planning.limits import (
+    DocumentCounts,
+    QuarantineExceeded,
+    excess,
+    list_reasons,
+    percent,
+    too_many_corrupt,
+)
 from tokenization_worker.readers.detection.detect import conversion_command
 from tokenization_worker.readers.detection.encodings import guess_encoding, is_binary
 from tokenization_worker.readers.detection.head import HeadSample, read_head
@@ -178,8 +185,8 @@ def is_clearly_above(counts: DocumentCounts, limit: Limit, scale: float) -> bool
     return 1 - sum(map(math.exp, terms)) < _CHANCE
 
 
-def _refusal(message: str, heads: Samples) -> DataError:
-    return DataError(
+def _refusal(message: str, heads: Samples) -> QuarantineExceeded:
+    return QuarantineExceeded(
         "QuarantineExceeded",
         message,
         next_step="correct the source, or raise maxQuarantined: unusable documents are then left out and "
