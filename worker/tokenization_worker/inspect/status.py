@@ -86,7 +86,7 @@ def _empty(store: Store) -> OutputStatus:
 
 
 def _of_dataset(store: Store, state: OutputState) -> OutputStatus:
-    """Of a complete dataset, which is whole without plan, epochs and ledger: with what they say where they can be read."""
+    """Of a complete dataset. It is whole without plan, epochs and ledger, which say more where they can be read."""
     status = OutputStatus(store.uri, "Complete")
     if state.plan is None:
         return status
