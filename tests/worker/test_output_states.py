@@ -7,6 +7,7 @@ A row builds its state with real runs on a local disk.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -25,14 +26,15 @@ from tokenization_worker.api.checkpoint import LAST_WORDS_VARIABLE, CheckpointSp
 from tokenization_worker.api.job import API_VERSION, TokenizationJob
 from tokenization_worker.cli import plan_checkpoint
 from tokenization_worker.engine.task import Task
-from tokenization_worker.errors import TokenizationError
-from tokenization_worker.events import Event, Planned
+from tokenization_worker.errors import DataError, TokenizationError
+from tokenization_worker.events import Event, Planned, Preparing, Warned
 from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.inspect.status import read_status
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.epochs import void_engine
 from tokenization_worker.output.record import dump_record, load_record
+from tokenization_worker.run.output_state import OutputState, Standing, Verdict, Wanted, judge
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.tokenizers.base import EngineMismatch
@@ -58,7 +60,7 @@ class Halt(BaseException):
 
 
 class Place:
-    """A source of two ranges, an output, and a job from the one to the other."""
+    """A source of four ranges, an output, and a job from the one to the other."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -593,3 +595,53 @@ def require_same(found: Answer, expected: Answer, command: str, place: Place) ->
     *key, sentence = expected
     assert list(found[:-1]) == key, f"{command}: {found}"
     assert sentence.format(out=place.output) in found[-1], f"{command}: {found}"
+
+
+def test_the_plan_of_an_unfinished_run_is_the_one_it_goes_on_with(place: Place) -> None:
+    """Its ranges, files and engine, whatever a new run would have; nothing of that is cut or chosen again."""
+    place.halt()
+    place.change_record(layout.epoch_path(0), engine="fast")
+    source_grown(place)
+    preview = preview_run(place.job({"rangeBytes": "1Mi"}), 1)
+    assert (preview.files, preview.ranges, preview.ranges_done) == (2, 4, 1)
+    assert (preview.engine, preview.engine_reason) == ("fast", "this run began with it")
+    assert preview.seconds is not None
+    place.remove("")
+    assert preview_run(place.job({"rangeBytes": "1Mi"}), 1).ranges == 1
+
+
+def test_a_complete_run_is_shown_with_what_its_dataset_has(place: Place) -> None:
+    place.run()
+    source_gone(place)
+    warnings: list[Event] = []
+    preview = preview_run(place.job(), 1, warnings.append)
+    index = json.loads((place.output / layout.INDEX).read_bytes())
+    assert (preview.tokens, preview.files, preview.ranges) == (index["tokens"], 2, 4)
+    assert preview.there.startswith(
+        f"{COMPLETE}; changed since: {place.source}/a.jsonl changed since the plan was made"
+    )
+    assert any(isinstance(event, Warned) and "holds what was read then" in event.message for event in warnings)
+
+
+def test_a_plan_that_is_removed_while_the_source_is_listed_is_written_again(place: Place) -> None:
+    place.halt()
+
+    def clean(event: Event) -> None:
+        if isinstance(event, Preparing):
+            clean_output(place.output, dry_run=False)
+
+    run_job(place.job(), executor=inline(), options=Options(processes=1), on_progress=clean)
+    assert (place.output / layout.PLAN).exists()
+    assert ask_status(place) == WHOLE
+
+
+def test_a_decision_is_made_of_what_was_observed_alone() -> None:
+    """No store is asked: the state says everything."""
+    refusal = DataError("RecordCorrupt", "the plan")
+    assert judge(OutputState("out")).standing is Standing.NEW
+    assert judge(OutputState("out"), Wanted("run")).standing is Standing.NEW
+    assert judge(OutputState("out", plan_error=refusal)) == Verdict(Standing.CORRUPT, refusal)
+    assert judge(OutputState("out", index={}, plan_error=refusal)).standing is Standing.COMPLETE
+    complete = OutputState("out", index={}, trusted_runs=frozenset({"run"}), plan_error=refusal)
+    assert judge(complete, Wanted("run")).standing is Standing.COMPLETE
+    assert judge(complete, Wanted("other")).standing is Standing.UNKNOWN

@@ -14,7 +14,7 @@ from tokenization_worker.pipelines.tokenize.decoder_affinity import stretches
 from tokenization_worker.pipelines.tokenize.pipeline import Work
 from tokenization_worker.pipelines.tokenize.ranges.tokenizer_check import require_same_tokenizer
 from tokenization_worker.planning.prepare import Prepared
-from tokenization_worker.run.healing import discard_damaged_records
+from tokenization_worker.run.healing import discard_corrupt_records
 from tokenization_worker.run.repair import Repair, discard_other_receipts
 from tokenization_worker.run.run_plan import RunPlan
 from tokenization_worker.storage.base import Store
@@ -51,7 +51,7 @@ def begin_run(found: RunPlan, sample_one_in: int, watch: Watcher) -> Begun:
         fingerprint=prepared.tokenizer.fingerprint,
         versions=found.versions_that_decide,
     )
-    discard_damaged_records(store, ledger, watch)
+    discard_corrupt_records(store, ledger, watch)
     encodes = found.encodes
     if encodes:
         require_same_tokenizer(store, context, prepared.tokenizer, watch)

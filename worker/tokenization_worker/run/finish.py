@@ -19,7 +19,7 @@ from tokenization_worker.pipelines.tokenize.pipeline import Work
 from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.readers.document_batch import FileOutcome
 from tokenization_worker.run.begin import Begun
-from tokenization_worker.run.healing import discard_damaged_lists
+from tokenization_worker.run.healing import discard_corrupt_lists
 from tokenization_worker.run.rot import find_rot
 from tokenization_worker.run.run_plan import CompleteRun
 from tokenization_worker.storage.base import Store
@@ -74,7 +74,7 @@ def _commit(begun: Begun, do_work: DoWork, watch: Watcher) -> Index | None:
     try:
         return write()
     except ListCorrupt:
-        work.ledger.lost_lists = discard_damaged_lists(work.store, work.context.epoch, work.ledger, watch)
+        work.ledger.lost_lists = discard_corrupt_lists(work.store, work.context.epoch, work.ledger, watch)
         is_done = do_work(replace(work, damaged=frozenset()))  # those were written again before
         return write() if is_done else None
 
