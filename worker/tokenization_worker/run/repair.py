@@ -31,8 +31,8 @@ from tokenization_worker.tokenizers.base import Tokenizer
 @dataclass(frozen=True, slots=True)
 class Repair:
     """`expected`: the mismatched shards (split, index) as they must be. `versions`: of libraries, with which this
-    process's are compared. `is_known`: epoch or index names them; otherwise they are those of this process. `trusted`: versions
-    whose receipts tell of the dataset's tokens; None where the whole ledger is the one of its run."""
+    process's are compared. `is_known`: epoch or index names them; otherwise they are those of this process. `trusted`:
+    versions whose receipts tell of the dataset's tokens; None where the whole ledger is the one of its run."""
 
     expected: dict[tuple[str, int], ShardSums]
     versions: str
