@@ -2304,7 +2304,7 @@ MUTANTS = (
         "run/output_state.py",
         "    return _with_epoch(state, verdict)\n",
         "    return verdict\n",
-        _of("test_output_states.py", "again-corrupt-epoch"),
+        _of("test_output_states.py", "again-moved-corrupt-epoch"),
     ),
     Mutant(
         "output: status does not miss the epochs",

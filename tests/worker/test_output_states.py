@@ -454,6 +454,9 @@ STATES: dict[str, State] = {
     "again-corrupt-epoch": State(
         steps(complete, damaged(layout.epoch_path(0))), DAMAGED_EPOCH, WHOLE, COMMITTED, AGAIN
     ),
+    "again-moved-corrupt-epoch": State(
+        steps(moved, written(layout.epoch_path(0), b"{}")), DAMAGED_EPOCH, WHOLE, COMMITTED, AGAIN
+    ),
     "again-corrupt-plan": State(steps(complete, damaged(layout.PLAN)), DAMAGED_PLAN, WHOLE, COMMITTED, AGAIN),
     "again-newer-plan": State(steps(complete, newer_plan), FOREIGN_PLAN, WHOLE, COMMITTED, AGAIN),
     "again-plan-of-other-data": State(steps(complete, plan_of_other_data), OTHER_RUN, WHOLE, COMMITTED, AGAIN),

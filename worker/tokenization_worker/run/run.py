@@ -146,7 +146,7 @@ def _planning(
             yield found, life
         except QuarantineExceeded as error:
             hint = found.prepared.hint if isinstance(found, RunPlan) else ""
-            if not hint:
+            if not hint or hint in error.next_step:
                 raise
             step = f"{hint}; {error.next_step}"  # what the plan knows of the cause, as `tokjob plan` tells it
             raise QuarantineExceeded(error.reason, error.message, next_step=step) from error
