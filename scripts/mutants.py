@@ -2387,7 +2387,7 @@ MUTANTS = (
         "nested: a run that began there is refused",
         "run/observe.py",
         "        if place_error is None and plan is None and plan_error is None:\n",
-        "        plan = None\n        if place_error is None and plan is None and plan_error is None:\n",
+        "        _, place_error = _attempt(lambda: refuse_nested_output(store))\n        if False:\n",
         _of("test_nested_outputs.py", "that_began_inside"),
     ),
     Mutant(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,16 @@ from inline import inline
 from runs import make_job
 
 from tokenization_worker.api.status import PlanStatus
-from tokenization_worker.cli.plan_checkpoint import _found
+from tokenization_worker.cli.plan_checkpoint import _describe
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.errors import DataError
-from tokenization_worker.events import Event, Planned, Warned
-from tokenization_worker.inspect import preview
+from tokenization_worker.events import Event, Planned, Warned, ignore
 from tokenization_worker.inspect.preview import Preview, preview_run
 from tokenization_worker.planning import output_check
 from tokenization_worker.planning.estimate import Estimate
+from tokenization_worker.run import run_plan
 from tokenization_worker.run.run import run_job
+from tokenization_worker.run.run_plan import RunPlan, plan_run
 from tokenization_worker.storage.local.store import LocalStore
 
 WORDS = ["tokens", "from", "a", "corpus", "are", "counted", "before", "the", "run", "begins"]
@@ -128,12 +130,17 @@ def test_what_is_unknown_is_said_so_and_is_null_in_json(unknown: Bench) -> None:
     assert (planned["estimated_tokens"], planned["core_seconds"]) == (None, None)
 
 
-def test_an_unknown_estimate_is_absent_from_the_status() -> None:
+def test_an_unknown_estimate_is_absent_from_the_status(tmp_path: Path) -> None:
     planned = Planned(3, 300, 1, None, None, "gpt2", "tiktoken", False, False)
     assert "unknown tokens" in describe(planned, 0.0)
-    job = make_job(Path("/nowhere"), Path("/nowhere/out"))
-    found = _found(job, None, [planned], 2)
-    status = PlanStatus.model_validate({name: found[name] for name in PlanStatus.model_fields if name in found})
+    (tmp_path / "a.txt").write_text("a line\n")
+    job = make_job(tmp_path, tmp_path.parent / "out", tokenizer={"name": "bytes"})
+    found = plan_run(LocalStore(tmp_path.parent / "out"), job, "auto", lambda: 2, ignore)
+    assert isinstance(found, RunPlan)
+    unknown: dict[str, Any] = dict.fromkeys(("tokens", "shard_bytes", "reference_seconds"))
+    estimate = replace(found.prepared.estimate, **unknown)
+    changes = _describe(job, replace(found, prepared=replace(found.prepared, estimate=estimate)), 2)
+    status = PlanStatus.model_validate({name: changes[name] for name in PlanStatus.model_fields if name in changes})
     assert set(status.model_dump(exclude_none=True)) == {"files", "bytes", "ranges"}
 
 
@@ -141,13 +148,13 @@ def test_the_engine_is_chosen_by_stored_bytes_where_tokens_are_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    choose = preview.choose_engine
+    choose = run_plan.choose_engine
 
     def spy(tokenizer: Any, wanted: Any, text_bytes: int, *more: Any) -> Any:
         asked.append(text_bytes)
         return choose(tokenizer, "reference", text_bytes, *more)
 
-    monkeypatch.setattr(preview, "choose_engine", spy)
+    monkeypatch.setattr(run_plan, "choose_engine", spy)
     source = tmp_path / "src"
     source.mkdir()
     (source / "a.jsonl").write_bytes(json_lines(["x" * 18_000_000, *["a document"] * 30]))

@@ -92,14 +92,24 @@ def test_who_only_looks_follows_no_link_either(place: str, command: str, bench: 
     assert_told(bench.tokjob(*LOOKING[command]), 2, "OutputUnsafe", f"{bench.output / LINKED[place]} is a link")
 
 
-@pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "unfinished"])
-def test_a_linked_file_of_ours_is_refused(is_finished: bool, bench: Bench) -> None:
-    bench.run() if is_finished else bench.stop()
+def link_plan(bench: Bench) -> None:
     plan = bench.output / layout.PLAN
     plan.rename(bench.folder / "plan")
     plan.symlink_to(bench.folder / "plan")
+
+
+def test_a_linked_file_of_ours_is_refused(bench: Bench) -> None:
+    bench.stop()
+    link_plan(bench)
     with pytest.raises(SpecError, match=r"_tokenization/plan is a link"):
         read_status(str(bench.output))
+
+
+def test_a_linked_file_that_a_dataset_does_not_need_is_not_followed(bench: Bench) -> None:
+    bench.run()
+    link_plan(bench)
+    status = read_status(str(bench.output))
+    assert (status.phase, status.plan_id) == ("Complete", "")
 
 
 PIPES = {

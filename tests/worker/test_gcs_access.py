@@ -118,7 +118,8 @@ def test_who_may_not_bill_a_project_is_told_the_role_there(fake: FakeGcs, monkey
 
 OUTPUT = "gcloud storage buckets add-iam-policy-binding gs://bucket --member=serviceAccount:" + ROBOT
 REFUSED: list[tuple[str, Fault, str, str]] = [
-    ("list", Fault("GET", "/o?", 403, "storage.objects.list"), "SourceNotReadable", OUTPUT),
+    ("list", Fault("GET", "prefix=corpus", 403, "storage.objects.list"), "SourceNotReadable", OUTPUT),
+    ("list-output", Fault("GET", "/o?", 403, "storage.objects.list"), "OutputNotReadable", OUTPUT),
     ("read", Fault("GET", "0.jsonl?alt=media", 403, "storage.objects.get"), "SourceNotReadable", OUTPUT),
     ("look", Fault("GET", "index.json", 403, "storage.objects.get"), "OutputNotReadable", OUTPUT),
     ("create", Fault("POST", "/upload/", 403, "storage.objects.create"), "OutputNotWritable", OUTPUT),
