@@ -23,7 +23,7 @@ from tokenization_worker.inspect.preview import Preview, preview_run
 from tokenization_worker.planning import output_check
 from tokenization_worker.planning.estimate import Estimate
 from tokenization_worker.run import run_plan
-from tokenization_worker.run.run import run_job
+from tokenization_worker.run.run import PlanOnly, run_job
 from tokenization_worker.run.run_plan import RunPlan, plan_run
 from tokenization_worker.storage.local.store import LocalStore
 
@@ -139,7 +139,7 @@ def test_an_unknown_estimate_is_absent_from_the_status(tmp_path: Path) -> None:
     assert isinstance(found, RunPlan)
     unknown: dict[str, Any] = dict.fromkeys(("tokens", "shard_bytes", "reference_seconds"))
     estimate = replace(found.prepared.estimate, **unknown)
-    changes = _describe(job, replace(found, prepared=replace(found.prepared, estimate=estimate)), 2)
+    changes = _describe(PlanOnly(replace(found, prepared=replace(found.prepared, estimate=estimate)), None), 2)
     status = PlanStatus.model_validate({name: changes[name] for name in PlanStatus.model_fields if name in changes})
     assert set(status.model_dump(exclude_none=True)) == {"files", "bytes", "ranges"}
 

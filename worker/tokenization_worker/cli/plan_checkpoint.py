@@ -7,20 +7,15 @@ import socket
 from importlib import metadata
 
 from tokenization_worker.api.checkpoint import CheckpointPlan, FailureReport
-from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.api.version_skew import read_checkpoint
 from tokenization_worker.checkpoint.client import CheckpointClient
 from tokenization_worker.checkpoint.reporter import failure_report
 from tokenization_worker.cli.checkpoint_words import committed_report, leave_words
 from tokenization_worker.cli.progress import PlainDisplay
 from tokenization_worker.errors import SpecError, TokenizationError
-from tokenization_worker.events import Finished
 from tokenization_worker.messages.extras import install_command
-from tokenization_worker.output.index import read_index
-from tokenization_worker.run.run import Options, plan_without_workers
-from tokenization_worker.run.run_plan import RunPlan
-from tokenization_worker.storage.open import open_store
+from tokenization_worker.run.run import Options, PlanOnly, plan_without_workers
+from tokenization_worker.run.run_plan import CompleteRun
 
 
 def plan_checkpoint(name: str) -> int:
@@ -37,8 +32,8 @@ def plan_checkpoint(name: str) -> int:
     display = PlainDisplay()
     report = CheckpointPlan(worker_version=version, ray_version=_ray_version())
     try:
-        found = plan_without_workers(job, Options(processes=slots), _require_ray, display)
-        changes = _describe(job, found, slots or 1)
+        planned = plan_without_workers(job, Options(processes=slots), _require_ray, display)
+        changes = _describe(planned, slots or 1)
     except Exception as error:
         failure = _failure(error)
         leave_words(failure)
@@ -46,24 +41,24 @@ def plan_checkpoint(name: str) -> int:
         raise
     try:
         client.report_plan(report.model_copy(update=changes))
-        if isinstance(found, Finished):
-            client.commit(committed_report(checkpoint.spec.run, job, found))
-            display(found)
+        if planned.finished is not None:
+            client.commit(committed_report(checkpoint.spec.run, job, planned.finished))
+            display(planned.finished)
     except TokenizationError as error:  # it cannot be reported any other way
         leave_words(_failure(error))
         raise
     return 0
 
 
-def _describe(job: TokenizationJob, found: RunPlan | Finished, slots: int) -> dict[str, object]:
-    """What was found, as the checkpoint's status names it; of a complete dataset, what its index says."""
-    if isinstance(found, Finished):
-        index = read_index(open_store(resolve_data(job).output.uri))
-        assert index is not None, "it was there, or was written"
-        return {"already_complete": True, "plan_id": index["run"].get("planId"), "data_key": index["dataKey"]}
+def _describe(planned: PlanOnly, slots: int) -> dict[str, object]:
+    """What was found, as the checkpoint's status names it; of a complete run, what its index says."""
+    found = planned.found
+    if isinstance(found, CompleteRun):
+        run = found.index["run"]
+        return {"already_complete": True, "plan_id": run.get("planId"), "data_key": found.index["dataKey"]}
     seconds = found.prepared.estimate.core_seconds(found.engine)
     return {
-        "already_complete": False,
+        "already_complete": planned.finished is not None,
         "plan_id": found.plan.plan_id,
         "data_key": found.plan.data_key,
         "files": len(found.plan.files),

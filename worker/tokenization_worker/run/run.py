@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Never, get_args
+from typing import NamedTuple, Never, get_args
 
 from tokenization_worker.api.arguments import (
     require_count,
@@ -109,16 +109,23 @@ def run_job(
         return finished
 
 
+class PlanOnly(NamedTuple):
+    """What a plan without workers came to. `finished` None: tasks are left, and what is needed for them is there."""
+
+    found: RunPlan | CompleteRun
+    finished: Finished | None
+
+
 def plan_without_workers(
     job: TokenizationJob, options: Options, require_workers: Callable[[], None], on_progress: Watcher
-) -> RunPlan | Finished:
+) -> PlanOnly:
     """Write the plan of `job`, and finish the run where all that is left needs no worker: what the plan Pod does.
 
     Where workers are needed, `require_workers` may raise; and so does what the run would certainly end with.
     """
     with _planning(job, options, on_progress) as (found, life):
         if isinstance(found, CompleteRun):
-            return describe_complete(found)
+            return PlanOnly(found, describe_complete(found))
         begun = begin_run(found, options.sample_one_in, on_progress)
 
         def is_done(work: Work) -> bool:
@@ -130,7 +137,7 @@ def plan_without_workers(
             if found.prepared.foreseen is not None:
                 raise found.prepared.foreseen
             require_workers()
-        return finished or found
+        return PlanOnly(found, finished)
 
 
 @contextmanager
