@@ -2363,6 +2363,13 @@ MUTANTS = (
         _of("test_output_states.py", "removed_while_the_source"),
     ),
     Mutant(
+        "output: plan does not compare libraries",
+        "inspect/preview.py",
+        "    _require_same_tokens(found, watch)\n",
+        "",
+        _of("test_library_versions.py", "resume_under_a_library_that_gives_other"),
+    ),
+    Mutant(
         "output: a plan Pod gets machines for a run that cannot end well",
         "run/run.py",
         "                raise found.prepared.foreseen\n",
@@ -2449,8 +2456,8 @@ MUTANTS = (
     Mutant(
         "index: of another program",
         "output/index.py",
-        "    except ForeignIndex as error:\n        raise SpecError(",
-        "    except ZeroDivisionError as error:\n        raise SpecError(",
+        "    except ForeignIndex as error:\n        raise not_own(",
+        "    except ZeroDivisionError as error:\n        raise not_own(",
         _of("test_clean.py", "foreign-index"),
     ),
     Mutant(
