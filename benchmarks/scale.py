@@ -33,10 +33,11 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.engine.executor import Executor
 from tokenization_worker.events import Event, Progress, Resumed
-from tokenization_worker.inspect.preview import look_at_output
+from tokenization_worker.inspect.status import read_status
+from tokenization_worker.output.plan_file import write_plan
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.planning.prepare import Prepared, make_plan_of, prepare
-from tokenization_worker.run.output_state import write_plan
+from tokenization_worker.planning.make_plan import make_plan_of
+from tokenization_worker.planning.prepare import Prepared, prepare
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.open import open_store, serve_stores
 from tokenization_worker.storage.sources import serve_source
@@ -305,7 +306,7 @@ def measure_restart(world: World) -> list[Figure]:
 def measure_status(world: World, phase: str) -> list[Figure]:
     world.enter()
     clock = Clock()
-    state = look_at_output("gs://tokens/run")
+    state = read_status("gs://tokens/run")
     took = clock.read()
     assert state.phase == phase, state
     return [

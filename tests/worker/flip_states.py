@@ -26,8 +26,8 @@ from tokenization_worker.events import Event, Progress, Watcher, ignore
 from tokenization_worker.output import layout
 from tokenization_worker.output.last_failure import recording_failure
 from tokenization_worker.output.ledger.crash_verdicts import record_poison
+from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.record import dump_record, load_record
-from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.run.run import run_job
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.local.upload import version_of

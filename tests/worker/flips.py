@@ -43,7 +43,7 @@ from flip_states import FAILED, FINISHED, World
 
 from tokenization_worker.dataset.dataset import open_dataset
 from tokenization_worker.errors import TokenizationError
-from tokenization_worker.inspect.preview import look_at_output
+from tokenization_worker.inspect.status import read_status
 from tokenization_worker.output import versions
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.report import VerifyMode
@@ -146,7 +146,7 @@ def _judge_killed(world: World, flip: Flip) -> Judged:
     """The same run goes on to the right end, or says what is damaged."""
     flipped = (world.output / flip.path).read_bytes()
     with _named([], "status"):
-        if (said := look_at_output(str(world.output)).reason) not in ("", FAILED):
+        if (said := read_status(str(world.output)).reason) not in ("", FAILED):
             raise Failure("SILENT", f"status says of the last start that it failed by {said}")
     words: list[str] = []
     with _named(words, "run"), _other_versions() if flip.kind == "samples" else nullcontext():

@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from gcs_emulator import make_bucket, serve_emulator
 from runs import TOKJOB, Running, difference, kill_all, leftovers, read_index, run_command
 
-from tokenization_worker.run.output_state import read_plan
+from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.storage.local.store import LocalStore
 
 GATED = Path(__file__).parent / "gated"

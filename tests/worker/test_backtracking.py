@@ -20,7 +20,7 @@ from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.events import CheckingEngine, Event, RecordingReference
-from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.output import versions
 from tokenization_worker.output.ledger.version_samples import SampledText, Samples, keep_samples, require_same_tokens
 from tokenization_worker.planning import estimate
@@ -180,7 +180,7 @@ def test_all_texts_of_a_limited_engine_have_one_limit(ranks: Path, monkeypatch: 
 
 def refusal(job: TokenizationJob) -> SpecError:
     with pytest.raises(SpecError) as planned:
-        look_ahead(job)
+        preview_run(job)
     with pytest.raises(SpecError) as caught:
         run_job(job, executor=inline())
     assert str(planned.value) == str(caught.value)
@@ -254,7 +254,7 @@ def test_a_plan_does_not_wait_for_its_samples(ranks: Path, tmp_path: Path, monke
     monkeypatch.setattr(behaviour, "_LONG_RUN", 1000)
     monkeypatch.setattr(behaviour, "_LIMIT_S", FOR_EVER)  # none of the texts that are tried is hard
     job = job_of(tmp_path, with_pattern(ranks, HOPELESS), ["fine text", HARD, "more of it"] * 20)
-    assert look_ahead(job).tokens
+    assert preview_run(job).tokens
 
 
 class Refusing:

@@ -14,7 +14,7 @@ from command_line import Bench
 from runs import files_below
 from test_cli_errors import assert_told
 
-from tokenization_worker.inspect.preview import clean_output
+from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.plan_file import read_naming

@@ -36,9 +36,9 @@ from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, DataError, TemporaryError, WorkerDied
 from tokenization_worker.output.ledger.ledger import read_ledger
+from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
-from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.base import Entry
 from tokenization_worker.storage.local.store import LocalStore

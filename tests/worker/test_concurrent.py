@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import NamedTuple
@@ -12,8 +13,8 @@ from corpus import Corpus
 from inline import inline
 from runs import Held, Running, command, difference, leftovers, make_job, read_index
 
-from tokenization_worker.planning.prepare import prepare
-from tokenization_worker.run.output_state import refuse_foreign_files
+from tokenization_worker.output.plan_file import read_plan
+from tokenization_worker.run import observe
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
 
@@ -142,10 +143,20 @@ def test_a_late_run_finds_everything_done_and_changes_nothing(mixed: Corpus, alo
     require_equal(output, alone)
 
 
-def test_shards_of_a_run_that_has_just_won_the_race_for_the_plan_are_not_foreign(mixed: Corpus, alone: Path) -> None:
+def test_shards_of_a_run_that_has_just_won_the_race_for_the_plan_are_not_foreign(
+    mixed: Corpus, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between looking for a plan and looking for foreign files the other run may have got as far as its shards."""
-    job = make_job(mixed.folder, alone, output=OUTPUT, maxQuarantined=mixed.quarantined)
-    refuse_foreign_files(LocalStore(alone), prepare(job))
+    output = tmp_path / "out"
+    shutil.copytree(alone, output)
+    (output / "index.json").unlink()
+    store = LocalStore(output)
+    job, plan = make_job(mixed.folder, output, output=OUTPUT), read_plan(store)
+    found = iter((None,))
+    monkeypatch.setattr(observe, "read_plan", lambda store: next(found, plan))
+    state = observe.observe_output(store, job)
+    assert state.plan is plan is not None
+    assert state.place_error is None
 
 
 def test_workers_do_not_outlive_a_killed_driver(mixed: Corpus, alone: Path, tmp_path: Path) -> None:

@@ -29,8 +29,9 @@ from tokenization_worker.dataset.token_stream import Shard
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.formats.sidecar import ShardDocuments
-from tokenization_worker.inspect.preview import clean_output, look_at_output
+from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.inspect.show import show_documents
+from tokenization_worker.inspect.status import read_status
 from tokenization_worker.inspect.unusable_documents import read_unusable
 from tokenization_worker.output.create_only import create_bytes
 from tokenization_worker.run.run import Options, run_job
@@ -371,7 +372,7 @@ def test_no_tokens_are_no_text(first_output: Path) -> None:
 def test_an_output_may_be_a_path_object(first_output: Path) -> None:
     assert verify(first_output, mode="checksums").is_clean
     assert dataset_digest(first_output) == open_dataset(first_output).index["digest"]
-    assert look_at_output(first_output).phase == "Complete"
+    assert read_status(first_output).phase == "Complete"
     assert list(read_unusable(first_output)) == list(read_unusable(str(first_output)))
     with pytest.raises(ChangedError, match="DatasetCommitted"):
         clean_output(first_output, dry_run=True)

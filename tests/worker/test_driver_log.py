@@ -27,7 +27,7 @@ from tokenization_worker.cli import drive_command
 from tokenization_worker.cli.kept_log import KeptLog
 from tokenization_worker.cli.taken_output import taking_output
 from tokenization_worker.errors import DataError, SpecError, TokenizationError
-from tokenization_worker.inspect.preview import clean_output
+from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.output import layout
 from tokenization_worker.output.driver_log import DriverLog, read_log, write_log
 from tokenization_worker.storage.open import open_store

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,16 @@ from inline import inline
 from runs import make_job
 
 from tokenization_worker.api.status import PlanStatus
-from tokenization_worker.cli.plan_checkpoint import _found
+from tokenization_worker.cli.plan_checkpoint import _describe
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.errors import DataError
-from tokenization_worker.events import Event, Planned, Warned
-from tokenization_worker.inspect import preview
-from tokenization_worker.inspect.preview import Outlook, look_ahead
-from tokenization_worker.planning import prepare as planning
+from tokenization_worker.events import Event, Planned, Warned, ignore
+from tokenization_worker.inspect.preview import Preview, preview_run
+from tokenization_worker.planning import output_check
 from tokenization_worker.planning.estimate import Estimate
-from tokenization_worker.run.run import run_job
+from tokenization_worker.run import run_plan
+from tokenization_worker.run.run import PlanOnly, run_job
+from tokenization_worker.run.run_plan import RunPlan, plan_run
 from tokenization_worker.storage.local.store import LocalStore
 
 WORDS = ["tokens", "from", "a", "corpus", "are", "counted", "before", "the", "run", "begins"]
@@ -33,9 +35,9 @@ def prose(size: int, seed: int = 1) -> str:
     return " ".join(chosen)[:size]
 
 
-def plan(source: Path, **fields: Any) -> Outlook:
+def plan(source: Path, **fields: Any) -> Preview:
     job = make_job(source, source.parent / "out", {"maxQuarantined": "100%"}, fields)
-    return look_ahead(job, 2)
+    return preview_run(job, 2)
 
 
 def tokens_of(source: Path, **fields: Any) -> int:
@@ -128,12 +130,17 @@ def test_what_is_unknown_is_said_so_and_is_null_in_json(unknown: Bench) -> None:
     assert (planned["estimated_tokens"], planned["core_seconds"]) == (None, None)
 
 
-def test_an_unknown_estimate_is_absent_from_the_status() -> None:
+def test_an_unknown_estimate_is_absent_from_the_status(tmp_path: Path) -> None:
     planned = Planned(3, 300, 1, None, None, "gpt2", "tiktoken", False, False)
     assert "unknown tokens" in describe(planned, 0.0)
-    job = make_job(Path("/nowhere"), Path("/nowhere/out"))
-    found = _found(job, None, [planned], 2)
-    status = PlanStatus.model_validate({name: found[name] for name in PlanStatus.model_fields if name in found})
+    (tmp_path / "a.txt").write_text("a line\n")
+    job = make_job(tmp_path, tmp_path.parent / "out", tokenizer={"name": "bytes"})
+    found = plan_run(LocalStore(tmp_path.parent / "out"), job, "auto", lambda: 2, ignore)
+    assert isinstance(found, RunPlan)
+    unknown: dict[str, Any] = dict.fromkeys(("tokens", "shard_bytes", "reference_seconds"))
+    estimate = replace(found.prepared.estimate, **unknown)
+    changes = _describe(PlanOnly(replace(found, prepared=replace(found.prepared, estimate=estimate)), None), 2)
+    status = PlanStatus.model_validate({name: changes[name] for name in PlanStatus.model_fields if name in changes})
     assert set(status.model_dump(exclude_none=True)) == {"files", "bytes", "ranges"}
 
 
@@ -141,13 +148,13 @@ def test_the_engine_is_chosen_by_stored_bytes_where_tokens_are_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    choose = preview.choose_engine
+    choose = run_plan.choose_engine
 
     def spy(tokenizer: Any, wanted: Any, text_bytes: int, *more: Any) -> Any:
         asked.append(text_bytes)
         return choose(tokenizer, "reference", text_bytes, *more)
 
-    monkeypatch.setattr(preview, "choose_engine", spy)
+    monkeypatch.setattr(run_plan, "choose_engine", spy)
     source = tmp_path / "src"
     source.mkdir()
     (source / "a.jsonl").write_bytes(json_lines(["x" * 18_000_000, *["a document"] * 30]))
@@ -165,12 +172,12 @@ class Disk(LocalStore):
 def test_room_is_not_taken_for_enough_where_tokens_are_unknown(tmp_path: Path) -> None:
     told: list[Event] = []
     estimate = Estimate(None, 5_000_000, None, "bytes", None, None, 0)
-    planning.require_room(Disk(tmp_path), estimate, told.append)
+    output_check.require_room(Disk(tmp_path), estimate, told.append)
     (warning,) = told
     assert isinstance(warning, Warned)
     assert "the room that this run needs is not known" in warning.message
     assert "5.0 MB and 1.0 MB are free" in warning.message
-    planning.require_room(Disk(tmp_path), Estimate(None, 900_000, None, "bytes", None, None, 0), told.append)
+    output_check.require_room(Disk(tmp_path), Estimate(None, 900_000, None, "bytes", None, None, 0), told.append)
     assert len(told) == 1
 
 

@@ -20,10 +20,10 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.index import dump_index
 from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
+from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.pipelines.tokenize.commit import commit
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.prepare import prepare
-from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.run.run import run_job
 from tokenization_worker.storage.local.store import LocalStore
 

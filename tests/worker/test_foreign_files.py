@@ -19,7 +19,8 @@ from test_cli_errors import assert_told
 
 from tokenization_worker.dataset.dataset import open_dataset
 from tokenization_worker.errors import ChangedError, SpecError
-from tokenization_worker.inspect.preview import clean_output, look_at_output
+from tokenization_worker.inspect.clean import clean_output
+from tokenization_worker.inspect.status import read_status
 from tokenization_worker.output import layout
 from tokenization_worker.storage.local.scratch import SCRATCH, has_live_writers
 from tokenization_worker.storage.local.store import LocalStore
@@ -91,14 +92,24 @@ def test_who_only_looks_follows_no_link_either(place: str, command: str, bench: 
     assert_told(bench.tokjob(*LOOKING[command]), 2, "OutputUnsafe", f"{bench.output / LINKED[place]} is a link")
 
 
-@pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "unfinished"])
-def test_a_linked_file_of_ours_is_refused(is_finished: bool, bench: Bench) -> None:
-    bench.run() if is_finished else bench.stop()
+def link_plan(bench: Bench) -> None:
     plan = bench.output / layout.PLAN
     plan.rename(bench.folder / "plan")
     plan.symlink_to(bench.folder / "plan")
+
+
+def test_a_linked_file_of_ours_is_refused(bench: Bench) -> None:
+    bench.stop()
+    link_plan(bench)
     with pytest.raises(SpecError, match=r"_tokenization/plan is a link"):
-        look_at_output(str(bench.output))
+        read_status(str(bench.output))
+
+
+def test_a_linked_file_that_a_dataset_does_not_need_is_not_followed(bench: Bench) -> None:
+    bench.run()
+    link_plan(bench)
+    status = read_status(str(bench.output))
+    assert (status.phase, status.plan_id) == ("Complete", "")
 
 
 PIPES = {

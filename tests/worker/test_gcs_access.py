@@ -14,7 +14,7 @@ from inline import inline
 
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
-from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.output import layout
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.gcs.client import PAYER, RETRY, PatientRetry
@@ -118,7 +118,8 @@ def test_who_may_not_bill_a_project_is_told_the_role_there(fake: FakeGcs, monkey
 
 OUTPUT = "gcloud storage buckets add-iam-policy-binding gs://bucket --member=serviceAccount:" + ROBOT
 REFUSED: list[tuple[str, Fault, str, str]] = [
-    ("list", Fault("GET", "/o?", 403, "storage.objects.list"), "SourceNotReadable", OUTPUT),
+    ("list", Fault("GET", "prefix=corpus", 403, "storage.objects.list"), "SourceNotReadable", OUTPUT),
+    ("list-output", Fault("GET", "/o?", 403, "storage.objects.list"), "OutputNotReadable", OUTPUT),
     ("read", Fault("GET", "0.jsonl?alt=media", 403, "storage.objects.get"), "SourceNotReadable", OUTPUT),
     ("look", Fault("GET", "index.json", 403, "storage.objects.get"), "OutputNotReadable", OUTPUT),
     ("create", Fault("POST", "/upload/", 403, "storage.objects.create"), "OutputNotWritable", OUTPUT),
@@ -128,7 +129,7 @@ REFUSED: list[tuple[str, Fault, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("begin", [run, lambda: look_ahead(JOB, 2)], ids=["run", "plan"])
+@pytest.mark.parametrize("begin", [run, lambda: preview_run(JOB, 2)], ids=["run", "plan"])
 @pytest.mark.parametrize(
     ("fault", "reason", "next_step"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )

@@ -18,7 +18,8 @@ from test_gcs_access import JOB
 from tokenization_worker.cli.main import main
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import ChangedError
-from tokenization_worker.inspect.preview import clean_output, look_at_output
+from tokenization_worker.inspect.clean import clean_output
+from tokenization_worker.inspect.status import read_status
 from tokenization_worker.output import layout
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.gcs.client import RETRY
@@ -45,7 +46,7 @@ def begin(fake: FakeGcs) -> list[str]:
 
     def stop() -> bool:
         if any("/ranges/" in name for name in fake.objects):
-            phases.append(look_at_output(OUT).phase)
+            phases.append(read_status(OUT).phase)
             with pytest.raises(ChangedError, match=r"(?s)OutputLive: .*--force"):
                 clean_output(OUT, dry_run=True)
         return bool(phases)
@@ -59,10 +60,10 @@ def begin(fake: FakeGcs) -> list[str]:
 def test_a_run_that_goes_on_is_seen_whatever_the_time_is_here(ahead_s: float, fake: FakeGcs) -> None:
     fake.ahead_s = ahead_s
     assert begin(fake) == ["Running"]
-    assert look_at_output(OUT).phase == "Interrupted"
+    assert read_status(OUT).phase == "Interrupted"
     assert not any(name.startswith(ALIVE) for name in fake.objects)
     run_job(JOB, options=Options(processes=2), executor=inline())
-    assert look_at_output(OUT).phase == "Complete"
+    assert read_status(OUT).phase == "Complete"
     assert not any(name.startswith(ALIVE) for name in fake.objects)
 
 
@@ -86,7 +87,7 @@ def test_a_run_that_was_killed_just_now_may_live_and_is_cleaned_by_force(
     fake: FakeGcs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kill(fake, age_s=DEAD_AFTER_S - 30)
-    state = look_at_output(OUT)
+    state = read_status(OUT)
     assert state.phase == "Running"
     assert "one that was killed is seen for 3 minutes" in state.next_step
     assert main(["clean", OUT]) == 3
@@ -97,7 +98,7 @@ def test_a_run_that_was_killed_just_now_may_live_and_is_cleaned_by_force(
 
 def test_a_run_that_was_killed_some_time_ago_is_interrupted_and_cleaned(fake: FakeGcs) -> None:
     kill(fake, age_s=DEAD_AFTER_S + 1)
-    assert look_at_output(OUT).phase == "Interrupted"
+    assert read_status(OUT).phase == "Interrupted"
     clean_output(OUT, dry_run=False)
     assert paths(GcsStore(OUT)) == []
 
@@ -105,7 +106,7 @@ def test_a_run_that_was_killed_some_time_ago_is_interrupted_and_cleaned(fake: Fa
 def test_a_run_whose_beats_fail_is_seen_by_what_it_writes(fake: FakeGcs) -> None:
     kill(fake, age_s=DEAD_AFTER_S + 1)
     fake.put(f"out/{layout.range_receipt_path(0, 7)}", b"")
-    assert look_at_output(OUT).phase == "Running"
+    assert read_status(OUT).phase == "Running"
     with pytest.raises(ChangedError, match="OutputLive"):
         clean_output(OUT, dry_run=False)
 

@@ -11,7 +11,8 @@ from patience import Clock
 from storage_contract import put
 
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.inspect.preview import clean_output, look_at_output
+from tokenization_worker.inspect.clean import clean_output
+from tokenization_worker.inspect.status import read_status
 from tokenization_worker.storage.gcs.client import EMULATOR_VARIABLE, RETRY, PatientRetry
 from tokenization_worker.storage.gcs.source import GcsSource
 from tokenization_worker.storage.gcs.store import GcsStore
@@ -101,9 +102,7 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("service")
-@pytest.mark.parametrize(
-    "look", [look_at_output, lambda uri: clean_output(uri, dry_run=False)], ids=["status", "clean"]
-)
+@pytest.mark.parametrize("look", [read_status, lambda uri: clean_output(uri, dry_run=False)], ids=["status", "clean"])
 def test_a_bucket_that_is_not_there_is_said_to_be_missing(look: Callable[[str], object]) -> None:
     with pytest.raises(SpecError, match=r"bucket 'nowhere' does not exist"):
         look("gs://nowhere/out")

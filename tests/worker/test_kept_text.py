@@ -24,7 +24,7 @@ from tokenizer_models import (
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.planning import estimate
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.tokenizers import tiktoken_engine
@@ -61,7 +61,7 @@ def started(job: TokenizationJob) -> list[Event]:
 def refusal(job: TokenizationJob) -> SpecError:
     """What `plan` and `run` both say, before anything is written."""
     with pytest.raises(SpecError) as planned:
-        look_ahead(job)
+        preview_run(job)
     with pytest.raises(SpecError) as caught:
         run_job(job, executor=inline())
     assert str(planned.value) == str(caught.value)
@@ -179,7 +179,7 @@ NORMALISING: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_plan_says_where_decoding_is_not_compared(changes: dict[str, Any], why: str, tmp_path: Path) -> None:
     document = train_byte_level([{"content": "<|endoftext|>"}], **changes)
     job = job_with(tmp_path, {"uri": str(write_json(tmp_path / "tokenizer.json", document))}, ["plain words"])
-    assert look_ahead(job).decoding == why
+    assert preview_run(job).decoding == why
     started(job)
 
 

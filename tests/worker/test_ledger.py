@@ -12,8 +12,8 @@ from runs import files_below
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_bytes
 from tokenization_worker.output.ledger.ledger import read_ledger
+from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.scratch import remove_scratch
-from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.storage.base import Entry
 from tokenization_worker.storage.local.store import LocalStore
 

@@ -24,6 +24,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, DataError
 from tokenization_worker.events import Event, Warned
+from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.output import layout, versions
 from tokenization_worker.output.ledger.version_samples import (
     MOST_CHARACTERS,
@@ -156,6 +157,9 @@ def test_a_resume_under_a_library_that_gives_other_tokens_is_refused(
     assert f"pip install 'tokenizers=={THEN}'" in error.next_step
     assert "another output.uri" in error.next_step
     assert not (output_of(job) / "index.json").exists()
+    with pytest.raises(ChangedError) as planned:
+        preview_run(job, 1)
+    assert (planned.value.reason, planned.value.message) == (error.reason, error.message)
 
     libraries.become(THEN, **changed)  # the way out that the message names
     assert warnings_of(job) == []
@@ -208,8 +212,9 @@ def test_a_library_that_changes_the_fingerprint_is_named_with_both_versions(
     libraries.become(THEN, SLEEP="slee p")
     begin(job)
     libraries.become(NOW)
-    with pytest.raises(ChangedError, match=f"TokenizerChanged: .*began with tokenizers {THEN}; .* tokenizers {NOW}"):
-        run_job(job, executor=inline())
+    for start in (lambda: preview_run(job, 1), lambda: run_job(job, executor=inline())):
+        with pytest.raises(ChangedError, match=f"TokenizerChanged: .*with tokenizers {THEN}; .* tokenizers {NOW}"):
+            start()
 
 
 def versions_of(job: TokenizationJob) -> str:

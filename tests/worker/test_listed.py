@@ -25,7 +25,7 @@ from tokenization_worker.output.plan_file import Cut, Plan
 from tokenization_worker.output.scratch import remove_scratch
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.run.healing import discard_damaged_records
+from tokenization_worker.run.healing import discard_corrupt_records
 from tokenization_worker.storage.base import Entry, Store
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.listing import split_prefixes
@@ -183,7 +183,7 @@ def test_a_record_that_was_written_over_is_judged_by_its_bytes(fake: FakeGcs, st
     assert "checksum" in damaged.detail
 
     warnings: list[Event] = []
-    discard_damaged_records(store, ledger, warnings.append)
+    discard_corrupt_records(store, ledger, warnings.append)
     assert path not in fake.objects
     [warning] = warnings
     assert isinstance(warning, Warned)
@@ -195,7 +195,7 @@ def test_many_damaged_records_are_not_all_named_and_all_deleted(fake: FakeGcs, s
     for number in range(RANGES):
         fake.put(f"out/{layout.range_receipt_path(0, number)}", b"torn")
     warnings: list[Event] = []
-    discard_damaged_records(store, read_ledger(store, make_plan(), 0), warnings.append)
+    discard_corrupt_records(store, read_ledger(store, make_plan(), 0), warnings.append)
     assert len(warnings) == 21
     assert warnings[-1] == Warned(
         f"this run deletes 10 more damaged records below {store.uri}/_tokenization/ and makes the same again"
@@ -211,7 +211,7 @@ def test_a_damaged_record_that_was_made_again_meanwhile_stays(fake: FakeGcs, sto
     fake.objects[path] = Stored(torn, was.generation + 1, was.metadata, google_crc32c.value(torn))
     ledger = read_ledger(store, make_plan(), 0)
     fake.objects[path] = Stored(was.data, was.generation + 2, was.metadata, google_crc32c.value(was.data))
-    discard_damaged_records(store, ledger, ignore)
+    discard_corrupt_records(store, ledger, ignore)
     assert fake.objects[path].data == was.data
 
 

@@ -16,7 +16,7 @@ from test_cli_errors import assert_told
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 from tokenization_worker.output import layout
-from tokenization_worker.run.output_state import refuse_nested_output
+from tokenization_worker.run.observe import refuse_nested_output
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.local.store import LocalStore

@@ -23,8 +23,8 @@ from tokenization_worker.api.checkpoint import (
 )
 from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.cli import plan_checkpoint
-from tokenization_worker.errors import SpecError
-from tokenization_worker.run.output_state import read_plan
+from tokenization_worker.errors import DataError, SpecError
+from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.verification.verify import dataset_digest
@@ -85,6 +85,25 @@ def test_a_dataset_that_is_there_is_reported_with_all_that_a_training_job_needs(
     assert report.digest == dataset_digest(str(out)), "that of `tokjob verify --digest`, from the bytes"
     assert report.fingerprint == open_dataset(out).index["tokenizer"]["fingerprint"]
     assert report.tokens == len(open_dataset(out)["train"])
+
+
+def test_a_run_that_cannot_end_well_gets_no_machines(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    (tmp_path / "src" / "a.txt").write_bytes(b"no UTF-8: \xff\n")
+    with pytest.raises(DataError, match="QuarantineExceeded"):
+        plan_checkpoint.plan_checkpoint("demo-r1")
+    [report] = checkpoint.plans
+    assert report.failure is not None
+    assert (report.failure.reason, report.failure.exit_code) == ("QuarantineExceeded", 4)
+
+
+def test_a_dataset_beside_a_plan_that_cannot_be_read_is_complete(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    run_job(TokenizationCheckpoint.model_validate(checkpoint.read()).to_job(), options=Options(processes=1))
+    plan = read_plan(LocalStore(tmp_path / "out"))
+    (tmp_path / "out" / "_tokenization" / "plan").write_bytes(b"TOKPLAN2 and no more")
+    assert plan_checkpoint.plan_checkpoint("demo-r1") == 0
+    [report] = checkpoint.plans
+    assert plan is not None
+    assert (report.already_complete, report.plan_id, report.data_key) == (True, plan.plan_id, plan.data_key)
 
 
 def test_a_plan_that_cannot_be_reported_leaves_words_at_once(

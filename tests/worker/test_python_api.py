@@ -21,7 +21,7 @@ from tokenization_worker.cli.manifest import JobParser, job_from_arguments
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect import preview
-from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.output.plan_file import Plan
 
 
@@ -41,7 +41,7 @@ def test_the_package_lists_its_public_names_before_they_are_used() -> None:
 
 def test_a_plan_tells_tokens_and_time(source: Path, tmp_path: Path) -> None:
     job = make_job(source, tmp_path / "out")
-    plan, expected = make_plan(job, processes=2), look_ahead(job, processes=2)
+    plan, expected = make_plan(job, processes=2), preview_run(job, processes=2)
     assert isinstance(plan, Plan)
     assert plan.tokens == expected.tokens
     assert plan.tokens is not None

@@ -23,7 +23,7 @@ from runs import make_job
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import DataError, SpecError
-from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.detection.detect import kind_of_source
 from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileKind, FileSlice, ReadOptions
@@ -144,7 +144,7 @@ def test_what_is_no_corpus_is_refused_whatever_the_format(
 def test_the_next_step_of_a_run_that_meets_an_archive_is_its_command(tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(tar()))
     job = make_job(tmp_path / "a.tar.gz", tmp_path / "out", tokenizer={"name": "bytes"})
-    for start in (lambda: look_ahead(job, 1), lambda: run_job(job, executor=inline())):
+    for start in (lambda: preview_run(job, 1), lambda: run_job(job, executor=inline())):
         with pytest.raises(DataError) as raised:
             start()
         assert raised.value.message.endswith(

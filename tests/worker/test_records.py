@@ -19,7 +19,7 @@ from tokenization_worker.cli.main import main
 from tokenization_worker.dataset.dataset import open_dataset
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.inspect.preview import look_at_output
+from tokenization_worker.inspect.status import read_status
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import checksum_of
 from tokenization_worker.output.record import dump_json, dump_record, load_record
@@ -91,7 +91,7 @@ def damage(bench: Bench, name: str) -> Path:
 def test_damaged_receipt_or_verdict_on_a_file_is_made_again_with_a_warning(name: str, stopped: Bench) -> None:
     file = damage(stopped, name)
     left = file.read_bytes()
-    assert look_at_output(str(stopped.output)).phase == "Failed"  # which deletes nothing
+    assert read_status(str(stopped.output)).phase == "Failed"  # which deletes nothing
     assert file.read_bytes() == left
     events: list[Event] = []
     stopped.run(more=MORE, watch=events.append)

@@ -11,7 +11,7 @@ from runs import leftovers
 from test_cli_errors import assert_told
 
 from tokenization_worker.errors import DataError, TokenizationError
-from tokenization_worker.inspect.preview import OutputState, look_at_output
+from tokenization_worker.inspect.status import OutputStatus, read_status
 from tokenization_worker.output import layout
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.verify import verify
@@ -25,8 +25,8 @@ def bench(tmp_path: Path) -> Bench:
 RAISED = "  maxQuarantined: 3\n"
 
 
-def status(bench: Bench) -> OutputState:
-    return look_at_output(str(bench.output))
+def status(bench: Bench) -> OutputStatus:
+    return read_status(str(bench.output))
 
 
 def test_a_run_over_its_limit_is_failed_until_a_start_gets_further(bench: Bench) -> None:
@@ -84,7 +84,7 @@ def test_a_start_that_was_killed_after_a_failure_is_interrupted(bench: Bench, mo
     def die(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr("tokenization_worker.run.run.read_ledger", die)
+    monkeypatch.setattr("tokenization_worker.run.run_plan.read_ledger", die)
     with pytest.raises(Killed):
         bench.run()
     open_store(str(bench.output)).close_scratch()  # as the kernel does

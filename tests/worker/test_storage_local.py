@@ -22,7 +22,7 @@ from permissions import open_folder, without_root
 from storage_contract import StoreContract, paths, put, race
 
 from tokenization_worker.errors import SpecError, TemporaryError
-from tokenization_worker.inspect.preview import clean_output
+from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.storage.base import PreconditionFailed, Store
 from tokenization_worker.storage.local.scratch import SCRATCH, has_live_writers, remove_dead_scratch
 from tokenization_worker.storage.local.store import LocalStore

@@ -17,7 +17,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.dataset.dataset import open_dataset
 from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import SpecError
-from tokenization_worker.inspect.preview import look_ahead
+from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.run.run import run_job
 from tokenization_worker.tokenizers.load import load_tokenizer
 
@@ -89,7 +89,7 @@ def test_a_branch_that_moves_during_a_run_changes_nothing(
     load_tokenizer.cache_clear()
     run_job(job, executor=inline(lambda task: load_tokenizer.cache_clear()))  # each task as in a process of its own
     assert read_index(tmp_path / "out")["run"]["tokenizer"]["revision"] == commit
-    assert look_ahead(job_with(tmp_path, {"name": "hf:org/model"}, "new")).tokenizer == "hf:org/model"
+    assert preview_run(job_with(tmp_path, {"name": "hf:org/model"}, "new")).tokenizer == "hf:org/model"
     assert hub.paths("GET", f"resolve/{commit}/tokenizer.json")
 
 

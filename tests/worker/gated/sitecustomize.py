@@ -113,7 +113,7 @@ CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "tokenization_worker.pipelines.tokenize.ranges.range_tokenizer": gate_tasks,
     "tokenization_worker.storage.unchanged": gate_reads("LocalReader"),
     "tokenization_worker.storage.prefetch": gate_reads("RangedReader"),
-    "tokenization_worker.run.run": gate_index,
+    "tokenization_worker.run.finish": gate_index,
     "tokenization_worker.readers.decompress": shorten_reads,
     "tokenization_worker.readers.parquet.file": shorten_buffers,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.numbers import counted, short_bytes
 from tokenization_worker.cli.parser import CommandParser
-from tokenization_worker.inspect.preview import clean_output
+from tokenization_worker.inspect.clean import clean_output
 
 
 def main(arguments: list[str]) -> int:

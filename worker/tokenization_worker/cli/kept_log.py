@@ -15,7 +15,7 @@ from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Event, Finished, Planned
 from tokenization_worker.messages.redact import redact
 from tokenization_worker.output.driver_log import DriverLog, write_log
-from tokenization_worker.run.output_state import read_plan
+from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
 

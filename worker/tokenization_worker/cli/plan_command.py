@@ -12,7 +12,8 @@ from tokenization_worker.cli.manifest import JobParser, job_from_arguments, prin
 from tokenization_worker.cli.numbers import counted, read_count, short_bytes, short_count, short_time
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.inspect.preview import Outlook, look_ahead
+from tokenization_worker.inspect.preview import Preview, preview_run
+from tokenization_worker.run.output_state import Standing
 
 
 def main(arguments: list[str]) -> int:
@@ -44,58 +45,68 @@ def main(arguments: list[str]) -> int:
         elif sys.stderr.isatty():  # what takes a while is said at once; the answer goes to standard output
             say(describe(event, 0.0), error=True)
 
-    outlook = look_ahead(job, options.processes, watch)
+    preview = preview_run(job, options.processes, watch)
     if options.json:
         told = [event.message for event in warnings]
-        print(orjson.dumps({**dataclasses.asdict(outlook), "warnings": told}).decode())
+        print(orjson.dumps({**dataclasses.asdict(preview), "warnings": told}).decode())
         return 0
-    say("\n".join([*(describe(event, 0.0) for event in warnings), *_lines(outlook)]))
+    say("\n".join([*(describe(event, 0.0) for event in warnings), *_lines(preview)]))
     return 0
 
 
-def _lines(outlook: Outlook) -> list[str]:
-    free = "" if outlook.free_bytes is None else f" ({short_bytes(outlook.free_bytes)} free)"
+def _lines(preview: Preview) -> list[str]:
+    free = "" if preview.free_bytes is None else f" ({short_bytes(preview.free_bytes)} free)"
+    done = f"; {preview.ranges_done:,} done" if preview.ranges_done else ""
     lines = [
-        f"source     {counted(outlook.files, 'file')}  {short_bytes(outlook.stored_bytes)} stored  "
-        f"~{short_bytes(outlook.source_bytes)} decompressed",
-        f"formats    {_formats(outlook)}",
-        f"tokens     {_tokens(outlook)}",
-        f"ranges     {outlook.ranges:,} of up to {short_bytes(outlook.largest_range)}",
-        f"output     {printable(outlook.output)}  {_shards(outlook)}{free}",
-        f"engine     {outlook.engine}: {outlook.engine_reason}",
-        *([f"decoding   not compared with the text: {outlook.decoding}"] if outlook.decoding else []),
-        f"time       {_time(outlook)} with {counted(outlook.processes, 'worker process')}",
-        f"there      {outlook.there}",
+        f"source     {counted(preview.files, 'file')}{_size(preview)}",
+        f"formats    {_formats(preview)}",
+        f"tokens     {_tokens(preview)}",
+        f"ranges     {preview.ranges:,} of up to {short_bytes(preview.largest_range)}{done}",
+        f"output     {printable(preview.output)}  {_shards(preview)}{free}",
+        f"engine     {preview.engine}: {preview.engine_reason}",
+        *([f"decoding   not compared with the text: {preview.decoding}"] if preview.decoding else []),
+        f"time       {_time(preview)} with {counted(preview.processes, 'worker process')}",
+        f"there      {preview.there}",
     ]
-    largest = ", ".join(f"{printable(uri)} ({short_bytes(size)})" for uri, size in outlook.largest_files)
+    largest = ", ".join(f"{printable(uri)} ({short_bytes(size)})" for uri, size in preview.largest_files)
     return [*lines, f"largest    {largest}"]
 
 
-def _tokens(outlook: Outlook) -> str:
-    if outlook.tokens is None:
-        return f"unknown with {outlook.tokenizer}: no whole document was found at the beginnings of the files"
+def _size(preview: Preview) -> str:
+    """What is known of the size of the source."""
+    stored = "" if preview.stored_bytes is None else f"  {short_bytes(preview.stored_bytes)} stored"
+    return stored + ("" if preview.source_bytes is None else f"  ~{short_bytes(preview.source_bytes)} decompressed")
+
+
+def _tokens(preview: Preview) -> str:
+    if preview.tokens is None:
+        return f"unknown with {preview.tokenizer}: no whole document was found at the beginnings of the files"
+    if preview.there.startswith(Standing.COMPLETE):
+        return f"{short_count(preview.tokens)} with {preview.tokenizer}"
     return (
-        f"~{short_count(outlook.tokens)} with {outlook.tokenizer} (~{outlook.bytes_per_token or 0:.2f} bytes of "
-        f"text/token, from a sample of {short_bytes(outlook.sampled_bytes)})"
+        f"~{short_count(preview.tokens)} with {preview.tokenizer} (~{preview.bytes_per_token or 0:.2f} bytes of "
+        f"text/token, from a sample of {short_bytes(preview.sampled_bytes)})"
     )
 
 
-def _shards(outlook: Outlook) -> str:
-    if outlook.shards is None or outlook.shard_bytes is None:
-        return f"unknown shards  {outlook.dtype}"
-    size = f"{short_bytes(outlook.shard_bytes)}, as much again for a while"
-    return f"~{counted(outlook.shards, 'shard')}  {outlook.dtype}  {size}"
+def _shards(preview: Preview) -> str:
+    if preview.shards is None or preview.shard_bytes is None:
+        return f"unknown shards  {preview.dtype}"
+    size = f"{short_bytes(preview.shard_bytes)}, as much again for a while"
+    return f"~{counted(preview.shards, 'shard')}  {preview.dtype}  {size}"
 
 
-def _time(outlook: Outlook) -> str:
-    return "unknown" if outlook.seconds is None else f"~{short_time(outlook.seconds)}"
+def _time(preview: Preview) -> str:
+    if preview.seconds == 0:
+        return "none"
+    return "unknown" if preview.seconds is None else f"~{short_time(preview.seconds)}"
 
 
-def _formats(outlook: Outlook) -> str:
+def _formats(preview: Preview) -> str:
     """How many files have which suffix; rare ones with their names."""
     words = []
-    for suffix, count, names in outlook.formats[:6]:
-        named = f": {printable(', '.join(names))}" if count <= len(names) and len(outlook.formats) > 1 else ""
+    for suffix, count, names in preview.formats[:6]:
+        named = f": {printable(', '.join(names))}" if count <= len(names) and len(preview.formats) > 1 else ""
         words.append(f"{count:,} {printable(suffix) or 'without a suffix'}{named}")
-    more = len(outlook.formats) - len(words)
+    more = len(preview.formats) - len(words)
     return "; ".join(words) + (f"; {more:,} more suffixes" if more else "")

@@ -10,9 +10,9 @@ from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.numbers import counted, read_count, read_number
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.dataset.dataset import open_dataset
-from tokenization_worker.inspect.preview import absolute_uri
 from tokenization_worker.inspect.show import ShownDocument, show_documents
 from tokenization_worker.inspect.unusable_documents import UnusableDocument, read_unusable
+from tokenization_worker.inspect.uris import absolute_uri
 
 SHOWN_CHARACTERS = 2000
 SHOWN_TOKENS = 16

@@ -9,7 +9,7 @@ import orjson
 from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.numbers import counted, share_of_bytes, short_bytes, short_count
 from tokenization_worker.cli.parser import CommandParser
-from tokenization_worker.inspect.preview import look_at_output
+from tokenization_worker.inspect.status import read_status
 from tokenization_worker.output import layout
 
 
@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("output", help="output.uri of a job")
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")
     options = parser.parse_args(arguments)
-    state = look_at_output(options.output)
+    state = read_status(options.output)
     if options.json:
         print(orjson.dumps(dataclasses.asdict(state)).decode())
         return 0

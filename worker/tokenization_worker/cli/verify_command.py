@@ -14,7 +14,7 @@ from tokenization_worker.cli.numbers import clock_time, counted, read_count, sho
 from tokenization_worker.cli.pace import Pace
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.cli.run_progress import Column, fit
-from tokenization_worker.inspect.preview import absolute_uri
+from tokenization_worker.inspect.uris import absolute_uri
 from tokenization_worker.verification.report import VerifyMode, VerifyProgress, VerifyReport
 from tokenization_worker.verification.verify import SAMPLE_ONE_IN, dataset_digest, verify
 

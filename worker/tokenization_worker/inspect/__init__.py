@@ -1,4 +1,5 @@
-"""Looking without running: what a run would do, how far one is, what documents a dataset holds, what to remove.
+"""Looking without running: what a run would do (`preview`), how far one is (`status`), what documents a dataset holds
+(`show`, `unusable_documents`), and what an unfinished run has left (`clean`).
 
 Imports `run` and below. Open `preview` first.
 """

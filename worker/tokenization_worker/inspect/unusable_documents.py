@@ -18,9 +18,8 @@ from tokenization_worker.output.index import not_an_output, read_own_index
 from tokenization_worker.output.ledger.epochs import current_epoch
 from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
 from tokenization_worker.output.ledger.quarantine import read_range_lists
-from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.output.plan_file import Plan, read_plan
 from tokenization_worker.output.tables import table_rows
-from tokenization_worker.run.output_state import read_plan
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store
 

@@ -84,7 +84,12 @@ def read_own_index(store: Store) -> Index | None:
     try:
         return read_index(store)
     except ForeignIndex as error:
-        raise SpecError("NotAnOutput", error.message, next_step=_CHECK_THE_PATH) from error
+        raise not_own(error) from error
+
+
+def not_own(error: ForeignIndex) -> SpecError:
+    """The error of a command that is given an output to look at, and finds the index of another program."""
+    return SpecError("NotAnOutput", error.message, next_step=_CHECK_THE_PATH)
 
 
 _CHECK_THE_PATH = "check the path: it must be the output.uri of a job"
@@ -230,6 +235,9 @@ def recorded_versions(index: Index) -> tuple[str, ...]:
     return (join_versions(libraries),) if libraries else ()
 
 
-def is_proven(store: Store, index: Index, run_key: str) -> bool:
-    """Whether the run with `run_key` wrote this dataset or has proved it since."""
-    return bool(index["run"]["runKey"] == run_key) or store.stat(layout.rerun_path(run_key)) is not None
+def trusted_runs(store: Store, index: Index, run_key: str) -> frozenset[str]:
+    """The keys of runs whose dataset this is: of the one that wrote it, and `run_key` if it has verified it since."""
+    keys = {str(index["run"]["runKey"])}
+    if run_key not in keys and store.stat(layout.rerun_path(run_key)) is not None:
+        keys.add(run_key)
+    return frozenset(keys)

@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 from tokenization_worker.api.data import DType, SourceFormat
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import create_or_read
 from tokenization_worker.output.record import parsing
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice
+from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.source_file import SourceFile
 
 MAGIC = b"TOKPLAN2"
@@ -182,6 +184,20 @@ class Plan:
             cut=Cut(**arrays),
             asked=header.get("asked", {}),
         )
+
+
+def read_plan(store: Store) -> Plan | None:
+    """The plan at an output, or None; raises what `Plan.from_bytes` raises."""
+    try:
+        return Plan.from_bytes(store.read(layout.PLAN), store.uri)
+    except NotFound:
+        return None
+
+
+def write_plan(store: Store, plan: Plan) -> Plan:
+    """Write the plan, or return the one that another start wrote first."""
+    found = create_or_read(store, layout.PLAN, plan.to_bytes())
+    return plan if found is None else Plan.from_bytes(found, store.uri)
 
 
 _CHECKSUM_BYTES = 4

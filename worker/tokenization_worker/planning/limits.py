@@ -44,6 +44,10 @@ class DocumentCounts:
         return percent(self.quarantined_bytes, self.read_bytes)
 
 
+class QuarantineExceeded(DataError):
+    """More of a source is unusable than `maxQuarantined` allows."""
+
+
 def percent(part: int, whole: int) -> str:
     """`61 %`, `0.3 %`, `<0.01 %`: never 0 for some of it, nor 100 for less than all."""
     share = 100 * part / whole

@@ -17,7 +17,14 @@ from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.api.types.quantities import Limit
 from tokenization_worker.errors import DataError, TokenizationError
 from tokenization_worker.messages.counts import counted
-from tokenization_worker.planning.limits import DocumentCounts, excess, list_reasons, percent, too_many_corrupt
+from tokenization_worker.planning.limits import (
+    DocumentCounts,
+    QuarantineExceeded,
+    excess,
+    list_reasons,
+    percent,
+    too_many_corrupt,
+)
 from tokenization_worker.readers.detection.detect import conversion_command
 from tokenization_worker.readers.detection.encodings import guess_encoding, is_binary
 from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome, ReadOptions, Reason
@@ -75,19 +82,19 @@ class Foresight:
     warnings: tuple[str, ...] = ()
 
 
-def foresee(samples: Samples, n_files: int, limits: RunLimits, is_damaged: Callable[[SourceFile], bool]) -> Foresight:
-    """Hold the samples against the limits; `is_damaged` reads a head again: what came damaged may lie there whole."""
-    damaged = [(file, head.damage) for file, head in samples if head.damage is not None and is_damaged(file)]
-    if len(damaged) > limits.max_corrupt_files.allowed(n_files):
-        file, damage = damaged[0]
-        error = too_many_corrupt(damage.outcome, _place(file, damage), len(damaged), n_files, limits.max_corrupt_files)
+def foresee(samples: Samples, n_files: int, limits: RunLimits, is_corrupt: Callable[[SourceFile], bool]) -> Foresight:
+    """Hold the samples against the limits; `is_corrupt` reads a head again: what came corrupt may lie there whole."""
+    corrupt = [(file, head.damage) for file, head in samples if head.damage is not None and is_corrupt(file)]
+    if len(corrupt) > limits.max_corrupt_files.allowed(n_files):
+        file, damage = corrupt[0]
+        error = too_many_corrupt(damage.outcome, _place(file, damage), len(corrupt), n_files, limits.max_corrupt_files)
         return Foresight(error)
     warnings = [
         f"{damage.outcome}: {_place(file, damage)}; the file is dropped whole, as maxCorruptFiles allows"
-        for file, damage in damaged
+        for file, damage in corrupt
         if damage.outcome != FileOutcome.SCHEMA_MISMATCH  # told with the fields that were found
     ]
-    known = {file.uri for file, _ in damaged}
+    known = {file.uri for file, _ in corrupt}
     is_all = len(samples) == n_files and all(head.is_whole or file.uri in known for file, head in samples)
     unusable = _judge(samples, n_files, limits, is_all=is_all)
     return Foresight(unusable.error, (*warnings, *unusable.warnings))
@@ -178,8 +185,8 @@ def is_clearly_above(counts: DocumentCounts, limit: Limit, scale: float) -> bool
     return 1 - sum(map(math.exp, terms)) < _CHANCE
 
 
-def _refusal(message: str, heads: Samples) -> DataError:
-    return DataError(
+def _refusal(message: str, heads: Samples) -> QuarantineExceeded:
+    return QuarantineExceeded(
         "QuarantineExceeded",
         message,
         next_step="correct the source, or raise maxQuarantined: unusable documents are then left out and "

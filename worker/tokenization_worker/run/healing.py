@@ -1,9 +1,9 @@
-"""What of an unfinished run is found damaged and can be made again: it is deleted, and the run makes it again.
+"""What of an unfinished run is found corrupt and can be made again: it is deleted, and the run makes it again.
 
 Receipts, verdicts on files and lists of unusable documents follow from the source and the plan, so that a run need not
-stop for one of them. A damaged object is deleted in the version that was read: one that a concurrent run has made again
+stop for one of them. A corrupt object is deleted in the version that was read: one that a concurrent run has made again
 stays. The process that makes it again creates it, and compares it with the object that another writer created
-meanwhile. Plan, epochs and verdicts on documents cannot be derived from anything else: a damaged one stops the run.
+meanwhile. Plan, epochs and verdicts on documents cannot be derived from anything else: a corrupt one stops the run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tokenization_worker.output.scan import DamagedRecord
 from tokenization_worker.storage.base import Store
 
 _TOLD = 20
-"""Records that are named one by one: a disk that rots may have damaged them by thousands."""
+"""Records that are named one by one: a disk that rots may have changed thousands of them."""
 
 
-def discard_damaged_records(store: Store, ledger: Ledger, watch: Watcher) -> None:
-    """Delete the records that `ledger` found damaged; `watch` is told of them."""
+def discard_corrupt_records(store: Store, ledger: Ledger, watch: Watcher) -> None:
+    """Delete the records that `ledger` found corrupt; `watch` is told of them."""
     for record in ledger.damaged[:_TOLD]:
         damage = f"{store.uri}/{record.path} is damaged: {record.detail}"
         watch(Warned(f"{damage}; this run deletes it, and {made_again(record.path)}"))
@@ -40,7 +40,7 @@ def discard_damaged_records(store: Store, ledger: Ledger, watch: Watcher) -> Non
 
 
 def redoes_receipts(ledger: Ledger, n_ranges: int) -> bool:
-    """Whether damaged receipts are all that a complete dataset's ledger lacks, so that a few tasks make it whole.
+    """Whether corrupt receipts are all that a complete dataset's ledger lacks, so that a few tasks make it whole.
 
     Otherwise it was moved in parts, and making it whole would be making the dataset again.
     """
@@ -49,7 +49,7 @@ def redoes_receipts(ledger: Ledger, n_ranges: int) -> bool:
     return lost > 0 and len(ledger.ranges) + lost_ranges == n_ranges
 
 
-def discard_damaged_lists(store: Store, epoch: int, ledger: Ledger, watch: Watcher) -> set[int]:
+def discard_corrupt_lists(store: Store, epoch: int, ledger: Ledger, watch: Watcher) -> set[int]:
     """Delete the lists of unusable documents that are not what their receipts say; returns their ranges."""
     lists = ((range_id, receipt.quarantine_digest) for range_id, receipt in sorted(ledger.ranges.items()))
     found: set[int] = set()

@@ -1,49 +1,224 @@
-"""What happens at output.uri: which of what is there belongs to this job.
+"""The one decision about an output: what is there, and what that is to a job.
 
-index with this runKey, or a proof of it    complete already (decided before the source is listed)
-index with this dataKey, other runKey       prove it: check every shard, rebuild what is damaged; with a new plan
-                                            where the dataset was moved without its own
-plan with this runKey or dataKey            adopt it and go on
-plan or index of other data, foreign files  OutputConflict; nothing is touched
-nothing, inside of another output           OutputNested; nothing is touched
-anything else                               a new plan, create-only: the loser of a race adopts
+| what is there | what it is to the job |
+|---|---|
+| an index that cannot be read, is of another program or a newer version | refused |
+| an index of this run, or of a run that this one has verified | complete; decided before the source is listed |
+| an index of other data | refused: OutputConflict |
+| an index of this data, by another run | verified, if its tables are whole, and plan and epochs beside it are ours |
+| a plan that cannot be read; epochs that are corrupt or gone | corrupt: `tokjob clean` removes such a run |
+| a plan of this run or data | resumed; SourceChanged where its files are others now |
+| a plan of other data | refused: OutputConflict |
+| neither; inside of another output, a link, or a file with a shard's name | refused |
+| neither | a new run |
+
+`judge` is pure: `observe` has read what it needs. `tokjob plan`, `run`, `status`, `clean` and the plan Pod of a run on
+Kubernetes decide by it, and its errors are all words there are about these states.
 """
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from tokenization_worker.api.changes import asked_fields, describe_changes
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
-from tokenization_worker.api.resolve import resolve_data
-from tokenization_worker.errors import ChangedError, DataError, SpecError, TokenizationError
-from tokenization_worker.events import Warned, Watcher
-from tokenization_worker.formats import npy
+from tokenization_worker.errors import ChangedError, DataError, TokenizationError
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.messages.counts import counted
-from tokenization_worker.output import layout
-from tokenization_worker.output.create_only import create_bytes, create_or_read
-from tokenization_worker.output.index import ForeignIndex, Index, read_index
-from tokenization_worker.output.ledger.version_samples import read_samples
+from tokenization_worker.output.index import Index
+from tokenization_worker.output.ledger.epochs import Epoch
+from tokenization_worker.output.ledger.version_samples import find_changed_libraries
 from tokenization_worker.output.plan_file import Plan
-from tokenization_worker.planning.prepare import Prepared, prepare
-from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.storage.hf.uri import is_model_name
-from tokenization_worker.storage.local.folders import refuse_linked_folders
-from tokenization_worker.storage.local.os_errors import map_os_errors
-from tokenization_worker.storage.open import open_store
+from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.storage.source_file import (
     SourceFile,
     describe_touch,
     first_file_difference,
     source_changed,
 )
-from tokenization_worker.storage.sources import find_touched_files, has_pins, list_source, pins_of
 
 _SHOWN_FIELDS = 5
+
+
+class Standing(StrEnum):
+    """What an output is to a job, as `tokjob plan` says it."""
+
+    NEW = "nothing: a new run"
+    UNFINISHED = "an unfinished run of this job, which would be resumed"
+    SAME_DATA = "the same data, from another run: its shards would be checked"
+    COMPLETE = "this run is complete: nothing would be done"
+    UNKNOWN = "the source decides, which is not listed yet"
+    CORRUPT = "an unfinished run with records that cannot be read"
+    REFUSED = "not this job's, or nothing that can be read"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputState:
+    """What was found at an output. Errors are of what was found and cannot be used.
+
+    `trusted_runs`: keys of the runs whose dataset the index is. Once that says that the run is complete, nothing more
+    is read. `place_error`: why no new run may begin there. `is_live`: a run may be writing there.
+    """
+
+    uri: str
+    index: Index | None = None
+    trusted_runs: frozenset[str] = frozenset()
+    plan: Plan | None = None
+    epoch: Epoch | None = None
+    is_live: bool = False
+    index_error: TokenizationError | None = None
+    tables_error: TokenizationError | None = None
+    plan_error: TokenizationError | None = None
+    epoch_error: TokenizationError | None = None
+    place_error: TokenizationError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a job wants at its output; `data_key` is "", and the rest empty, as long as its source is not listed."""
+
+    run_key: str
+    data_key: str = ""
+    canonical: Mapping[str, Any] = field(default_factory=dict)
+    asked: Mapping[str, object] = field(default_factory=dict)
+    files: tuple[SourceFile, ...] = ()
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_job(cls, job: TokenizationJob) -> Wanted:
+        return cls(run_key(job))
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> Wanted:
+        return cls(
+            prepared.run_key,
+            prepared.data_key,
+            prepared.canonical,
+            asked_fields(prepared.job),
+            prepared.files,
+            prepared.tokenizer.libraries,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`error`: why it is Corrupt or Refused. `warnings`: what the user should know of a run that goes on."""
+
+    standing: Standing
+    error: TokenizationError | None = None
+    warnings: tuple[str, ...] = ()
+
+    def require(self) -> None:
+        """Raise the error, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+def judge(state: OutputState, wanted: Wanted | None = None) -> Verdict:
+    """What the output is to a job; `wanted` None: to a command that is given no job."""
+    if state.index_error is not None:
+        return _refused(state.index_error)
+    if state.index is not None and (wanted is None or wanted.run_key in state.trusted_runs):
+        return Verdict(Standing.COMPLETE)
+    if wanted is None:
+        return _judge_alone(state)
+    if state.index is not None:
+        return _judge_dataset(state, state.index, wanted) if wanted.data_key else Verdict(Standing.UNKNOWN)
+    if state.place_error is not None:
+        return _refused(state.place_error)
+    if state.plan_error is not None:
+        return _corrupt(state.plan_error)
+    if state.plan is None:
+        return _with_epoch(state, Verdict(Standing.NEW))
+    return _judge_plan(state, state.plan, wanted) if wanted.data_key else Verdict(Standing.UNKNOWN)
+
+
+def _judge_alone(state: OutputState) -> Verdict:
+    """Of a place without an index."""
+    if state.plan_error is not None:
+        return _corrupt(state.plan_error)
+    if state.plan is None:
+        return Verdict(Standing.NEW)
+    return _with_epoch(state, Verdict(Standing.UNFINISHED))
+
+
+def _judge_dataset(state: OutputState, index: Index, wanted: Wanted) -> Verdict:
+    """Of a complete dataset that this run has not verified yet."""
+    difference = dataset_difference(state, index, wanted)
+    if difference is not None:
+        fields = _fields(index["data"], index["run"].get("asked", {}), wanted)
+        return _refused(
+            ChangedError(
+                "OutputConflict",
+                f"{state.uri} holds a complete dataset of other data: {difference}",
+                next_step=f"{_put_back(fields)}remove the folder yourself (tokjob clean never removes a complete "
+                "dataset)",
+            )
+        )
+    if state.tables_error is not None:
+        return _refused(state.tables_error)
+    if state.plan_error is not None:
+        return _corrupt(state.plan_error)
+    verdict = Verdict(Standing.SAME_DATA)
+    if state.plan is not None:
+        beside = _judge_plan(state, state.plan, wanted)
+        if beside.error is not None:
+            return beside
+        verdict = Verdict(Standing.SAME_DATA, warnings=beside.warnings)
+    return _with_epoch(state, verdict)
+
+
+def dataset_difference(state: OutputState, index: Index, wanted: Wanted) -> str | None:
+    """The first thing that is not as the committed dataset has it, in words; None where its dataKey is the job's."""
+    if index["dataKey"] == wanted.data_key:
+        return None
+    difference = _fields(index["data"], index["run"].get("asked", {}), wanted)
+    if not difference and state.plan is not None:
+        difference = first_file_difference(state.plan.files, wanted.files) or ""
+    return difference or "the source files differ"
+
+
+def _judge_plan(state: OutputState, plan: Plan, wanted: Wanted) -> Verdict:
+    """Of a plan: whether it is this job's, for the files as they are. Files that came later are left out."""
+    is_same_run = plan.run_key == wanted.run_key
+    if is_same_run and plan.data["tokenizer"] != wanted.canonical["tokenizer"] and state.epoch is not None:
+        changed = find_changed_libraries(state.uri, state.epoch.versions, wanted.libraries)
+        if changed is not None:
+            return _refused(changed)
+    new: tuple[str, ...] = ()
+    if plan.data_key != wanted.data_key:
+        difference = _fields(plan.data, plan.asked, wanted)
+        if difference or not is_same_run:
+            words = difference or first_file_difference(plan.files, wanted.files)
+            return _refused(
+                ChangedError(
+                    "OutputConflict",
+                    f"{state.uri} holds an unfinished run of other data: {words}",
+                    next_step=_ways_past_a_run(state, difference),
+                )
+            )
+        gone = _first_changed_file(plan, wanted.files)
+        if gone is not None:
+            return _refused(gone)
+        new = _describe_new_files(plan, wanted.files)
+    return _with_epoch(state, Verdict(Standing.UNFINISHED, warnings=(*new, *describe_touched(plan, wanted.files))))
+
+
+def _with_epoch(state: OutputState, verdict: Verdict) -> Verdict:
+    return verdict if state.epoch_error is None else _corrupt(state.epoch_error)
+
+
+def _refused(error: TokenizationError) -> Verdict:
+    return Verdict(Standing.REFUSED, error)
+
+
+def _corrupt(error: TokenizationError) -> Verdict:
+    """Of records of a run: what is none of ours, or a newer version's, is not called corrupt."""
+    return Verdict(Standing.CORRUPT if isinstance(error, DataError) else Standing.REFUSED, error)
 
 
 def _put_back(fields: str) -> str:
@@ -52,253 +227,54 @@ def _put_back(fields: str) -> str:
     return f"write to another output.uri; or put {what} back; or, if the old output is not wanted, "
 
 
-def _ways_past_a_run(store: Store, fields: str) -> str:
+def _ways_past_a_run(state: OutputState, fields: str) -> str:
     """The ways out of a conflict with an unfinished run: its files are not to be removed while it goes on."""
-    try:
-        is_live = store.has_live_writers()
-    except TokenizationError:  # this account may not look: it may live
-        is_live = True
-    if is_live:
+    if state.is_live:
         return "that run is writing there now: write to another output.uri, or wait until it has ended"
     return (
-        f"{_put_back(fields)}and no job or command goes on with that run, remove it with: {tokjob('clean', store.uri)}"
+        f"{_put_back(fields)}and no job or command goes on with that run, remove it with: {tokjob('clean', state.uri)}"
     )
 
 
-def read_plan(store: Store) -> Plan | None:
-    """The plan at the output, or None."""
-    try:
-        return Plan.from_bytes(store.read(layout.PLAN), store.uri)
-    except NotFound:
-        return None
-
-
-def planned_pins(store: Store, job: TokenizationJob) -> dict[str, str]:
-    """The commits at which a plan of `job` that is there reads repositories: a branch that moved is no change."""
-    if not has_pins(resolve_data(job).source.uris):
-        return {}
-    plan = read_plan(store)
-    return pins_of(plan.files) if plan is not None and plan.run_key == run_key(job) else {}
-
-
-def planned_revision(store: Store, job: TokenizationJob) -> str:
-    """The commit at which a plan of `job` that is there reads its tokenizer on the Hub; "" for any other tokenizer."""
-    name = job.spec.tokenizer.name
-    if name is None or not is_model_name(name):
-        return ""
-    plan = read_plan(store)
-    samples = read_samples(store) if plan is not None and plan.run_key == run_key(job) else None
-    return "" if samples is None else samples.revision
-
-
-def prepare_at(store: Store, job: TokenizationJob, watch: Watcher) -> Prepared:
-    """The plan phase for an output; a source that cannot be listed any more is a change if a plan of `job` is there."""
-    try:
-        return prepare(job, watch, planned_pins(store, job), planned_revision(store, job))
-    except SpecError as error:
-        plan = read_plan(store) if error.reason == "SourceInvalid" else None
-        if plan is None or plan.run_key != run_key(job):
-            raise
-        changes = (
-            pair for pair in find_touched_files(plan.files) if pair[1] is None or not pair[0].is_version(pair[1])
-        )
-        change = next(changes, None)
-        if change is None:
-            if _is_as_planned(plan, job):
-                raise  # another field of the job refuses what an earlier start let pass
-            raise ChangedError(
-                "SourceChanged",
-                f"the source changed since the plan was made: {error.message}",
-                next_step="put the planned files back, and start the same command again; or start a new run at another "
-                "output.uri",
-            ) from error
-        changed = source_changed(*change)
-        message = f"{changed.message} ({error.message})"
-        raise ChangedError("SourceChanged", message, next_step=changed.next_step) from error
-
-
-def _is_as_planned(plan: Plan, job: TokenizationJob) -> bool:
-    """Whether a listing finds the files of the plan: for stores, and plans that do not record how local files were."""
-    try:
-        files = list_source(resolve_data(job).source.uris, pins_of(plan.files))
-    except SpecError:
-        return False
-    return tuple(files) == plan.files
-
-
-def write_plan(store: Store, plan: Plan) -> Plan:
-    """Write the plan, or return the one that somebody else wrote first."""
-    found = create_or_read(store, layout.PLAN, plan.to_bytes())
-    return plan if found is None else Plan.from_bytes(found, store.uri)
-
-
-def require_own_index(store: Store, index: Index, prepared: Prepared) -> None:
-    """Raise OutputConflict unless the committed dataset has this job's dataKey."""
-    difference = difference_from_index(store, index, prepared)
-    if difference is None:
-        return
-    fields = _fields(index["data"], index["run"].get("asked", {}), prepared)
-    raise ChangedError(
-        "OutputConflict",
-        f"{store.uri} holds a complete dataset of other data: {difference}",
-        next_step=f"{_put_back(fields)}remove the folder yourself (tokjob clean never removes a complete dataset)",
-    )
-
-
-def difference_from_index(store: Store, index: Index, prepared: Prepared) -> str | None:
-    """The first thing that is not as the committed dataset has it, in words; None where its dataKey is this job's."""
-    if index["dataKey"] == prepared.data_key:
-        return None
-    difference = _fields(index["data"], index["run"].get("asked", {}), prepared)
-    plan = read_plan(store)
-    if not difference and plan is not None:
-        difference = first_file_difference(plan.files, prepared.files) or ""
-    return difference or "the source files differ"
-
-
-def require_own_plan(store: Store, plan: Plan, prepared: Prepared, watch: Watcher) -> None:
-    """Raise OutputConflict or SourceChanged unless `plan` is this job's, for the files as they are.
-
-    Files that came after the plan was made are not part of the run; `watch` is told.
-    """
-    if plan.data_key == prepared.data_key:
-        warn_of_touched(plan, prepared.files, watch)
-        return
-    difference = _fields(plan.data, plan.asked, prepared)
-    if not difference and plan.run_key == prepared.run_key:
-        _require_unchanged(plan, prepared.files, watch)
-        warn_of_touched(plan, prepared.files, watch)
-        return
-    raise ChangedError(
-        "OutputConflict",
-        f"{store.uri} holds an unfinished run of other data: "
-        f"{difference or first_file_difference(plan.files, prepared.files)}",
-        next_step=_ways_past_a_run(store, difference),
-    )
-
-
-def _fields(was: dict[str, Any], was_asked: dict[str, object], prepared: Prepared) -> str:
+def _fields(was: dict[str, Any], was_asked: dict[str, object], wanted: Wanted) -> str:
     """The data fields that are not as they were, in words; "" where all are."""
-    found = describe_changes(was, prepared.canonical, was_asked, asked_fields(prepared.job))
+    found = describe_changes(was, dict(wanted.canonical), was_asked, dict(wanted.asked))
     more = f"; and {len(found) - _SHOWN_FIELDS} more" if len(found) > _SHOWN_FIELDS else ""
     return "; ".join(found[:_SHOWN_FIELDS]) + more
 
 
-def _require_unchanged(plan: Plan, files: tuple[SourceFile, ...], watch: Watcher) -> None:
+def _first_changed_file(plan: Plan, files: tuple[SourceFile, ...]) -> ChangedError | None:
     now = {file.uri: file for file in files}
     for was in plan.files:
-        found = now.pop(was.uri, None)
+        found = now.get(was.uri)
         if found != was:
-            raise source_changed(was, found)
-    if now:
-        first = next(iter(now))
-        watch(
-            Warned(
-                f"{counted(len(now), 'file')} came after the plan was made; this run leaves them out, "
-                f"the first: {first}; a new rerunToken lists the source again"
-            )
-        )
+            return source_changed(was, found)
+    return None
 
 
-def warn_of_touched(plan: Plan | None, files: tuple[SourceFile, ...], watch: Watcher) -> None:
-    """Tell `watch` of files that have their planned size and modification time, and were touched all the same."""
-    now = {file.uri: file for file in files if file.ctime_ns}
-    pairs = ((was, now.get(was.uri, was)) for was in (plan.files if plan else ()) if was.ctime_ns)
-    touched = [(was, is_now) for was, is_now in pairs if (was.inode, was.ctime_ns) != (is_now.inode, is_now.ctime_ns)]
-    if touched:
-        was, is_now = touched[0]
-        watch(
-            Warned(
-                f"source files that were touched since the plan was made: {len(touched):,}, the first: {was.uri}: "
-                f"{describe_touch(was, is_now)}; size and modification time are the planned ones. Their content counts "
-                "as the planned one, which is right for a copy (cp -p, rsync -t) and for new permissions or links; if "
-                "another program edited them, put the planned files back, or start a new run. `tokjob verify --mode "
-                "full` compares a complete dataset with them"
-            )
-        )
-
-
-def refuse_foreign_files(store: Store, prepared: Prepared) -> None:
-    """Raise OutputConflict if something at the output has a name that a shard would get."""
-    template = prepared.data.output.path
-    matcher = layout.shard_matcher(template, npy.SUFFIX)
-    for entry in store.list(layout.static_prefix(template)):
-        if matcher.fullmatch(entry.path):
-            if read_plan(store) is not None:
-                return  # a concurrent run has written a plan and this shard meanwhile
-            raise ChangedError(
-                "OutputConflict",
-                f"{store.uri}/{entry.path} has a name that output.path gives to shards, and there is no plan",
-                next_step="move it away, or write to another output.uri",
-            )
-
-
-def refuse_nested_output(store: Store) -> None:
-    """Raise `SpecError` if a new run would write inside another output, whose `tokjob clean` could meet its files.
-
-    The folders above are looked at by name: two small calls each on a local disk, one on a store.
-    """
-    root = store.local_path("")
-    if root is None:
-        _refuse_nested_uri(store.uri)
-        return
-    place = root.resolve()
-    if _OWN_FOLDER in place.parts:
-        raise _nested(store.uri, f"below a folder {_OWN_FOLDER}, where only tokjob itself writes")
-    for parent in place.parents:
-        if os.path.lexists(parent / layout.PLAN) or (
-            os.path.lexists(parent / layout.INDEX) and _has_own_index(open_store(str(parent)))
-        ):
-            raise _nested(store.uri, f"in {parent}, which is an output")
-
-
-_OWN_FOLDER = layout.OWN.rstrip("/")
-
-
-def _refuse_nested_uri(uri: str) -> None:
-    scheme, _, path = uri.partition("://")
-    names = path.split("/")
-    if _OWN_FOLDER in names:
-        raise _nested(uri, f"below a folder {_OWN_FOLDER}, where only tokjob itself writes")
-    for end in range(1, len(names)):
-        parent = f"{scheme}://{'/'.join(names[:end])}"
-        with suppress(SpecError):  # an account that may read nothing above its own folder cannot ask, and may write
-            if open_store(parent).stat(layout.PLAN) is not None:
-                break
-    else:
-        return
-    raise _nested(uri, f"in {parent}, which is an output")
-
-
-def _has_own_index(store: Store) -> bool:
-    """Whether a dataset of this program is there, whatever state its index is in."""
-    try:
-        return read_index(store) is not None
-    except (ForeignIndex, SpecError):
-        return False
-    except (DataError, ChangedError):
-        return True
-
-
-def _nested(uri: str, where: str) -> SpecError:
-    return SpecError(
-        "OutputNested",
-        f"{uri} lies {where}",
-        next_step="choose an output.uri outside of it, such as a folder beside it: each output has a folder of its own",
+def _describe_new_files(plan: Plan, files: tuple[SourceFile, ...]) -> tuple[str, ...]:
+    planned = {file.uri for file in plan.files}
+    new = dict.fromkeys(file.uri for file in files if file.uri not in planned)
+    if not new:
+        return ()
+    return (
+        f"{counted(len(new), 'file')} came after the plan was made; this run leaves them out, "
+        f"the first: {next(iter(new))}; a new rerunToken lists the source again",
     )
 
 
-def refuse_links(store: Store, prepared: Prepared) -> None:
-    """Raise `SpecError` if a folder for shards, or one of ours, is a link, through which nothing is written."""
-    root = store.local_path("")
-    if root is not None:
-        output = prepared.data.output
-        paths = (layout.shard_path(output.path, "", split=split.name, index=0, shard=0) for split in output.splits)
-        with map_os_errors("write below", root):
-            refuse_linked_folders(root, {layout.OWN.rstrip("/"), *(path.rpartition("/")[0] for path in paths)})
-
-
-def probe_output(store: Store) -> None:
-    """Create and remove an object, so that an output where one of both is not permitted is refused now."""
-    create_bytes(store, layout.PROBE, b"")
-    store.delete(layout.PROBE)
+def describe_touched(plan: Plan, files: tuple[SourceFile, ...]) -> tuple[str, ...]:
+    """A warning of files that have their planned size and modification time, and were touched all the same."""
+    now = {file.uri: file for file in files if file.ctime_ns}
+    pairs = ((was, now.get(was.uri, was)) for was in plan.files if was.ctime_ns)
+    touched = [(was, is_now) for was, is_now in pairs if (was.inode, was.ctime_ns) != (is_now.inode, is_now.ctime_ns)]
+    if not touched:
+        return ()
+    was, is_now = touched[0]
+    return (
+        f"source files that were touched since the plan was made: {len(touched):,}, the first: {was.uri}: "
+        f"{describe_touch(was, is_now)}; size and modification time are the planned ones. Their content counts "
+        "as the planned one, which is right for a copy (cp -p, rsync -t) and for new permissions or links; if "
+        "another program edited them, put the planned files back, or start a new run. `tokjob verify --mode "
+        "full` compares a complete dataset with them",
+    )

@@ -30,9 +30,9 @@ from tokenization_worker.tokenizers.base import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """`expected`: the damaged shards (split, index) as they must be. `versions`: of libraries, which this process's are
-    compared with. `is_known`: epoch or index names them; otherwise they are those of this process. `trusted`: versions
-    whose receipts tell of the dataset's tokens; None where the whole ledger is the one of its run."""
+    """`expected`: the mismatched shards (split, index) as they must be. `versions`: of libraries, with which this
+    process's are compared. `is_known`: epoch or index names them; otherwise they are those of this process. `trusted`:
+    versions whose receipts tell of the dataset's tokens; None where the whole ledger is the one of its run."""
 
     expected: dict[tuple[str, int], ShardSums]
     versions: str
@@ -43,7 +43,7 @@ class Repair:
 def plan_repair(store: Store, index: Index, tokenizer: Tokenizer, watch: Watcher, *, has_parquet: bool) -> Repair:
     """Compare every shard of a complete dataset with the shards table; nothing is written.
 
-    Raises `ChangedError("TokenizerChanged")` where shards are damaged, and nothing can prove that this process's
+    Raises `ChangedError("TokenizerChanged")` where shards are mismatched, and nothing can prove that this process's
     libraries give their tokens. `watch` is told where the index names no versions.
     """
     expected = read_shard_sums(store, find_damaged_shards(store))

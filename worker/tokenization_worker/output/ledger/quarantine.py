@@ -190,13 +190,11 @@ def find_damaged_lists(store: Store, epoch: int, digests: Iterable[tuple[int, st
         range_id, digest = named
         entry = _find_list(store, epoch, range_id, digest)
         try:
-            for _ in read_range_list(store, epoch, range_id, digest):
-                break  # no row is given out before all are known to be right
+            with suppress(ListLost):
+                for _ in read_range_list(store, epoch, range_id, digest):
+                    break  # no row is given out before all are known to be right
         except DataError:
             return range_id, entry
-        except TemporaryError as error:
-            if error.reason != "QuarantineLost":
-                raise
         return range_id, None
 
     for range_id, entry in map_at_once(look, digests, store.connections):
@@ -227,7 +225,7 @@ def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Ite
         for line in _lines(_stored_rows(store, entry, digest)):
             yield orjson.loads(line)
     except NotFound as error:
-        raise TemporaryError(
+        raise ListLost(
             "QuarantineLost",
             f"{store.uri}/{path} is gone: the list of unusable documents of range {range_id}",
             next_step="start the same command again: it is written again",
@@ -287,8 +285,16 @@ class _StoredBytes:
         self._chunk = b""
 
 
-def _changed(store: Store, path: str) -> DataError:
-    return DataError(
+class ListLost(TemporaryError):
+    """A list of unusable documents is gone, although its range's receipt names it."""
+
+
+class ListCorrupt(DataError):
+    """A list of unusable documents is not what its range's receipt says."""
+
+
+def _changed(store: Store, path: str) -> ListCorrupt:
+    return ListCorrupt(
         "QuarantineCorrupt",
         f"{store.uri}/{path}, a list of unusable documents, is not what its range's receipt says",
         next_step="start the same command again: it deletes this file, and tokenizes the range again; if it stays so, "

@@ -10,7 +10,7 @@ Written once for a plan, before its first epoch; the first writer's samples coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, zip_longest
@@ -196,12 +196,14 @@ def require_proof(store: Store, was: str, now: str) -> Samples | None:
     return samples
 
 
-def require_same_versions(uri: str, was: str, tokenizer: Tokenizer) -> None:
-    """Raise `ChangedError("TokenizerChanged")` where libraries differ and the tokenizer's fingerprint with them."""
-    now = describe_versions(tokenizer.libraries)
-    if find_changes(was, now):
-        changed = "the text of the fingerprint (or the tokenizer itself was changed)"
-        raise tokenizer_changed(uri, was, now, f"which gives other tokens for {changed}")
+def find_changed_libraries(uri: str, was: str, libraries: Mapping[str, str]) -> ChangedError | None:
+    """The error of a run whose tokenizer has another fingerprint now, where `libraries` are others than it `was` begun
+    with; None where they are the same."""
+    now = describe_versions(libraries)
+    if not find_changes(was, now):
+        return None
+    changed = "the text of the fingerprint (or the tokenizer itself was changed)"
+    return tokenizer_changed(uri, was, now, f"which gives other tokens for {changed}")
 
 
 def tokenizer_changed(uri: str, was: str, now: str, finding: str) -> ChangedError:

@@ -19,7 +19,7 @@ from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.plan_file import Plan
-from tokenization_worker.planning.limits import DocumentCounts, excess, list_reasons
+from tokenization_worker.planning.limits import DocumentCounts, QuarantineExceeded, excess, list_reasons
 from tokenization_worker.readers.document_batch import Reason
 from tokenization_worker.storage.base import Store
 
@@ -153,12 +153,12 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusabl
         )
 
 
-def quarantine_exceeded(store: Store, found: str, kept: str, reasons: Collection[str]) -> DataError:
+def quarantine_exceeded(store: Store, found: str, kept: str, reasons: Collection[str]) -> QuarantineExceeded:
     """The error of a run with too many unusable documents; `kept`: what becomes of the work that is done."""
     correct = "correct the source"
     if Reason.DOCUMENT_TOO_LARGE in reasons:
         correct = "correct the source, or raise documents.maxBytes for texts that are larger than it allows,"
-    return DataError(
+    return QuarantineExceeded(
         "QuarantineExceeded",
         found,
         next_step=f"look at the list: {tokjob('show', '--quarantined', store.uri)}; raise maxQuarantined and start "

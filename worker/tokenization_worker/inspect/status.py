@@ -1,0 +1,158 @@
+"""How far the run at an output is, from its index, plan and ledger."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from tokenization_worker.errors import ChangedError, DataError
+from tokenization_worker.inspect.uris import absolute_uri
+from tokenization_worker.messages.commands import tokjob
+from tokenization_worker.messages.counts import counted
+from tokenization_worker.output.index import (
+    ForeignIndex,
+    Index,
+    foreign_content,
+    near_folder,
+    not_an_output,
+    not_own,
+)
+from tokenization_worker.output.last_failure import read_failure
+from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.output.shard_check import find_missing
+from tokenization_worker.output.tables import require_tables
+from tokenization_worker.run.observe import observe_output
+from tokenization_worker.run.output_state import OutputState, judge
+from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.heartbeat import DEAD_AFTER_S
+from tokenization_worker.storage.open import open_store
+
+_GO_ON = "start the same `tokjob run` again; it goes on from here"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputStatus:
+    """How far the run at an output is. `phase`: Empty, Running, Interrupted, Failed, Complete or Damaged.
+
+    `poison`: documents that crash their worker. `read_bytes`, `quarantined_bytes`: of documents; None
+    where a receipt of an older version does not know them. `reason` and `message`: why the last start of a run that is
+    Failed ended, or what is wrong with a dataset that is Damaged; for Empty, that the place does not exist.
+    """
+
+    uri: str
+    phase: str
+    plan_id: str = ""
+    epoch: int = 0
+    engine: str = ""
+    ranges: int = 0
+    ranges_done: int = 0
+    shards_done: int = 0
+    tokens: int = 0
+    source_bytes: int = 0
+    quarantined: int = 0
+    read_bytes: int | None = None
+    quarantined_bytes: int | None = None
+    files_dropped: int = 0
+    poison: int = 0
+    next_step: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+def read_status(uri: str | os.PathLike[str]) -> OutputStatus:
+    """The status of an output; raises `SpecError` where something else is, and what a run there is refused with."""
+    store = open_store(absolute_uri(uri))
+    state = observe_output(store)
+    error = judge(state).error
+    if error is not None:
+        raise not_own(error) if isinstance(error, ForeignIndex) else error
+    if state.index is not None:
+        return _finished(store, state.index, _of_dataset(store, state))
+    if state.plan is None:
+        return _empty(store)
+    status = OutputStatus(store.uri, "Interrupted", state.plan.plan_id, ranges=state.plan.n_ranges)
+    if state.epoch is not None:
+        status = _with_ledger(status, state, state.plan, read_ledger(store, state.plan, state.epoch.number))
+    return _unfinished(store, status)
+
+
+def _empty(store: Store) -> OutputStatus:
+    if foreign_content(store) is not None:
+        raise not_an_output(store)
+    root = store.local_path("")
+    message = "" if root is None or root.exists() else f"{store.uri} does not exist{near_folder(root)}"
+    return OutputStatus(store.uri, "Empty", message=message, next_step="tokjob run with this output.uri")
+
+
+def _of_dataset(store: Store, state: OutputState) -> OutputStatus:
+    """Of a complete dataset. It is whole without plan, epochs and ledger, which say more where they can be read."""
+    status = OutputStatus(store.uri, "Complete")
+    if state.plan is None:
+        return status
+    status = replace(status, plan_id=state.plan.plan_id)
+    if state.epoch is None:
+        return status
+    try:
+        ledger = read_ledger(store, state.plan, state.epoch.number)
+    except (ChangedError, DataError):  # of another plan, corrupt, or a newer version's
+        return status
+    return _with_ledger(status, state, state.plan, ledger)
+
+
+def _with_ledger(status: OutputStatus, state: OutputState, plan: Plan, ledger: Ledger) -> OutputStatus:
+    results = [result for receipt in ledger.ranges.values() for result in receipt.slices]
+    return replace(
+        status,
+        epoch=0 if state.epoch is None else state.epoch.number,
+        engine="" if state.epoch is None else state.epoch.engine,
+        ranges=plan.n_ranges,
+        ranges_done=len(ledger.ranges),
+        shards_done=len(ledger.shards),
+        tokens=sum(sum(result.tokens) for result in results),
+        source_bytes=sum(receipt.source_bytes for receipt in ledger.ranges.values()),
+        quarantined=sum(sum(result.quarantined.values()) for result in results),
+        read_bytes=_sum_of_known([result.read_bytes for result in results]),
+        quarantined_bytes=_sum_of_known([result.quarantined_bytes for result in results]),
+        files_dropped=len({result.file for result in results if not result.is_read}),
+        poison=sum(map(len, ledger.poison.values())),
+    )
+
+
+def _finished(store: Store, index: Index, state: OutputStatus) -> OutputStatus:
+    """Complete, unless its tables, or a listing, show that something is gone."""
+    try:
+        require_tables(store, index)
+        missing = find_missing(store)
+    except DataError as error:
+        return replace(state, phase="Damaged", reason=error.reason, message=error.message, next_step=error.next_step)
+    if not missing:
+        return replace(state, next_step=tokjob("verify", store.uri))
+    return replace(
+        state,
+        phase="Damaged",
+        reason="DatasetIncomplete",
+        message=f"{counted(len(missing), 'shard or sidecar is', 'shards and sidecars are')} missing or of another "
+        "size, the first: "
+        f"{store.uri}/{missing[0]}",
+        next_step="run the job with a new rerunToken: damaged shards are written again from the source; "
+        f"{tokjob('verify', store.uri)} lists everything",
+    )
+
+
+def _unfinished(store: Store, state: OutputStatus) -> OutputStatus:
+    """Running, Failed or Interrupted."""
+    if store.has_live_writers():
+        is_local = store.local_path("") is not None
+        step = "wait" if is_local else f"wait; one that was killed is seen for {DEAD_AFTER_S / 60:.0f} minutes more"
+        return replace(state, phase="Running", next_step=step)
+    failure = read_failure(store)
+    if failure is None:
+        return replace(state, next_step=_GO_ON)
+    reason, message, next_step = failure
+    return replace(state, phase="Failed", reason=reason, message=message, next_step=next_step)
+
+
+def _sum_of_known(sizes: list[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None

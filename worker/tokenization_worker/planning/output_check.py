@@ -1,0 +1,64 @@
+"""Whether a new dataset fits: into the room at the output, and into the names and splits that the job gives it."""
+
+from __future__ import annotations
+
+from tokenization_worker.errors import TemporaryError
+from tokenization_worker.events import Warned, Watcher
+from tokenization_worker.output.layout import require_number_fits
+from tokenization_worker.planning.estimate import Estimate
+from tokenization_worker.planning.prepare import Prepared
+from tokenization_worker.planning.splits import Streams
+from tokenization_worker.storage.base import Store
+
+
+def require_room(store: Store, estimate: Estimate, watch: Watcher) -> None:
+    """Refuse to start where the dataset will clearly not fit: not half of it, as estimates may be far off.
+
+    Needed: all shards, and segments, which are deleted as shards are built; at worst there is one byte of
+    segment for each byte of shard, when one slow file holds all shards back. `watch` is told where that may not fit.
+    """
+    free = store.free_bytes()
+    if free is not None and estimate.shard_bytes is None:
+        _warn_of_unknown_room(store, estimate, free, watch)
+    if free is None or estimate.shard_bytes is None or (needed := 2 * estimate.shard_bytes) <= free:
+        return
+    shards = f"shards {_in_words(estimate.shard_bytes)} and as much for a while"
+    words = f"{store.uri}: this run needs about {_in_words(needed)} ({shards}); {_in_words(free)} are free"
+    if estimate.shard_bytes > 2 * free:
+        raise TemporaryError("OutputFull", words, next_step="free space there, or write to another output.uri")
+    watch(Warned(f"{words}: it may stop when the disk is full, and goes on when there is more room"))
+
+
+def _in_words(size: int) -> str:
+    """`1.3 GB`, `25.0 kB`, `0 B`; powers of ten."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} B"
+
+
+def _warn_of_unknown_room(store: Store, estimate: Estimate, free: int, watch: Watcher) -> None:
+    """Tell of a source that is larger than the free room: whether its tokens fit is not known."""
+    if estimate.source_bytes > free:
+        watch(
+            Warned(
+                f"{store.uri}: the room that this run needs is not known, because no whole document was found at the "
+                f"beginnings of the files; the source has about {_in_words(estimate.source_bytes)} and "
+                f"{_in_words(free)} are free: it may stop when the disk is full, and goes on when there is more "
+                "room"
+            )
+        )
+
+
+def require_shards(prepared: Prepared) -> None:
+    """Raise where names or the estimate leave no doubt: strange files, an empty split, a shard number too long."""
+    if prepared.strange is not None:
+        raise prepared.strange
+    output, tokens = prepared.data.output, prepared.estimate.tokens
+    if tokens is None:
+        return
+    require_number_fits(output.path, tokens // 2 // output.shard_tokens)
+    streams = Streams(output.splits)
+    leading = sum(split.shards or 0 for split in output.splits[:-1])
+    if not streams.by_hash and tokens * 2 < leading * output.shard_tokens:
+        streams.require_all_filled([-(-tokens // output.shard_tokens)])

@@ -1,0 +1,99 @@
+"""The begin of a run's work: what is found corrupt is discarded, the tokenizer compared, and the plan told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenization_worker.events import Planned, Resumed, Warned, Watcher
+from tokenization_worker.output.index import Index
+from tokenization_worker.output.ledger.epochs import REFERENCE
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.versions import describe_versions
+from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.decoder_affinity import stretches
+from tokenization_worker.pipelines.tokenize.pipeline import Work
+from tokenization_worker.pipelines.tokenize.ranges.tokenizer_check import require_same_tokenizer
+from tokenization_worker.planning.prepare import Prepared
+from tokenization_worker.run.healing import discard_corrupt_records
+from tokenization_worker.run.repair import Repair, discard_other_receipts
+from tokenization_worker.run.run_plan import RunPlan
+from tokenization_worker.storage.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A run whose work may begin. `encodes`: documents are tokenized, or shards built."""
+
+    store: Store
+    index: Index | None
+    prepared: Prepared
+    context: RunContext
+    ledger: Ledger
+    repair: Repair | None
+    work: Work
+    encodes: bool
+
+
+def begin_run(found: RunPlan, sample_one_in: int, watch: Watcher) -> Begun:
+    """Make ready what `plan_run` has found and written.
+
+    Raises where this process's libraries, or its engine, give other tokens than the run's.
+    """
+    store, prepared, ledger, repair, epoch = found.store, found.prepared, found.ledger, found.repair, found.epoch
+    assert epoch is not None, "a run that writes has one"
+    context = RunContext(
+        data=prepared.data,
+        plan_id=found.plan.plan_id,
+        epoch=epoch.number,
+        engine=epoch.engine,
+        dtype=prepared.dtype,
+        sample_one_in=sample_one_in,
+        fingerprint=prepared.tokenizer.fingerprint,
+        versions=found.versions_that_decide,
+    )
+    discard_corrupt_records(store, ledger, watch)
+    encodes = found.encodes
+    if encodes:
+        require_same_tokenizer(store, context, prepared.tokenizer, watch)
+    if repair is not None and found.mismatched:
+        discard_other_receipts(store, epoch.number, ledger, repair)
+    if found.index is None and ledger.ranges and not context.versions:
+        watch(Warned(_unknown_versions(prepared)))
+    _tell(found, watch)
+    expected = {} if repair is None else repair.expected
+    work = Work(store, found.plan, context, ledger, prepared.limits, found.mismatched, _expansion(prepared), expected)
+    return Begun(store, found.index, prepared, context, ledger, repair, work, encodes)
+
+
+def _tell(found: RunPlan, watch: Watcher) -> None:
+    prepared, ledger, plan = found.prepared, found.ledger, found.plan
+    watch(
+        Planned(
+            files=len(plan.files),
+            stored_bytes=prepared.stored_bytes,
+            ranges=plan.n_ranges,
+            estimated_tokens=prepared.estimate.tokens,
+            core_seconds=prepared.estimate.core_seconds(found.engine),
+            tokenizer=prepared.tokenizer.name,
+            engine=found.engine,
+            is_accelerated=found.engine not in (REFERENCE, prepared.tokenizer.reference.name),
+            adopted=not found.is_new,
+            is_checked=found.engine != REFERENCE and prepared.tokenizer.is_engine_checked,
+        )
+    )
+    if ledger.ranges:
+        done = tuple(stretches(sorted(ledger.ranges)))
+        watch(Resumed(len(ledger.ranges), done, plan.n_ranges, len(ledger.shards)))
+
+
+def _expansion(prepared: Prepared) -> float:
+    """Source bytes that a stored byte is expected to be; 0 where the sample did not tell."""
+    return (prepared.estimate.source_bytes or 0) / max(1, prepared.stored_bytes)
+
+
+def _unknown_versions(prepared: Prepared) -> str:
+    return (
+        "an older version of this program began this run and did not record the versions of its libraries, so they "
+        f"cannot be compared with those here: {describe_versions(prepared.tokenizer.libraries)}; if they may differ, "
+        "start a new run at another output.uri"
+    )

@@ -1,0 +1,116 @@
+"""The end of a run: its missing work is done, what earlier starts wrote is read again, and the index is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+from tokenization_worker.events import Committing, Finished, Watcher
+from tokenization_worker.messages.counts import counted
+from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import Disagreement, create_record
+from tokenization_worker.output.index import Index
+from tokenization_worker.output.ledger.quarantine import ListCorrupt
+from tokenization_worker.output.scratch import remove_scratch
+from tokenization_worker.output.shard_check import find_damaged_shards
+from tokenization_worker.pipelines.tokenize.commit import commit
+from tokenization_worker.pipelines.tokenize.pipeline import Work
+from tokenization_worker.planning.prepare import Prepared
+from tokenization_worker.readers.document_batch import FileOutcome
+from tokenization_worker.run.begin import Begun
+from tokenization_worker.run.healing import discard_corrupt_lists
+from tokenization_worker.run.rot import find_rot
+from tokenization_worker.run.run_plan import CompleteRun
+from tokenization_worker.storage.base import Store
+
+DoWork = Callable[[Work], bool]
+"""Does the missing work; False where it needs workers, and there are none."""
+
+
+def describe_complete(found: CompleteRun) -> Finished:
+    """The end of a run that was complete before."""
+    remove_scratch(found.store)
+    return _finished(found.store, found.index, already=True)
+
+
+def finish_run(
+    begun: Begun, do_work: DoWork, watch: Watcher, should_stop: Callable[[], bool], life: ExitStack
+) -> Finished | None:
+    """Do what is left, and commit; None where `do_work` leaves some of it. `life`: ended before the last record."""
+    store, ledger, prepared, work, index = begun.store, begun.ledger, begun.prepared, begun.work, begun.index
+    rewritten = work.damaged
+    earlier = [receipt for name, receipt in ledger.shards.items() if name not in rewritten]
+    if index is not None and begun.encodes:
+        life.enter_context(store.showing_life())
+    if (index is None or begun.encodes) and not do_work(work):
+        return None
+    if index is None:
+        rotten = find_rot(store, earlier, watch, should_stop)
+        if rotten:
+            if not do_work(replace(work, damaged=rotten)):
+                return None
+            rewritten |= rotten
+        watch(Committing(len(ledger.shards)))
+        index = _commit(begun, do_work, watch)
+        if index is None:
+            return None
+    else:
+        _require_repaired(store, rewritten)
+    life.close()
+    if index["run"]["runKey"] != prepared.run_key:
+        create_record(store, layout.rerun_path(prepared.run_key), {"runKey": prepared.run_key})
+    remove_scratch(store)
+    return _finished(store, index, already=False, rebuilt=len(rewritten), prepared=prepared)
+
+
+def _commit(begun: Begun, do_work: DoWork, watch: Watcher) -> Index | None:
+    """Write the index; ranges whose list of unusable documents turns out corrupt are done again before that."""
+    work, tokenizer, limits = begun.work, begun.prepared.tokenizer, begun.prepared.limits
+
+    def write() -> Index:
+        return commit(work.store, work.plan, work.context, work.ledger, tokenizer, limits, watch)
+
+    try:
+        return write()
+    except ListCorrupt:
+        work.ledger.lost_lists = discard_corrupt_lists(work.store, work.context.epoch, work.ledger, watch)
+        is_done = do_work(replace(work, damaged=frozenset()))  # those were written again before
+        return write() if is_done else None
+
+
+def _require_repaired(store: Store, damaged: frozenset[tuple[str, int]]) -> None:
+    """Raise `Disagreement` where shards that were written again are still not what the dataset's table says."""
+    left = sorted(find_damaged_shards(store, among=damaged)) if damaged else []
+    if left:
+        split, number = left[0]
+        raise Disagreement(
+            "NotDeterministic",
+            f"{store.uri}: shard {number} of split {split} was written again and differs from {layout.SHARDS_TABLE} "
+            f"({counted(len(left), 'such shard')})",
+            next_step="start the same command again; if it stays so, please report it with the index",
+        )
+
+
+def _finished(
+    store: Store, index: Index, *, already: bool, rebuilt: int = 0, prepared: Prepared | None = None
+) -> Finished:
+    conservation = index["conservation"]
+    quarantined = sum(conservation["quarantined"].values())
+    limit = None if prepared is None else prepared.limits.max_quarantined.allowed(conservation["read"])
+    files = conservation["files"]
+    return Finished(
+        uri=store.uri,
+        already=already,
+        rebuilt=rebuilt,
+        documents_read=conservation["read"],
+        documents_written=conservation["written"],
+        documents_quarantined=quarantined,
+        read_bytes=index["run"].get("readBytes"),
+        quarantined_bytes=index["run"].get("quarantinedBytes"),
+        files_dropped=sum(files.values()) - files[FileOutcome.READ],
+        tokens=index["tokens"],
+        text_bytes=index["run"]["textBytes"],
+        shards=sum(split["shards"] for split in index["splits"]),
+        quarantine_limit=limit,
+    )

@@ -1,0 +1,31 @@
+"""The write check: creates and removes an object, so that an output that cannot be written is refused now."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import create_bytes
+from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.local.os_errors import map_os_errors
+
+
+def check_writable(store: Store) -> None:
+    """Raise what creating or removing an object raises."""
+    create_bytes(store, layout.PROBE, b"")
+    store.delete(layout.PROBE)
+
+
+def check_writable_and_leave(store: Store) -> None:
+    """`check_writable` that leaves nothing, no folder either."""
+    root = store.local_path("")
+    folders = [] if root is None else [root / layout.OWN, root, *root.parents]
+    with map_os_errors("look at", store.uri):
+        missing = [folder for folder in folders if not folder.exists()]
+    try:
+        check_writable(store)
+        store.close_scratch()
+    finally:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
