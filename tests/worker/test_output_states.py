@@ -23,7 +23,8 @@ from runs import files_below, make_job, move_dataset
 from test_plan_checkpoint import Checkpoint
 
 from tokenization_worker.api.checkpoint import LAST_WORDS_VARIABLE, CheckpointSpec, make_attempt_spec, make_run_spec
-from tokenization_worker.api.job import API_VERSION, TokenizationJob
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.cli import plan_checkpoint
 from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import DataError, TokenizationError
