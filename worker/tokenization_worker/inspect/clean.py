@@ -89,7 +89,7 @@ def _worded(store: Store, error: TokenizationError) -> TokenizationError:
     if not isinstance(error, DataError):
         return error
     return DataError(
-        error.reason,
+        "RecordCorrupt",
         f"{error.message}: there may be a complete dataset, which clean never removes",
         next_step=f"{error.next_step}. If nothing there is wanted, remove it yourself: {_remove_command(store)}",
     )

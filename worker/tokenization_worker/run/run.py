@@ -157,7 +157,7 @@ def _planning(
             if not hint or hint in error.next_step:
                 raise
             step = f"{hint}; {error.next_step}"  # what the plan knows of the cause, as `tokjob plan` tells it
-            raise QuarantineExceeded(error.reason, error.message, next_step=step) from error
+            raise QuarantineExceeded("QuarantineExceeded", error.message, next_step=step) from error
 
 
 def _is_planned(store: Store, job: TokenizationJob) -> bool:
