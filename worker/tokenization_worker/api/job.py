@@ -99,10 +99,10 @@ class JobSpec(SpecBlock):
         ),
     )
 
-    source: Source = Field(description="The text: where it is and how its records are laid out.")
+    source: Source = Field(description="The text: where it is, and the layout of its records.")
     documents: Documents = Field(default=Documents(), description="Which documents are usable.")
     tokenizer: Tokenizer = Field(description="The tokenizer: by name, or as a file.")
-    output: Output = Field(description="The dataset: where it goes and how it is laid out.")
+    output: Output = Field(description="The dataset: where to write it, and its layout.")
 
     max_quarantined: LimitValue = Field(
         default="0.1%",
@@ -115,8 +115,8 @@ class JobSpec(SpecBlock):
     max_corrupt_files: LimitValue = Field(
         default=0,
         description=(
-            "How many damaged files may be dropped whole: a count, or a percentage of the files. Raising it "
-            "resumes a run that failed with a damaged file."
+            "How many corrupt files may be left out: a count, or a percentage of the files. Raising it "
+            "resumes a run that failed with a corrupt file."
         ),
         examples=["1%"],
     )
@@ -128,11 +128,13 @@ class JobSpec(SpecBlock):
         ),
         examples=["64Mi"],
     )
-    workers: Workers = Field(default=Workers(), description="The machines that tokenize. A laptop ignores it.")
-    head: Head = Field(default=Head(), description="The machine that drives the run. A laptop ignores it.")
+    workers: Workers = Field(default=Workers(), description="The worker Pods. `tokjob run` ignores it.")
+    head: Head = Field(
+        default=Head(), description="The Pod of the driver, which leads the run. `tokjob run` ignores it."
+    )
     pods: Pods | None = Field(
         default=None,
-        description="Labels, annotations and volumes of all Pods of the job. A laptop ignores it.",
+        description="Labels, annotations and volumes of all Pods of the job. `tokjob run` ignores it.",
         examples=[{"labels": {"cost-center": "research"}}],
     )
     env: Annotated[list[EnvVar], Field(max_length=128)] = Field(
@@ -160,7 +162,7 @@ class JobSpec(SpecBlock):
     )
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] | None = Field(
         default=None,
-        description="The Secrets that the image is pulled with. Default: the chart's.",
+        description="The Secrets for pulling the image. Default: the chart's.",
         examples=[[{"name": "registry"}]],
     )
     service_account_name: DnsName | None = Field(
@@ -173,7 +175,7 @@ class JobSpec(SpecBlock):
     suspend: Flag = Field(
         default=False,
         description=(
-            "Stop, or do not begin, and keep what is done. true from the start: plan, show files, tokens, "
+            "Stop the job, or do not start it; finished work is kept. true from the start: plan, show files, tokens, "
             "time and cost, and wait."
         ),
         examples=[True],
@@ -209,21 +211,21 @@ class JobSpec(SpecBlock):
     )
     active_deadline_seconds: PositiveCount | None = Field(
         default=None,
-        description="The longest time that a run may take, in seconds, since it began, was let in by its queue, or "
-        "went on after it was suspended. Absent: no limit.",
+        description="The longest time that a run may take, in seconds, counted from its start, its admission by a "
+        "queue, or the end of a suspension. Absent: no limit.",
         examples=[86400],
     )
     startup_deadline_seconds: PositiveCount = Field(
         default=3600,
         description=(
-            "How long an attempt waits for its machines, in seconds. Then it is tried again, with fewer if "
+            "How long an attempt waits for its Pods, in seconds. Then the operator retries, with fewer if "
             "workers.minReplicas allows it."
         ),
         examples=[7200],
     )
     stall_timeout_seconds: PositiveCount = Field(
         default=1800,
-        description="An attempt without a new range for this many seconds is restarted.",
+        description="The operator restarts an attempt without a new range for this many seconds.",
         examples=[600],
     )
     ttl_seconds_after_finished: Count | None = Field(

@@ -110,7 +110,7 @@ class Shards(SpecBlock):
 
     tokens: PositiveBigCount = Field(
         default=100_000_000,
-        description="Every shard holds exactly this many tokens, but the last of a split.",
+        description="The tokens of every shard but the last of a split (with leading shards: the last of all).",
         examples=[100_000_000],
     )
 
@@ -182,7 +182,7 @@ Splits = Annotated[
 
 
 class Output(SpecBlock):
-    """The dataset: where it goes and how it is laid out."""
+    """The dataset: where to write it, and its layout."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

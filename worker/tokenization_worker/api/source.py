@@ -43,7 +43,7 @@ FieldPath = Annotated[str, StringConstraints(min_length=1, max_length=256), DOTT
 
 
 class Source(SpecBlock):
-    """The text: where it is and how its records are laid out."""
+    """The text: where it is, and the layout of its records."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -76,9 +76,9 @@ class Tokenizer(SpecBlock):
     name: ShortText | None = Field(
         default=None,
         description=(
-            "A tiktoken encoding (cl100k_base), a model name that stands for one (gpt-4), bytes: 256 byte"
-            " values and a delimiter, 256, or hf:org/name[@revision]: the tokenizer.json of a model on the Hugging Face"
-            " Hub, at the commit at which the revision stands when the plan is made. Exactly one of name and uri."
+            "A tiktoken encoding (cl100k_base); a model name that stands for one (gpt-4); bytes: the 256 byte values"
+            " and a delimiter, 256; or hf:org/name[@revision]: the tokenizer.json of a model on the Hugging Face Hub,"
+            " at the commit that the revision has when the plan is made. Set exactly one of name and uri."
         ),
         examples=["cl100k_base"],
     )

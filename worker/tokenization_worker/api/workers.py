@@ -152,7 +152,7 @@ class Tpu(SpecBlock):
         description=(
             "Exclusive: the Pods request all chips of their hosts, which provisions and scales node pools; "
             "with more than one host in a slice, replicas counts slices. HostCpu: the Pods use idle CPUs of "
-            "TPU hosts that someone else reserved, at a negative priority, and provision nothing (Standard "
+            "TPU hosts that another job reserved, at a negative priority, and provision nothing (Standard "
             "clusters only)."
         ),
         examples=["HostCpu"],

@@ -108,11 +108,11 @@ class Pods(SpecBlock):
     )
     volume_mounts: Annotated[list[VolumeMount], Field(max_length=16)] | None = Field(
         default=None,
-        description="Where these volumes stand in the containers.",
+        description="Where the containers mount these volumes.",
         examples=[[{"name": "ca", "mountPath": "/etc/company-ca", "readOnly": True}]],
     )
     temporary_volume: TemporaryVolume | None = Field(
         default=None,
-        description="The volume at /tmp, which is all that the Pods write to.",
+        description="The volume at /tmp; Pods write only there and to volumes that the job mounts.",
         examples=[{"sizeLimit": "50Gi"}],
     )

@@ -92,7 +92,7 @@ class KeySelector(SpecBlock):
 
     name: DnsName = Field(description="The Secret or ConfigMap.", examples=["huggingface"])
     key: KeyName = Field(description="The key in it.", examples=["token"])
-    optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
+    optional: Flag | None = Field(default=None, description="Start also if it does not exist.", examples=[True])
 
 
 class FieldSelector(SpecBlock):
@@ -159,7 +159,7 @@ class EnvSource(SpecBlock):
     """A whole Secret or ConfigMap."""
 
     name: DnsName = Field(description="The Secret or ConfigMap.", examples=["tokenization-settings"])
-    optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
+    optional: Flag | None = Field(default=None, description="Start also if it does not exist.", examples=[True])
 
 
 class EnvFromSource(SpecBlock):
@@ -189,7 +189,7 @@ class PodPlacement(SpecBlock):
 
     resources: Resources = Field(
         default=Resources(),
-        description=("Requests and limits of the container. Set them for TPU hosts: sources disagree on their size."),
+        description=("Requests and limits of the container. Set them for TPU hosts: their sizes differ."),
         examples=[{"requests": {"cpu": "100", "memory": "180Gi"}}],
     )
     node_selector: LabelMap | None = Field(

@@ -82,9 +82,9 @@ class ConfigMapVolume(SpecBlock):
 
     name: DnsName = Field(description="The ConfigMap.", examples=["company-ca"])
     items: Items | None = Field(
-        default=None, description="These keys alone.", examples=[[{"key": "ca.crt", "path": "ca.crt"}]]
+        default=None, description="Only these keys.", examples=[[{"key": "ca.crt", "path": "ca.crt"}]]
     )
-    optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
+    optional: Flag | None = Field(default=None, description="Start also if it does not exist.", examples=[True])
     default_mode: FileMode | None = Field(
         default=None, description="The permissions of the files, as a decimal number.", examples=[288]
     )
@@ -95,9 +95,9 @@ class SecretVolume(SpecBlock):
 
     secret_name: DnsName = Field(description="The Secret.", examples=["mirror-login"])
     items: Items | None = Field(
-        default=None, description="These keys alone.", examples=[[{"key": "password", "path": "password"}]]
+        default=None, description="Only these keys.", examples=[[{"key": "password", "path": "password"}]]
     )
-    optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
+    optional: Flag | None = Field(default=None, description="Start also if it does not exist.", examples=[True])
     default_mode: FileMode | None = Field(
         default=None, description="The permissions of the files, as a decimal number.", examples=[288]
     )
@@ -112,7 +112,7 @@ class EmptyDirVolume(SpecBlock):
         examples=["Memory"],
     )
     size_limit: ResourceQuantity | None = Field(
-        default=None, description="A Pod with more in it is evicted.", examples=["50Gi"]
+        default=None, description="Kubernetes evicts a Pod that writes more.", examples=["50Gi"]
     )
 
 
@@ -120,7 +120,7 @@ class ClaimVolume(SpecBlock):
     """A PersistentVolumeClaim of the job's namespace. Pods on several nodes need an access mode for many nodes."""
 
     claim_name: DnsName = Field(description="The PersistentVolumeClaim.", examples=["corpus"])
-    read_only: Flag | None = Field(default=None, description="Mount it for reading only.", examples=[True])
+    read_only: Flag | None = Field(default=None, description="Mount it read-only.", examples=[True])
 
 
 class NamedItems(SpecBlock):
@@ -128,9 +128,9 @@ class NamedItems(SpecBlock):
 
     name: DnsName = Field(description="The Secret or ConfigMap.", examples=["company-ca"])
     items: Items | None = Field(
-        default=None, description="These keys alone.", examples=[[{"key": "ca.crt", "path": "ca.crt"}]]
+        default=None, description="Only these keys.", examples=[[{"key": "ca.crt", "path": "ca.crt"}]]
     )
-    optional: Flag | None = Field(default=None, description="Start without it when it is absent.", examples=[True])
+    optional: Flag | None = Field(default=None, description="Start also if it does not exist.", examples=[True])
 
 
 class TokenSource(SpecBlock):
@@ -228,7 +228,7 @@ class CsiVolume(SpecBlock):
     """A volume of a CSI driver that lives as long as its Pod."""
 
     driver: DnsName = Field(description="The driver.", examples=["gcsfuse.csi.storage.gke.io"])
-    read_only: Flag | None = Field(default=None, description="Mount it for reading only.", examples=[True])
+    read_only: Flag | None = Field(default=None, description="Mount it read-only.", examples=[True])
     fs_type: ShortText | None = Field(default=None, description="The file system.", examples=["ext4"])
     volume_attributes: (
         Annotated[dict[ShortText, Annotated[str, StringConstraints(max_length=1024)]], Field(max_length=32)] | None
@@ -288,7 +288,7 @@ class Volume(SpecBlock):
     )
     persistent_volume_claim: ClaimVolume | None = Field(
         default=None,
-        description="A claim of the namespace. All Pods mount it, on several nodes: it needs an access mode for that.",
+        description="A claim of the namespace. Pods on several nodes mount it: it needs an access mode for that.",
         examples=[{"claimName": "corpus", "readOnly": True}],
     )
     projected: ProjectedVolume | None = Field(
@@ -334,4 +334,4 @@ class VolumeMount(SpecBlock):
     sub_path: InnerPath | None = Field(
         default=None, description="This part of the volume alone.", examples=["tokenizers"]
     )
-    read_only: Flag | None = Field(default=None, description="Mount it for reading only.", examples=[True])
+    read_only: Flag | None = Field(default=None, description="Mount it read-only.", examples=[True])

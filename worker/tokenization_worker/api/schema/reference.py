@@ -41,15 +41,18 @@ spec:
 ```
 
 `source`, `documents`, `tokenizer` and `output` are **the data**: with the contents of the source they fix
-every output byte. They may be corrected freely until the job is planned; after that they change only together
-with a new `rerunToken` and a new `output.uri` (or one that holds `{rerunToken}`). All other fields say how a
-run is executed; they may change at any time and apply to the next attempt.
+every output byte. You may change them freely until the job is planned. After that they change only together
+with a new `rerunToken` and a new `output.uri` (or one that holds `{rerunToken}`). All other fields say how to
+execute a run: you may change them at any time, and they apply to the next attempt.
 
-`null` means absent. Unknown fields are refused. A quantity such as `64Mi` is a whole number with an optional
-unit: Ki, Mi, Gi, Ti (powers of 1024) or k, M, G, T (powers of 1000). A relative path means the folder that
-the command was started in.
+| value | meaning |
+|---|---|
+| `null` | the field is absent |
+| an unknown field | refused |
+| a quantity: `64Mi` | a whole number, alone or with Ki, Mi, Gi, Ti (powers of 1024) or k, M, G, T (of 1000) |
+| a relative path | starts at the folder where you start the command |
 
-Some fields are for the operator alone; `tokjob run` ignores them, with a warning where one is not at its default:
+Only the operator uses the following fields. `tokjob run` ignores them, and warns if one is not at its default:
 OPERATOR_FIELDS.
 """.replace(
     "OPERATOR_FIELDS", fill(", ".join(f"`{JobSpec.model_fields[name].alias}`" for name in OPERATOR_FIELDS), 110)
