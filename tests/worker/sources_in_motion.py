@@ -284,7 +284,7 @@ class Motion:
             plan = self._tokjob([arguments[0], "plan", *arguments[2:-2]])  # without --processes and its number
             told = "touched" if cell.way in (Way.STEALTHILY, Way.RENAME) and cell.place is Place.LOCAL else "changed"
             _require(victim.uri in plan[1] and told in plan[1], plan)
-            _require(plan[0] == (3 if cell.way is Way.DELETE else 0), plan)
+            _require(plan[0] == 0, plan)
             self._require_right(cell, output)
             return
         if expected_of(cell) is Outcome.COMMITTED:
