@@ -44,6 +44,8 @@ def make_plan(splits: list[dict[str, object]] | None = None) -> Plan:
     numbers = np.arange(RANGES)
     cut = Cut(numbers.astype(np.int32), 0 * numbers, 0 * numbers - 1, np.arange(RANGES + 1), 0 * numbers + 10)
     output = {
+        "formats": ["Npy"],
+        "dtype": "UInt16",
         "path": "{split}/{split}_{index:06d}",
         "shards": {"tokens": SHARD_TOKENS},
         "splits": splits or [{"name": "train", "shards": None, "share": None}],

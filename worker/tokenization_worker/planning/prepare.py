@@ -20,7 +20,7 @@ from tokenization_worker.api.keys import canonical_data, data_key, plan_id, run_
 from tokenization_worker.api.resolve import RunLimits, resolve_data, resolve_limits
 from tokenization_worker.errors import DataError, SpecError, TemporaryError, TokenizationError
 from tokenization_worker.events import Preparing, Warned, Watcher, ignore
-from tokenization_worker.formats import npy
+from tokenization_worker.formats.registry import suffixes_of
 from tokenization_worker.host.parallel import LookAhead, map_at_once
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output.layout import INDEX, SHARDS_TABLE, require_number_fits, shard_path
@@ -185,9 +185,10 @@ def _refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> N
     """Raise where source and output overlap: the next start would find the output's files in the source."""
     output = data.output
     inside = output.uri.rstrip("/") + "/"
-    first_shard = shard_path(output.path, npy.SUFFIX, split=output.splits[0].name, index=0, shard=0)
+    split = output.splits[0].name
+    first_shard = [shard_path(output.path, each, split=split, index=0, shard=0) for each in suffixes_of(output.formats)]
     for pattern in data.source.uris:
-        for path in (first_shard, SHARDS_TABLE, INDEX):
+        for path in (*first_shard, SHARDS_TABLE, INDEX):
             if selects(pattern, inside + path):
                 raise SpecError(
                     "SpecInvalid",

@@ -21,13 +21,13 @@ from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TokenizationError
 from tokenization_worker.events import Warned, Watcher
-from tokenization_worker.formats import npy
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_bytes, create_or_read
 from tokenization_worker.output.index import ForeignIndex, Index, read_index
 from tokenization_worker.output.ledger.version_samples import read_samples
+from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.planning.prepare import Prepared, prepare
 from tokenization_worker.storage.base import NotFound, Store
@@ -220,17 +220,14 @@ def warn_of_touched(plan: Plan | None, files: tuple[SourceFile, ...], watch: Wat
 
 def refuse_foreign_files(store: Store, prepared: Prepared) -> None:
     """Raise OutputConflict if something at the output has a name that a shard would get."""
-    template = prepared.data.output.path
-    matcher = layout.shard_matcher(template, npy.SUFFIX)
-    for entry in store.list(layout.static_prefix(template)):
-        if matcher.fullmatch(entry.path):
-            if read_plan(store) is not None:
-                return  # a concurrent run has written a plan and this shard meanwhile
-            raise ChangedError(
-                "OutputConflict",
-                f"{store.uri}/{entry.path} has a name that output.path gives to shards, and there is no plan",
-                next_step="move it away, or write to another output.uri",
-            )
+    for entry in Naming.of(prepared.data.output, prepared.dtype).list_named(store):
+        if read_plan(store) is not None:
+            return  # a concurrent run has written a plan and this shard meanwhile
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri}/{entry.path} has a name that output.path gives to shards, and there is no plan",
+            next_step="move it away, or write to another output.uri",
+        )
 
 
 def refuse_nested_output(store: Store) -> None:

@@ -13,10 +13,10 @@ from itertools import accumulate, repeat
 from operator import add
 from typing import Any, TypeVar
 
-from tokenization_worker.formats import npy
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.crash_verdicts import read_poison
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.record import require_plan
 from tokenization_worker.output.scan import NUMBER, RECORD, DamagedRecord, list_ours, read_ours
@@ -116,7 +116,7 @@ class _Places:
         self._epoch = epoch
         self._borders = plan.cut.range_slice.tolist()
         self._files = plan.cut.slice_file
-        self._template = plan.data["output"]["path"]
+        self._naming = Naming.planned(plan.data)
         splits = plan.data["output"]["splits"]
         by_hash = len(splits) > 1 and splits[0]["share"] is not None
         self._n_streams = len(splits) if by_hash else 1
@@ -144,10 +144,11 @@ class _Places:
             raise ValueError(f"the plan has no split {split!r}")
         first = self._firsts[split]
         shard = -1 if first is None else first + index
-        expected = layout.shard_path(self._template, npy.SUFFIX, split=split, index=index, shard=shard)
-        if (receipt.shard, receipt.path) != (shard, expected):
-            found = f"it is of shard {receipt.shard} at {receipt.path!r:.200}"
-            raise ValueError(f"{found}, expected shard {shard} at {expected}")
+        expected = [file.path for file in self._naming.files(split=split, index=index, shard=shard)]
+        paths = [file.path for file in receipt.files]
+        if (receipt.shard, paths) != (shard, expected):
+            found = f"it is of shard {receipt.shard} at {', '.join(map(repr, paths)):.200}"
+            raise ValueError(f"{found}, expected shard {shard} at {', '.join(expected)}")
 
 
 def _verdict(path: str, record: dict[str, Any]) -> tuple[int, str, str]:
