@@ -34,9 +34,9 @@ from tokenization_worker.inspect.preview import clean_output, look_at_output
 from tokenization_worker.inspect.show import show_documents
 from tokenization_worker.inspect.unusable_documents import read_unusable
 from tokenization_worker.output.create_only import create_bytes
+from tokenization_worker.readers.parquet.reader import _SizedFile
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.verification.decoders.source import SeekableStream
 from tokenization_worker.verification.verify import dataset_digest, verify
 
 SHARD_TOKENS = 700
@@ -440,14 +440,14 @@ def test_rows_are_read_in_the_thread_that_asks(tmp_path: Path, monkeypatch: pyte
     """A thread of pyarrow's that outlives the call by a moment aborts an interpreter that ends then."""
     corpus = _parquet(tmp_path / "source").finish()
     run_job(make_job(corpus.folder, tmp_path / "out", tokenizer={"name": "bytes"}), options=Options(processes=1))
-    read = SeekableStream.readinto
+    read = _SizedFile.read
     readers: set[int] = set()
 
-    def watched(stream: SeekableStream, buffer: memoryview) -> int:
+    def watched(file: _SizedFile, size: int = -1) -> bytes:
         readers.add(threading.get_ident())
-        return read(stream, buffer)
+        return read(file, size)
 
-    monkeypatch.setattr(SeekableStream, "readinto", watched)
+    monkeypatch.setattr(_SizedFile, "read", watched)
     assert [item.id for item in show_documents(str(tmp_path / "out"), "train", 0, count=2)] == ["row-0", "row-1"]
     assert readers == {threading.get_ident()}
 

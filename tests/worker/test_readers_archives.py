@@ -30,7 +30,8 @@ from tokenization_worker.readers.detection.head import read_head
 from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.run.run import run_job
-from tokenization_worker.verification.decoders.source import Damaged, read_records
+from tokenization_worker.verification.decoders.record import Damaged
+from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.facts import SourceRules
 
 LINES = documents([f"document {n}" for n in range(100)])

@@ -28,7 +28,8 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.tokenizers.restoring import show_loss
 from tokenization_worker.verification.advance import Tell, untold
 from tokenization_worker.verification.compare import Expected, StreamComparer
-from tokenization_worker.verification.decoders.source import Damaged, Record, read_records, refuse_poison
+from tokenization_worker.verification.decoders.record import Damaged, Record
+from tokenization_worker.verification.decoders.source import read_records, refuse_poison
 from tokenization_worker.verification.facts import Facts, FileClaim, stream_of
 from tokenization_worker.verification.refused import Refusal, RefusedRows
 from tokenization_worker.verification.report import Fault, Finding

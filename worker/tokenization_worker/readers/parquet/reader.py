@@ -52,7 +52,7 @@ class ParquetHead(NamedTuple):
 
 def parquet_row_groups(stream: ByteReader) -> list[RowGroup]:
     """The row groups of a file from its footer; raises `DamagedFile`."""
-    with _open_parquet(stream, stream.seek(0, 2)) as (file, _):
+    with open_parquet(stream, stream.seek(0, 2)) as (file, _):
         return [_row_group(file, index) for index in range(file.metadata.num_row_groups)]
 
 
@@ -64,7 +64,7 @@ def read_parquet(
     Raises `DamagedFile` (SchemaMismatch, CorruptFile), or `SpecError` where pyarrow is missing.
     """
     path = tuple(text_field.split("."))
-    with _open_parquet(stream, size) as (file, source):
+    with open_parquet(stream, size) as (file, source):
         _check_column(file.schema_arrow, path)
         groups = file.metadata.num_row_groups
         row = sum(file.metadata.row_group(index).num_rows for index in range(min(start, groups)))
@@ -89,7 +89,7 @@ def read_parquet_head(
     path = tuple(text_field.split("."))
     columns: list[str] = []
     try:
-        with _open_parquet(stream, size) as (file, source):
+        with open_parquet(stream, size) as (file, source):
             schema = file.metadata.schema
             columns = [schema.column(index).path for index in range(len(schema))]
             _check_column(file.schema_arrow, path)
@@ -177,7 +177,7 @@ class _SizedFile:
 
 
 @contextmanager
-def _open_parquet(stream: ByteReader, size: int) -> Iterator[tuple[Any, _SizedFile]]:
+def open_parquet(stream: ByteReader, size: int) -> Iterator[tuple[Any, _SizedFile]]:
     """A `pyarrow.parquet.ParquetFile` and what it reads; what it complains about in the block becomes `DamagedFile`."""
     pa = _pyarrow()
     source = _SizedFile(stream, size)

@@ -7,17 +7,14 @@ out of it one by one, so that a value which stands in a million rows is held twi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.extras import install_command
 from tokenization_worker.readers.document_batch import FileOutcome, Reason
 from tokenization_worker.verification.decoders.page_sizes import decoded_bytes
-from tokenization_worker.verification.decoders.source import Damaged, Record
+from tokenization_worker.verification.decoders.record import Damaged, Record, SeekableStream
 from tokenization_worker.verification.facts import SourceRules
-
-if TYPE_CHECKING:
-    from tokenization_worker.verification.decoders.source import SeekableStream
 
 _FEW_ROWS = 16
 _SMALL_BYTES = 4 << 20

@@ -11,7 +11,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from gzip import BadGzipFile
 from hashlib import sha256
 from typing import BinaryIO, cast
@@ -26,6 +26,8 @@ from tokenization_worker.verification.advance import Tell, untold
 from tokenization_worker.verification.decoders.foreign import foreign_kind
 from tokenization_worker.verification.decoders.frames import ZstdContent
 from tokenization_worker.verification.decoders.members import GzipContent
+from tokenization_worker.verification.decoders.record import Damaged, Record, SeekableStream
+from tokenization_worker.verification.decoders.rows import read_rows
 from tokenization_worker.verification.facts import Poison, SourceRules, zstd
 
 BOM = b"\xef\xbb\xbf"
@@ -44,71 +46,12 @@ _FORMATS = {
 }
 
 
-class Damaged(Exception):
-    """The file cannot be used as a whole."""
-
-    def __init__(self, outcome: FileOutcome, detail: str) -> None:
-        super().__init__(outcome, detail)
-        self.outcome = outcome
-        self.detail = detail
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record: a document (`text`) or unusable (`reason`). Blank lines are no records, but are counted.
-
-    `position` is the byte offset in the decompressed file, or the row; `number` counts lines, pieces or rows
-    from 1. `raw` is the line of a JSONL file. `size`: the document's bytes: a line with its LF, a text without
-    separator and byte order mark, the value of a row.
-    """
-
-    position: int
-    number: int
-    text: str | None
-    reason: Reason | None = None
-    raw: bytes = b""
-    size: int = 0
-
-
 def refuse_poison(record: Record, poison: Poison) -> Record:
     """The record as a dataset has it: refused if it kills workers, and still holds the text that did."""
     digest = poison.get(record.position)
     if record.text is None or digest is None or sha256(record.text.encode()).hexdigest() != digest:
         return record
     return replace(record, text=None, reason=Reason.KILLS_WORKER)
-
-
-class SeekableStream(io.RawIOBase):
-    """The store's stream as the standard library wants it; keeps the store's own error. `tell` hears of bytes read."""
-
-    def __init__(self, stream: ByteReader, tell: Tell = untold) -> None:
-        self._stream = stream
-        self._tell = tell
-        self._read_bytes = 0
-        self.error: BaseException | None = None
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        try:
-            data = self._stream.read(len(buffer))
-        except BaseException as error:
-            self.error = error
-            raise
-        buffer[: len(data)] = data
-        self._read_bytes += len(data)
-        self._tell(self._read_bytes)
-        return len(data)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
 
 
 def read_records(
@@ -131,8 +74,6 @@ def read_records(
         raise Damaged(FileOutcome.UNSUPPORTED_FILE, foreign)
     format = detect_format(head, uri, rules)
     if format is SourceFormat.PARQUET:
-        from tokenization_worker.verification.decoders.rows import read_rows
-
         if is_packed:
             raise Damaged(FileOutcome.CORRUPT_FILE, "Parquet inside of a compressed file")
         stored.seek(0)
