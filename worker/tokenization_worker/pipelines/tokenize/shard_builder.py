@@ -205,6 +205,7 @@ class _ShardWork:
         if self._epoch == 0 and not self._task.repair:
             raise ChangedError(
                 "OutputConflict",
-                f"{self._store.uri}/{path} holds something else than this job's shard",
+                f"{self._store.uri}/{path} holds something else than what this job writes there for shard "
+                f"{self._files.paths[0]}",
                 next_step="move it away, or write to another output.uri",
             )
