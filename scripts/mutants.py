@@ -46,6 +46,7 @@ RUNS = "test_fault_runs.py"
 GCS = "test_storage_gcs.py"
 LOCAL = "test_storage_local.py"
 FOREIGN = "test_foreign_files.py"
+SHARD_FILES = "test_shard_files.py"
 
 
 def _of(file: str, words: str) -> tuple[str, ...]:
@@ -777,6 +778,97 @@ MUTANTS = (
         "    for _ in range(_TRIES):\n        if create_bytes",
         "    while True:\n        if create_bytes",
         _of("test_commit.py", "without_end"),
+    ),
+    Mutant(
+        "shard files: the main file comes first",
+        "output/create_only.py",
+        "                for number, file in reversed([*enumerate(files)]):\n",
+        "                for number, file in enumerate(files):\n",
+        _of(SHARD_FILES, "comes_last"),
+    ),
+    Mutant(
+        "shard files: a main file is there before a side file that is replaced",
+        "output/create_only.py",
+        "                    if file.entry is None:\n                        break",
+        "                    if False:\n                        break",
+        _of(SHARD_FILES, "comes_last"),
+    ),
+    Mutant(
+        "shard files: a voided writer takes only its main file back",
+        "output/create_only.py",
+        "            if file.is_made:\n                file.upload.retract()\n",
+        "            if file.is_made and file is files[0]:\n                file.upload.retract()\n",
+        _of(SHARD_FILES, "takes_back"),
+    ),
+    Mutant(
+        "shard files: side files are not looked at before a run goes on",
+        "output/shard_check.py",
+        "file.crc32c, file.version) for file in receipt.files)",
+        "file.crc32c, file.version) for file in receipt.files[:1])",
+        _of(SHARD_FILES, "resume_writes"),
+    ),
+    Mutant(
+        "shard files: side files are not read again before the index",
+        "output/shard_check.py",
+        "file.crc32c) for file in shard.files)",
+        "file.crc32c) for file in shard.files[:1])",
+        _of(SHARD_FILES, "resume_writes and len-rotten"),
+    ),
+    Mutant(
+        "shard files: side files of a complete dataset are not looked at",
+        "output/tables.py",
+        """    return row.get("files") or [row]\n""",
+        """    return [row]\n""",
+        _of(SHARD_FILES, "repaired or status"),
+    ),
+    Mutant(
+        "shard files: clean asks receipts for the main file alone",
+        "output/own_files.py",
+        """*(str(file["path"]) for file in fields.get("files", ()))""",
+        "",
+        _of(SHARD_FILES, "damaged_file_that_a_receipt_names"),
+    ),
+    Mutant(
+        "shard files: the shards table has the main file alone",
+        "pipelines/tokenize/commit.py",
+        "    if len(shard.files) > 1:\n",
+        "    if False:\n",
+        _of(SHARD_FILES, "lists_every_file"),
+    ),
+    Mutant(
+        "shard files: a receipt's list may tell of another main file",
+        "output/ledger/receipts.py",
+        "self._main_file(self.listed[0].format) != self.listed[0]",
+        "False",
+        _of(SHARD_FILES, "cannot_be"),
+    ),
+    Mutant(
+        "shard files: builds that differ in a side file agree",
+        "output/ledger/receipts.py",
+        "        return None if mine == theirs else",
+        "        return None if True else",
+        _of(SHARD_FILES, "disagree"),
+    ),
+    Mutant(
+        "shard files: a receipt may name a side file elsewhere",
+        "output/ledger/ledger.py",
+        "        if (receipt.shard, paths) != (shard, expected):\n",
+        "        if (receipt.shard, paths[:1]) != (shard, expected[:1]):\n",
+        _of(SHARD_FILES, "cannot_be"),
+    ),
+    Mutant(
+        "shard files: what a killed run left is not compared",
+        "pipelines/tokenize/shard_files.py",
+        "        return digest.digest() == written.sha256.digest()\n",
+        "        return True\n",
+        _of(SHARD_FILES, "never_taken_for_granted"),
+    ),
+    Mutant(
+        "verify: what a side file says is not compared",
+        "verification/shards.py",
+        "                if problem.number == number:\n",
+        "                if False:\n",
+        _of(SHARD_FILES, "compares_a_side_file"),
     ),
     Mutant(
         "record: checksum not compared",

@@ -248,7 +248,8 @@ def test_a_resume_writes_the_damaged_shard_again_and_no_other(path: str, damage:
     bench.run(before=built.append, told=told)
     bench.require_whole()
     assert (bench.output / path).read_bytes() == content
-    assert any("written again now" in event.message for event in told if isinstance(event, Warned))
+    how = "no longer what an earlier start wrote" if damage == "rotten" else "deleted or changed since an earlier start"
+    assert any(how in event.message for event in told if isinstance(event, Warned))
     again = [task for task in built if isinstance(task, BuildTask) and task.repair]
     assert [task.shard.name.index for task in again] == [1]
     kept = {name: stamp for name, stamp in before.items() if name != path}
@@ -311,6 +312,14 @@ def test_status_names_a_file_that_is_gone(path: str, bench: Bench) -> None:
 @pytest.mark.parametrize("last", [SIDE, MAIN, layout.shard_receipt_path(0, "train", 1)])
 def test_clean_removes_every_file(last: str, bench: Bench) -> None:
     kill(bench, last)
+    assert clean_output(bench.output, dry_run=False).stays == ()
+    assert files_below(bench.output) == set()
+
+
+@pytest.mark.parametrize("path", [MAIN, SIDE])
+def test_clean_removes_a_damaged_file_that_a_receipt_names(path: str, bench: Bench) -> None:
+    bench.stop()
+    (bench.output / path).write_bytes(b"no longer a shard's")
     assert clean_output(bench.output, dry_run=False).stays == ()
     assert files_below(bench.output) == set()
 
@@ -424,7 +433,8 @@ class Placing:
 WHOLE = {"main": b"main", "side": b"side"}
 
 
-def test_the_main_file_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("other", [[], ["side"], ["main", "side"]], ids=["both new", "side replaced", "both replaced"])
+def test_the_main_file_comes_last(other: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     commit = LocalUpload.commit
 
@@ -435,6 +445,8 @@ def test_the_main_file_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(LocalUpload, "commit", note)
     placing = Placing(tmp_path)
+    for path in other:
+        (tmp_path / path).write_bytes(b"else")
     assert [entry.path for entry in placing.place()] == ["main", "side"]
     assert order == ["side", "main"]
 
