@@ -107,12 +107,12 @@ SHARD = ("train", 2)
 
 
 def lose(ledger: Ledger) -> None:
-    del ledger.shards[SHARD]
+    ledger.forget_shard(*SHARD)
 
 
 def count(more: int) -> Callable[[Ledger], None]:
     def change(ledger: Ledger) -> None:
-        ledger.shards[SHARD] = replace(ledger.shards[SHARD], documents=ledger.shards[SHARD].documents + more)
+        ledger.add_shard(replace(ledger.shards[SHARD], documents=ledger.shards[SHARD].documents + more))
 
     return change
 

@@ -95,12 +95,10 @@ def discard_other_receipts(store: Store, epoch: int, ledger: Ledger, repair: Rep
     for key, expected in repair.expected.items():
         shard = ledger.shards.get(key)
         if shard is not None and expected != _sums_of(shard):
-            del ledger.shards[key]
+            ledger.forget_shard(*key)
             paths.append(layout.shard_receipt_path(epoch, *key))
     for range_id in _untrusted_ranges(ledger, repair.trusted):
-        del ledger.ranges[range_id]
-        ledger.segments.discard(range_id)
-        ledger.lost_lists.discard(range_id)
+        ledger.forget_range(range_id)
         paths.append(layout.range_receipt_path(epoch, range_id))
     for _ in map_at_once(store.delete, paths, store.connections):
         pass

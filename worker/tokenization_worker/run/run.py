@@ -348,7 +348,7 @@ def _commit(work: Work, prepared: Prepared, do_work: Callable[[Work], None], wat
     except DataError as error:
         if error.reason != "QuarantineCorrupt":
             raise
-        work.ledger.lost_lists = discard_damaged_lists(work.store, work.context.epoch, work.ledger, watch)
+        work.ledger.set_lost_lists(discard_damaged_lists(work.store, work.context.epoch, work.ledger, watch))
         do_work(replace(work, damaged=frozenset()))  # those were written again before
         return write()
 
