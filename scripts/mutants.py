@@ -830,7 +830,7 @@ MUTANTS = (
     ),
     Mutant(
         "shard files: the shards table has the main file alone",
-        "pipelines/tokenize/commit.py",
+        "pipelines/tokenize/description.py",
         "    if len(shard.files) > 1:\n",
         "    if False:\n",
         _of(SHARD_FILES, "lists_every_file"),

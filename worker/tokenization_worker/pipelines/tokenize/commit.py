@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import orjson
 
-from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
-from tokenization_worker.api.keys import KEY_VERSION
+from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.events import Warned, Watcher, ignore
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_or_read, place_bytes
-from tokenization_worker.output.index import FORMAT_VERSION, UNKNOWN_VERSIONS, Index, dump_index, read_index
-from tokenization_worker.output.ledger.epochs import current_epoch, epochs_gone, require_current, seal_epoch
+from tokenization_worker.output.index import Index, dump_index, read_index
+from tokenization_worker.output.ledger.epochs import require_current, seal_epoch
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.quarantine import read_range_lists
 from tokenization_worker.output.ledger.receipts import ShardReceipt
@@ -35,17 +33,17 @@ from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.output.tables import Digest, begin_digest
 from tokenization_worker.pipelines.tokenize.accounting import (
     FileTotals,
-    Totals,
     add_up,
     add_up_files,
     check_conservation,
     check_limits,
 )
 from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.description import describe, describe_run, json_line, shard_row
 from tokenization_worker.planning.limits import cannot_judge_bytes
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.document_batch import FileOutcome, Reason
-from tokenization_worker.storage.base import Entry, NotFound, Store
+from tokenization_worker.readers.document_batch import FileOutcome
+from tokenization_worker.storage.base import Entry, Store
 from tokenization_worker.storage.listing import delete_all
 from tokenization_worker.storage.source_file import SourceFile, describe_touch, source_changed
 from tokenization_worker.storage.sources import find_touched_files
@@ -79,11 +77,11 @@ def commit(
     check_conservation(totals, shards, delimited=context.delimiter_position is not DelimiterPosition.NONE)
     _check_shards(store, shards)
     _require_no_other_shards(store, context, shards)
-    content = _describe(plan, context, tokenizer, totals, shards)
+    content = describe(plan, context, tokenizer, totals, shards)
     digest = begin_digest(content)
     files_digest = sha256()
     tables = {
-        layout.SHARDS_TABLE: _pack(map(_shard_row, shards), digest),
+        layout.SHARDS_TABLE: _pack(map(shard_row, shards), digest),
         layout.QUARANTINE_TABLE: _pack(unusable, digest),
         layout.FILES_TABLE: _pack((_file_row(plan, number, files) for number in range(len(plan.files))), files_digest),
     }
@@ -92,7 +90,7 @@ def commit(
     index = content | {
         "digest": digest.hexdigest(),
         "dataKey": plan.data_key,
-        "run": _describe_run(store, plan, context, ledger, tokenizer, totals)
+        "run": describe_run(store, plan, context, ledger, tokenizer, totals)
         | {"filesDigest": files_digest.hexdigest()},
     }
     _require_sources_unchanged(plan, watch)
@@ -186,33 +184,6 @@ def _remove_voided(store: Store, naming: Naming, shards: list[ShardReceipt], oth
     return [entry for entry in others if entry.path not in gone]
 
 
-def _shard_row(shard: ShardReceipt) -> dict[str, Any]:
-    """A row of the shards table: `files` only where there are several."""
-    row: dict[str, Any] = {
-        "split": shard.split,
-        "index": shard.index,
-        "path": shard.path,
-        "tokens": shard.tokens,
-        "documents": shard.documents,
-        "bytes": shard.bytes,
-        "crc32c": f"{shard.crc32c:08x}",
-        "sha256": shard.sha256,
-        "documentsSha256": shard.documents_sha256,
-    }
-    if len(shard.files) > 1:
-        row["files"] = [
-            {
-                "format": file.format,
-                "path": file.path,
-                "bytes": file.bytes,
-                "crc32c": f"{file.crc32c:08x}",
-                "sha256": file.sha256,
-            }
-            for file in shard.files
-        ]
-    return row
-
-
 def _file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
     source = plan.files[number]
     row: dict[str, Any] = {"uri": source.uri, "size": source.size, "version": source.version}
@@ -253,115 +224,14 @@ def _quarantine_rows(
             yield row
 
 
-def _json_line(row: dict[str, Any]) -> bytes:
-    return orjson.dumps(row) + b"\n"
-
-
 def _pack(rows: Iterable[dict[str, Any]], *digests: Digest) -> bytes:
     """JSON lines under zstd with a checksum, a row at a time; `digests` see the lines."""
     compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})
     parts = []
     for row in rows:
-        line = _json_line(row)
+        line = json_line(row)
         for digest in digests:
             digest.update(line)
         if part := compressor.compress(line):
             parts.append(part)
     return b"".join([*parts, compressor.flush()])
-
-
-def _describe(
-    plan: Plan, context: RunContext, tokenizer: Tokenizer, totals: Totals, shards: list[ShardReceipt]
-) -> Index:
-    """What the index says of the data: the same for every run that makes this dataset."""
-    return {
-        "formatVersion": FORMAT_VERSION,
-        "keyVersion": KEY_VERSION,
-        "data": plan.data,
-        "tokenizer": {
-            "name": tokenizer.name,
-            "fingerprint": tokenizer.fingerprint,
-            "vocabularySize": tokenizer.vocab_size,
-            "delimiterId": tokenizer.delimiter_id,
-        },
-        "dtype": context.dtype.value,
-        "splits": [_split_entry(split.name, shards) for split in context.data.output.splits],
-        "conservation": {
-            "read": totals.read,
-            "written": totals.written,
-            "quarantined": dict(sorted(totals.quarantined.items())),
-            "files": {
-                FileOutcome.READ.value: len(plan.files) - totals.dropped.total(),
-                **sorted_counts(totals.dropped),
-            },
-        },
-        "tokens": totals.tokens,
-    }
-
-
-def _describe_run(
-    store: Store, plan: Plan, context: RunContext, ledger: Ledger, tokenizer: Tokenizer, totals: Totals
-) -> dict[str, Any]:
-    """What the index says of the run: it may differ from run to run. Bytes of documents are null where not known."""
-    receipts = ledger.ranges.values()
-    return {
-        "runKey": plan.run_key,
-        "planId": plan.plan_id,
-        "epoch": context.epoch,
-        "engine": context.engine,
-        "documentsCompared": sum(receipt.samples for receipt in receipts),
-        "textBytes": sum(receipt.text_bytes for receipt in receipts),
-        "readBytes": totals.read_bytes,
-        "quarantinedBytes": totals.quarantined_bytes,
-        "libraries": tokenizer.libraries,
-        "rangesByVersions": sorted_counts(Counter(receipt.versions or UNKNOWN_VERSIONS for receipt in receipts)),
-        "tokenizer": _tokenizer_source(context.data.tokenizer),
-        "asked": plan.asked,
-        "epochs": _voided_epochs(store),
-        "poison": list(_poison_entries(plan, ledger)),
-    }
-
-
-def _poison_entries(plan: Plan, ledger: Ledger) -> Iterator[dict[str, Any]]:
-    """The documents that were left out because they kill their worker, in source order; not those of dropped files."""
-    receipts = [ledger.ranges[range_id] for range_id in range(plan.n_ranges)]
-    dropped = {result.file for receipt in receipts for result in receipt.slices if not result.is_read}
-    for receipt in receipts:
-        for result in receipt.slices:
-            if result.file not in dropped:
-                for item in result.poison:
-                    yield {"uri": plan.files[result.file].uri, "reason": Reason.KILLS_WORKER.value} | asdict(item)
-
-
-def _voided_epochs(store: Store) -> list[dict[str, Any]]:
-    try:
-        return [entry for entry in current_epoch(store).history if "voids" in entry]
-    except NotFound as error:
-        raise epochs_gone(store) from error
-
-
-def _tokenizer_source(spec: TokenizerSpec) -> dict[str, Any]:
-    """Where the tokenizer came from, so that a reader of the dataset can load it again."""
-    return {
-        "name": spec.name,
-        "uri": spec.uri,
-        "pattern": spec.pattern,
-        "specialTokens": dict(spec.special_tokens),
-        "delimiterToken": spec.delimiter_token,
-        **({"revision": spec.revision} if spec.revision else {}),
-    }
-
-
-def sorted_counts(counts: Counter[str]) -> dict[str, int]:
-    return dict(sorted(counts.items()))
-
-
-def _split_entry(name: str, shards: list[ShardReceipt]) -> dict[str, Any]:
-    mine = [shard for shard in shards if shard.split == name]
-    return {
-        "name": name,
-        "documents": sum(shard.documents for shard in mine),
-        "tokens": sum(shard.tokens for shard in mine),
-        "shards": len(mine),
-        "digest": sha256(b"".join(_json_line(_shard_row(shard)) for shard in mine)).hexdigest(),
-    }

@@ -1,0 +1,153 @@
+"""What the index of a dataset says, from a run's receipts. Pure, but for a look at the epochs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from tokenization_worker.api.data import TokenizerSpec
+from tokenization_worker.api.keys import KEY_VERSION
+from tokenization_worker.output.index import FORMAT_VERSION, UNKNOWN_VERSIONS, Index
+from tokenization_worker.output.ledger.epochs import current_epoch, epochs_gone
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.ledger.receipts import ShardReceipt
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.pipelines.tokenize.accounting import Totals
+from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.readers.document_batch import FileOutcome, Reason
+from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.tokenizers.base import Tokenizer
+
+
+def shard_row(shard: ShardReceipt) -> dict[str, Any]:
+    """A row of the shards table: `files` only where there are several."""
+    row: dict[str, Any] = {
+        "split": shard.split,
+        "index": shard.index,
+        "path": shard.path,
+        "tokens": shard.tokens,
+        "documents": shard.documents,
+        "bytes": shard.bytes,
+        "crc32c": f"{shard.crc32c:08x}",
+        "sha256": shard.sha256,
+        "documentsSha256": shard.documents_sha256,
+    }
+    if len(shard.files) > 1:
+        row["files"] = [
+            {
+                "format": file.format,
+                "path": file.path,
+                "bytes": file.bytes,
+                "crc32c": f"{file.crc32c:08x}",
+                "sha256": file.sha256,
+            }
+            for file in shard.files
+        ]
+    return row
+
+
+def json_line(row: dict[str, Any]) -> bytes:
+    """A row of a table, as digests count it."""
+    return orjson.dumps(row) + b"\n"
+
+
+def describe(
+    plan: Plan, context: RunContext, tokenizer: Tokenizer, totals: Totals, shards: list[ShardReceipt]
+) -> Index:
+    """What the index says of the data: the same for every run that makes this dataset."""
+    return {
+        "formatVersion": FORMAT_VERSION,
+        "keyVersion": KEY_VERSION,
+        "data": plan.data,
+        "tokenizer": {
+            "name": tokenizer.name,
+            "fingerprint": tokenizer.fingerprint,
+            "vocabularySize": tokenizer.vocab_size,
+            "delimiterId": tokenizer.delimiter_id,
+        },
+        "dtype": context.dtype.value,
+        "splits": [_split_entry(split.name, shards) for split in context.data.output.splits],
+        "conservation": {
+            "read": totals.read,
+            "written": totals.written,
+            "quarantined": dict(sorted(totals.quarantined.items())),
+            "files": {
+                FileOutcome.READ.value: len(plan.files) - totals.dropped.total(),
+                **_sorted_counts(totals.dropped),
+            },
+        },
+        "tokens": totals.tokens,
+    }
+
+
+def describe_run(
+    store: Store, plan: Plan, context: RunContext, ledger: Ledger, tokenizer: Tokenizer, totals: Totals
+) -> dict[str, Any]:
+    """What the index says of the run: it may differ from run to run. Bytes of documents are null where not known."""
+    receipts = ledger.ranges.values()
+    return {
+        "runKey": plan.run_key,
+        "planId": plan.plan_id,
+        "epoch": context.epoch,
+        "engine": context.engine,
+        "documentsCompared": sum(receipt.samples for receipt in receipts),
+        "textBytes": sum(receipt.text_bytes for receipt in receipts),
+        "readBytes": totals.read_bytes,
+        "quarantinedBytes": totals.quarantined_bytes,
+        "libraries": tokenizer.libraries,
+        "rangesByVersions": _sorted_counts(Counter(receipt.versions or UNKNOWN_VERSIONS for receipt in receipts)),
+        "tokenizer": _tokenizer_source(context.data.tokenizer),
+        "asked": plan.asked,
+        "epochs": _voided_epochs(store),
+        "poison": list(_poison_entries(plan, ledger)),
+    }
+
+
+def _poison_entries(plan: Plan, ledger: Ledger) -> Iterator[dict[str, Any]]:
+    """The documents that were left out because they kill their worker, in source order; not those of dropped files."""
+    receipts = [ledger.ranges[range_id] for range_id in range(plan.n_ranges)]
+    dropped = {result.file for receipt in receipts for result in receipt.slices if not result.is_read}
+    for receipt in receipts:
+        for result in receipt.slices:
+            if result.file not in dropped:
+                for item in result.poison:
+                    yield {"uri": plan.files[result.file].uri, "reason": Reason.KILLS_WORKER.value} | asdict(item)
+
+
+def _voided_epochs(store: Store) -> list[dict[str, Any]]:
+    try:
+        return [entry for entry in current_epoch(store).history if "voids" in entry]
+    except NotFound as error:
+        raise epochs_gone(store) from error
+
+
+def _tokenizer_source(spec: TokenizerSpec) -> dict[str, Any]:
+    """Where the tokenizer came from, so that a reader of the dataset can load it again."""
+    return {
+        "name": spec.name,
+        "uri": spec.uri,
+        "pattern": spec.pattern,
+        "specialTokens": dict(spec.special_tokens),
+        "delimiterToken": spec.delimiter_token,
+        **({"revision": spec.revision} if spec.revision else {}),
+    }
+
+
+def _sorted_counts(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
+def _split_entry(name: str, shards: list[ShardReceipt]) -> dict[str, Any]:
+    mine = [shard for shard in shards if shard.split == name]
+    return {
+        "name": name,
+        "documents": sum(shard.documents for shard in mine),
+        "tokens": sum(shard.tokens for shard in mine),
+        "shards": len(mine),
+        "digest": sha256(b"".join(json_line(shard_row(shard)) for shard in mine)).hexdigest(),
+    }
