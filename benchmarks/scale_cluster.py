@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 from scale_objects import Objects, ObjectStore
 
-from tokenization_worker.formats import npy
+from tokenization_worker.formats.registry import suffixes_of
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult, segment_digest
@@ -150,7 +150,9 @@ def put_list(store: ObjectStore, task: TokenizeTask) -> str:
 def build_shard(store: ObjectStore, task: BuildTask) -> ShardReceipt:
     """A shard and a sidecar of a few bytes, and their receipt."""
     context, name = task.context, task.shard.name
-    path = layout.shard_path(context.data.output.path, npy.SUFFIX, split=name.split, index=name.index, shard=name.shard)
+    output = context.data.output
+    suffix = suffixes_of(output.formats)[0]
+    path = layout.shard_path(output.path, suffix, split=name.split, index=name.index, shard=name.shard)
     sidecar = f"sidecar of {path}".encode()
     put(store, layout.documents_path(name.split, name.index), sidecar, metadata=digest_metadata(sidecar))
     put_sized(store, path, 4 * task.shard.tokens + 128)

@@ -46,6 +46,7 @@ RUNS = "test_fault_runs.py"
 GCS = "test_storage_gcs.py"
 LOCAL = "test_storage_local.py"
 FOREIGN = "test_foreign_files.py"
+SHARD_FILES = "test_shard_files.py"
 
 
 def _of(file: str, words: str) -> tuple[str, ...]:
@@ -739,22 +740,22 @@ MUTANTS = (
     Mutant(
         "commit: an equal object is never looked for",
         "output/create_only.py",
-        "            if is_same(found):\n                return found\n",
+        "        if is_same(found):\n            self.entry = found\n            return\n",
         "",
         _of("test_commit.py", "equal_object"),
     ),
     Mutant(
         "commit: any object is the same",
         "output/create_only.py",
-        "            if is_same(found):\n",
-        "            if True:\n",
+        "        if is_same(found):\n",
+        "        if True:\n",
         ("test_commit.py",),
     ),
     Mutant(
         "commit: no second look at the epoch",
         "output/create_only.py",
-        "                    require_current()\n                except Voided:",
-        "                    pass\n                except Voided:",
+        "        if any(file.is_made for file in files):\n",
+        "        if False:\n",
         _of("test_epochs.py", "taken_back"),
     ),
     Mutant(
@@ -777,6 +778,97 @@ MUTANTS = (
         "    for _ in range(_TRIES):\n        if create_bytes",
         "    while True:\n        if create_bytes",
         _of("test_commit.py", "without_end"),
+    ),
+    Mutant(
+        "shard files: the main file comes first",
+        "output/create_only.py",
+        "                for number, file in reversed([*enumerate(files)]):\n",
+        "                for number, file in enumerate(files):\n",
+        _of(SHARD_FILES, "comes_last"),
+    ),
+    Mutant(
+        "shard files: a main file is there before a side file that is replaced",
+        "output/create_only.py",
+        "                    if file.entry is None:\n                        break",
+        "                    if False:\n                        break",
+        _of(SHARD_FILES, "comes_last"),
+    ),
+    Mutant(
+        "shard files: a voided writer takes only its main file back",
+        "output/create_only.py",
+        "            if file.is_made:\n                file.upload.retract()\n",
+        "            if file.is_made and file is files[0]:\n                file.upload.retract()\n",
+        _of(SHARD_FILES, "takes_back"),
+    ),
+    Mutant(
+        "shard files: side files are not looked at before a run goes on",
+        "output/shard_check.py",
+        "file.crc32c, file.version) for file in receipt.files)",
+        "file.crc32c, file.version) for file in receipt.files[:1])",
+        _of(SHARD_FILES, "resume_writes"),
+    ),
+    Mutant(
+        "shard files: side files are not read again before the index",
+        "output/shard_check.py",
+        "file.crc32c) for file in shard.files)",
+        "file.crc32c) for file in shard.files[:1])",
+        _of(SHARD_FILES, "resume_writes and len-rotten"),
+    ),
+    Mutant(
+        "shard files: side files of a complete dataset are not looked at",
+        "output/tables.py",
+        """    return row.get("files") or [row]\n""",
+        """    return [row]\n""",
+        _of(SHARD_FILES, "repaired or status"),
+    ),
+    Mutant(
+        "shard files: clean asks receipts for the main file alone",
+        "output/own_files.py",
+        """*(str(file["path"]) for file in fields.get("files", ()))""",
+        "",
+        _of(SHARD_FILES, "damaged_file_that_a_receipt_names"),
+    ),
+    Mutant(
+        "shard files: the shards table has the main file alone",
+        "pipelines/tokenize/index_content.py",
+        "    if len(shard.files) > 1:\n",
+        "    if False:\n",
+        _of(SHARD_FILES, "lists_every_file"),
+    ),
+    Mutant(
+        "shard files: a receipt's list may tell of another main file",
+        "output/ledger/receipts.py",
+        "self._main_file(self.listed[0].format) != self.listed[0]",
+        "False",
+        _of(SHARD_FILES, "cannot_be"),
+    ),
+    Mutant(
+        "shard files: builds that differ in a side file agree",
+        "output/ledger/receipts.py",
+        "        return None if mine == theirs else",
+        "        return None if True else",
+        _of(SHARD_FILES, "disagree"),
+    ),
+    Mutant(
+        "shard files: a receipt may name a side file elsewhere",
+        "output/ledger/ledger.py",
+        "        if (receipt.shard, paths) != (shard, expected):\n",
+        "        if (receipt.shard, paths[:1]) != (shard, expected[:1]):\n",
+        _of(SHARD_FILES, "cannot_be"),
+    ),
+    Mutant(
+        "shard files: what a killed run left is not compared",
+        "pipelines/tokenize/shard_files.py",
+        "        return digest.digest() == written.sha256.digest()\n",
+        "        return True\n",
+        _of(SHARD_FILES, "never_taken_for_granted"),
+    ),
+    Mutant(
+        "verify: what a side file says is not compared",
+        "verification/shards.py",
+        "                if problem.number == number:\n",
+        "                if False:\n",
+        _of(SHARD_FILES, "compares_a_side_file"),
     ),
     Mutant(
         "record: checksum not compared",
@@ -898,11 +990,11 @@ MUTANTS = (
         _of("test_quarantine.py", "with_many_rows"),
     ),
     Mutant(
-        "dataset: threads parse headers at once",
-        "dataset/token_stream.py",
-        "            with _header_lock:\n                tokens",
-        "            if True:\n                tokens",
-        _of("test_dataset.py", "one_at_a_time"),
+        "dataset: the header of a shard is parsed",
+        "formats/flat.py",
+        'return np.memmap(path, self._shape.dtype, "r", len(self._header), (self._shape.tokens,))',
+        'return np.load(path, mmap_mode="r")',
+        _of("test_dataset.py", "no_header_of_a_shard"),
     ),
     Mutant(
         "stop: calls in other threads do not belong to the command",
@@ -1216,15 +1308,15 @@ MUTANTS = (
     ),
     Mutant(
         "open_dataset: header of a shard not compared",
-        "dataset/token_stream.py",
-        "        if header != npy.header(self.tokens, dtype):\n",
+        "formats/flat.py",
+        "        if header != self._header:\n",
         "        if False:\n",
         _of("test_dataset.py", "another_header"),
     ),
     Mutant(
         "open_dataset: size of a shard not compared",
-        "dataset/token_stream.py",
-        "        if entry is None or entry.size != self.size_bytes:\n",
+        "formats/flat.py",
+        "        if not entry.size == file.size == wanted:\n",
         "        if False:\n",
         _of("test_dataset.py", "another_size"),
     ),
@@ -2413,16 +2505,16 @@ MUTANTS = (
     ),
     Mutant(
         "clean: a foreign file of a shard's size",
-        "output/own_files.py",
-        "    return None if found == npy.header(tokens, dtype) else",
-        "    return None if found else",
+        "formats/flat.py",
+        "        is_ours = found == self._header(ShardShape(tokens, largest.dtype))\n",
+        "        is_ours = bool(found)\n",
         _of("test_clean.py", "of-a-shards-size"),
     ),
     Mutant(
         "clean: a foreign file of any size",
-        "output/own_files.py",
-        "    if rest or not 0 < tokens <= naming.shard_tokens:",
-        "    if rest:",
+        "formats/flat.py",
+        "        if rest or not 0 < tokens <= largest.tokens:",
+        "        if rest:",
         _of("test_clean.py", "too-many-tokens"),
     ),
     Mutant(

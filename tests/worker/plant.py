@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ import pyarrow.parquet as pq
 
 from tokenization_worker.api.data import DelimiterPosition, SourceFormat, SplitSpec
 from tokenization_worker.api.keys import data_key
-from tokenization_worker.formats import npy
 from tokenization_worker.formats.sidecar import ShardDocuments
 from tokenization_worker.output import layout
 from tokenization_worker.output.plan_file import Plan
@@ -36,6 +36,12 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.facts import Facts, read_facts, read_table
 
 Row = dict[str, Any]
+
+
+def _npy_of(tokens: np.ndarray[Any, Any]) -> bytes:
+    file = BytesIO()
+    np.save(file, tokens)
+    return file.getvalue()
 
 
 @dataclass(frozen=True)
@@ -105,9 +111,7 @@ class Planter:
 
     def _shard_path(self, stream: int, number: int) -> str:
         name = self._streams.name_shard(stream, number)
-        return layout.shard_path(
-            self.facts.path_template, npy.SUFFIX, split=name.split, index=name.index, shard=name.shard
-        )
+        return layout.shard_path(self.facts.path_template, ".npy", split=name.split, index=name.index, shard=name.shard)
 
     def write(self) -> None:
         """Make the dataset anew from `documents`, `files` and `quarantine`."""
@@ -134,7 +138,7 @@ class Planter:
             part = tokens[start : start + self.facts.shard_tokens]
             end = start + len(part)
             path = self._shard_path(stream, number)
-            data = npy.header(len(part), self.facts.dtype) + part.tobytes()
+            data = _npy_of(part)
             (self.output / path).parent.mkdir(parents=True, exist_ok=True)
             (self.output / path).write_bytes(data)
             first = int(np.searchsorted(ends, start, side="right"))

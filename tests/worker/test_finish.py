@@ -10,6 +10,7 @@ import pytest
 from command_line import sample_texts
 from corpus import json_lines
 from inline import inline
+from msgspec.structs import replace
 from runs import difference, leftovers, make_job, read_index
 
 from tokenization_worker.api.job import TokenizationJob
@@ -106,12 +107,12 @@ SHARD = ("train", 2)
 
 
 def lose(ledger: Ledger) -> None:
-    del ledger.shards[SHARD]
+    ledger.forget_shard(*SHARD)
 
 
 def count(more: int) -> Callable[[Ledger], None]:
     def change(ledger: Ledger) -> None:
-        ledger.shards[SHARD] = ledger.shards[SHARD]._replace(documents=ledger.shards[SHARD].documents + more)
+        ledger.add_shard(replace(ledger.shards[SHARD], documents=ledger.shards[SHARD].documents + more))
 
     return change
 

@@ -44,6 +44,8 @@ def make_plan(splits: list[dict[str, object]] | None = None) -> Plan:
     numbers = np.arange(RANGES)
     cut = Cut(numbers.astype(np.int32), 0 * numbers, 0 * numbers - 1, np.arange(RANGES + 1), 0 * numbers + 10)
     output = {
+        "formats": ["Npy"],
+        "dtype": "UInt16",
         "path": "{split}/{split}_{index:06d}",
         "shards": {"tokens": SHARD_TOKENS},
         "splits": splits or [{"name": "train", "shards": None, "share": None}],
@@ -92,27 +94,31 @@ def shard_receipt(store: Store, split: str, index: int, before: int = 0) -> Shar
 def write_ledger(store: Store, splits: dict[str, int]) -> Ledger:
     """One of all ranges; every third has a list, every fifth its segment, and one file a verdict."""
     written = Ledger()
+    lost: list[int] = []
+    segments: list[int] = []
     for number in range(RANGES):
         digest = sha256(b"list %d" % number).hexdigest()[:32] if number % 3 == 0 else ""
         receipt = create_receipt(store, layout.range_receipt_path(0, number), range_receipt(number, list_digest=digest))
-        written.ranges[number] = receipt
+        written.add_range(receipt)
         if digest and number:
             create_bytes(store, layout.quarantine_path(0, number, digest), b"{}\n")
         elif digest:
-            written.lost_lists.add(number)
+            lost.append(number)
         if number % 5 == 0:
             create_bytes(store, layout.segment_path(0, number), b"segment")
-            written.segments.add(number)
+            segments.append(number)
+    written.set_lost_lists(lost)
+    written.set_segments(segments)
     before = 0
     for split, count in splits.items():
         for index in range(count):
             receipt = shard_receipt(store, split, index, before)
             path = layout.shard_receipt_path(0, split, index)
-            written.shards[split, index] = create_receipt(store, path, receipt)
+            written.add_shard(create_receipt(store, path, receipt))
         before += count
     verdict = {"file": 3, "uri": "/3", "outcome": "CorruptFile", "offset": 1, "detail": "torn"}
     create_record(store, layout.verdict_path(3), verdict)
-    written.verdicts[3] = ("CorruptFile", "torn")
+    written.add_verdict(3, "CorruptFile", "torn")
     return written
 
 

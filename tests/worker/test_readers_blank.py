@@ -23,6 +23,7 @@ from tokenization_worker.readers.document_batch import Compression, FileKind, Fi
 from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.verification.decoders import source as verifying
+from tokenization_worker.verification.decoders.record import Damaged
 from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.facts import SourceRules
 
@@ -245,7 +246,7 @@ class Trickle(io.BytesIO):
 @pytest.mark.parametrize("packed", [zstd.compress(b"") * 30, gzip.compress(b"") * 30], ids=["zstd", "gzip"])
 def test_a_cut_in_the_last_of_many_empty_frames_is_damage(packed: bytes) -> None:
     for size in range(len(packed) - 5, len(packed)):
-        with pytest.raises(verifying.Damaged):
+        with pytest.raises(Damaged):
             verified(packed[:size])
         with pytest.raises(decompress.DamagedFile):
             compression = Compression.ZSTD if packed[0] == 0x28 else Compression.GZIP

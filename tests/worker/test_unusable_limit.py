@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from command_line import dataset_of
 from inline import inline
+from msgspec import structs
 from runs import make_job, read_index
 
 from tokenization_worker.api.resolve import RunLimits
@@ -122,7 +123,7 @@ def test_each_receipt_is_added_up_once_however_often_the_driver_asks(
     limits = RunLimits(Limit.parse(quarantined), Limit.parse(0), 1 << 20)
     unusable = UnusableLimit(open_store(str(tmp_path)), 0, ledger, limits, 300)
     for number in range(300):
-        ledger.ranges[number] = receipt_with(number, 1)
+        ledger.add_range(receipt_with(number, 1))
         unusable.require_room()
         unusable.require_room()
     assert Addend.additions <= additions * 300
@@ -134,12 +135,12 @@ def test_unusable_documents_of_a_dropped_file_do_not_count_before_or_after_its_v
     unusable = UnusableLimit(open_store(str(tmp_path)), 0, ledger, limits, 9)
     task = TokenizeTask(cast(RunContext, None), 0, (), 0)
     assert unusable.give_room(task) == task, "one more file may be dropped"
-    ledger.verdicts[0] = ("CorruptFile", "")
+    ledger.add_verdict(0, "CorruptFile", "")
     tasks = []
     for number, (file, count) in enumerate([(0, 1 << 30), (2, 7), (3, 2), (2, 1)]):
-        ledger.ranges[number] = receipt_with(file, count)
+        ledger.add_range(structs.replace(receipt_with(file, count), range_id=number))
         tasks.append(unusable.give_room(task))
-    ledger.verdicts[2] = ("CorruptFile", "")
+    ledger.add_verdict(2, "CorruptFile", "")
     tasks.append(unusable.give_room(task))
     rooms = [LISTED_BEYOND + 7 - found for found in (0, 7, 9, 10, 2)]
     assert tasks == [replace(task, room=room) for room in rooms]

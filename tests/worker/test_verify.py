@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import io
 import os
 import shutil
 import tracemalloc
@@ -31,8 +32,8 @@ from tokenization_worker.verification.decoders.record import Damaged
 from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.explain import History, explain
 from tokenization_worker.verification.facts import SourceRules
+from tokenization_worker.verification.formats.npy import NpyDecoder
 from tokenization_worker.verification.report import Fault, Finding, VerifyMode, VerifyProgress, VerifyReport
-from tokenization_worker.verification.shards import _tokens_of_header
 from tokenization_worker.verification.verify import dataset_digest, verify
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -565,15 +566,31 @@ def test_tables_have_checksums_of_their_own(dataset: Path) -> None:
 
 
 def test_every_bit_of_a_shard_s_header_counts_and_none_is_a_traceback(first_dataset: Path) -> None:
-    facts = Planter(first_dataset).facts
-    path = next(first_dataset.rglob("*.npy"))
-    header = path.read_bytes()[:128]
-    tokens = _tokens_of_header(facts, header)
+    dtype = Planter(first_dataset).facts.dtype
+    header = next(first_dataset.rglob("*.npy")).read_bytes()[:128]
+
+    def tokens_of(data: bytes) -> int | None:
+        scan = NpyDecoder().scan(dtype)
+        scan.take(0, data)
+        return scan.tokens
+
+    tokens = tokens_of(header)
     assert tokens is not None
     for bit in range(8 * 128):
         flipped = bytearray(header)
         flipped[bit // 8] ^= 1 << bit % 8
-        assert _tokens_of_header(facts, bytes(flipped)) != tokens
+        assert tokens_of(bytes(flipped)) != tokens
+
+
+@pytest.mark.parametrize("piece", [1, 3, 127, 128, 129, 1000])
+def test_a_shard_is_read_whatever_its_pieces_are(piece: int) -> None:
+    file = io.BytesIO()
+    np.save(file, np.arange(500, dtype="<u2"))
+    data = file.getvalue()
+    scan = NpyDecoder().scan(np.dtype("<u2"))
+    parts = [scan.take(0, data[start : start + piece]) for start in range(0, len(data), piece)]
+    assert np.concatenate(parts).tolist() == list(range(500))
+    assert (scan.tokens, scan.tokens_seen) == (500, 500)
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.dataset.split import Split as Split
 from tokenization_worker.dataset.token_stream import Shard as Shard
 from tokenization_worker.dataset.token_stream import Stream as Stream
-from tokenization_worker.dataset.token_stream import TokenArray as TokenArray
 from tokenization_worker.errors import SpecError
+from tokenization_worker.formats.base import TokenArray as TokenArray
 from tokenization_worker.output.index import Index, require_index
-from tokenization_worker.output.tables import read_files_table, read_shards_table
+from tokenization_worker.output.tables import Row, files_of_row, read_files_table, read_shards_table
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.tokenizers.recorded import load_recorded
@@ -79,6 +79,11 @@ class DocumentPlace:
     position: int | None
     known_position: int
     documents_after: int
+
+
+def _files_of(row: Row, format: str) -> tuple[tuple[str, int], ...]:
+    """Path and size of the shard's files that are of this format, the main file first."""
+    return tuple((file["path"], file["bytes"]) for file in files_of_row(row) if file.get("format", format) == format)
 
 
 class SplitUnknown(SpecError, KeyError):
@@ -186,6 +191,7 @@ class Dataset(Mapping[str, Split]):
     def _read_splits(self) -> dict[str, Split]:
         rows = read_shards_table(self._store, self.index)
         entries = self.index["splits"]
+        format = str(self.index["data"]["output"]["formats"][0])
         by_hash = self.index["data"]["output"]["splits"][0]["share"] is not None
         shards: dict[str, tuple[Shard, ...]] = {}
         start = 0
@@ -194,9 +200,9 @@ class Dataset(Mapping[str, Split]):
                 start = 0
             mine = []
             for row in sorted((row for row in rows if row["split"] == entry["name"]), key=lambda row: row["index"]):
-                sizes = (row["tokens"], row["documents"], start)
-                place = (row["path"], row["split"], row["index"])
-                mine.append(Shard(self._store, *place, *sizes, row["documentsSha256"], row["bytes"]))
+                files = _files_of(row, format)
+                place = (row["split"], row["index"], row["tokens"], row["documents"], start)
+                mine.append(Shard(self._store, format, files, self.dtype, *place, row["documentsSha256"]))
                 start += row["tokens"]
             shards[entry["name"]] = tuple(mine)
         if by_hash:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.api.data import DelimiterPosition
-from tokenization_worker.dataset.token_stream import Shard, Stream, TokenArray
+from tokenization_worker.dataset.token_stream import Shard, Stream
+from tokenization_worker.formats.base import TokenArray
 
 _WITHOUT_DELIMITER = {
     DelimiterPosition.BEFORE: slice(1, None),

@@ -15,21 +15,19 @@ import weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from io import BytesIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenization_worker.errors import DataError
-from tokenization_worker.formats import npy
+from tokenization_worker.formats.base import ShardReader, ShardShape, ShardUnreadable, StoredFile, TokenArray
+from tokenization_worker.formats.registry import format_of
 from tokenization_worker.formats.sidecar import ShardDocuments
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.output import layout
 from tokenization_worker.storage.base import NotFound, Store
-
-TokenArray = NDArray[np.unsignedinteger]
 
 _MOST_MAPS = 4096
 """Far below what Linux allows a process (65,530 maps)."""
@@ -37,25 +35,30 @@ _MOST_MAPS = 4096
 _BLOCK_TOKENS = 1 << 20
 """Documents are read in blocks of about so many tokens: one call each where the store is far away."""
 
-_header_lock = threading.Lock()
-"""numpy parses a header as Python, which Python 3.11 cannot do in two threads at once: now and then it raises
-SystemError (CPython gh-106905)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard file of `size_bytes`. `tokens` and `documents` (that begin in it) are counts; `start`: its first
-    token's number in the stream that its split is cut from; `documents_sha256`: of its documents sidecar."""
+    """One shard in one format: `files` are its files with their sizes in bytes, the main file first.
+
+    `tokens` and `documents` (that begin in it) are counts; `start`: its first token's number in the stream that its
+    split is cut from; `documents_sha256`: of its documents sidecar.
+    """
 
     _store: Store
-    path: str
+    format: str
+    files: tuple[tuple[str, int], ...]
+    dtype: np.dtype[np.unsignedinteger]
     split: str
     index: int
     tokens: int
     documents: int
     start: int
     documents_sha256: str
-    size_bytes: int
+
+    @property
+    def path(self) -> str:
+        """Of the main file."""
+        return self.files[0][0]
 
     @property
     def end(self) -> int:
@@ -71,44 +74,30 @@ class Shard:
 
     def open(self) -> TokenArray:
         """All tokens, u16 or u32[tokens]: a read-only memory map of a local file, else read into memory."""
-        self.check()
-        path = self._store.local_path(self.path)
-        try:
-            source = path or BytesIO(self._store.read(self.path))
-            with _header_lock:
-                tokens: TokenArray = np.load(source, mmap_mode="r" if path else None)
-        except (FileNotFoundError, NotFound) as error:
-            raise self.damaged("is missing") from error
-        except ValueError as error:
-            raise self.damaged(str(error)) from error
-        if tokens.shape != (self.tokens,):
-            raise self.damaged(f"has shape {tokens.shape}, expected {self.tokens:,} tokens")
-        return tokens
+        with self._telling_damage():
+            return self._reader.open()
 
     def check(self) -> None:
-        """Raise `DataError` unless the file has the size and the header of this shard; reads nothing else of it."""
-        dtype = np.dtype("<u4" if self.size_bytes - npy.HEADER_BYTES > 2 * self.tokens else "<u2")
-        try:
-            header = self._store.read_range(self.path, 0, npy.HEADER_BYTES)
-        except NotFound as error:
-            raise self.damaged("is missing") from error
-        if header != npy.header(self.tokens, dtype):
-            raise self.damaged(f"has another header than that of {self.tokens:,} tokens of {dtype}: {header!r}")
-        entry = self._store.stat(self.path)
-        if entry is None or entry.size != self.size_bytes:
-            found = "is missing" if entry is None else f"has {entry.size:,} bytes, expected {self.size_bytes:,}"
-            raise self.damaged(found)
+        """Raise `DataError` unless the files have the sizes and headers of this shard; reads nothing else of them."""
+        with self._telling_damage():
+            self._reader.check()
 
-    def read(self, start: int, end: int, dtype: np.dtype[np.unsignedinteger]) -> TokenArray:
+    def read(self, start: int, end: int) -> TokenArray:
         """Tokens [start, end) of the shard, read-only."""
-        first = npy.HEADER_BYTES + start * dtype.itemsize
+        with self._telling_damage():
+            return self._reader.read(start, end)
+
+    @property
+    def _reader(self) -> ShardReader:
+        files = [StoredFile(self._store, path, size) for path, size in self.files]
+        return format_of(self.format).reader(ShardShape(self.tokens, self.dtype), files)
+
+    @contextmanager
+    def _telling_damage(self) -> Iterator[None]:
         try:
-            data = self._store.read_range(self.path, first, first + (end - start) * dtype.itemsize)
-        except NotFound as error:
-            raise self.damaged("is missing") from error
-        if len(data) != (end - start) * dtype.itemsize:
-            raise self.damaged(f"ends at byte {first + len(data):,}")
-        return np.frombuffer(data, dtype=dtype)
+            yield
+        except ShardUnreadable as error:
+            raise self._damaged(error.file.path, error.what) from error
 
     def read_sidecar(self) -> ShardDocuments:
         """Which documents it holds; raises `DataError` where that is damaged."""
@@ -116,13 +105,13 @@ class Shard:
         try:
             data = self._store.read(path)
         except NotFound as error:
-            raise self.damaged(f"has no documents sidecar at {path}") from error
+            raise self._damaged(self.path, f"has no documents sidecar at {path}") from error
         return ShardDocuments.from_bytes(data, self.documents_sha256, f"{self._store.uri}/{path}")
 
-    def damaged(self, what: str) -> DataError:
-        """The error of a shard that is not what the index says; `what` goes on behind its URI."""
+    def _damaged(self, path: str, what: str) -> DataError:
+        """The error of a file that is not what the index says; `what` goes on behind its URI."""
         step = f"look what else is wrong: {tokjob('verify', self._store.uri)}"
-        return DataError("ShardDamaged", f"{self.uri} {what}", next_step=step)
+        return DataError("ShardDamaged", f"{self._store.uri}/{path} {what}", next_step=step)
 
 
 _maps: OrderedDict[tuple[int, int], TokenArray] = OrderedDict()
@@ -131,10 +120,8 @@ _maps: OrderedDict[tuple[int, int], TokenArray] = OrderedDict()
 _maps_lock = threading.RLock()
 """Reentrant: the garbage collector may end a stream, which closes its maps, in a thread that holds the lock."""
 
-# A fork waits for the locks, so that no child finds one held by a thread that the child does not have. The last one
-# that is registered is taken first, as where both are held.
-for _lock in (_maps_lock, _header_lock):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+# A fork waits for the lock, so that no child finds it held by a thread that the child does not have.
+os.register_at_fork(before=_maps_lock.acquire, after_in_parent=_maps_lock.release, after_in_child=_maps_lock.release)
 
 _stream_keys = itertools.count()
 
@@ -196,7 +183,7 @@ class Stream:
         if number not in self._checked:  # where shards are mapped, opening them checks
             shard.check()
             self._checked.add(number)
-        return shard.read(start - shard.start, end - shard.start, self.dtype).copy()
+        return shard.read(start - shard.start, end - shard.start).copy()
 
     def _map(self, number: int) -> TokenArray:
         key = (self._key, number)
@@ -206,8 +193,6 @@ class Stream:
                 _maps.move_to_end(key)
                 return kept
         opened: TokenArray = np.asarray(self.shards[number].open())  # a plain array: slices of a memmap cost 3 us
-        if opened.dtype != self.dtype:
-            raise self.shards[number].damaged(f"holds {opened.dtype}, expected {self.dtype}")
         with _maps_lock:
             _maps[key] = opened
             while len(_maps) > most_maps():

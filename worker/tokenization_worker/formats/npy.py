@@ -1,4 +1,4 @@
-"""numpy `.npy`, version 1.0: a 128-byte header, then the tokens, little-endian, one dimension.
+"""numpy `.npy`, version 1.0: a header of 128 bytes, then the tokens, little-endian, one dimension.
 
 What nanoGPT and its kin load with `np.load` or `np.memmap(..., offset=128)`. Format: NEP 1.
 """
@@ -9,17 +9,22 @@ from io import BytesIO
 
 import numpy as np
 
-SUFFIX = ".npy"
-HEADER_BYTES = 128
+from tokenization_worker.formats.base import ShardShape
+from tokenization_worker.formats.flat import FlatFormat
+
+_HEADER_BYTES = 128
 
 
-def header(tokens: int, dtype: np.dtype[np.unsignedinteger]) -> bytes:
-    """The header of a shard of `tokens` tokens of `dtype`."""
+def _header(shape: ShardShape) -> bytes:
+    """The header that numpy writes."""
     buffer = BytesIO()
     np.lib.format.write_array_header_1_0(
         buffer,
-        {"descr": dtype.str, "fortran_order": False, "shape": (tokens,)},
+        {"descr": shape.dtype.str, "fortran_order": False, "shape": (shape.tokens,)},
     )
     data = buffer.getvalue()
-    assert len(data) == HEADER_BYTES
+    assert len(data) == _HEADER_BYTES
     return data
+
+
+NPY = FlatFormat(".npy", _HEADER_BYTES, _header)

@@ -11,7 +11,7 @@ from tokenization_worker.errors import ChangedError, DataError, TokenizationErro
 from tokenization_worker.inspect.uris import absolute_uri
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import ForeignIndex, not_an_output, not_own
-from tokenization_worker.output.own_files import Sorted, shard_named, sort_own, sort_shards
+from tokenization_worker.output.own_files import Sorted, sort_own, sort_shards
 from tokenization_worker.output.plan_file import read_naming
 from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, Standing, judge
@@ -45,7 +45,8 @@ def clean_output(uri: str | os.PathLike[str], *, dry_run: bool, force: bool = Fa
     naming = read_naming(store.read(layout.PLAN))
     listed = list(store.list(layout.OWN))
     own = sort_own(store, listed)
-    shards = Sorted([], []) if naming is None else sort_shards(store, naming, shard_named(store, naming), listed)
+    named = [] if naming is None else list(naming.list_named(store, strictly=True))
+    shards = Sorted([], []) if naming is None else sort_shards(store, naming, named, listed)
     tables = [entry for entry in [store.stat(layout.SHARDS_TABLE)] if entry is not None]
     removed = [*shards.ours, *tables, *own.ours]
     stays = tuple((entry.path, reason) for entry, reason in (*shards.foreign, *own.foreign))

@@ -1,37 +1,39 @@
 """Documents at a place in a dataset: tokens, decoded text, and where they stand in the source.
 
 Tokens and text come from the dataset alone. Position, line and id come from reading the source file up to the
-document (a compressed file from its start), with `verify`'s reader. Where the source cannot be read any more, or
+document (a compressed file from its start), with the readers of a run. Where the source cannot be read any more, or
 holds another text there, they are left out and `note` says why.
 """
 
 from __future__ import annotations
 
-import io
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import orjson
 
-from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.api.data import DelimiterPosition, SourceFormat, SplitSpec
 from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, TokenArray, open_dataset
-from tokenization_worker.errors import DataError, SpecError, TokenizationError
+from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.messages.commands import tokjob
-from tokenization_worker.output import layout
+from tokenization_worker.planning.splits import Streams, stream_of
+from tokenization_worker.readers.document_batch import DamagedFile, FileSlice, ReadOptions
 from tokenization_worker.readers.identity import read_id
-from tokenization_worker.storage.base import NotFound
-from tokenization_worker.storage.open import open_store
+from tokenization_worker.readers.parquet.one_row import read_row
+from tokenization_worker.readers.records import SourceDocument, read_each
+from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.source_file import Changed, describe_file
 from tokenization_worker.storage.sources import open_source, open_unchanged
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer
-from tokenization_worker.verification.decoders.record import Damaged, Record, SeekableStream, refuse_poison
-from tokenization_worker.verification.decoders.source import read_records
-from tokenization_worker.verification.facts import Facts, Unreadable, read_facts, read_table, stream_of
+from tokenization_worker.tokenizers.recorded import recorded_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,29 +60,20 @@ def show_documents(uri: str | os.PathLike[str], split: str, token: int, count: i
     Raises `SpecError` where there is no such dataset, split or token, or its tokenizer cannot be loaded.
     """
     dataset = open_dataset(uri)
-    facts = _facts(dataset)
     places = _places(dataset, split, token, count)
-    tokenizer = load_tokenizer(facts.tokenizer)
+    source = _Source(dataset, load_tokenizer(recorded_spec(dataset.index)), dataset[split].stream.number)
     stream = dataset[split].stream
     start = dataset[split].start
     shown: list[ShownDocument] = []
     for file, group in groupby(places, key=lambda place: place.uri):
         wanted = list(group)
-        records, note = _find_records(dataset, facts, tokenizer, file, stream.number, wanted)
+        documents, note = source.find(file, wanted)
         for number, place in enumerate(wanted):
             first = start + place.start
             tokens = stream.tokens(first, first + place.tokens)
-            record = records[number] if number < len(records) else None
-            shown.append(_show(facts, tokenizer, dataset, place, tokens, record, note))
+            document = documents[number] if number < len(documents) else None
+            shown.append(source.show(place, tokens, document, note))
     return shown
-
-
-def _facts(dataset: Dataset) -> Facts:
-    store = open_store(dataset.uri)
-    try:
-        return read_facts(store, dataset.index, read_table(store, layout.SHARDS_TABLE))
-    except Unreadable as error:
-        raise DataError("TableCorrupt", str(error.finding), next_step=tokjob("verify", dataset.uri)) from error
 
 
 def _places(dataset: Dataset, split: str, token: int, count: int) -> list[DocumentPlace]:
@@ -95,83 +88,101 @@ def _places(dataset: Dataset, split: str, token: int, count: int) -> list[Docume
     return places
 
 
-def _find_records(
-    dataset: Dataset, facts: Facts, tokenizer: Tokenizer, uri: str, stream: int, places: list[DocumentPlace]
-) -> tuple[list[Record], str]:
-    """The source records of documents that follow each other in one file; and why there are none, if so."""
-    row = dataset.source_file(uri)
-    records: list[Record] = []
-    before = places[0].documents_after
-    poison = facts.poison.get(uri, {})
-    try:
-        with closing(open_unchanged(uri, row["size"], row["version"], row.get("pin", ""))) as source:
-            for found in read_records(source, uri, facts.rules, places[0].known_position):
-                record = refuse_poison(found, poison)
-                if record.text is None or stream_of(record.text, facts.thresholds) != stream:
-                    continue
-                if facts.delimiter_id is None and not len(tokenizer.reference.encode([record.text]).ids):
-                    continue  # a document of no tokens is in no shard
-                if before:
-                    before -= 1
-                    continue
-                records.append(record)
-                if len(records) == len(places):
-                    return records, ""
-    except NotFound:
-        return [], "the source file is gone"
-    except Changed as error:
-        return [], f"the source file has changed: was {describe_file(error.was)}; is {describe_file(error.now)}"
-    except Damaged as damage:
-        return [], f"the source file is damaged: {damage.detail}"
-    except TokenizationError as error:
-        return [], f"the source cannot be read: {error.message}"
-    return records, f"the source file ends before this document; {_check(dataset)}"
+class _Source:
+    """The source of one token stream of a dataset, read again as the run has read it."""
+
+    def __init__(self, dataset: Dataset, tokenizer: Tokenizer, stream: int) -> None:
+        self._dataset = dataset
+        self._tokenizer = tokenizer
+        self._stream = stream
+        data = dataset.index["data"]
+        source = data["source"]
+        separator = source["documentSeparator"]
+        self._options = ReadOptions(
+            SourceFormat(source["format"]),
+            source["textField"],
+            None if separator is None else separator.encode(),
+            data["documents"]["maxBytes"],
+        )
+        self._id_field: str = source["idField"]
+        self._delimiter = DelimiterPosition(data["tokenizer"]["delimiter"]["position"])
+        self._thresholds = _thresholds(data["output"]["splits"])
+        self._poison = {
+            (entry["uri"], entry["position"]): entry["sha256"] for entry in dataset.index["run"].get("poison", ())
+        }
+
+    def find(self, uri: str, places: list[DocumentPlace]) -> tuple[list[SourceDocument], str]:
+        """The documents of the source that follow each other in one file; and why there are none, if so."""
+        row = self._dataset.source_file(uri)
+        found: list[SourceDocument] = []
+        before = places[0].documents_after
+        try:
+            with closing(open_unchanged(uri, row["size"], row["version"], row.get("pin", ""))) as stream:
+                for document in self._in_stream(stream, row, places[0].known_position):
+                    if before:
+                        before -= 1
+                        continue
+                    found.append(document)
+                    if len(found) == len(places):
+                        return found, ""
+        except NotFound:
+            return [], "the source file is gone"
+        except Changed as error:
+            return [], f"the source file has changed: was {describe_file(error.was)}; is {describe_file(error.now)}"
+        except DamagedFile as damage:
+            return [], f"the source file is damaged: {damage.detail}"
+        except TokenizationError as error:
+            return [], f"the source cannot be read: {error.message}"
+        return found, f"the source file ends before this document; {self._check()}"
+
+    def _in_stream(self, stream: ByteReader, row: Mapping[str, Any], start: int) -> Iterator[SourceDocument]:
+        """The documents of a file that have tokens in this token stream."""
+        file = FileSlice(0, row["uri"], row["size"], row["version"], pin=row.get("pin", ""))
+        for document in read_each(stream, file, self._options, start):
+            text = document.text.encode()
+            poison = self._poison.get((file.uri, document.position))
+            if poison is not None and poison == sha256(text).hexdigest():
+                continue  # it was left out, because it crashes the tokenizer
+            if stream_of(text, self._thresholds) != self._stream:
+                continue
+            if self._delimiter is DelimiterPosition.NONE and not len(self._encode(document)):
+                continue  # a document of no tokens is in no shard
+            yield document
+
+    def _encode(self, document: SourceDocument) -> TokenArray:
+        return self._tokenizer.reference.encode([document.text]).ids
+
+    def _check(self) -> str:
+        return f"check the dataset with: {tokjob('verify', '--mode', 'full', self._dataset.uri)}"
+
+    def show(
+        self, place: DocumentPlace, tokens: TokenArray, document: SourceDocument | None, note: str
+    ) -> ShownDocument:
+        """What is known of the document at `place`, which has these tokens."""
+        text = tokens
+        if self._delimiter is not DelimiterPosition.NONE:
+            text = tokens[1:] if self._delimiter is DelimiterPosition.BEFORE else tokens[:-1]
+        decoded = self._tokenizer.decode(text.tolist())
+        if document is None:
+            return ShownDocument(place, tokens, decoded, None, None, None, note)
+        if not np.array_equal(self._encode(document), text):
+            note = f"the source has another text here; {self._check()}"
+            return ShownDocument(place, tokens, decoded, None, document.position, document.number, note)
+        value = orjson.loads(document.line) if document.line else self._read_row(place.uri, document.position)
+        name = read_id(value, self._id_field, place.uri, document.position)
+        return ShownDocument(place, tokens, decoded, name, document.position, document.number, note)
+
+    def _read_row(self, uri: str, row: int) -> Any:
+        """The id column of one row of a Parquet file; nothing for a file of plain text, which has no ids."""
+        with closing(open_source(uri, self._dataset.source_file(uri).get("pin", ""))) as stream:
+            if stream.read(4) != b"PAR1":
+                return None
+            return read_row(stream, row, self._id_field.partition(".")[0])
 
 
-def _check(dataset: Dataset) -> str:
-    return f"check the dataset with: {tokjob('verify', '--mode', 'full', dataset.uri)}"
-
-
-def _show(
-    facts: Facts,
-    tokenizer: Tokenizer,
-    dataset: Dataset,
-    place: DocumentPlace,
-    tokens: TokenArray,
-    record: Record | None,
-    note: str,
-) -> ShownDocument:
-    text = tokens
-    if facts.delimiter_id is not None:
-        text = tokens[1:] if facts.delimiter_position is DelimiterPosition.BEFORE else tokens[:-1]
-    decoded = tokenizer.decode(text.tolist())
-    if record is None or record.text is None:
-        return ShownDocument(place, tokens, decoded, None, None, None, note)
-    if not np.array_equal(tokenizer.reference.encode([record.text]).ids, text):
-        note = f"the source has another text here; {_check(dataset)}"
-        return ShownDocument(place, tokens, decoded, None, record.position, record.number, note)
-    id_field = dataset.index["data"]["source"]["idField"]
-    source = dataset.source_file(place.uri)
-    value = orjson.loads(record.raw) if record.raw else _read_row(source, record.position, id_field)
-    name = read_id(value, id_field, place.uri, record.position)
-    return ShownDocument(place, tokens, decoded, name, record.position, record.number, note)
-
-
-def _read_row(described: dict[str, Any], row: int, id_field: str) -> Any:
-    """The id column of one row of a Parquet file; nothing for a file of plain text, which has no ids."""
-    with closing(open_source(described["uri"], described.get("pin", ""))) as source:
-        if source.read(4) != b"PAR1":
-            return None
-        import pyarrow.parquet
-
-        source.seek(0)
-        parquet: Any = pyarrow.parquet
-        # In this thread alone: one of pyarrow's that still holds our stream when the interpreter ends aborts it.
-        with parquet.ParquetFile(io.BufferedReader(SeekableStream(source)), pre_buffer=False) as file:
-            for group in range(file.metadata.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                if row < rows:
-                    table = file.read_row_group(group, columns=[id_field.partition(".")[0]], use_threads=False)
-                    return table.slice(row, 1).to_pylist()[0] if table.num_columns else None
-                row -= rows
-    return None
+def _thresholds(splits: list[dict[str, Any]]) -> list[int]:
+    """What decides a document's token stream; nothing where there is one."""
+    shares = [None if split["share"] is None else Fraction(split["share"]) for split in splits]
+    specs = (SplitSpec(split["name"], split["shards"], share) for split, share in zip(splits, shares, strict=True))
+    streams = Streams(tuple(specs))
+    return streams.thresholds() if streams.by_hash else []

@@ -3,15 +3,19 @@
 Every durable object is written here. The first writer wins; whoever comes later compares what it would have
 written with what is there, by a digest of the data and never by reading the data again. Equal means somebody
 else did the same work; different means that two runs of the same job disagree, which is an error that stops
-the run. Only `place` replaces, one version, where its caller has the right to.
+the run. Only `place` and `place_files` replace, one version, where their caller has the right to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
 from tokenization_worker.errors import TemporaryError, TokenizationError
+from tokenization_worker.formats.base import ByteSink
 from tokenization_worker.output.object_metadata import record_metadata
 from tokenization_worker.output.record import dump_record, load_record, parsing, require_plan
 from tokenization_worker.storage.base import (
@@ -122,48 +126,120 @@ def create_receipt(store: Store, path: str, receipt: R) -> R:
 def place(
     store: Store,
     path: str,
-    write: Callable[[Upload], None],
+    write: Callable[[ByteSink], None],
     *,
     is_same: Callable[[Entry], bool],
     allow_replace: Callable[[], None],
     require_current: Callable[[], None] = lambda: None,
     metadata: Mapping[str, str] | None = None,
 ) -> Entry:
-    """Leave at `path` what `write` writes, and return its entry.
+    """`place_files` of one file: leave at `path` what `write` writes, and return its entry."""
+    (entry,) = place_files(
+        store,
+        (path,),
+        lambda sinks: write(sinks[0]),
+        is_same=lambda _, found: is_same(found),
+        allow_replace=lambda _: allow_replace(),
+        require_current=require_current,
+        metadata=metadata,
+    )
+    return entry
 
-    `write` may be called again after a lost race. Something else at `path` is replaced, that version and
-    no other, if `allow_replace` returns; it raises where this writer has no right to. `require_current` raises
-    `Voided` where it may not even create: it is asked before the bytes become visible, and again afterwards,
-    when they are taken back. So a later epoch must not rely on what a voided one has created: its `is_same`
+
+def place_files(
+    store: Store,
+    paths: Sequence[str],
+    write: Callable[[Sequence[ByteSink]], None],
+    *,
+    is_same: Callable[[int, Entry], bool],
+    allow_replace: Callable[[str], None],
+    require_current: Callable[[], None] = lambda: None,
+    metadata: Mapping[str, str] | None = None,
+) -> tuple[Entry, ...]:
+    """Leave at `paths` what `write` writes into sinks of the same order, and return their entries.
+
+    Files become visible one after the other, **the last of `paths` first**: the main file is the first path, and is
+    there only where the others are. A writer that is killed between two files leaves those that it had made. The next
+    writer keeps each that `is_same(number, entry)` finds equal, and makes the others.
+
+    `write` may be called again after a lost race. Something else at a path is replaced, that version and no other, if
+    `allow_replace(path)` returns; it raises where this writer has no right to. `require_current` raises `Voided` where
+    it may not even create: it is asked before the first file becomes visible, and again after the last, when all that
+    this writer has made are taken back. So a later epoch must not rely on what a voided one has created: its `is_same`
     is never true.
     """
-    expect = MARK_ABSENT
-    tries = 0
-    while tries < _TRIES:
-        try:
-            with store.upload(path, expect=expect) as upload:
-                write(upload)
+    files = [_Placed(path) for path in paths]
+    try:
+        while any(file.entry is None for file in files):
+            with ExitStack() as uploads:
+                for file in files:
+                    if file.entry is None:
+                        file.upload = uploads.enter_context(store.upload(file.path, expect=file.expect))
+                write([_NOWHERE if file.entry is not None else file.upload for file in files])
                 require_current()
-                entry = upload.commit(metadata)
-                try:
-                    require_current()
-                except Voided:  # no other error: a run of the same epoch may rely on it already
-                    upload.retract()
-                    raise
-                if not upload.is_ours and not is_same(entry):
-                    raise PreconditionFailed(path)
-                return entry
+                for number, file in reversed([*enumerate(files)]):
+                    if file.entry is None and not file.commit(partial(is_same, number), metadata):
+                        file.look_at_other(store, partial(is_same, number), allow_replace)
+                    if file.entry is None:
+                        break  # a main file is not there before the others
+        if any(file.is_made for file in files):
+            require_current()
+    except Voided:  # no other error: a run of the same epoch may rely on these files already
+        for file in files:
+            if file.is_made:
+                file.upload.retract()
+        raise
+    return tuple(file.entry for file in files if file.entry is not None)
+
+
+@dataclass(slots=True)
+class _Placed:
+    """A file on its way to its name. `entry`: what is there in the end; `is_made`: `upload` has made it."""
+
+    path: str
+    expect: str = MARK_ABSENT
+    entry: Entry | None = None
+    is_made: bool = False
+    tries: int = 0
+    upload: Upload = field(init=False)
+
+    def commit(self, is_same: Callable[[Entry], bool], metadata: Mapping[str, str] | None) -> bool:
+        """Give the file its name; False where something else has it."""
+        try:
+            entry = self.upload.commit(metadata)
         except PreconditionFailed:
-            found = store.stat(path)
-            if found is None:
-                expect = MARK_ABSENT
-                tries += 1
-                continue
-            if is_same(found):
-                return found
-            allow_replace()
-            expect = found.version
-    raise _refused_for_nothing(store, path)
+            return False
+        self.is_made = self.upload.is_ours
+        if self.is_made or is_same(entry):
+            self.entry = entry
+        return self.entry is not None
+
+    def look_at_other(
+        self, store: Store, is_same: Callable[[Entry], bool], allow_replace: Callable[[str], None]
+    ) -> None:
+        """Take what has the name, if it is the same; otherwise expect it, to replace it."""
+        found = store.stat(self.path)
+        if found is None:
+            self.tries += 1
+            if self.tries == _TRIES:
+                raise _refused_for_nothing(store, self.path)
+            self.expect = MARK_ABSENT
+            return
+        if is_same(found):
+            self.entry = found
+            return
+        allow_replace(self.path)
+        self.expect = found.version
+
+
+class _Nowhere:
+    """Takes the bytes of a file that is there already."""
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        """They are not needed again."""
+
+
+_NOWHERE = _Nowhere()
 
 
 def _refused_for_nothing(store: Store, path: str) -> TemporaryError:

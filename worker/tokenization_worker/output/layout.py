@@ -87,7 +87,7 @@ def log_path(run: int, attempt: int, number: int = 1) -> str:
 
 
 def shard_path(template: str, suffix: str, *, split: str, index: int, shard: int) -> str:
-    """The shard's path: `index` counts within the split, `shard` over all splits.
+    """The path of a shard's file: `index` counts within the split, `shard` over all splits.
 
     Raises `SpecError` for a number that does not fit the template's width: names would no longer sort.
     """
@@ -107,16 +107,16 @@ def require_number_fits(template: str, number: int) -> None:
         )
 
 
-def shard_matcher(template: str, suffix: str, splits: Iterable[str] | None = None) -> re.Pattern[str]:
-    """A pattern for the paths that the template gives to shards of `splits`; None: for whatever looks like one, of
-    any split, with any number of digits.
+def shard_matcher(template: str, suffixes: Iterable[str], splits: Iterable[str] | None = None) -> re.Pattern[str]:
+    """A pattern for the paths that the template gives to files of shards of `splits`; None: for whatever looks like
+    one, of any split, with any number of digits.
     """
     names = "[^/]+" if splits is None else "|".join(map(re.escape, splits))
     width = None if splits is None else number_width(template)
     digits = r"\d+" if width is None else rf"\d{{{width}}}"
     pattern = re.escape(template).replace(r"\{split\}", f"(?P<split>{names})", 1).replace(r"\{split\}", "(?P=split)")
     pattern = re.sub(r"\\{(?:index|shard)(?::0\d+d)?\\}", lambda _: digits, pattern)
-    return re.compile(pattern + re.escape(suffix))
+    return re.compile(f"{pattern}(?:{'|'.join(map(re.escape, suffixes))})")
 
 
 def is_own_name(path: str) -> bool:

@@ -1,22 +1,20 @@
 """Which files at an output this program wrote, so that it deletes no other.
 
-A shard is ours if a receipt of any epoch names it. It gets its name before its receipt is written, so a run that was
-killed may leave a few without one: of those, ours are the files that begin as a shard of the plan does and have its
-size. Below `_tokenization/` the names decide. What lies in an output inside this one is never ours.
+A file of a shard is ours if a receipt of any epoch names it. It gets its name before the receipt is written, so a run
+that was killed may leave a few without one: of those, ours are the files that look as one of a shard of the plan (its
+format decides). Below `_tokenization/` the names decide. What lies in an output inside this one is never ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tokenization_worker.formats import npy
-from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.output import layout
+from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.object_metadata import record_of
-from tokenization_worker.output.plan_file import Naming
 from tokenization_worker.output.record import load_record
 from tokenization_worker.storage.base import Entry, NotFound, Store
 
@@ -35,7 +33,7 @@ def sort_shards(store: Store, naming: Naming, shards: Iterable[Entry], own: Iter
     receipted = _receipted_paths(store, own) if found.ours else set()
     untold = [entry for entry in found.ours if entry.path not in receipted]
     ours = [entry for entry in found.ours if entry.path in receipted]
-    reasons = map_at_once(lambda entry: _why_foreign(store, naming, entry), untold, store.connections)
+    reasons = map_at_once(lambda entry: naming.why_foreign(store, entry), untold, store.connections)
     for entry, reason in zip(untold, reasons, strict=True):
         if reason is None:
             ours.append(entry)
@@ -84,32 +82,14 @@ def _is_output(store: Store, folder: str) -> bool:
 def _receipted_paths(store: Store, own: Iterable[Entry]) -> set[str]:
     """The paths that the receipts among `own` name; a damaged receipt names none."""
     receipts = [entry for entry in own if layout.is_shard_receipt(entry.path)]
-    return {path for path in map_at_once(lambda entry: _path_in(store, entry), receipts, store.connections) if path}
+    named = map_at_once(lambda entry: _paths_in(store, entry), receipts, store.connections)
+    return {path for paths in named for path in paths}
 
 
-def _path_in(store: Store, receipt: Entry) -> str | None:
+def _paths_in(store: Store, receipt: Entry) -> list[str]:
     data = record_of(receipt)
     try:
         fields = load_record(store.read(receipt.path)) if data is None else load_record(data, is_proven=True)
-        return str(fields["path"])
+        return [str(fields["path"]), *(str(file["path"]) for file in fields.get("files", ()))]
     except (NotFound, ValueError, TypeError, KeyError):
-        return None
-
-
-def _why_foreign(store: Store, naming: Naming, entry: Entry) -> str | None:
-    """Why the file is no shard of this naming; None where it may be one."""
-    dtype = NUMPY_DTYPES[naming.dtype]
-    tokens, rest = divmod(entry.size - npy.HEADER_BYTES, dtype.itemsize)
-    if rest or not 0 < tokens <= naming.shard_tokens:
-        return f"no shard of this run has {entry.size:,} bytes"
-    try:
-        found = store.read_range(entry.path, 0, npy.HEADER_BYTES)
-    except NotFound:  # it went meanwhile
-        return None
-    return None if found == npy.header(tokens, dtype) else "it does not begin as a shard of this run does"
-
-
-def shard_named(store: Store, naming: Naming) -> Iterator[Entry]:
-    """The files that have a name which the plan gives to shards."""
-    matcher = layout.shard_matcher(naming.template, npy.SUFFIX, naming.splits)
-    return (entry for entry in store.list(layout.static_prefix(naming.template)) if matcher.fullmatch(entry.path))
+        return []

@@ -21,10 +21,11 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from tokenization_worker.api.data import DType, SourceFormat
+from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_or_read
+from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.record import parsing
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice
@@ -214,22 +215,10 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     return dict(orjson.loads(data[16:end])), end
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
-    """Which names a plan's shards get, and what they hold: at most `shard_tokens` tokens of `dtype`."""
-
-    template: str
-    splits: tuple[str, ...]
-    dtype: DType
-    shard_tokens: int
-
-
 def read_naming(data: bytes) -> Naming | None:
     """The naming of a plan, also of one whose end is lost; None where it cannot be told."""
     try:
-        output = _read_header(data)[0]["data"]["output"]
-        splits = tuple(str(split["name"]) for split in output["splits"])
-        return Naming(str(output["path"]), splits, DType(output["dtype"]), int(output["shards"]["tokens"]))
+        return Naming.planned(_read_header(data)[0]["data"])
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Self
 
 import google_crc32c
 
@@ -12,7 +13,7 @@ from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.object_metadata import digest_of
-from tokenization_worker.output.tables import table_rows
+from tokenization_worker.output.tables import Row, files_of_row, table_rows
 from tokenization_worker.storage.base import Entry, NotFound, Store
 from tokenization_worker.storage.listing import list_known
 
@@ -22,28 +23,43 @@ _READS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """What a shard and its documents sidecar were when they were written. `version`: "" where that is not known."""
+class _File:
+    """What a file of a shard was when it was written. `version`: "" where that is not known."""
 
-    split: str
-    index: int
     path: str
     size: int
     crc32c: int
-    documents_sha256: str
     version: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a shard and its documents sidecar were when they were written."""
+
+    split: str
+    index: int
+    files: tuple[_File, ...]
+    documents_sha256: str
+
+    @classmethod
+    def by_receipt(cls, receipt: ShardReceipt) -> Self:
+        files = tuple(_File(file.path, file.bytes, file.crc32c, file.version) for file in receipt.files)
+        return cls(receipt.split, receipt.index, files, receipt.documents_sha256)
+
+    @classmethod
+    def by_row(cls, row: Row) -> Self:
+        files = tuple(_File(file["path"], file["bytes"], int(file["crc32c"], 16)) for file in files_of_row(row))
+        return cls(row["split"], row["index"], files, row["documentsSha256"])
+
+
 def find_damaged_shards(store: Store, among: Container[tuple[str, int]] | None = None) -> frozenset[tuple[str, int]]:
-    """(split, index) of every shard that is missing, or differs from the shards table in size or CRC32C, or
-    whose documents sidecar is missing or has another SHA-256. `among`: those to look at; None: all.
+    """(split, index) of every shard of which a file is missing, or differs from the shards table in size or CRC32C,
+    or whose documents sidecar is missing or has another SHA-256. `among`: those to look at; None: all.
     """
     return _find_changed(
         store,
         [
-            _Written(
-                row["split"], row["index"], row["path"], row["bytes"], int(row["crc32c"], 16), row["documentsSha256"]
-            )
+            _Written.by_row(row)
             for _, row in table_rows(store, layout.SHARDS_TABLE)
             if among is None or (row["split"], row["index"]) in among
         ],
@@ -51,19 +67,18 @@ def find_damaged_shards(store: Store, among: Container[tuple[str, int]] | None =
 
 
 def find_missing(store: Store) -> list[str]:
-    """Paths of shards that are missing or have another size than the shards table says, and of sidecars that are
+    """Paths of shards' files that are missing or have another size than the shards table says, and of sidecars that are
     missing, by listings alone. Raises `DataError` if the table cannot be read.
     """
-    shards = [
-        (row["split"], row["index"], row["path"], row["bytes"]) for _, row in table_rows(store, layout.SHARDS_TABLE)
-    ]
+    shards = [_Written.by_row(row) for _, row in table_rows(store, layout.SHARDS_TABLE)]
     missing: list[str] = []
-    for split in dict.fromkeys(shard[0] for shard in shards):
-        sizes = {path: size for name, _, path, size in shards if name == split}
+    for split in dict.fromkeys(shard.split for shard in shards):
+        mine = [shard for shard in shards if shard.split == split]
+        sizes = {file.path: file.size for shard in mine for file in shard.files}
         for entry in list_known(store, list(sizes)):
             if sizes.get(entry.path) == entry.size:
                 del sizes[entry.path]
-        sidecars = dict.fromkeys(layout.documents_path(split, index) for name, index, _, _ in shards if name == split)
+        sidecars = dict.fromkeys(layout.documents_path(split, shard.index) for shard in mine)
         for entry in list_known(store, list(sidecars)):
             sidecars.pop(entry.path, None)
         missing += [*sizes, *sidecars]
@@ -71,16 +86,13 @@ def find_missing(store: Store) -> list[str]:
 
 
 def find_changed_shards(store: Store, receipts: Iterable[ShardReceipt]) -> list[ShardReceipt]:
-    """The receipts whose shard or documents sidecar is gone or differs.
+    """The receipts of which a shard's file or the documents sidecar is gone or differs.
 
-    Both are listed. A shard is read only where the store keeps no checksum and the file is not the one that was
+    Both are listed. A file is read only where the store keeps no checksum and the file is not the one that was
     written, a sidecar where its metadata does not say what it holds.
     """
     shards = list(receipts)
-    changed = _find_changed(
-        store,
-        [_Written(r.split, r.index, r.path, r.bytes, r.crc32c, r.documents_sha256, r.version) for r in shards],
-    )
+    changed = _find_changed(store, [_Written.by_receipt(shard) for shard in shards])
     return [shard for shard in shards if (shard.split, shard.index) in changed]
 
 
@@ -102,14 +114,14 @@ def find_rotten_shards(
     for number, (shard, whole) in enumerate(zip(shards, is_whole, strict=True), 1):
         if not whole:
             rotten.add((shard.split, shard.index))
-        bytes_read += shard.bytes
+        bytes_read += sum(file.bytes for file in shard.files)
         tell(number, bytes_read)
     return frozenset(rotten)
 
 
 def _is_whole(store: Store, shard: ShardReceipt) -> bool:
     try:
-        return _sums_up(store, shard.path, shard.bytes, shard.crc32c)
+        return all(_sums_up(store, file.path, file.bytes, file.crc32c) for file in shard.files)
     except NotFound:
         return False
 
@@ -124,15 +136,15 @@ def _find_changed(store: Store, shards: list[_Written]) -> frozenset[tuple[str, 
 
 
 def _changed_shards(store: Store, shards: list[_Written]) -> Iterator[int]:
-    missing = {shard.path: shard for shard in shards}
+    missing = {file.path: (shard.index, file) for shard in shards for file in shard.files}
     for entry in list_known(store, list(missing)):
-        shard = missing.pop(entry.path, None)
-        if shard is None or entry.version == shard.version:
+        if entry.path not in missing:
             continue
-        if not _holds(store, entry, shard.size, shard.crc32c):
-            yield shard.index
-    for shard in missing.values():
-        yield shard.index
+        index, file = missing.pop(entry.path)
+        if entry.version != file.version and not _holds(store, entry, file.size, file.crc32c):
+            yield index
+    for index, _ in missing.values():
+        yield index
 
 
 def _changed_sidecars(store: Store, shards: list[_Written]) -> Iterator[int]:

@@ -30,10 +30,15 @@ Row = dict[str, Any]
 
 
 class ShardSums(NamedTuple):
-    """SHA-256 of a shard and of its documents sidecar."""
+    """SHA-256 of a shard's files, the main file first, and of its documents sidecar."""
 
-    shard: str
+    files: tuple[str, ...]
     documents: str
+
+
+def files_of_row(row: Row) -> list[Row]:
+    """The files of a row of the shards table, the main file first: `path`, `bytes`, `crc32c` and `sha256` of each."""
+    return row.get("files") or [row]
 
 
 class Digest(Protocol):
@@ -66,7 +71,9 @@ def read_shards_table(store: Store, index: Index) -> list[Row]:
 def read_shard_sums(store: Store, among: Container[tuple[str, int]]) -> dict[tuple[str, int], ShardSums]:
     """Of the shards (split, index) in `among`, as the shards table has them."""
     return {
-        (row["split"], row["index"]): ShardSums(row["sha256"], row["documentsSha256"])
+        (row["split"], row["index"]): ShardSums(
+            tuple(file["sha256"] for file in files_of_row(row)), row["documentsSha256"]
+        )
         for _, row in table_rows(store, layout.SHARDS_TABLE)
         if (row["split"], row["index"]) in among
     }

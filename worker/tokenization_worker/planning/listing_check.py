@@ -7,7 +7,7 @@ import numpy as np
 from tokenization_worker.api.data import DataSpec, SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned, Watcher
-from tokenization_worker.formats import npy
+from tokenization_worker.formats.registry import suffixes_of
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output.layout import INDEX, SHARDS_TABLE, shard_path
 from tokenization_worker.readers.detection.detect import may_be_empty
@@ -19,9 +19,10 @@ def refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> No
     """Raise where source and output overlap: the next start would find the output's files in the source."""
     output = data.output
     inside = output.uri.rstrip("/") + "/"
-    first_shard = shard_path(output.path, npy.SUFFIX, split=output.splits[0].name, index=0, shard=0)
+    split = output.splits[0].name
+    first_shard = [shard_path(output.path, each, split=split, index=0, shard=0) for each in suffixes_of(output.formats)]
     for pattern in data.source.uris:
-        for path in (first_shard, SHARDS_TABLE, INDEX):
+        for path in (*first_shard, SHARDS_TABLE, INDEX):
             if selects(pattern, inside + path):
                 raise SpecError(
                     "SpecInvalid",

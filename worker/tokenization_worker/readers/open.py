@@ -31,7 +31,7 @@ from tokenization_worker.readers.document_batch import (
 )
 from tokenization_worker.readers.jsonl import SEPARATOR, max_line_bytes, read_jsonl
 from tokenization_worker.readers.parquet.reader import read_parquet
-from tokenization_worker.readers.record_splitter import first_byte, split_runs
+from tokenization_worker.readers.record_splitter import Oversized, Run, first_byte, split_runs
 from tokenization_worker.readers.resumable_decoder import Content, SetAside
 from tokenization_worker.readers.text import read_text
 from tokenization_worker.storage.base import ByteReader, expect_ranges
@@ -112,6 +112,14 @@ def _read_from_start(stream: ByteReader, source: FileSlice, options: ReadOptions
     """A slice that begins its file (or any slice of a Parquet file), whose kind may have to be found out."""
     if source.kind is not None and source.kind.format is SourceFormat.PARQUET:
         return _read_parquet(stream, source, options)
+    kind, blocks = find_content(stream, source, options)
+    if kind.format is SourceFormat.PARQUET:
+        return _read_parquet(stream, source, options)
+    return _read_blocks(blocks, source, kind.format, options)
+
+
+def find_content(stream: ByteReader, source: FileSlice, options: ReadOptions) -> tuple[FileKind, Iterator[bytes]]:
+    """The kind of a file that is read from its start, and its decompressed content; a Parquet file has to be opened."""
     stored = StoredBytes(stream)
     kind = source.kind
     if kind is None:
@@ -127,9 +135,7 @@ def _read_from_start(stream: ByteReader, source: FileSlice, options: ReadOptions
         kind = FileKind(detect_format(first, source.uri, options.format, compression), compression)
     else:
         check_readable(first, source.uri, compression)
-    if kind.format is SourceFormat.PARQUET:
-        return _read_parquet(stream, source, options)
-    return _read_blocks(chain((first,) if first else (), blocks), source, kind.format, options)
+    return kind, chain((first,) if first else (), blocks)
 
 
 def _end_of(source: FileSlice) -> int:
@@ -144,9 +150,20 @@ def _read_parquet(stream: ByteReader, source: FileSlice, options: ReadOptions) -
 def _read_blocks(
     blocks: Iterator[bytes], source: FileSlice, format: SourceFormat, options: ReadOptions
 ) -> Iterator[DocumentBatch]:
-    separator = record_separator(format, options)
+    return read_runs(runs_of(blocks, source, format, options), format, options)
+
+
+def runs_of(
+    blocks: Iterator[bytes], source: FileSlice, format: SourceFormat, options: ReadOptions
+) -> Iterator[Run | Oversized]:
+    """The records of a slice, still to be parsed."""
     most = options.max_document_bytes
+    longest = max_line_bytes(most) if format is SourceFormat.JSONL else most
+    return split_runs(blocks, source.start, source.end, record_separator(format, options), longest)
+
+
+def read_runs(runs: Iterator[Run | Oversized], format: SourceFormat, options: ReadOptions) -> Iterator[DocumentBatch]:
+    """The documents of records of lines or text."""
     if format is SourceFormat.JSONL:
-        runs = split_runs(blocks, source.start, source.end, separator, max_line_bytes(most))
-        return read_jsonl(runs, options.text_field, most)
-    return read_text(split_runs(blocks, source.start, source.end, separator, most), separator, most)
+        return read_jsonl(runs, options.text_field, options.max_document_bytes)
+    return read_text(runs, record_separator(format, options), options.max_document_bytes)

@@ -74,7 +74,7 @@ def _commit(begun: Begun, do_work: DoWork, watch: Watcher) -> Index | None:
     try:
         return write()
     except ListCorrupt:
-        work.ledger.lost_lists = discard_corrupt_lists(work.store, work.context.epoch, work.ledger, watch)
+        work.ledger.set_lost_lists(discard_corrupt_lists(work.store, work.context.epoch, work.ledger, watch))
         is_done = do_work(replace(work, damaged=frozenset()))  # those were written again before
         return write() if is_done else None
 

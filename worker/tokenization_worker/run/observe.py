@@ -15,7 +15,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TemporaryError, TokenizationError
-from tokenization_worker.formats import npy
+from tokenization_worker.formats.registry import suffixes_of
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import ForeignIndex, Index, read_index, trusted_runs
 from tokenization_worker.output.ledger.epochs import Epoch, current_epoch, find_epoch
@@ -116,7 +116,7 @@ def _refuse_place(store: Store, output: OutputSpec) -> None:
 
 def refuse_foreign_files(store: Store, output: OutputSpec) -> None:
     """Raise `ChangedError` if something at the output has a name that a shard would get."""
-    matcher = layout.shard_matcher(output.path, npy.SUFFIX)
+    matcher = layout.shard_matcher(output.path, suffixes_of(output.formats))
     for entry in store.list(layout.static_prefix(output.path)):
         if matcher.fullmatch(entry.path):
             raise ChangedError(

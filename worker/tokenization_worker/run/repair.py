@@ -19,7 +19,7 @@ from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.index import Index, recorded_versions
 from tokenization_worker.output.ledger.epochs import Epoch, current_epoch
 from tokenization_worker.output.ledger.ledger import Ledger
-from tokenization_worker.output.ledger.receipts import RangeReceipt
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.ledger.version_samples import read_samples, require_proof, tokenizer_changed
 from tokenization_worker.output.shard_check import find_damaged_shards
 from tokenization_worker.output.tables import ShardSums, read_shard_sums
@@ -94,16 +94,18 @@ def discard_other_receipts(store: Store, epoch: int, ledger: Ledger, repair: Rep
     paths: list[str] = []
     for key, expected in repair.expected.items():
         shard = ledger.shards.get(key)
-        if shard is not None and expected != ShardSums(shard.sha256, shard.documents_sha256):
-            del ledger.shards[key]
+        if shard is not None and expected != _sums_of(shard):
+            ledger.forget_shard(*key)
             paths.append(layout.shard_receipt_path(epoch, *key))
     for range_id in _untrusted_ranges(ledger, repair.trusted):
-        del ledger.ranges[range_id]
-        ledger.segments.discard(range_id)
-        ledger.lost_lists.discard(range_id)
+        ledger.forget_range(range_id)
         paths.append(layout.range_receipt_path(epoch, range_id))
     for _ in map_at_once(store.delete, paths, store.connections):
         pass
+
+
+def _sums_of(shard: ShardReceipt) -> ShardSums:
+    return ShardSums(tuple(file.sha256 for file in shard.files), shard.documents_sha256)
 
 
 def _untrusted_ranges(ledger: Ledger, trusted: tuple[str, ...] | None) -> list[int]:

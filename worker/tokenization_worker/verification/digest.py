@@ -83,14 +83,27 @@ def _row(check: ShardCheck) -> dict[str, Any] | None:
     """The shard's row in the shards table, as its bytes have it."""
     if check.tokens is None or check.ends is None:
         return None
-    return {
+    main = check.files[0]
+    row: dict[str, Any] = {
         "split": check.claim.split,
         "index": check.claim.index,
-        "path": check.claim.path,
+        "path": main.path,
         "tokens": check.tokens,
         "documents": check.ends.documents,
-        "bytes": check.size,
-        "crc32c": check.crc32c,
-        "sha256": check.sha256,
+        "bytes": main.bytes,
+        "crc32c": main.crc32c,
+        "sha256": main.sha256,
         "documentsSha256": check.documents_sha256,
     }
+    if len(check.files) > 1:
+        row["files"] = [
+            {
+                "format": file.format,
+                "path": file.path,
+                "bytes": file.bytes,
+                "crc32c": file.crc32c,
+                "sha256": file.sha256,
+            }
+            for file in check.files
+        ]
+    return row

@@ -26,6 +26,7 @@ from tokenization_worker.output.index import Index
 from tokenization_worker.readers.document_batch import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.tokenizers.recorded import recorded_spec
+from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
 
 if sys.version_info >= (3, 14):
@@ -33,7 +34,6 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd as zstd
 
-NPY_SUFFIX = ".npy"
 _DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"UInt16": np.dtype("<u2"), "UInt32": np.dtype("<u4")}
 
 Rows = list[dict[str, Any]]
@@ -51,20 +51,38 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedFile:
+    """A file of a shard, as the shards table has it."""
+
+    format: str
+    path: str
+    bytes: int
+    crc32c: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShardClaim:
-    """A row of the shards table, and where the shard begins in its stream."""
+    """A row of the shards table, and where the shard begins in its stream. `files`: the main file first."""
 
     stream: int
     start: int
     split: str
     index: int
-    path: str
     tokens: int
     documents: int
-    bytes: int
-    crc32c: str
-    sha256: str
+    files: tuple[ClaimedFile, ...]
     documents_sha256: str
+
+    @property
+    def path(self) -> str:
+        """Of the main file."""
+        return self.files[0].path
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.bytes for file in self.files)
 
     @property
     def end(self) -> int:
@@ -136,10 +154,16 @@ class Facts:
     delimiter_position: DelimiterPosition
     dtype: np.dtype[np.unsignedinteger]
     shard_tokens: int
+    formats: tuple[str, ...]
     path_template: str
     splits: tuple[SplitClaim, ...]
     streams: tuple[tuple[ShardClaim, ...], ...]
     poison: Mapping[str, Poison]
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of the files of a shard, in their order."""
+        return tuple(suffix for name in self.formats for suffix in decoder_of(name).suffixes)
 
     @property
     def thresholds(self) -> tuple[int, ...]:
@@ -230,7 +254,9 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         SplitClaim(item["name"], item["shards"], None if item["share"] is None else Fraction(item["share"]))
         for item in output["splits"]
     )
-    layout.shard_path(output["path"], NPY_SUFFIX, split="", index=0, shard=0)  # raises where it is no template
+    formats = tuple(_text({"formats": name}, "formats") for name in output["formats"])
+    suffixes = [suffix for name in formats for suffix in decoder_of(name).suffixes]
+    layout.shard_path(output["path"], suffixes[0], split="", index=0, shard=0)  # raises where it is no template
     _text(output, "dtype"), _text(data["tokenizer"], "fingerprint")  # compared with what the index says elsewhere
     return Facts(
         uri=uri,
@@ -247,14 +273,17 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         delimiter_position=DelimiterPosition(delimiter["position"]),
         dtype=_DTYPES[index["dtype"]],
         shard_tokens=_count(output["shards"], "tokens"),
+        formats=formats,
         path_template=output["path"],
         splits=splits,
-        streams=_streams(splits, shard_rows),
+        streams=_streams(splits, formats, shard_rows),
         poison=_poison(index),
     )
 
 
-def _streams(splits: tuple[SplitClaim, ...], rows: Rows) -> tuple[tuple[ShardClaim, ...], ...]:
+def _streams(
+    splits: tuple[SplitClaim, ...], formats: tuple[str, ...], rows: Rows
+) -> tuple[tuple[ShardClaim, ...], ...]:
     """The shards of each stream in the order of splits and numbers within them."""
     order = {split.name: number for number, split in enumerate(splits)}
     by_hash = len(splits) > 1 and splits[0].share is not None
@@ -268,16 +297,29 @@ def _streams(splits: tuple[SplitClaim, ...], rows: Rows) -> tuple[tuple[ShardCla
                 start=shards[-1].end if shards else 0,
                 split=row["split"],
                 index=_count(row, "index"),
-                path=_text(row, "path"),
                 tokens=_count(row, "tokens"),
                 documents=_count(row, "documents"),
-                bytes=_count(row, "bytes"),
-                crc32c=_text(row, "crc32c"),
-                sha256=_text(row, "sha256"),
+                files=_files_of(row, formats[0]),
                 documents_sha256=_text(row, "documentsSha256"),
             )
         )
     return tuple(tuple(shards) for shards in streams)
+
+
+def _files_of(row: Mapping[str, Any], format: str) -> tuple[ClaimedFile, ...]:
+    """The files of a shard: of an only file the row says nothing but its fields; `format` is the first of the job."""
+    main = _file_of(row, format)
+    if "files" not in row:
+        return (main,)
+    files = tuple(_file_of(file, _text(file, "format")) for file in row["files"])
+    if len(files) < 2 or files[0] != main:
+        raise ValueError(f"the files of {main.path} do not begin with the shard itself")
+    return files
+
+
+def _file_of(row: Mapping[str, Any], format: str) -> ClaimedFile:
+    sums = (_text(row, "crc32c"), _text(row, "sha256"))
+    return ClaimedFile(format, _text(row, "path"), _count(row, "bytes"), *sums)
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:

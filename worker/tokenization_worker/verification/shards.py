@@ -5,20 +5,22 @@ Needs no source. Reads every byte of the shard once, in chunks.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import google_crc32c
 import numpy as np
+from numpy.typing import NDArray
 
-from tokenization_worker.storage.base import NotFound
+from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import Tell, untold
-from tokenization_worker.verification.facts import Facts, ShardClaim
+from tokenization_worker.verification.facts import ClaimedFile, Facts, ShardClaim
+from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
-from tokenization_worker.verification.stream import HEADER_BYTES, BadSidecar, Sidecar, parse_sidecar
+from tokenization_worker.verification.stream import BadSidecar, Sidecar, parse_sidecar
 
 _CHUNK_BYTES = 4 << 20
 
@@ -38,32 +40,26 @@ class SidecarEnds:
 
 @dataclass(frozen=True, slots=True)
 class ShardCheck:
-    """What the shard is, by its bytes. `tokens` None: no header; `ends` None: no usable sidecar."""
+    """What the shard is, by its bytes: `files` are those that are there.
+
+    `tokens` None: a file is missing, or has no header; `ends` None: no usable sidecar.
+    """
 
     claim: ShardClaim
     findings: tuple[Finding, ...]
-    size: int
+    files: tuple[ClaimedFile, ...]
     tokens: int | None
-    crc32c: str
-    sha256: str
     documents_sha256: str
     ends: SidecarEnds | None
 
-
-@dataclass(frozen=True, slots=True)
-class _Bytes:
-    """What one pass over the file gave."""
-
-    size: int
-    crc32c: str
-    sha256: str
-    head: bytes
-    largest: int
-    largest_at: int
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.bytes for file in self.files)
 
 
 def check_shard(facts: Facts, claim: ShardClaim, tell: Tell = untold) -> ShardCheck:
-    """Read the shard and its sidecar; every difference is a finding. `tell` hears of the shard's bytes."""
+    """Read the shard's files and its sidecar; every difference is a finding. `tell` hears of the files' bytes."""
     store = open_store(facts.uri)
     sidecar: Sidecar | None = None
     sidecar_sha256 = ""
@@ -78,77 +74,91 @@ def check_shard(facts: Facts, claim: ShardClaim, tell: Tell = untold) -> ShardCh
         findings.append(Finding(Fault.SIDECAR_CORRUPT, "a documents sidecar", str(error), claim.sidecar_path))
     if sidecar is not None:
         findings.extend(_check_sidecar(claim, sidecar, sidecar_sha256))
-    read = _read_shard(facts, claim, tell)
-    if read is None:
-        findings.append(Finding(Fault.SHARD_MISSING, f"{claim.bytes:,} bytes", "nothing", claim.path))
-        return ShardCheck(claim, tuple(findings), 0, None, "", "", sidecar_sha256, _ends(sidecar))
-    findings.extend(_check_bytes(facts, claim, read))
-    tokens = _tokens_of_header(facts, read.head)
-    return ShardCheck(
-        claim, tuple(findings), read.size, tokens, read.crc32c, read.sha256, sidecar_sha256, _ends(sidecar)
-    )
+    files: list[ClaimedFile] = []
+    tokens: int | None = None
+    for name, listed in groupby(claim.files, key=lambda file: file.format):
+        reading = _Reading(store, facts, claim, name, list(listed))
+        done = sum(file.bytes for file in files)
+        there = reading.read(_behind(done, tell))
+        findings.extend(reading.findings(there, None if sidecar is None else sidecar.lengths))
+        if name == claim.files[0].format:
+            tokens = reading.scan.tokens
+        files += [file for file in there if file is not None]
+    if len(files) < len(claim.files):
+        tokens = None
+    return ShardCheck(claim, tuple(findings), tuple(files), tokens, sidecar_sha256, _ends(sidecar))
 
 
-def _read_shard(facts: Facts, claim: ShardClaim, tell: Tell) -> _Bytes | None:
-    store = open_store(facts.uri)
-    entry = store.stat(claim.path)
-    if entry is None:
-        return None
-    crc, digest, head, size = 0, sha256(), b"", 0
-    largest, largest_at = -1, 0
-    item = facts.dtype.itemsize
-    try:
-        while chunk := store.read_range(claim.path, size, size + _CHUNK_BYTES):
-            crc = google_crc32c.extend(crc, chunk)
-            digest.update(chunk)
-            body = chunk if size else chunk[HEADER_BYTES:]
-            tokens = np.frombuffer(body, dtype=facts.dtype, count=len(body) // item)
-            if len(tokens) and int(tokens.max()) > largest:
-                largest = int(tokens.max())
-                largest_at = max(0, size - HEADER_BYTES) // item + int(tokens.argmax())
-            head = head or chunk[:HEADER_BYTES]
-            size += len(chunk)
-            tell(size)
-    except NotFound:
-        return None
-    return _Bytes(size, f"{crc:08x}", digest.hexdigest(), head, largest, largest_at)
+def _behind(done: int, tell: Tell) -> Tell:
+    """Tells of bytes that are read after `done` others."""
+    return lambda size: tell(done + size)
 
 
-def _check_bytes(facts: Facts, claim: ShardClaim, read: _Bytes) -> list[Finding]:
-    wanted = HEADER_BYTES + claim.tokens * facts.dtype.itemsize
-    if read.size != claim.bytes or read.size != wanted:
-        token = max(0, read.size - HEADER_BYTES) // facts.dtype.itemsize
-        expected = f"{wanted:,} bytes ({claim.tokens:,} tokens; the table says {claim.bytes:,} bytes)"
-        found = f"{read.size:,} bytes"
-        return [Finding(Fault.SHARD_SIZE, expected, found, claim.path, min(token, claim.tokens))]
-    findings = []
-    if _tokens_of_header(facts, read.head) != claim.tokens:
-        expected = f"a header of {claim.tokens:,} tokens of {facts.dtype.name}"
-        findings.append(Finding(Fault.SHARD_HEADER, expected, repr(read.head[:HEADER_BYTES]), claim.path))
-    sums = (("CRC32C", claim.crc32c, read.crc32c), ("SHA-256", claim.sha256, read.sha256))
-    for name, expected, found in sums:
-        if expected != found:
-            findings.append(Finding(Fault.SHARD_CHECKSUM, f"{name} {expected}", found, claim.path))
-    if read.largest >= facts.vocab_size:
-        expected = f"ids below {facts.vocab_size:,}"
-        findings.append(
-            Finding(Fault.TOKEN_OUT_OF_RANGE, expected, f"id {read.largest:,}", claim.path, read.largest_at)
-        )
-    return findings
+class _Reading:
+    """One pass over the files of a shard in one format."""
 
+    def __init__(self, store: Store, facts: Facts, claim: ShardClaim, name: str, listed: list[ClaimedFile]) -> None:
+        self._store = store
+        self._facts = facts
+        self._claim = claim
+        self._listed = listed
+        self._decoder = decoder_of(name)
+        self.scan = self._decoder.scan(facts.dtype)
+        self._largest, self._largest_at = -1, 0
 
-_HEADER = re.compile(
-    rb"\x93NUMPY\x01\x00\x76\x00\{'descr': '(<u[24])', 'fortran_order': False, 'shape': \(([0-9]{1,18}),\), \} *\n"
-)
+    def read(self, tell: Tell) -> list[ClaimedFile | None]:
+        """The files as their bytes are; None for one that is missing."""
+        found: list[ClaimedFile | None] = []
+        done = 0
+        for number, file in enumerate(self._listed):
+            read = self._read_file(number, file, _behind(done, tell))
+            done += 0 if read is None else read.bytes
+            found.append(read)
+        return found
 
+    def _read_file(self, number: int, file: ClaimedFile, tell: Tell) -> ClaimedFile | None:
+        if self._store.stat(file.path) is None:
+            return None
+        crc, digest, size = 0, sha256(), 0
+        try:
+            while chunk := self._store.read_range(file.path, size, size + _CHUNK_BYTES):
+                crc = google_crc32c.extend(crc, chunk)
+                digest.update(chunk)
+                before = self.scan.tokens_seen
+                tokens = self.scan.take(number, chunk)
+                if len(tokens) and int(tokens.max()) > self._largest:
+                    self._largest, self._largest_at = int(tokens.max()), before + int(tokens.argmax())
+                size += len(chunk)
+                tell(size)
+        except NotFound:
+            return None
+        return ClaimedFile(file.format, file.path, size, f"{crc:08x}", digest.hexdigest())
 
-def _tokens_of_header(facts: Facts, head: bytes) -> int | None:
-    """The number of tokens by the .npy header; None if it is not the header of a shard of this dataset.
-
-    numpy parses a shard's header as Python, so a header in any other spelling than numpy's is refused.
-    """
-    found = _HEADER.fullmatch(head)
-    return int(found[2]) if found and len(head) == HEADER_BYTES and found[1].decode() == facts.dtype.str else None
+    def findings(self, there: list[ClaimedFile | None], lengths: NDArray[np.uint32] | None) -> Iterator[Finding]:
+        """What is wrong with these files; of one that is missing or has another size no more than that."""
+        problems = list(self.scan.problems(self._claim.tokens, lengths))
+        for number, (listed, found) in enumerate(zip(self._listed, there, strict=True)):
+            if found is None:
+                yield Finding(Fault.SHARD_MISSING, f"{listed.bytes:,} bytes", "nothing", listed.path)
+                continue
+            wanted = self._decoder.size(number, self._claim.tokens, self._facts.dtype)
+            wanted = listed.bytes if wanted is None else wanted
+            if found.bytes != listed.bytes or found.bytes != wanted:
+                expected = f"{wanted:,} bytes ({self._claim.tokens:,} tokens; the table says {listed.bytes:,} bytes)"
+                token = min(self.scan.tokens_seen, self._claim.tokens)
+                yield Finding(Fault.SHARD_SIZE, expected, f"{found.bytes:,} bytes", listed.path, token)
+                continue
+            for problem in problems:
+                if problem.number == number:
+                    yield Finding(Fault.SHARD_HEADER, problem.expected, problem.found, listed.path)
+            sums = (("CRC32C", listed.crc32c, found.crc32c), ("SHA-256", listed.sha256, found.sha256))
+            for name, expected, is_now in sums:
+                if expected != is_now:
+                    yield Finding(Fault.SHARD_CHECKSUM, f"{name} {expected}", is_now, listed.path)
+            if number == 0 and self._largest >= self._facts.vocab_size:
+                expected = f"ids below {self._facts.vocab_size:,}"
+                found_id = f"id {self._largest:,}"
+                yield Finding(Fault.TOKEN_OUT_OF_RANGE, expected, found_id, listed.path, self._largest_at)
 
 
 def _check_sidecar(claim: ShardClaim, sidecar: Sidecar, digest: str) -> list[Finding]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.verification.facts import Facts, ShardClaim, shard_ends
+from tokenization_worker.verification.formats.registry import decoder_of
 
-HEADER_BYTES = 128
 MISSING = -1
 """Stands for a token that the shard should have and has not: it is cut."""
 
@@ -79,6 +79,7 @@ class Stream:
     def __init__(self, store: Store, facts: Facts, number: int) -> None:
         self._store = store
         self._dtype = facts.dtype
+        self._decoder = decoder_of(facts.formats[0])
         self.shards = facts.streams[number]
         self._ends = shard_ends(self.shards)
         self.sidecar = lru_cache(maxsize=2)(self._read_sidecar)
@@ -110,13 +111,14 @@ class Stream:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def _shard_tokens(self, shard: ShardClaim, start: int, end: int) -> Tokens:
-        size = self._dtype.itemsize
+        def read_range(number: int, first: int, last: int) -> bytes:
+            return self._store.read_range(shard.files[number].path, first, last)
+
         try:
-            data = self._store.read_range(shard.path, HEADER_BYTES + start * size, HEADER_BYTES + end * size)
+            there = self._decoder.read(read_range, start, end, self._dtype)
         except NotFound:
             return np.full(end - start, UNKNOWN, dtype=np.int64)
         tokens = np.full(end - start, MISSING, dtype=np.int64)
-        there = np.frombuffer(data, dtype=self._dtype, count=len(data) // size)
         tokens[: len(there)] = there
         return tokens
 

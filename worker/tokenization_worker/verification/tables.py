@@ -19,7 +19,7 @@ from tokenization_worker.api.keys import data_key
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verification.facts import NPY_SUFFIX, Facts, FileClaim, Rows, zstd
+from tokenization_worker.verification.facts import Facts, FileClaim, Rows, zstd
 from tokenization_worker.verification.refused import RefusedSums
 from tokenization_worker.verification.report import Fault, Finding
 
@@ -50,8 +50,12 @@ def _check_shard_names(facts: Facts) -> Iterator[Finding]:
     for number, shards in enumerate(facts.streams):
         for count, shard in enumerate(shards):
             split, index = _name(facts, number, count)
-            name = layout.shard_path(facts.path_template, NPY_SUFFIX, split=split, index=index, shard=count)
-            yield from _differ(path, f"shard {count} of stream {number}", name, shard.path)
+            names = [
+                layout.shard_path(facts.path_template, suffix, split=split, index=index, shard=count)
+                for suffix in facts.suffixes
+            ]
+            found = [file.path for file in shard.files]
+            yield from _differ(path, f"shard {count} of stream {number}", ", ".join(names), ", ".join(found))
             yield from _differ(path, f"place of {shard.path}", (split, index), (shard.split, shard.index))
             is_last = count == len(shards) - 1
             if shard.tokens != facts.shard_tokens and not (is_last and 0 < shard.tokens < facts.shard_tokens):
@@ -173,9 +177,9 @@ def check_plan(store: Store, index: Index, files: list[FileClaim]) -> list[Findi
 
 
 def check_names(store: Store, facts: Facts) -> list[Finding]:
-    """No file but the shards has a name that `output.path` gives to shards: a training job would read it."""
-    known = {shard.path for shards in facts.streams for shard in shards}
-    matcher = layout.shard_matcher(facts.path_template, NPY_SUFFIX)
+    """No file but those of the shards has a name that `output.path` gives to shards: a training job would read it."""
+    known = {file.path for shards in facts.streams for shard in shards for file in shard.files}
+    matcher = layout.shard_matcher(facts.path_template, facts.suffixes)
     return [
         Finding(Fault.UNEXPECTED_FILE, "no file of a shard's name but the dataset's", "one more", entry.path)
         for entry in store.list(layout.static_prefix(facts.path_template))

@@ -6,17 +6,18 @@ Reading it is the whole of "resume": every start lists the receipts and does wha
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate, repeat
+from itertools import accumulate, islice, repeat
 from operator import add
+from types import MappingProxyType
 from typing import Any, TypeVar
 
-from tokenization_worker.formats import npy
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.crash_verdicts import read_poison
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.record import require_plan
 from tokenization_worker.output.scan import NUMBER, RECORD, DamagedRecord, list_ours, read_ours
@@ -26,25 +27,90 @@ from tokenization_worker.storage.base import Store
 
 @dataclass(slots=True)
 class Ledger:
-    """What is done in one epoch.
+    """What is done in one epoch. Its properties are views: what changes it are its methods.
 
-    `segments`: ranges whose segment is there. `lost_lists`: ranges whose quarantine list is not there, although
-    their receipt names one. `verdicts`: of damaged files, file -> (outcome, detail). `poison`: documents that kill
-    their worker, file -> they. `damaged`: receipts, and verdicts on files, that are not as they were
-    written: they count as absent.
+    Receipts and verdicts keep the order in which they were added, so that whoever counts them need look only at those
+    that are new.
     """
 
-    ranges: dict[int, RangeReceipt] = field(default_factory=dict)
-    shards: dict[tuple[str, int], ShardReceipt] = field(default_factory=dict)
-    segments: set[int] = field(default_factory=set)
-    lost_lists: set[int] = field(default_factory=set)
-    verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
-    poison: dict[int, tuple[Poison, ...]] = field(default_factory=dict)
-    damaged: list[DamagedRecord] = field(default_factory=list)
+    _ranges: dict[int, RangeReceipt] = field(default_factory=dict)
+    _shards: dict[tuple[str, int], ShardReceipt] = field(default_factory=dict)
+    _segments: set[int] = field(default_factory=set)
+    _lost_lists: set[int] = field(default_factory=set)
+    _verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
+    _poison: dict[int, tuple[Poison, ...]] = field(default_factory=dict)
+    _damaged: list[DamagedRecord] = field(default_factory=list)
+
+    @property
+    def ranges(self) -> Mapping[int, RangeReceipt]:
+        """Receipts by range."""
+        return MappingProxyType(self._ranges)
+
+    @property
+    def shards(self) -> Mapping[tuple[str, int], ShardReceipt]:
+        """Receipts by split and number within it."""
+        return MappingProxyType(self._shards)
+
+    @property
+    def segments(self) -> Set[int]:
+        """Ranges whose segment is there."""
+        return self._segments
+
+    @property
+    def lost_lists(self) -> Set[int]:
+        """Ranges whose quarantine list is not there, although their receipt names one."""
+        return self._lost_lists
+
+    @property
+    def verdicts(self) -> Mapping[int, tuple[str, str]]:
+        """Of damaged files: file -> (outcome, detail)."""
+        return MappingProxyType(self._verdicts)
+
+    @property
+    def poison(self) -> Mapping[int, tuple[Poison, ...]]:
+        """Documents that kill their worker, by file."""
+        return MappingProxyType(self._poison)
+
+    @property
+    def damaged(self) -> Sequence[DamagedRecord]:
+        """Receipts, and verdicts on files, that are not as they were written: they count as absent."""
+        return self._damaged
+
+    def ranges_from(self, count: int) -> Iterator[RangeReceipt]:
+        """The receipts of ranges that were added after the first `count`, the last one first."""
+        return islice(reversed(self._ranges.values()), len(self._ranges) - count)
+
+    def verdicts_from(self, count: int) -> Iterator[int]:
+        """The files whose verdicts were added after the first `count`, the last one first."""
+        return islice(reversed(self._verdicts), len(self._verdicts) - count)
+
+    def add_range(self, receipt: RangeReceipt) -> None:
+        self._ranges[receipt.range_id] = receipt
+
+    def add_shard(self, receipt: ShardReceipt) -> None:
+        self._shards[receipt.split, receipt.index] = receipt
+
+    def add_verdict(self, file: int, outcome: str, detail: str) -> None:
+        """Take a verdict on a damaged file; the first one stays."""
+        self._verdicts.setdefault(file, (outcome, detail))
+
+    def forget_range(self, range_id: int) -> None:
+        """Take a range for not done: its receipt does not count."""
+        del self._ranges[range_id]
+        self._segments.discard(range_id)
+        self._lost_lists.discard(range_id)
+
+    def forget_shard(self, split: str, index: int) -> None:
+        """Take a shard for not written: its receipt does not count."""
+        del self._shards[split, index]
 
     def set_segments(self, there: Iterable[int]) -> None:
-        """Take note of the segments that are there after a run's work."""
-        self.segments = set(there)
+        """Take note of the segments that are there now."""
+        self._segments = set(there)
+
+    def set_lost_lists(self, ranges: Iterable[int]) -> None:
+        """Take note of the ranges whose quarantine list is not there now."""
+        self._lost_lists = set(ranges)
 
 
 @contextmanager
@@ -62,26 +128,29 @@ def _without_collector() -> Iterator[None]:
 @_without_collector()
 def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
     """Everything recorded for `plan` in `epoch`."""
-    ledger = Ledger()
+    damaged: list[DamagedRecord] = []
+    ledger = Ledger(_damaged=damaged)
     ranges = [f"{range_id:08d}" for range_id in range(plan.n_ranges)]
-    folder, damaged = f"{layout.LEDGER}{epoch}/", ledger.damaged
+    folder = f"{layout.LEDGER}{epoch}/"
     places = _Places(plan, epoch)
     for receipt in _read(store, plan, f"{folder}ranges/", RECORD, ranges, RangeReceipt, places.check_range, damaged):
-        ledger.ranges[receipt.range_id] = receipt
+        ledger.add_range(receipt)
     lists = set(list_ours(store, layout.quarantine_prefix(epoch), ".*", ranges))  # after the receipts: they come later
-    for range_id, receipt in ledger.ranges.items():
-        digest = receipt.quarantine_digest
-        if digest and lists.isdisjoint(layout.quarantine_paths(epoch, range_id, digest)):
-            ledger.lost_lists.add(range_id)
+    listed = ((range_id, receipt.quarantine_digest) for range_id, receipt in ledger.ranges.items())
+    ledger.set_lost_lists(
+        range_id
+        for range_id, digest in listed
+        if digest and lists.isdisjoint(layout.quarantine_paths(epoch, range_id, digest))
+    )
     shards = list(_possible_shards(plan, ledger))
     pattern = f"[^/]+/{RECORD}"
     for shard in _read(store, plan, f"{folder}shards/", pattern, shards, ShardReceipt, places.check_shard, damaged):
-        ledger.shards[shard.split, shard.index] = shard
-    for path in list_ours(store, layout.segments_prefix(epoch), NUMBER, ranges):
-        ledger.segments.add(int(path.rpartition("/")[2]))
+        ledger.add_shard(shard)
+    segments = list_ours(store, layout.segments_prefix(epoch), NUMBER, ranges)
+    ledger.set_segments(int(path.rpartition("/")[2]) for path in segments)
     for file, outcome, detail in read_ours(store, layout.VERDICTS, RECORD, ("",), _verdict, damaged):
-        ledger.verdicts[file] = (outcome, detail)
-    ledger.poison = read_poison(store)
+        ledger.add_verdict(file, outcome, detail)
+    ledger._poison = read_poison(store)
     return ledger
 
 
@@ -116,7 +185,7 @@ class _Places:
         self._epoch = epoch
         self._borders = plan.cut.range_slice.tolist()
         self._files = plan.cut.slice_file
-        self._template = plan.data["output"]["path"]
+        self._naming = Naming.planned(plan.data)
         splits = plan.data["output"]["splits"]
         by_hash = len(splits) > 1 and splits[0]["share"] is not None
         self._n_streams = len(splits) if by_hash else 1
@@ -144,10 +213,11 @@ class _Places:
             raise ValueError(f"the plan has no split {split!r}")
         first = self._firsts[split]
         shard = -1 if first is None else first + index
-        expected = layout.shard_path(self._template, npy.SUFFIX, split=split, index=index, shard=shard)
-        if (receipt.shard, receipt.path) != (shard, expected):
-            found = f"it is of shard {receipt.shard} at {receipt.path!r:.200}"
-            raise ValueError(f"{found}, expected shard {shard} at {expected}")
+        expected = [file.path for file in self._naming.files(split=split, index=index, shard=shard)]
+        paths = [file.path for file in receipt.files]
+        if (receipt.shard, paths) != (shard, expected):
+            found = f"it is of shard {receipt.shard} at {', '.join(map(repr, paths)):.200}"
+            raise ValueError(f"{found}, expected shard {shard} at {', '.join(expected)}")
 
 
 def _verdict(path: str, record: dict[str, Any]) -> tuple[int, str, str]:

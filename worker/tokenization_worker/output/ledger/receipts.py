@@ -2,75 +2,55 @@
 
 Frozen values that tasks return and the ledger stores as JSON. A receipt is enough to go on without looking
 at token bytes: it says how many documents and tokens each slice of the range gave to each stream. A driver may hold
-200,000 of each kind: what many have in common is held once, a quarter of 1.4 KB each. They are named tuples, which are
-made from a record in a fifth of the time of a frozen dataclass. A record whose fields have other types, or numbers that
-cannot be, raises `TypeError` or `ValueError`.
+200,000 of each kind: texts that many have in common are held once. The types of the fields are what a record must
+hold: a field of another type, or a number that cannot be, raises `ValueError`, which names the field.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable
 from hashlib import sha256
-from operator import itemgetter
 from sys import intern
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 import orjson
+from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
+from msgspec.structs import force_setattr
 
 from tokenization_worker.readers.document_batch import FileOutcome, Poison
 
-
-def _places(kind: type[tuple[Any, ...]], *names: str) -> tuple[int, ...]:
-    """Where fields of a named tuple are."""
-    fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
-    return tuple(map(fields.index, names))
+Count = Annotated[int, Meta(ge=0)]
+Digest = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
+"""Hexadecimal; empty where a receipt has none."""
 
 
-def _interned(values: Sequence[Any], places: tuple[int, ...]) -> list[Any]:
-    """The values of a tuple, those at `places` each held once."""
-    own = list(values)
-    for place in places:
-        own[place] = intern(own[place])
-    return own
+class _Record(Struct, frozen=True, gc=False):
+    """A value with a JSON form: its fields by their names. Fields that this version does not know are ignored.
+
+    `gc=False`: no receipt can be part of a cycle, so that the garbage collector need not look at them.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        fields: dict[str, Any] = to_builtins(self)
+        return fields
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Self:
+        try:
+            return convert(value, cls)
+        except ValidationError as error:
+            raise ValueError(str(error)) from error
+
+    def _hold_once(self, *names: str) -> None:
+        """Share these texts with all receipts that have the same."""
+        for name in names:
+            force_setattr(self, name, intern(getattr(self, name)))
 
 
-class _Fields:
-    """The fields of a record, and of which type each is; counts are 0 or more, but for `signed`, which may be -1."""
-
-    def __init__(self, *signed: str, **types: type) -> None:
-        self._types = types
-        self._kinds = tuple(types.values())
-        counts = [place for place, kind in enumerate(self._kinds) if kind is int]
-        self._counts = itemgetter(*counts, counts[0])  # twice, so that it gives a tuple also of one
-        self._signed = signed
-
-    def check(self, values: Sequence[Any]) -> None:
-        if tuple(map(type, values)) == self._kinds and min(self._counts(values)) >= 0:
-            return
-        for (name, kind), value in zip(self._types.items(), values, strict=True):
-            if type(value) not in ((float, int) if kind is float else (kind,)):
-                raise TypeError(f"{name} is {value!r:.60}, expected {kind.__name__}")
-            if kind is int and value < (-1 if name in self._signed else 0):
-                raise ValueError(f"{name} is {value}, which cannot be")
+_OUTCOMES = frozenset(map(str, FileOutcome))
 
 
-def _require_counts(name: str, values: tuple[Any, ...]) -> None:
-    if not ({*map(type, values)} <= _INT and min(values, default=0) >= 0):
-        raise ValueError(f"{name}: found {values!r:.60}, expected counts")
-
-
-_INT = frozenset([int])
-_DIGITS = re.compile("[0-9a-f]*")
-
-
-def _require_digests(*digests: str) -> None:
-    if not _DIGITS.fullmatch("".join(digests)):
-        raise ValueError(f"found {digests!r:.200}, expected digests")
-
-
-class SliceResult(NamedTuple):
+class SliceResult(_Record, frozen=True, gc=False):
     """What one file slice gave: `tokens[s]`, `docs[s]` per stream; zeros unless it was read to its end.
 
     `digest` covers the counts and the checksums of tokens and document lengths. `records` counts lines (rows,
@@ -79,72 +59,30 @@ class SliceResult(NamedTuple):
     does not cover; None in receipts of versions that did not count them.
     """
 
-    file: int
+    file: Count
     outcome: str
     detail: str
-    tokens: tuple[int, ...]
-    docs: tuple[int, ...]
-    records: int
-    quarantined: dict[str, int]
-    digest: str
+    tokens: Annotated[tuple[Count, ...], Meta(min_length=1)]
+    docs: tuple[Count, ...]
+    records: Count
+    quarantined: dict[str, Count]
+    digest: Digest
     poison: tuple[Poison, ...] = ()
-    read_bytes: int | None = None
-    quarantined_bytes: int | None = None
+    read_bytes: Count | None = None
+    quarantined_bytes: Count | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SliceResult.of, (tuple(self),)
-
-    @classmethod
-    def of(cls, values: Sequence[Any]) -> Self:
-        """From its fields in order; what it has in common with others is held once."""
-        own = list(values)
-        own[_OUTCOME] = intern(str(own[_OUTCOME]))
-        return cls._make(own)
+    def __post_init__(self) -> None:
+        if self.outcome not in _OUTCOMES:
+            raise ValueError(f"{self.outcome!r:.60} is no outcome of a file")
+        if len(self.tokens) != len(self.docs):
+            raise ValueError(f"it has {len(self.tokens)} streams of tokens and {len(self.docs)} of documents")
+        if any(item.position < 0 or item.bytes < 0 for item in self.poison):
+            raise ValueError("position or bytes of a document in poison are below 0")
+        force_setattr(self, "outcome", intern(str(self.outcome)))
 
     @property
     def is_read(self) -> bool:
         return self.outcome == FileOutcome.READ
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Self:
-        poison = value.get("poison")
-        found = tuple(map(_poison_of, poison)) if poison else ()
-        values = [*_SLICE(value), found, value.get("read_bytes"), value.get("quarantined_bytes")]
-        _SLICE_FIELDS.check(values[: -len(cls._field_defaults)])
-        values[_TOKENS], values[_DOCS] = tuple(value["tokens"]), tuple(value["docs"])
-        made = cls.of(values)
-        made._require_possible()
-        return made
-
-    def _require_possible(self) -> None:
-        if self.outcome not in _OUTCOMES:
-            raise ValueError(f"{self.outcome!r:.60} is no outcome of a file")
-        if not self.tokens or len(self.tokens) != len(self.docs):
-            raise ValueError(f"it has {len(self.tokens)} streams of tokens and {len(self.docs)} of documents")
-        counts = (*self.tokens, *self.docs, *self.quarantined.values())
-        sizes = tuple(size for size in (self.read_bytes, self.quarantined_bytes) if size is not None)
-        _require_counts("tokens, docs, quarantined or bytes", counts + sizes)
-        _require_digests(self.digest)
-
-    def to_dict(self) -> dict[str, Any]:
-        return self._asdict() | {"poison": [asdict(item) for item in self.poison]}
-
-
-_SLICE = itemgetter(*SliceResult._fields[:-3])
-_SLICE_FIELDS = _Fields(
-    file=int, outcome=str, detail=str, tokens=list, docs=list, records=int, quarantined=dict, digest=str
-)
-_OUTCOMES = frozenset(map(str, FileOutcome))
-_OUTCOME, _TOKENS, _DOCS = _places(SliceResult, "outcome", "tokens", "docs")
-
-
-def _poison_of(value: dict[str, Any]) -> Poison:
-    poison = Poison(**value)
-    _POISON_FIELDS.check((poison.position, poison.detail, poison.sha256, poison.bytes))
-    return poison
-
-
-_POISON_FIELDS = _Fields(position=int, detail=str, sha256=str, bytes=int)
 
 
 def segment_digest(slices: Iterable[SliceResult]) -> str:
@@ -153,7 +91,7 @@ def segment_digest(slices: Iterable[SliceResult]) -> str:
     return sha256(orjson.dumps(digests)).hexdigest()[:32]
 
 
-class RangeReceipt(NamedTuple):
+class RangeReceipt(_Record, frozen=True, gc=False):
     """A range is tokenized: its segment is written and these are its counts.
 
     Slices that were read follow each other in the segment without gaps, so prefix sums over their counts
@@ -164,29 +102,24 @@ class RangeReceipt(NamedTuple):
     """
 
     plan_id: str
-    epoch: int
-    range_id: int
+    epoch: Count
+    range_id: Count
     slices: tuple[SliceResult, ...]
-    segment_digest: str
-    segment_bytes: int
-    quarantine_digest: str
-    text_bytes: int
-    source_bytes: int
-    stored_bytes: int
-    samples: int
+    segment_digest: Digest
+    segment_bytes: Count
+    quarantine_digest: Digest
+    text_bytes: Count
+    source_bytes: Count
+    stored_bytes: Count
+    samples: Count
     engine: str
     node: str
-    pid: int
+    pid: Count
     seconds: float
     versions: str = ""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RangeReceipt.of, (tuple(self),)
-
-    @classmethod
-    def of(cls, values: Sequence[Any]) -> Self:
-        """From its fields in order; what it has in common with others is held once."""
-        return cls._make(_interned(values, _RANGE_TEXTS))
+    def __post_init__(self) -> None:
+        self._hold_once("plan_id", "engine", "node", "versions")
 
     def disagreement(self, other: RangeReceipt) -> str | None:
         """The first slice that both read with different results, in words.
@@ -203,78 +136,70 @@ class RangeReceipt(NamedTuple):
                 return f"file {mine.file}: digest {mine.digest} here, {theirs.digest} there"
         return None
 
-    def to_dict(self) -> dict[str, Any]:
-        return self._asdict() | {"slices": [result.to_dict() for result in self.slices]}
 
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Self:
-        values = [*_RANGE(value), value.get("versions", "")]
-        _RANGE_FIELDS.check(values)
-        _require_digests(value["segment_digest"], value["quarantine_digest"])
-        values[_SLICES] = tuple([SliceResult.from_dict(item) for item in value["slices"]])
-        return cls.of(values)
-
-
-_RANGE = itemgetter(*RangeReceipt._fields[:-1])
-_RANGE_FIELDS = _Fields(
-    plan_id=str,
-    epoch=int,
-    range_id=int,
-    slices=list,
-    segment_digest=str,
-    segment_bytes=int,
-    quarantine_digest=str,
-    text_bytes=int,
-    source_bytes=int,
-    stored_bytes=int,
-    samples=int,
-    engine=str,
-    node=str,
-    pid=int,
-    seconds=float,
-    versions=str,
-)
-_RANGE_TEXTS = _places(RangeReceipt, "plan_id", "engine", "node", "versions")
-(_SLICES,) = _places(RangeReceipt, "slices")
-
-
-class Piece(NamedTuple):
+class Piece(_Record, frozen=True, gc=False):
     """Tokens [start, end) of one stream of one range's segment."""
 
-    range_id: int
-    stream: int
-    start: int
-    end: int
+    range_id: Count
+    stream: Count
+    start: Count
+    end: Count
+
+    def __post_init__(self) -> None:
+        if self.start > self.end:
+            raise ValueError(f"a piece begins at {self.start} and ends at {self.end}")
 
 
-class ShardReceipt(NamedTuple):
-    """A shard is written. `version` is the store's version of the object when it was written."""
+class WrittenFile(_Record, frozen=True, gc=False):
+    """One file of a shard as it was written. `format`: its name in the manifest; `version`: the store's, of the object
+    when it was written."""
+
+    format: str
+    path: str
+    bytes: Count
+    crc32c: Count
+    sha256: Digest
+    version: str
+
+
+class ShardReceipt(_Record, frozen=True, gc=False, omit_defaults=True):
+    """A shard is written: `files` are its files, the main file first.
+
+    The record of a shard of one file has the fields of that file and no list, as it had before shards could have
+    several. `listed` is the list of all files where there are several; its first entry repeats the main file's fields.
+    """
 
     plan_id: str
-    epoch: int
+    epoch: Count
     split: str
-    index: int  # type: ignore[assignment]  # not the method of tuples, which nobody needs here
-    shard: int
+    index: Count
+    shard: Annotated[int, Meta(ge=-1)]
     path: str
-    tokens: int
-    documents: int
-    bytes: int
-    crc32c: int
-    sha256: str
-    documents_sha256: str
+    tokens: Count
+    documents: Count
+    bytes: Count
+    crc32c: Count
+    sha256: Digest
+    documents_sha256: Digest
     version: str
     pieces: tuple[Piece, ...]
     node: str
-    pid: int
+    pid: Count
     seconds: float
+    listed: tuple[WrittenFile, ...] = field(default=(), name="files")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ShardReceipt.of, (tuple(self),)
+    def __post_init__(self) -> None:
+        self._hold_once("plan_id", "split", "node")
+        if self.listed and (len(self.listed) == 1 or self._main_file(self.listed[0].format) != self.listed[0]):
+            raise ValueError("files: the first of several files must be the one that the other fields describe")
 
-    @classmethod
-    def of(cls, values: Sequence[Any]) -> Self:
-        """From its fields in order; what it has in common with others is held once."""
-        return cls._make(_interned(values, _SHARD_TEXTS))
+    def _main_file(self, format: str) -> WrittenFile:
+        return WrittenFile(format, self.path, self.bytes, self.crc32c, self.sha256, self.version)
+
+    @property
+    def files(self) -> tuple[WrittenFile, ...]:
+        """All files; the format of an only file is "", since its plan says it."""
+        return self.listed or (self._main_file(""),)
 
     def disagreement(self, other: ShardReceipt) -> str | None:
         """How two builds of one shard differ, in words; None when they do not."""
@@ -282,50 +207,5 @@ class ShardReceipt(NamedTuple):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 return f"{name} {mine} here, {theirs} there"
-        return None
-
-    def to_dict(self) -> dict[str, Any]:
-        return self._asdict() | {"pieces": [piece._asdict() for piece in self.pieces]}
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Self:
-        values = list(_SHARD(value))
-        _SHARD_FIELDS.check(values)
-        _require_digests(value["sha256"], value["documents_sha256"])
-        values[_PIECES] = tuple(_pieces_of(value["pieces"]))
-        return cls.of(values)
-
-
-def _pieces_of(values: list[Any]) -> Iterator[Piece]:
-    for value in values:
-        piece = Piece._make(_PIECE(value))
-        _require_counts("pieces", piece)
-        if piece.start > piece.end:
-            raise ValueError(f"a piece begins at {piece.start} and ends at {piece.end}")
-        yield piece
-
-
-_PIECE = itemgetter(*Piece._fields)
-_SHARD = itemgetter(*ShardReceipt._fields)
-_SHARD_FIELDS = _Fields(
-    "shard",
-    plan_id=str,
-    epoch=int,
-    split=str,
-    index=int,
-    shard=int,
-    path=str,
-    tokens=int,
-    documents=int,
-    bytes=int,
-    crc32c=int,
-    sha256=str,
-    documents_sha256=str,
-    version=str,
-    pieces=list,
-    node=str,
-    pid=int,
-    seconds=float,
-)
-_SHARD_TEXTS = _places(ShardReceipt, "plan_id", "split", "node")
-(_PIECES,) = _places(ShardReceipt, "pieces")
+        mine, theirs = ([(file.path, file.sha256) for file in receipt.files] for receipt in (self, other))
+        return None if mine == theirs else f"files {mine} here, {theirs} there"

@@ -17,7 +17,6 @@ from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.events import Warned, Watcher, ignore
-from tokenization_worker.formats import npy
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_or_read, place_bytes
@@ -26,8 +25,9 @@ from tokenization_worker.output.ledger.epochs import current_epoch, epochs_gone,
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.quarantine import read_range_lists
 from tokenization_worker.output.ledger.receipts import ShardReceipt
+from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.own_files import sort_own, sort_shards
-from tokenization_worker.output.plan_file import Naming, Plan
+from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.output.tables import Digest, begin_digest
 from tokenization_worker.pipelines.tokenize.accounting import (
@@ -162,13 +162,11 @@ def _require_no_other_shards(store: Store, context: RunContext, shards: list[Sha
 
     What a voided engine left is deleted: it may have made more shards.
     """
-    template = context.data.output.path
-    known = {shard.path for shard in shards}
-    matcher = layout.shard_matcher(template, npy.SUFFIX)
-    listed = store.list(layout.static_prefix(template))
-    others = [entry for entry in listed if entry.path not in known and matcher.fullmatch(entry.path)]
+    naming = Naming.of(context.data.output, context.dtype)
+    known = {file.path for shard in shards for file in shard.files}
+    others = [entry for entry in naming.list_named(store) if entry.path not in known]
     if context.epoch:
-        others = _remove_voided(store, context, shards, others)
+        others = _remove_voided(store, naming, shards, others)
     if others:
         raise ChangedError(
             "OutputConflict",
@@ -178,12 +176,9 @@ def _require_no_other_shards(store: Store, context: RunContext, shards: list[Sha
         )
 
 
-def _remove_voided(store: Store, context: RunContext, shards: list[ShardReceipt], others: list[Entry]) -> list[Entry]:
+def _remove_voided(store: Store, naming: Naming, shards: list[ShardReceipt], others: list[Entry]) -> list[Entry]:
     """Delete the shards among `others` that earlier epochs wrote, and their sidecars; returns the files that stay."""
-    output = context.data.output
-    naming = Naming(output.path, tuple(split.name for split in output.splits), context.dtype, output.shard_tokens)
-    matcher = layout.shard_matcher(naming.template, npy.SUFFIX, naming.splits)
-    named = [entry for entry in others if matcher.fullmatch(entry.path)]
+    named = [entry for entry in others if naming.is_given(entry.path)]
     receipts = list(store.list(layout.LEDGER)) if named else []
     ours = sort_shards(store, naming, named, receipts).ours
     sidecars = {layout.documents_path(shard.split, shard.index) for shard in shards}

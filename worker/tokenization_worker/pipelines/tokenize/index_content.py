@@ -24,8 +24,8 @@ from tokenization_worker.tokenizers.base import Tokenizer
 
 
 def shard_row(shard: ShardReceipt) -> dict[str, Any]:
-    """A shard in the table of shards."""
-    return {
+    """A row of the shards table: `files` only where there are several."""
+    row: dict[str, Any] = {
         "split": shard.split,
         "index": shard.index,
         "path": shard.path,
@@ -36,6 +36,18 @@ def shard_row(shard: ShardReceipt) -> dict[str, Any]:
         "sha256": shard.sha256,
         "documentsSha256": shard.documents_sha256,
     }
+    if len(shard.files) > 1:
+        row["files"] = [
+            {
+                "format": file.format,
+                "path": file.path,
+                "bytes": file.bytes,
+                "crc32c": f"{file.crc32c:08x}",
+                "sha256": file.sha256,
+            }
+            for file in shard.files
+        ]
+    return row
 
 
 def file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
 
 from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.task_progress import Advance
@@ -35,10 +34,9 @@ class ProgressSums:
 
     def after(self, receipt: RangeReceipt | ShardReceipt | None) -> Progress:
         """What is done now; `receipt`: of what has just been done."""
-        ranges = self._ledger.ranges  # only ever added to: those not counted yet, also a concurrent run's, are the last
-        for added in islice(reversed(ranges.values()), len(ranges) - self._counted):
+        for added in self._ledger.ranges_from(self._counted):  # also a concurrent run's
             self._count(added)
-        self._counted = len(ranges)
+        self._counted = len(self._ledger.ranges)
         assembly = self._schedule.assembly
         return Progress(
             ranges_done=self._counted,

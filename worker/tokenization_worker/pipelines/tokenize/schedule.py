@@ -116,7 +116,7 @@ class TokenizeSchedule:
                 self._range_done(receipt, worker)
             case ShardReceipt():
                 key = receipt.split, receipt.index
-                self._ledger.shards[key] = receipt
+                self._ledger.add_shard(receipt)
                 self._products.done(key, is_scratch=False)
                 del self._shards[key]
                 self.shards_done += 1
@@ -128,7 +128,7 @@ class TokenizeSchedule:
         waiting = self._products.done(receipt.range_id, is_scratch=True)
         self._to_build.extend(item for item in waiting if not isinstance(item, int))
         if receipt.range_id not in self._ledger.ranges:
-            self._ledger.ranges[receipt.range_id] = receipt
+            self._ledger.add_range(receipt)
             self._plan_shards(receipt)
 
     def product_lost(self, task: Task, loss: ProductLost) -> bool:
@@ -169,14 +169,14 @@ class TokenizeSchedule:
             self._products.release(passed)
         return tuple(item for item in self._products.take_releasable(most) if isinstance(item, int))
 
-    def corrupt_files(self) -> dict[int, tuple[str, str]]:
+    def corrupt_files(self) -> Mapping[int, tuple[str, str]]:
         """Corrupt files known so far: file -> (outcome, detail)."""
         return self._ledger.verdicts
 
     def _plan_shards(self, receipt: RangeReceipt) -> None:
         for result in receipt.slices:
             if not result.is_read:
-                self._ledger.verdicts.setdefault(result.file, (result.outcome, result.detail))
+                self._ledger.add_verdict(result.file, result.outcome, result.detail)
         for shard in self.assembly.add(receipt):
             key = shard.name.key
             if key in self._ledger.shards and key not in self._damaged:

@@ -1,38 +1,39 @@
 """The build task: slices of segments become one shard, its documents sidecar and its receipt.
 
-A shard is fed by runs of tokens, wherever they come from. Order of writing: sidecar, shard, receipt, so a
-receipt says that both are there. Final names are create-only; only a later epoch than the first, or the
-repair of a damaged shard, may replace what it finds. A voided epoch may not even create: its names may be
-none of the dataset's. Nor may the repair of a complete dataset whose shard came out otherwise than its table says.
+A shard is fed by runs of tokens, wherever they come from. Order of writing: sidecar, the shard's side files, its main
+file, receipt, so a receipt says that all are there. Final names are create-only; only a later epoch than the first, or
+the repair of a damaged shard, may replace what it finds. A voided epoch may not even create: its names may be none of
+the dataset's. Nor may the repair of a complete dataset whose shard came out otherwise than its table says.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenization_worker.engine.task import ProductLost, WorkerState
 from tokenization_worker.engine.task_progress import Tell, untold
 from tokenization_worker.errors import ChangedError
-from tokenization_worker.formats import npy
-from tokenization_worker.formats.segment import SegmentLost, SegmentReader, crc32c_of
+from tokenization_worker.formats.base import ByteSink, ShardShape, TokenArray
+from tokenization_worker.formats.segment import SegmentLost, SegmentReader
 from tokenization_worker.formats.sidecar import DocumentsBuilder, ShardDocuments
 from tokenization_worker.output import layout
-from tokenization_worker.output.create_only import Disagreement, create_receipt, place
+from tokenization_worker.output.create_only import Disagreement, create_receipt, place_files
 from tokenization_worker.output.ledger.epochs import require_current
-from tokenization_worker.output.ledger.receipts import ShardReceipt
+from tokenization_worker.output.ledger.receipts import ShardReceipt, WrittenFile
+from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.object_metadata import digest_metadata
 from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.shard_files import ShardFiles
 from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan
-from tokenization_worker.storage.base import Entry, Store, Upload
+from tokenization_worker.storage.base import Entry, Store
 from tokenization_worker.storage.open import open_store
 
 _CHUNK_BYTES = 1 << 20
@@ -79,31 +80,33 @@ def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
     started = time.monotonic()
     context, name = task.context, task.shard.name
     work = _ShardWork(task, store)
-    entry = work.place()
+    files = work.place()
+    main = files[0]
     receipt = ShardReceipt(
         plan_id=context.plan_id,
         epoch=context.epoch,
         split=name.split,
         index=name.index,
         shard=name.shard,
-        path=work.path,
+        path=main.path,
         tokens=task.shard.tokens,
         documents=work.documents.documents,
-        bytes=entry.size,
-        crc32c=work.crc32c,
-        sha256=work.sha256.hexdigest(),
+        bytes=main.bytes,
+        crc32c=main.crc32c,
+        sha256=main.sha256,
         documents_sha256=sha256(work.documents.to_bytes()).hexdigest(),
-        version=entry.version,
+        version=main.version,
         pieces=task.shard.pieces,
         node=node,
         pid=os.getpid(),
         seconds=round(time.monotonic() - started, 3),
+        listed=files if len(files) > 1 else (),
     )
     return create_receipt(store, layout.shard_receipt_path(context.epoch, name.split, name.index), receipt)
 
 
 class _ShardWork:
-    """Writes the shard's bytes and keeps the checksums of the last time it did."""
+    """Feeds the shard's files, and gives them and their sidecar their names by the rules of epochs."""
 
     documents: ShardDocuments
 
@@ -111,51 +114,54 @@ class _ShardWork:
         self._task = task
         self._store = store
         self._epoch = task.context.epoch
-        name, output = task.shard.name, task.context.data.output
+        name, context = task.shard.name, task.context
         self._documents_path = layout.documents_path(name.split, name.index)
-        self.path = layout.shard_path(output.path, npy.SUFFIX, split=name.split, index=name.index, shard=name.shard)
+        naming = Naming.of(context.data.output, context.dtype)
+        names = naming.files(split=name.split, index=name.index, shard=name.shard)
+        self._files = ShardFiles(names, ShardShape(task.shard.tokens, context.numpy_dtype))
 
-    def place(self) -> Entry:
-        """The shard at its name, its sidecar before it."""
-        return self._place(self.path, self._write, self._is_same)
+    def place(self) -> tuple[WrittenFile, ...]:
+        """The shard's files at their names, its sidecar before them."""
+        entries = self._place(
+            self._files.paths, self._write, lambda number, found: self._files.is_same(self._store, number, found)
+        )
+        return self._files.describe(entries)
 
     def _place(
         self,
-        path: str,
-        write: Callable[[Upload], None],
-        is_same: Callable[[Entry], bool],
+        paths: Sequence[str],
+        write: Callable[[Sequence[ByteSink]], None],
+        is_same: Callable[[int, Entry], bool],
         metadata: Mapping[str, str] | None = None,
-    ) -> Entry:
-        """`create_only.place` by the rules of epochs.
+    ) -> tuple[Entry, ...]:
+        """`create_only.place_files` by the rules of epochs.
 
         In a later epoch what is there may be a voided writer's, who is about to take it back: it is replaced even
         where it is the same.
         """
-        return place(
+        return place_files(
             self._store,
-            path,
+            paths,
             write,
-            is_same=lambda found: self._epoch == 0 and is_same(found),
+            is_same=lambda number, found: self._epoch == 0 and is_same(number, found),
             allow_replace=self._allow_replace,
             require_current=self._require_current,
             metadata=metadata,
         )
 
-    def _write(self, upload: Upload) -> None:
-        self.crc32c = 0
-        self.sha256 = sha256()
+    def _write(self, sinks: Sequence[ByteSink]) -> None:
         builder = DocumentsBuilder()
-        header = npy.header(self._task.shard.tokens, self._task.context.numpy_dtype)
-        self._write_chunk(upload, np.frombuffer(header, np.uint8))
+        self._files.begin(sinks)
         for chunk in self._chunks(builder):
-            self._write_chunk(upload, chunk)
+            self._files.write(chunk)
         self.documents = builder.finish()
+        self._files.finish(self.documents)
         sidecar = self.documents.to_bytes()
-        self._require_expected(ShardSums(self.sha256.hexdigest(), sha256(sidecar).hexdigest()))
+        self._require_expected(ShardSums(self._files.sha256, sha256(sidecar).hexdigest()))
         self._place(
-            self._documents_path,
-            lambda upload: upload.write(sidecar),
-            lambda found: found.size == len(sidecar) and self._store.read(found.path) == sidecar,
+            [self._documents_path],
+            lambda sinks: sinks[0].write(sidecar),
+            lambda _, found: found.size == len(sidecar) and self._store.read(found.path) == sidecar,
             digest_metadata(sidecar),
         )
 
@@ -170,12 +176,7 @@ class _ShardWork:
                 next_step="start the same command again; if it stays so, please report it with the index",
             )
 
-    def _write_chunk(self, upload: Upload, chunk: NDArray[np.generic]) -> None:
-        self.crc32c = crc32c_of(chunk, start=self.crc32c)
-        self.sha256.update(chunk.data)
-        upload.write(chunk.data)
-
-    def _chunks(self, builder: DocumentsBuilder) -> Iterator[NDArray[np.unsignedinteger]]:
+    def _chunks(self, builder: DocumentsBuilder) -> Iterator[TokenArray]:
         """The shard's tokens in order, little-endian; its documents go to `builder` on the way."""
         task, context = self._task, self._task.context
         for piece, digest, files in zip(task.shard.pieces, task.segment_digests, task.slice_files, strict=True):
@@ -195,24 +196,16 @@ class _ShardWork:
                 for start in range(0, len(data), step):
                     yield data[start : start + step]
 
-    def _is_same(self, found: Entry) -> bool:
-        """Whether the shard that is there holds the bytes that were just written."""
-        if found.crc32c is not None:
-            return found.crc32c == self.crc32c
-        digest = sha256()
-        for start in range(0, found.size, _CHUNK_BYTES):
-            digest.update(self._store.read_range(self.path, start, start + _CHUNK_BYTES))
-        return digest.digest() == self.sha256.digest()
-
     def _require_current(self) -> None:
         require_current(self._store, self._epoch)
 
-    def _allow_replace(self) -> None:
-        """Return if this build may replace what it found at its shard's name."""
+    def _allow_replace(self, path: str) -> None:
+        """Return if this build may replace what it found at `path`, the name of a file of its shard."""
         self._require_current()
         if self._epoch == 0 and not self._task.repair:
             raise ChangedError(
                 "OutputConflict",
-                f"{self._store.uri}/{self.path} (or its documents sidecar) holds something else than this job's shard",
+                f"{self._store.uri}/{path} holds something else than what this job writes there for shard "
+                f"{self._files.paths[0]}",
                 next_step="move it away, or write to another output.uri",
             )

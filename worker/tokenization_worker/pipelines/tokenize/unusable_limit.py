@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import islice
 
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.errors import DataError, TemporaryError
@@ -75,11 +74,11 @@ class UnusableLimit:
 
         With 40,000 ranges a sum over all files at each task took 5.9 s, this takes 0.1 s (2026-11-24).
         """
-        ranges, dropped = self._ledger.ranges, self._ledger.verdicts  # both only grow: what is new stands last
-        for file in islice(reversed(dropped), len(dropped) - self._verdicts_counted):
+        ranges, dropped = self._ledger.ranges, self._ledger.verdicts
+        for file in self._ledger.verdicts_from(self._verdicts_counted):
             self._found -= self._found_by_file.pop(file, 0)
         self._verdicts_counted = len(dropped)
-        for receipt in islice(reversed(ranges.values()), len(ranges) - self._receipts_counted):
+        for receipt in self._ledger.ranges_from(self._receipts_counted):
             for result in receipt.slices:
                 if result.quarantined and result.file not in dropped:
                     found = sum(result.quarantined.values())

@@ -1,0 +1,105 @@
+"""What the rest of the program may ask of a file format.
+
+A new format is one module that answers, and one line in `registry`.
+
+A shard is one file or several, written from one read of its tokens: `suffixes` names them, the **main file** first. A
+format knows only bytes. Names, checksums, the order in which files appear and who may replace them are decided in
+`output`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.storage.base import Store
+
+TokenArray = NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardShape:
+    """What is known of a shard before its first token: how many there are, and their type (`<u2` or `<u4`)."""
+
+    tokens: int
+    dtype: np.dtype[np.unsignedinteger]
+
+
+class ByteSink(Protocol):
+    """Takes the bytes of one file, in order."""
+
+    def write(self, data: bytes | memoryview, /) -> None: ...
+
+
+class ShardWriter(Protocol):
+    """Turns a shard's tokens into the bytes of its files."""
+
+    def write(self, tokens: TokenArray, /) -> None:
+        """The next tokens, u16 or u32[n], little-endian and contiguous; about 1 MiB at most."""
+        ...
+
+    def finish(self, documents: ShardDocuments, /) -> None:
+        """No token follows; `documents` says which documents the tokens are of."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a shard in a store, with the size in bytes that it must have."""
+
+    store: Store
+    path: str
+    size: int
+
+
+class ShardUnreadable(Exception):
+    """A file is not what its dataset says. The words go on behind its URI: "is missing"."""
+
+    def __init__(self, file: StoredFile, what: str) -> None:
+        super().__init__(file.path, what)
+        self.file = file
+        self.what = what
+
+
+class ShardReader(Protocol):
+    """Reads the tokens of a shard by number; every method raises `ShardUnreadable`."""
+
+    def check(self) -> None:
+        """Compare sizes and headers with those that the shard must have; reads no token."""
+        ...
+
+    def open(self) -> TokenArray:
+        """All tokens, u16 or u32[tokens], after `check`: a read-only memory map where the store is a local disk."""
+        ...
+
+    def read(self, start: int, end: int, /) -> TokenArray:
+        """Tokens [start, end), read-only, without `check`."""
+        ...
+
+
+class ShardFormat(Protocol):
+    """A format of shards. The name that a manifest gives it is its key in `registry`."""
+
+    suffixes: tuple[str, ...]
+    """Of a shard's files; the first is the main file's. No two formats of a dataset may share one."""
+
+    def begin(self, shape: ShardShape, sinks: Sequence[ByteSink], /) -> ShardWriter:
+        """A writer of one shard; `sinks` are its files in the order of `suffixes`."""
+        ...
+
+    def reader(self, shape: ShardShape, files: Sequence[StoredFile], /) -> ShardReader:
+        """A reader of one shard; `files` are in the order of `suffixes`."""
+        ...
+
+    def why_foreign(self, number: int, file: StoredFile, largest: ShardShape, /) -> str | None:
+        """Why a file is not file `number` of a shard of at most `largest`, in words; None where it may be one.
+
+        Asked about files that no receipt names: a run that was killed between a file and its receipt leaves some.
+        Reads at most the file's beginning; raises `NotFound`.
+        """
+        ...

@@ -1,0 +1,108 @@
+"""Files whose tokens stand one after the other behind a header: what many formats have in common.
+
+The header must follow from the number of tokens and their type alone. Then a reader compares bytes and parses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tokenization_worker.formats.base import (
+    ByteSink,
+    ShardReader,
+    ShardShape,
+    ShardUnreadable,
+    ShardWriter,
+    StoredFile,
+    TokenArray,
+)
+from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.storage.base import NotFound
+
+
+class FlatFormat:
+    """A format of one flat file. `header(shape)` is its header, always of `header_bytes` bytes."""
+
+    def __init__(self, suffix: str, header_bytes: int, header: Callable[[ShardShape], bytes]) -> None:
+        self.suffixes: tuple[str, ...] = (suffix,)
+        self._header_bytes = header_bytes
+        self._header = header
+
+    def begin(self, shape: ShardShape, sinks: Sequence[ByteSink]) -> ShardWriter:
+        return FlatWriter(self._header(shape), sinks[0])
+
+    def reader(self, shape: ShardShape, files: Sequence[StoredFile]) -> ShardReader:
+        return FlatReader(self._header(shape), shape, files[0])
+
+    def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
+        del number  # there is one
+        tokens, rest = divmod(file.size - self._header_bytes, largest.dtype.itemsize)
+        if rest or not 0 < tokens <= largest.tokens:
+            return f"no shard of this run has {file.size:,} bytes"
+        found = file.store.read_range(file.path, 0, self._header_bytes)
+        is_ours = found == self._header(ShardShape(tokens, largest.dtype))
+        return None if is_ours else "it does not begin as a shard of this run does"
+
+
+class FlatWriter:
+    """Writes the header with the first tokens."""
+
+    def __init__(self, header: bytes, sink: ByteSink) -> None:
+        self._sink = sink
+        sink.write(header)
+
+    def write(self, tokens: TokenArray) -> None:
+        self._sink.write(tokens.data)
+
+    def finish(self, documents: ShardDocuments) -> None:
+        """Nothing of a flat file depends on documents."""
+
+
+class FlatReader:
+    """Reads a flat file."""
+
+    def __init__(self, header: bytes, shape: ShardShape, file: StoredFile) -> None:
+        self._header = header
+        self._shape = shape
+        self._file = file
+
+    def check(self) -> None:
+        file, shape = self._file, self._shape
+        try:
+            header = file.store.read_range(file.path, 0, len(self._header))
+        except NotFound as error:
+            raise ShardUnreadable(file, "is missing") from error
+        if header != self._header:
+            expected = f"that of {shape.tokens:,} tokens of {shape.dtype}"
+            raise ShardUnreadable(file, f"has another header than {expected}: {header!r}")
+        entry = file.store.stat(file.path)
+        if entry is None:
+            raise ShardUnreadable(file, "is missing")
+        wanted = len(self._header) + shape.tokens * shape.dtype.itemsize
+        if not entry.size == file.size == wanted:
+            raise ShardUnreadable(file, f"has {entry.size:,} bytes, expected {wanted:,}")
+
+    def open(self) -> TokenArray:
+        self.check()
+        path = self._file.store.local_path(self._file.path)
+        if path is None:
+            return self.read(0, self._shape.tokens)
+        try:
+            return np.memmap(path, self._shape.dtype, "r", len(self._header), (self._shape.tokens,))
+        except FileNotFoundError as error:
+            raise ShardUnreadable(self._file, "is missing") from error
+        except ValueError as error:  # it was cut since it was checked
+            raise ShardUnreadable(self._file, str(error)) from error
+
+    def read(self, start: int, end: int) -> TokenArray:
+        size = self._shape.dtype.itemsize
+        first = len(self._header) + start * size
+        try:
+            data = self._file.store.read_range(self._file.path, first, first + (end - start) * size)
+        except NotFound as error:
+            raise ShardUnreadable(self._file, "is missing") from error
+        if len(data) != (end - start) * size:
+            raise ShardUnreadable(self._file, f"ends at byte {first + len(data):,}")
+        return np.frombuffer(data, dtype=self._shape.dtype)

@@ -1,0 +1,50 @@
+"""The formats by the names that manifests give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+import numpy as np
+
+from tokenization_worker.api.data import OutputFormat
+from tokenization_worker.formats.base import ByteSink, ShardFormat, ShardShape
+from tokenization_worker.formats.npy import NPY
+from tokenization_worker.formats.sidecar import ShardDocuments
+
+FORMATS: dict[str, ShardFormat] = {OutputFormat.NPY: NPY}
+
+
+def format_of(name: str) -> ShardFormat:
+    """The format of this name; raises `ValueError` for one that this version does not have."""
+    try:
+        return FORMATS[name]
+    except KeyError:
+        raise ValueError(f"there is no format {name!r}: expected one of {', '.join(FORMATS)}") from None
+
+
+def suffixes_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The suffixes of a shard's files in these formats: the main file of the first format comes first."""
+    return tuple(suffix for name in names for suffix in format_of(name).suffixes)
+
+
+def fingerprint(name: str) -> str:
+    """SHA-256 over the files of a fixed shard: another one says that this process writes other bytes.
+
+    Where a library writes the bytes, it is what two versions of that library can be told apart by.
+    """
+    sinks = [_Digest() for _ in format_of(name).suffixes]
+    tokens = np.arange(1000, dtype="<u2")
+    writer = format_of(name).begin(ShardShape(len(tokens), tokens.dtype), sinks)
+    for start in range(0, len(tokens), 300):
+        writer.write(tokens[start : start + 300])
+    writer.finish(ShardDocuments(np.array([400, 599, 1], dtype=np.uint32), 3, 0, 0, 0, continues=False))
+    return sha256("".join(sink.digest.hexdigest() for sink in sinks).encode()).hexdigest()
+
+
+class _Digest(ByteSink):
+    def __init__(self) -> None:
+        self.digest = sha256()
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        self.digest.update(data)

@@ -1,0 +1,92 @@
+"""Which names the shards of an output get: those of all files of every format.
+
+`layout` knows templates, `formats` knows suffixes; here they meet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from tokenization_worker.api.data import DType, OutputSpec
+from tokenization_worker.formats.base import ShardShape, StoredFile
+from tokenization_worker.formats.dtypes import NUMPY_DTYPES
+from tokenization_worker.formats.registry import format_of, suffixes_of
+from tokenization_worker.output import layout
+from tokenization_worker.storage.base import Entry, NotFound, Store
+
+
+class FileName(NamedTuple):
+    """The place of one file of a shard: file `number` of its format."""
+
+    format: str
+    number: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The names of a plan's shards, and what they hold: at most `shard_tokens` tokens of `dtype`."""
+
+    template: str
+    formats: tuple[str, ...]
+    splits: tuple[str, ...]
+    dtype: DType
+    shard_tokens: int
+
+    @classmethod
+    def of(cls, output: OutputSpec, dtype: DType) -> Self:
+        """`dtype`: the resolved one."""
+        splits = tuple(split.name for split in output.splits)
+        return cls(output.path, tuple(output.formats), splits, dtype, output.shard_tokens)
+
+    @classmethod
+    def planned(cls, data: dict[str, Any]) -> Self:
+        """From the canonical data fields of a plan; raises `KeyError`, `TypeError` or `ValueError` for others."""
+        output = data["output"]
+        formats = tuple(str(name) for name in output["formats"])
+        suffixes_of(formats)  # raises for a format that this version does not have
+        splits = tuple(str(split["name"]) for split in output["splits"])
+        return cls(str(output["path"]), formats, splits, DType(output["dtype"]), int(output["shards"]["tokens"]))
+
+    @property
+    def largest(self) -> ShardShape:
+        """What a full shard holds."""
+        return ShardShape(self.shard_tokens, NUMPY_DTYPES[self.dtype])
+
+    def files(self, *, split: str, index: int, shard: int) -> tuple[FileName, ...]:
+        """The files of a shard, the main file first; raises `SpecError` for a number that does not fit the template."""
+        return tuple(
+            FileName(name, number, layout.shard_path(self.template, suffix, split=split, index=index, shard=shard))
+            for name in self.formats
+            for number, suffix in enumerate(format_of(name).suffixes)
+        )
+
+    def list_named(self, store: Store, *, strictly: bool = False) -> Iterator[Entry]:
+        """The files that have a shard's name: of any split, with any number of digits.
+
+        `strictly`: of these splits alone, with the digits that the template gives them.
+        """
+        matcher = self._matcher(suffixes_of(self.formats), strictly=strictly)
+        return (entry for entry in store.list(layout.static_prefix(self.template)) if matcher.fullmatch(entry.path))
+
+    def is_given(self, path: str) -> bool:
+        """Whether a shard of these splits may get this name."""
+        return self._matcher(suffixes_of(self.formats), strictly=True).fullmatch(path) is not None
+
+    def why_foreign(self, store: Store, entry: Entry) -> str | None:
+        """Why a file of such a name is none of these shards', in words; None where it may be, or went meanwhile."""
+        file = StoredFile(store, entry.path, entry.size)
+        for name in self.formats:
+            for number, suffix in enumerate(format_of(name).suffixes):
+                if self._matcher((suffix,), strictly=True).fullmatch(entry.path):
+                    with suppress(NotFound):
+                        return format_of(name).why_foreign(number, file, self.largest)
+                    return None
+        return "no shard of this run gets this name"
+
+    def _matcher(self, suffixes: tuple[str, ...], *, strictly: bool) -> re.Pattern[str]:
+        return layout.shard_matcher(self.template, suffixes, self.splits if strictly else None)

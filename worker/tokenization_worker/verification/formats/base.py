@@ -1,0 +1,73 @@
+"""What `verify` asks of a format of shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+DType = np.dtype[np.unsignedinteger]
+TokenArray = NDArray[np.unsignedinteger]
+
+ReadRange = Callable[[int, int, int], bytes]
+"""(number of the file, start, end) -> its bytes [start, end), fewer where it ends before; raises `NotFound`."""
+
+
+class Problem(NamedTuple):
+    """What file `number` of a shard says otherwise than it must."""
+
+    number: int
+    expected: str
+    found: str
+
+
+class ShardScan(Protocol):
+    """One pass over the files of a shard, one after the other from start to end, the main file first."""
+
+    tokens_seen: int
+    """In all bytes so far."""
+
+    def take(self, number: int, data: bytes, /) -> TokenArray:
+        """The tokens that are complete with `data`, the next bytes of file `number`."""
+        ...
+
+    @property
+    def tokens(self) -> int | None:
+        """How many tokens the files themselves say that the shard has; None where they are none of this format."""
+        ...
+
+    def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None, /) -> Iterator[Problem]:
+        """What is wrong in the files, beside the tokens. `lengths` u32[n]: the documents' tokens in this shard, by the
+        sidecar; None where that cannot be read."""
+        ...
+
+
+class ShardDecoder(Protocol):
+    """Reads one format. `suffixes`: of a shard's files, the main file's first."""
+
+    suffixes: tuple[str, ...]
+
+    def size(self, number: int, tokens: int, dtype: DType, /) -> int | None:
+        """The bytes of file `number` of a shard of so many tokens; None where they do not follow from that."""
+        ...
+
+    def scan(self, dtype: DType, /) -> ShardScan:
+        """A pass over a shard's files."""
+        ...
+
+    def read(self, files: ReadRange, start: int, end: int, dtype: DType, /) -> TokenArray:
+        """Tokens [start, end) of a shard, fewer where it is cut; raises `NotFound`."""
+        ...
+
+
+def no_tokens(dtype: DType) -> TokenArray:
+    """What a file that holds no tokens gives."""
+    return np.empty(0, dtype=dtype)
+
+
+def whole_tokens(parts: Sequence[bytes], dtype: DType) -> TokenArray:
+    """The tokens in `parts` together; a byte that is left over at the end is none."""
+    data = b"".join(parts)
+    return np.frombuffer(data, dtype=dtype, count=len(data) // dtype.itemsize)
