@@ -12,6 +12,7 @@ FLIPS ?= 1000
 SEEDS ?= 10
 LOSSES ?= 20
 RUNS ?= 20
+SINCE ?= HEAD~1
 
 .DEFAULT_GOAL := help
 
@@ -104,8 +105,11 @@ chaos-operator: install  ## SEEDS times 60 random edits, deletions and kills of 
 chaos-replicas: install  ## kill, freeze or cut off the leader of two replicas LOSSES times under 60 jobs
 	LOSSES=$(LOSSES) REQUIRE_TESTBED=1 $(BIN)/python -m pytest -q -s -m testbed tests/operator/test_replicas.py
 
-mutants: install  ## break the guarantees one at a time in a copy: tests must turn red
-	$(BIN)/python scripts/mutants.py
+mutants: install compile  ## break guarantees one at a time in a copy, those that the work since SINCE touches: tests must turn red
+	$(BIN)/python scripts/mutants.py --since $(SINCE)
+
+mutants-all: install compile  ## break every guarantee that tests/mutants lists
+	$(BIN)/python scripts/mutants.py --all
 
 bench: install  ## compare with the leanest loop and with peers (CORPUS=folder of .jsonl.zst)
 	$(BIN)/python benchmarks/compare.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
@@ -134,4 +138,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants bench bench-ray bench-gcs straggler startup windows scale memory clean
+.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-ray bench-gcs straggler startup windows scale memory clean
