@@ -24,6 +24,8 @@ from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, is_owned
 from tokenization_operator.reconciler import Reconciler
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 20
 MOVES = 200
 

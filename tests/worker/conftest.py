@@ -28,54 +28,11 @@ ask_without_proxies()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background: what tests start would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SLOW = (
-    "test_ray",
-    "test_fault_runs",
-    "test_chaos",
-    "test_epochs",
-    "test_concurrent",
-    "test_poison",
-    "test_straggler",
-    "test_fault_chaos",
-    "test_ray_workers",
-    "test_ray_levels",
-    "test_fault_table",
-    "test_parity",
-    "test_cli_restarts",
-    "test_cli_errors",
-    "test_cli_output",
-    "test_cli_commands",
-    "test_gcs_concurrent",
-    "test_gcs_run",
-    "test_sources_in_motion",
-    "test_remote_sources_run",
-    "test_examples",
-    "test_quarantine",
-    "test_segments",
-    "test_tokenizers_probe",
-    "test_ledger",
-    "test_model",
-    "test_tokenizers_engines",
-    "test_readers_packed",
-    "test_lost_workers",
-    "test_verify",
-    "test_flips",
-    "test_records",
-    "test_dataset",
-    "test_sources_s3",
-    "test_policy",
-    "test_golden_datasets",
-)
-"""Modules of more than a dozen seconds. They come first, so that no core waits for one at the end."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _leave_out_what_is_not_sampled(items)
-    ranks = {name: rank for rank, name in enumerate(SLOW)}
-    items.sort(key=lambda item: ranks.get(item.path.stem, len(SLOW)))
-    for item in items:
-        if item.path.stem in ranks:
-            item.add_marker(pytest.mark.slow)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)  # first what takes long: no core waits for it at the end
 
 
 def pytest_collection_finish() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from chaos import AIMED, run_chaos
+
+pytestmark = pytest.mark.slow
 
 KILLS = 10
 

@@ -30,6 +30,8 @@ from tokenization_worker.cli.progress import JsonDisplay, PlainDisplay
 from tokenization_worker.events import Event, Planned, Progress, Warned
 from tokenization_worker.output import layout
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:

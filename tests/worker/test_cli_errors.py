@@ -36,6 +36,8 @@ from runs import TOKJOB, leftovers, read_index
 from tokenization_worker.api.manifest.manifest_file import read_manifest_file
 from tokenization_worker.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:

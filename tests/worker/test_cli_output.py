@@ -13,6 +13,8 @@ from runs import TOKJOB
 
 from forked_commands import Forked
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:

@@ -44,6 +44,8 @@ from tokenization_worker.storage.base import Entry
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.source_file import iso_date
 
+pytestmark = pytest.mark.slow
+
 LONG = ("tokens: 12000", "tokens: 300000")
 QUARANTINE = "_tokenization/quarantine.jsonl.zst"
 RANGE_BYTES = ["--rangeBytes", "64Ki", "--processes", "1"]

@@ -18,6 +18,8 @@ from tokenization_worker.run import observe
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
 
+pytestmark = pytest.mark.slow
+
 OUTPUT = {"shards": {"tokens": 20_000}, "splits": [{"name": "val", "shards": 2}, {"name": "train"}]}
 
 

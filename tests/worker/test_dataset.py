@@ -40,6 +40,8 @@ from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.verify import dataset_digest, verify
 
+pytestmark = pytest.mark.slow
+
 SHARD_TOKENS = 700
 SIDECAR = "_tokenization/documents/val/00000000"
 

@@ -29,6 +29,8 @@ sys.path.insert(0, str(EXAMPLES))
 import build_corpus  # noqa: E402
 import train_loop  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 MANIFESTS = sorted(EXAMPLES.glob("*.yaml"))
 TEXTS = [f"Document {number}: " + "token after token, " * (number % 40) for number in range(600)]
 

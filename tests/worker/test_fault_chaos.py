@@ -11,7 +11,7 @@ from gcs_emulator import gcs_host
 __all__ = ["gcs_host"]
 
 # The client library leaves the connection of a download that failed to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 SCRIPTS = 20
 

@@ -33,7 +33,7 @@ from tokenization_worker.readers.decompress import zstd
 __all__ = ["gcs_host"]
 
 # The client library leaves the connection of a download that failed to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 BUDGET_S = 10.0
 SHORT_BUDGET_S = 0.1

@@ -30,7 +30,7 @@ from tokenization_worker.storage.patterns import Pattern
 __all__ = ["gcs_host"]
 
 # The client library leaves the connection of a download that failed to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 BUDGET_S = 5.0
 """Far more than one fault takes, on a machine under load, too."""

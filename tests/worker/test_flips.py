@@ -9,6 +9,8 @@ from flip_answers import ask
 from flip_states import FINISHED, World
 from flips import OUTCOMES, Flip, Summary, judge, run_flips
 
+pytestmark = pytest.mark.slow
+
 FLIPS = 40
 
 

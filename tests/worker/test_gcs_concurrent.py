@@ -19,6 +19,8 @@ from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.verify import verify
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["gcs_bucket", "gcs_host", "gcs_uri"]
 
 OUTPUT = {"shards": {"tokens": 50_000}, "splits": [{"name": "val", "shards": 2}, {"name": "train"}]}

@@ -16,6 +16,8 @@ from runs import TOKJOB, Held, make_job, run_command
 from tokenization_worker import open_dataset, run_job
 from tokenization_worker.storage.open import open_store
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["gcs_bucket", "gcs_host", "gcs_uri"]
 
 SHARD_TOKENS = 50_000

@@ -36,6 +36,7 @@ COMPLETE = [name for name, case in CASES.items() if (case / "complete.zip").exis
 HALF = [name for name, case in CASES.items() if (case / "half.zip").exists()]
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.usefixtures("forked"),
     pytest.mark.skipif(not Path("/proc/thread-self/cwd").exists(), reason="the paths in the data need Linux"),
 ]

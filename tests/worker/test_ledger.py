@@ -17,6 +17,8 @@ from tokenization_worker.output.scratch import remove_scratch
 from tokenization_worker.storage.base import Entry
 from tokenization_worker.storage.local.store import LocalStore
 
+pytestmark = pytest.mark.slow
+
 
 class WatchedStore(LocalStore):
     """Remembers what it has listed."""

@@ -31,6 +31,8 @@ from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTas
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.run.run import Options, run_job
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Echo:

@@ -17,7 +17,7 @@ from runs import JAXFORMER, NANOGPT, command, difference, leftovers, make_job, r
 from tokenization_worker.errors import SpecError
 from tokenization_worker.run.run import Options, run_job
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
 
 SHARD_TOKENS = 40_000
 

@@ -32,6 +32,8 @@ from tokenization_worker.run.run import run_job
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.verification.verify import verify
 
+pytestmark = pytest.mark.slow
+
 HOOK = Path(__file__).parent / "poisoned"
 TIMEOUT_S = 120
 JOB: dict[str, Any] = {"tokenizer": {"name": "bytes"}, "output": {"shards": {"tokens": 20_000}}}

@@ -21,6 +21,8 @@ from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import FileSlice, Reason, Rejected
 from tokenization_worker.storage.local.store import LocalStore
 
+pytestmark = pytest.mark.slow
+
 SOURCE = FileSlice(0, "a.jsonl", 1, "")
 BOUND_BYTES = 16 << 20  # 8 MiB in memory before the list goes to a disk, and some chunks
 

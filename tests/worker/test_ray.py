@@ -25,6 +25,8 @@ from runs import Held, Running, command, difference, leftovers, make_job, read_i
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.run.run import Options, run_job
 
+pytestmark = pytest.mark.slow
+
 OUTPUT = {"shards": {"tokens": 20_000}, "splits": [{"name": "val", "shards": 2}, {"name": "train"}]}
 DEADLINE_S = 120
 TWO_WORKERS = ("--processes", "2")

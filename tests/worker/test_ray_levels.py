@@ -16,6 +16,8 @@ from test_levels import ITEMS, ONE_OF_EACH, Bed, deaths_of, stops_after
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.engine.ray.executor import RayCluster
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:

@@ -29,6 +29,8 @@ from tokenization_worker.events import Event, Finished, Warned
 from tokenization_worker.processes import WORKER_BYTES
 from tokenization_worker.run.run import Options, run_job
 
+pytestmark = pytest.mark.slow
+
 _SOON_S = 0.2
 
 

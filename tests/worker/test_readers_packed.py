@@ -27,6 +27,8 @@ from tokenization_worker.readers.document_batch import (
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.readers.resumable_decoder import Content, SetAside
 
+pytestmark = pytest.mark.slow
+
 BOM = b"\xef\xbb\xbf"
 SKIPPABLE = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
 

@@ -25,6 +25,8 @@ from tokenization_worker.output.index import checksum_of
 from tokenization_worker.output.record import dump_json, dump_record, load_record
 from tokenization_worker.verification.verify import dataset_digest, verify
 
+pytestmark = pytest.mark.slow
+
 PLAN = layout.PLAN
 RANGE = layout.range_receipt_path(0, 0)
 SHARD = layout.shard_receipt_path(0, "train", 0)

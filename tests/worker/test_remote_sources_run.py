@@ -19,6 +19,8 @@ from tokenization_worker import run_job
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.readers.decompress import zstd
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["hub", "s3_bucket", "s3_host"]
 
 LIMITS = {"maxQuarantined": "100%", "maxCorruptFiles": "100%"}

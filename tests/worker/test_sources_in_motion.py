@@ -9,6 +9,8 @@ import pytest
 from runs import run_command
 from sources_in_motion import Cell, Format, Moment, Motion, Place, Way, cells_of, command, prepare_motion
 
+pytestmark = pytest.mark.slow
+
 RARE = {
     Cell(Place.LOCAL, Format.GZIP, Way.STEALTHILY, Moment.FIRST_RANGE),
     Cell(Place.LOCAL, Format.JSONL, Way.STEALTHILY, Moment.INDEX),

@@ -23,6 +23,8 @@ from tokenization_worker.storage.retry import Retry
 from tokenization_worker.storage.s3.source import S3Source
 from tokenization_worker.storage.sources import list_source, open_source, open_unchanged, read_uri
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["s3_bucket", "s3_host"]
 
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"

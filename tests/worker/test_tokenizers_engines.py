@@ -15,6 +15,8 @@ from tokenization_worker.tokenizers.checks.sample import is_sampled
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine, find_long_blanks
 
+pytestmark = pytest.mark.slow
+
 ENCODINGS = ("gpt2", "cl100k_base", "o200k_base")
 
 

@@ -20,6 +20,8 @@ from tokenization_worker.tokenizers.checks.check_texts import code_point_texts, 
 from tokenization_worker.tokenizers.fast_engine import FastokensEngine
 from tokenization_worker.tokenizers.load import load_tokenizer
 
+pytestmark = pytest.mark.slow
+
 
 class WrongFor:
     """Encodes like `engine`, but flips a bit of a token where a text contains `needle`."""

@@ -36,7 +36,7 @@ from tokenization_worker.verification.formats.npy import NpyDecoder
 from tokenization_worker.verification.report import Fault, Finding, VerifyMode, VerifyProgress, VerifyReport
 from tokenization_worker.verification.verify import dataset_digest, verify
 
-pytestmark = pytest.mark.usefixtures("forked")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
 
 MODES = list(VerifyMode)
 SHARD_TOKENS = 6_000
