@@ -35,6 +35,9 @@ run: install  ## tokenize real text from this machine, verify it, say how to loa
 test: install compile  ## the tests, in as many processes as there are cores; of large tables a sample
 	$(PYTEST) -m 'not exhaustive and not testbed and not e2e'
 
+test-unit: install compile  ## the pure tests of each room, in 20 s: what to run after every edit
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit  # kept: modules with their assertions
+
 test-fast: install compile  ## what takes no more than three minutes of them
 	$(PYTEST) -m 'not slow and not exhaustive and not testbed and not e2e'
 
@@ -58,13 +61,13 @@ cluster-down: install  ## stop it
 	@PYTHONPATH=tests $(BIN)/python -m testbed down
 
 broken-jobs: install  ## twelve broken jobs for a person who is to find out why with kubectl and tokjob explain
-	@PYTHONPATH=tests:tests/operator $(BIN)/python tests/operator/broken_jobs.py $(BROKEN_ARGS)
+	@PYTHONPATH=tests $(BIN)/python tests/support/cluster/broken_jobs.py $(BROKEN_ARGS)
 
 load: install  ## 300 jobs at once on one operator: time, memory, requests, share of a core
-	PYTHONPATH=tests:tests/operator $(BIN)/python tests/operator/load.py $(LOAD_ARGS)
+	PYTHONPATH=tests $(BIN)/python tests/support/cluster/load.py $(LOAD_ARGS)
 
 dashboard-picture: install  ## draw docs/dashboard.svg from what Prometheus has of a few minutes of an operator
-	PYTHONPATH=tests:tests/operator $(BIN)/python tests/operator/picture.py
+	PYTHONPATH=tests $(BIN)/python tests/support/cluster/picture.py
 
 compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this
 	@$(BIN)/python -m compileall -q worker operator
@@ -75,7 +78,7 @@ lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	MYPYPATH=benchmarks:tests $(BIN)/mypy benchmarks/*.py
 	MYPYPATH=tests $(BIN)/mypy -p testbed
-	MYPYPATH=tests:tests/worker:tests/operator $(BIN)/mypy --follow-imports silent -p e2e
+	MYPYPATH=tests $(BIN)/mypy --follow-imports silent -p e2e
 	$(BIN)/lint-imports
 
 format: install  ## format the code
@@ -89,15 +92,15 @@ generate: install  ## write crds/ and docs/job-reference.md from the models, the
 	$(BIN)/python scripts/chart_readme.py
 
 chaos: install  ## kill KILLS local runs and RAY_RUNS on Ray, put FAULTS scripts of faults before the store, compare bytes
-	PYTHONPATH=tests $(BIN)/python tests/worker/chaos.py --kills $(KILLS)
-	PYTHONPATH=tests $(BIN)/python tests/worker/ray_chaos.py --runs $(RAY_RUNS)
-	PYTHONPATH=tests $(BIN)/python tests/worker/fault_chaos.py --faults $(FAULTS)
+	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS)
+	PYTHONPATH=tests $(BIN)/python tests/support/faults/ray_chaos.py --runs $(RAY_RUNS)
+	PYTHONPATH=tests $(BIN)/python tests/support/faults/fault_chaos.py --faults $(FAULTS)
 
 motion: install  ## change the file that a run reads, in every way and at every moment (MOTION_ARGS='--only gz,cut')
-	PYTHONPATH=tests $(BIN)/python tests/worker/sources_in_motion.py $(MOTION_ARGS)
+	PYTHONPATH=tests $(BIN)/python tests/support/faults/sources_in_motion.py $(MOTION_ARGS)
 
 flips: install  ## flip FLIPS single bits of outputs, one at a time: nothing wrong may be accepted in silence
-	PYTHONPATH=tests $(BIN)/python tests/worker/flips.py --flips $(FLIPS) $(FLIPS_ARGS)
+	PYTHONPATH=tests $(BIN)/python tests/support/faults/flips.py --flips $(FLIPS) $(FLIPS_ARGS)
 
 chaos-operator: install  ## SEEDS times 60 random edits, deletions and kills of two operators on a real API server
 	SEEDS=$(SEEDS) REQUIRE_TESTBED=1 $(BIN)/python -m pytest -q -m testbed tests/operator/test_many.py -k whatever
@@ -138,4 +141,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-fast test-all test-testbed e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-ray bench-gcs straggler startup windows scale memory clean
+.PHONY: help install run test test-unit test-fast test-all test-testbed e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-ray bench-gcs straggler startup windows scale memory clean

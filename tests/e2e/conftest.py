@@ -10,14 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from corpus import json_lines, take_documents, zstd_frames
-from gcs_emulator import make_bucket
-from inline import inline
-from jobs import Jobs
 from kubernetes import client, config
-from objects import upload
-from operators import CHART
-from runs import make_job
 
 from e2e.images import Image
 from e2e.inside import FOLDER_VARIABLE, IMAGES_VARIABLE, images_of
@@ -25,6 +18,13 @@ from e2e.node import STORE, RealCluster
 from e2e.release import NAMESPACE, Release, Version
 from e2e.runs import CORPUS_FILES, RANGE_BYTES, SHARD_TOKENS, TOKENIZER, Team
 from e2e.steps import note, step
+from support.cluster.jobs import Jobs
+from support.cluster.operators import CHART
+from support.corpus import json_lines, take_documents, zstd_frames
+from support.engine.inline import inline
+from support.objects import upload
+from support.runs import make_job
+from support.stores.gcs_emulator import make_bucket
 from testbed.programs import find_node_programs, find_programs
 from tokenization_worker import run_job
 

@@ -6,12 +6,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs import wait_for
-from operators import helm
-
 from e2e.node import RealCluster
 from e2e.runs import RUN_S
-from forked_commands import TOKJOB
+from support.cluster.jobs import wait_for
+from support.cluster.operators import helm
+from support.forked_commands import TOKJOB
 
 NAME = "tokenization"
 NAMESPACE = "tokenization-system"

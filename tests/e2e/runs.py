@@ -9,13 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from jobs import Jobs, wait_for
-from objects import differing_shards
-from runs import read_index
-
 from e2e.node import STORE
 from e2e.steps import step
-from forked_commands import TOKJOB
+from support.cluster.jobs import Jobs, wait_for
+from support.forked_commands import TOKJOB
+from support.objects import differing_shards
+from support.runs import read_index
 from tokenization_operator.objects.kinds import Kind
 from tokenization_worker.output.object_metadata import record_of
 from tokenization_worker.output.record import load_record

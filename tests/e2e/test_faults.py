@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import wait_for
 
 from e2e.faults import kill_container, kill_pod, store_away
 from e2e.node import RealCluster
 from e2e.release import Release
 from e2e.runs import NAME, RUN_S, TOO_LATE, Team, start_of
 from e2e.steps import note, step
+from support.cluster.jobs import wait_for
 from testbed.control_plane import API_SERVER
 
 pytestmark = pytest.mark.e2e

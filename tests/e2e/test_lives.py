@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs import wait_for
 
 from e2e.node import RealCluster
 from e2e.runs import NAME, RUN_S, TOO_LATE, Team
 from e2e.steps import step
+from support.cluster.jobs import wait_for
 from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.e2e

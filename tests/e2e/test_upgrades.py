@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import wait_for
 
 from e2e.faults import kill_pod, store_away
 from e2e.images import ROOT, Image
@@ -23,6 +22,7 @@ from e2e.release import Release, Version
 from e2e.runs import NAME, RUN_S, TOO_LATE, Team
 from e2e.steps import step
 from e2e.version_before import BEFORE_VARIABLE
+from support.cluster.jobs import wait_for
 from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.e2e

@@ -11,8 +11,8 @@ from pathlib import Path
 from golden.datasets import Stop
 from golden.places import Bucket, Place
 from golden.stopped_run import STOPPED
+from support.places import CHECKOUT, PROGRAMS
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 _TESTS = CHECKOUT / "tests"
 
 
@@ -33,7 +33,7 @@ def run_apart(
         command += ["--ranges", str(stop.ranges), "--shards", str(stop.shards), *(["--kill"] if stop.killed else [])]
     if rerun:
         command += ["--rerun", rerun]
-    done = _start(command, place, [tree / "worker", *([_TESTS / "worker" / "poisoned"] if crashes else [])])
+    done = _start(command, place, [tree / "worker", *([PROGRAMS / "poisoned"] if crashes else [])])
     wanted = 0 if stop is None else -signal.SIGKILL if stop.killed else STOPPED
     if done.returncode != wanted:
         raise RuntimeError(f"{command}: exit code {done.returncode}, expected {wanted}\n{done.stdout}{done.stderr}")
@@ -45,7 +45,7 @@ def run_apart(
 
 def void_engine(place: Place, manifest: Path) -> None:
     """Run a job with an engine that is wrong, up to the first document in which that is seen."""
-    program = _TESTS / "worker" / "flipping_run.py"
+    program = PROGRAMS / "flipping_run.py"
     done = _start([sys.executable, str(program), str(manifest), "--sample-one-in", "16"], place, [CHECKOUT / "worker"])
     if "EngineVoided" not in done.stderr:
         raise RuntimeError(f"expected EngineVoided, found exit code {done.returncode}\n{done.stdout}{done.stderr}")

@@ -15,14 +15,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from corpus import zstd
-from flipping_run import FLIP
+
+from support.corpus import zstd
+from support.programs.flipping_run import FLIP
 
 Files = dict[str, bytes]
 """Contents by path below the job's folder."""
 
 CRASH = "<exit>"
-"""A text with this mark kills its process (`tests/worker/poisoned`), for the tokenizer `bytes`."""
+"""A text with this mark kills its process (`tests/support/programs/poisoned`), for the tokenizer `bytes`."""
 
 _VOCABULARY = (
     "the a of and river stone window winter machine paper orange question seven 1984 3.14 isn't they'll Straße été "

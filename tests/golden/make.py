@@ -1,6 +1,6 @@
 """Write `tests/golden/data` by the code of this checkout.
 
-    PYTHONPATH=tests:tests/worker python -m golden.make FOLDER [NAME ...]
+    PYTHONPATH=tests python -m golden.make FOLDER [NAME ...]
 
 The stored data was written by version 0.2.0. It is evidence only while it stays as it is: use this program to add a
 job, never to write one again that is there. Runs call `run_job` (`stopped_run.py`) with one process and the reference
@@ -29,14 +29,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from corpus import zstd
-from gcs_fake import serve_fake_gcs
-from local_servers import ask_without_proxies
 
 from golden.apart import run_apart, verify_apart, void_engine
 from golden.datasets import DATASETS, Dataset
 from golden.places import BUCKET, DISK, Bucket, Disk, Place
 from golden.prints import prints_of
+from support.corpus import zstd
+from support.local_servers import ask_without_proxies
+from support.stores.gcs_fake import serve_fake_gcs
 
 
 def main() -> int:

@@ -1,13 +1,13 @@
 """Let older code finish what this code began, and prove what this code finished.
 
-    PYTHONPATH=tests:tests/worker python -m golden.old_code OLD [NAME ...]
+    PYTHONPATH=tests python -m golden.old_code OLD [NAME ...]
 
 OLD is a checkout of an earlier commit (`git worktree add OLD COMMIT`). Both codes run in this environment: only the
 package differs. For each job of `data/` this code makes a whole output, which the older code must prove with its source
 and find complete. Then this code leaves an output half done, in each state that `data/` has, and the older code must
 finish it without doing a task again. Every file must be as `expected.json` says. Exits with 1 if one differs.
 
-The other direction is `tests/worker/test_golden_datasets.py`: this code goes on with outputs of earlier code.
+The other direction is `tests/run/test_golden_datasets.py`: this code goes on with outputs of earlier code.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from local_servers import ask_without_proxies
-
 from golden.apart import run_apart, verify_apart
 from golden.datasets import DATASETS, Dataset
 from golden.make import differing, place_for, stop
 from golden.places import DATA, source_of
 from golden.prints import is_receipt, prints_of
+from support.local_servers import ask_without_proxies
 
 
 def main() -> int:

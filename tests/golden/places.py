@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Protocol
 
 import google_crc32c
-from gcs_fake import FakeGcs, Stored
+
+from support.stores.gcs_fake import FakeGcs, Stored
 
 DATA = Path(__file__).parent / "data"
 DISK = "/proc/thread-self/cwd"

@@ -11,7 +11,7 @@ import json
 from hashlib import sha256
 from typing import Any
 
-from corpus import zstd
+from support.corpus import zstd
 
 _VOLATILE = {"checksum", "node", "pid", "seconds", "version", "versions", "libraries", "rangesByVersions"}
 _OF_LOCAL_FILES = ("file_inode", "file_ctime")

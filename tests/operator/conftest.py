@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import Jobs
 from kubernetes import client, config
-from namespaces import new_namespace
-from operators import Release
 
+from support.cluster.jobs import Jobs
+from support.cluster.namespaces import new_namespace
+from support.cluster.operators import Release
 from testbed.cluster import Testbed
 from testbed.programs import Unavailable
 from testbed.shared import shared_bed

@@ -10,10 +10,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from jobs import Jobs, local_spec, wait_for
 from kubernetes import client
-from operators import Release
 
+from support.cluster.jobs import Jobs, local_spec, wait_for
+from support.cluster.operators import Release
 from testbed.api_proxy import ApiProxy, Asked
 from testbed.ports import free_ports
 from tokenization_operator.command import main

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from jobs import Jobs, job_manifest, local_spec, text_files, wait_for
 
+from support.cluster.jobs import Jobs, job_manifest, local_spec, text_files, wait_for
 from testbed.argo import run_agent
 from testbed.cluster import Testbed
 from testbed.git import WorkingCopy

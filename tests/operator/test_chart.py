@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
-from operators import CHART, Release, render
 
+from support.cluster.operators import CHART, Release, render
+from support.places import CHECKOUT
 from testbed.cluster import Testbed
 from testbed.programs import find_helm
 from tokenization_operator.objects.names import JOB_LABEL
@@ -18,7 +18,7 @@ from tokenization_worker.cli.namespace_manifest_command import namespace_objects
 
 pytestmark = [pytest.mark.testbed, pytest.mark.usefixtures("bed")]
 
-CRDS = Path(__file__).parents[2] / "crds"
+CRDS = CHECKOUT / "crds"
 
 
 def refuse(*flags: str) -> str:

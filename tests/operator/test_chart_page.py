@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from support.places import CHECKOUT
 from tokenization_worker.api.job import TokenizationJob
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 CHART = CHECKOUT / "charts" / "tokenization-operator"
 SCRIPT = CHECKOUT / "scripts" / "chart_readme.py"
 

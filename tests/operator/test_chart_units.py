@@ -8,8 +8,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from operators import CHART, helm
 
+from support.cluster.operators import CHART, helm
 from testbed.programs import Unavailable, find_helm_unittest
 
 pytestmark = pytest.mark.testbed

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from jobs import Jobs, local_spec, wait_for
 from kubernetes import client, config
-from operators import CHART, Release, helm, operator_container, run_operator
 
+from support.cluster.jobs import Jobs, local_spec, wait_for
+from support.cluster.operators import CHART, Release, helm, operator_container, run_operator
+from support.places import RELEASED
 from testbed.accounts import account_kubeconfig
 from testbed.cluster import Testbed
 from testbed.control_plane import API_SERVER, KUBERAY
@@ -26,7 +27,7 @@ from tokenization_operator.objects.kinds import Kind
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 
 NAMESPACE = "team"
-FIRST_CHART = Path(__file__).parent / "data" / "tokenization-operator-0.1.0.tgz"
+FIRST_CHART = RELEASED / "tokenization-operator-0.1.0.tgz"
 """As it was first released."""
 
 Start = Callable[..., Testbed]

@@ -5,24 +5,23 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec
-from api_pod_tables import POD_MISTAKES, PODS_ACCEPTED, PodMistake
-from api_tables import ACCEPTED, MISTAKES
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from namespaces import new_namespace
 
+from support.cluster.namespaces import new_namespace
+from support.manifests.api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec
+from support.manifests.api_pod_tables import POD_MISTAKES, PODS_ACCEPTED, PodMistake
+from support.manifests.api_tables import ACCEPTED, MISTAKES
+from support.places import CHECKOUT
 from tokenization_operator.objects.kinds import PLACES, Kind
 
 pytestmark = pytest.mark.testbed
 
 PLURAL, KINDS = PLACES[Kind.JOB][:2], PLACES[Kind.JOB].plural
-ROOT = Path(__file__).parents[2]
 PYTHON_ONLY = {
     "int-float": "a whole number with a point is a whole number in JSON Schema",
     "special-same": "values of a map cannot be compared with each other in CEL at a bounded cost",
@@ -98,8 +97,8 @@ def test_a_right_manifest_is_accepted(server: Server, patch: Manifest) -> None:
 
 
 EXAMPLES = [
-    (path.relative_to(ROOT).as_posix(), each)
-    for path in sorted(ROOT.glob("examples/**/*.yaml"))
+    (path.relative_to(CHECKOUT).as_posix(), each)
+    for path in sorted(CHECKOUT.glob("examples/**/*.yaml"))
     for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))
     if each["kind"] == "TokenizationJob"
 ]

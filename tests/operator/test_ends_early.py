@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Jobs, local_spec, wait_for
 from kubernetes import client
-from operators import WORKERS, Release
 
+from support.cluster.jobs import Jobs, local_spec, wait_for
+from support.cluster.operators import WORKERS, Release
 from testbed.api_proxy import ApiProxy
 from testbed.cluster import Testbed
 from tokenization_operator.objects.kinds import Kind

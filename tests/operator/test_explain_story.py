@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gcs_fake import serve_fake_gcs
-from jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, local_spec, text_files, wait_for
 from kubernetes import client
 
+from support.cluster.jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, local_spec, text_files, wait_for
+from support.stores.gcs_fake import serve_fake_gcs
 from testbed.accounts import account_kubeconfig
 from testbed.cluster import Testbed
 from tokenization_operator.objects.kinds import Kind

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gcs_emulator import serve_emulator
-from gcs_fake import Fault, serve_fake_gcs
-from jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, local_spec, text_files, wait_for
-from operators import Release
 
+from support.cluster.jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, local_spec, text_files, wait_for
+from support.cluster.operators import Release
+from support.stores.gcs_emulator import serve_emulator
+from support.stores.gcs_fake import Fault, serve_fake_gcs
 from testbed.cluster import Testbed
 from tokenization_operator.objects.kinds import Kind
 

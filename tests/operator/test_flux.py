@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 import yaml
-from jobs import Jobs, job_manifest, local_spec, text_files, wait_for
-from operators import IMAGE
 
+from support.cluster.jobs import Jobs, job_manifest, local_spec, text_files, wait_for
+from support.cluster.operators import IMAGE
+from support.places import CHECKOUT
 from testbed.cluster import Testbed
 from testbed.flux import SHARD, Flux, Repository, run_flux
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "gitops" / "flux-kustomization.yaml"
+EXAMPLE = CHECKOUT / "examples" / "gitops" / "flux-kustomization.yaml"
 HOLD = "testbed/worker:plan-run.driver-hold"
 
 

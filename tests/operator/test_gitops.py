@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, job_manifest, local_spec, text_files
 
+from support.cluster.jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, job_manifest, local_spec, text_files
 from testbed.cluster import Testbed
 
 pytestmark = pytest.mark.testbed

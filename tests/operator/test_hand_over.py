@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 import yaml
-from jobs import Jobs, local_spec
 from kubernetes import client
 
+from support.cluster.jobs import Jobs, local_spec
+from support.places import CHECKOUT
 from testbed.cluster import Testbed
 from tokenization_worker import open_dataset
 from tokenization_worker.verification.verify import dataset_digest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "hand-over"
+EXAMPLE = CHECKOUT / "examples" / "hand-over"
 NAME = "fineweb-edu"
 HANDED_OVER = {"DATASET_URI", "DATASET_DIGEST", "DATASET_TOKENS", "TOKENIZER_FINGERPRINT"}
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from story import Story, planned, running
 
+from support.cluster.story import Story, planned, running
+from support.places import CHECKOUT
 from testbed.cluster import Testbed
 from testbed.programs import find_judges
 from testbed.shared import CRDS
 
 pytestmark = pytest.mark.testbed
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "gitops"
+EXAMPLES = CHECKOUT / "examples" / "gitops"
 
 
 def new() -> dict[str, Any]:

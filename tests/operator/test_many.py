@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Jobs, wait_for, watch_kind
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from operators import Process, Release
-from player import Player
 
+from support.cluster.jobs import Jobs, wait_for, watch_kind
+from support.cluster.operators import Process, Release
+from support.cluster.player import Player
 from tokenization_operator.objects.kinds import Kind
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]

@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from fake_api import NAMESPACE, FakeKubeClient, Killed
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from story import NAME, SETTINGS, Story, manifest
 
+from support.cluster.fake_api import NAMESPACE, FakeKubeClient, Killed
+from support.cluster.story import NAME, SETTINGS, Story, manifest
 from tokenization_operator.informer.cache import Cache
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.objects.kinds import Kind

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Jobs, local_spec, wait_for
 
+from support.cluster.jobs import Jobs, local_spec, wait_for
 from testbed.cluster import Testbed
 from testbed.nodes import tpu_node
 from tokenization_operator.objects.kinds import Kind

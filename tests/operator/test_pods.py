@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_manifests import Manifest, with_spec
-from api_pod_tables import EVERY_VOLUME, EVERYTHING
-from jobs import Jobs, local_spec
 from kubernetes import client
-from operators import WORKERS
-from story import Story
 
+from support.cluster.jobs import Jobs, local_spec
+from support.cluster.operators import WORKERS
+from support.cluster.story import Story
+from support.manifests.api_manifests import Manifest, with_spec
+from support.manifests.api_pod_tables import EVERY_VOLUME, EVERYTHING
 from tokenization_operator.build.children import Attempt, build_checkpoint, build_plan_job, build_ray_job, image_of
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.settings import Settings

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import yaml
-from held import hold
-from jobs import Jobs, local_spec, wait_for
 from kubernetes import client
-from namespaces import new_namespace
-from operators import CHART, Process, Release, render, stop
 
+from support.cluster.held import hold
+from support.cluster.jobs import Jobs, local_spec, wait_for
+from support.cluster.namespaces import new_namespace
+from support.cluster.operators import CHART, Process, Release, render, stop
 from testbed.api_proxy import ApiProxy, Asked
 from testbed.cluster import Testbed
 from testbed.ports import free_ports

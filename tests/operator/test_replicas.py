@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from jobs import Jobs, wait_for
 from kubernetes import client
-from operators import Process, Release
-from player import Player
 from test_many import IMAGE, PATIENCE_S, seeing, spec
 
+from support.cluster.jobs import Jobs, wait_for
+from support.cluster.operators import Process, Release
+from support.cluster.player import Player
 from testbed.api_proxy import ApiProxy, Asked
 from tokenization_operator.kube.election import LEASE_S, RETRY_S
 from tokenization_operator.objects.kinds import Kind

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import Jobs, local_spec, wait_for
-from operators import Release
 
+from support.cluster.jobs import Jobs, local_spec, wait_for
+from support.cluster.operators import Release
 from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.testbed

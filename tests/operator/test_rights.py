@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from held import hold
-from jobs import Jobs, local_spec, wait_for
 from kubernetes import client
-from operators import Release, render
 
+from support.cluster.held import hold
+from support.cluster.jobs import Jobs, local_spec, wait_for
+from support.cluster.operators import Release, render
 from testbed.api_proxy import ApiProxy, Asked
 from testbed.cluster import Testbed
 from tokenization_operator.objects.kinds import Kind

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Jobs, local_spec, wait_for
 from kubernetes import client
-from operators import Release
 
+from support.cluster.jobs import Jobs, local_spec, wait_for
+from support.cluster.operators import Release
 from testbed.accounts import account_kubeconfig
 from testbed.api_proxy import ApiProxy, Asked
 from testbed.cluster import Testbed

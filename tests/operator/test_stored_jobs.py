@@ -5,22 +5,22 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from api_manifests import Manifest, with_spec
-from jobs import wait_for
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from namespaces import new_namespace
 
+from support.cluster.jobs import wait_for
+from support.cluster.namespaces import new_namespace
+from support.manifests.api_manifests import Manifest, with_spec
+from support.places import CHECKOUT
 from testbed.cluster import Testbed
 
 pytestmark = pytest.mark.testbed
 
-CRD = Path(__file__).parents[2] / "crds" / "tokenization.dev_tokenizationjobs.yaml"
+CRD = CHECKOUT / "crds" / "tokenization.dev_tokenizationjobs.yaml"
 GROUP = f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}.stored.example"
 """Of each process of tests: they share a control plane, and their rules come at different times."""
 OLD_VALUES: Manifest = {

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from jobs import Jobs, local_spec
-from operators import Release
 
-from forked_commands import TOKJOB
+from support.cluster.jobs import Jobs, local_spec
+from support.cluster.operators import Release
+from support.forked_commands import TOKJOB
 from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.testbed

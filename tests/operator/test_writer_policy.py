@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
-from jobs import Jobs, wait_for
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from namespaces import new_namespace
-from operators import WORKERS, Release
 
+from support.cluster.jobs import Jobs, wait_for
+from support.cluster.namespaces import new_namespace
+from support.cluster.operators import WORKERS, Release
 from testbed.accounts import make_token
 from testbed.cluster import Testbed
 from tokenization_operator.build.children import Attempt, build_checkpoint, image_of

@@ -14,7 +14,7 @@ from typing import Any
 
 from kubernetes import client
 
-from forked_commands import TOKJOB, Forked
+from support.forked_commands import TOKJOB, Forked
 from testbed.accounts import account_kubeconfig
 from testbed.ray_head import RayHead
 from tokenization_worker.api.checkpoint import CHECKPOINT_VARIABLE, LAST_WORDS_VARIABLE

@@ -1,0 +1,259 @@
+"""Every example works as it is printed: manifests run where their files are, scripts run on a small corpus."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.forked_commands import run_forked
+from support.oracle import delimited, encoding, write_jaxformer, write_nanogpt
+from support.places import CHECKOUT
+from support.runs import TOKJOB, difference, read_index, shard_files
+from support.tokenizer_models import train_byte_level, write_json
+from tokenization_worker import open_dataset
+
+EXAMPLES = CHECKOUT / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import build_corpus  # noqa: E402
+import train_loop  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+MANIFESTS = sorted(EXAMPLES.glob("*.yaml"))
+TEXTS = [f"Document {number}: " + "token after token, " * (number % 40) for number in range(600)]
+
+
+def run(arguments: Sequence[str], folder: Path) -> str:
+    """Run a command in `folder`; returns its standard output."""
+    done = run_forked(arguments, cwd=folder)
+    assert done.returncode == 0, f"{arguments}\n{done.stdout.decode()}\n{done.stderr.decode()}"
+    return done.stdout.decode()
+
+
+def tokjob(folder: Path, *arguments: str) -> str:
+    return run([str(TOKJOB), *arguments], folder)
+
+
+def write_jsonl(path: Path, records: Sequence[dict[str, Any]]) -> Path:
+    """JSON lines, compressed as the suffix says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = "".join(json.dumps(record) + "\n" for record in records).encode()
+    compress: Callable[[bytes], bytes] = {".gz": gzip.compress, ".zst": build_corpus.zstd.compress}[path.suffix]
+    path.write_bytes(compress(data))
+    return path
+
+
+def write_texts(folder: Path) -> None:
+    """`data/` as most examples expect it."""
+    for number in range(3):
+        records = [{"id": str(i), "text": text} for i, text in enumerate(TEXTS[number::3])]
+        write_jsonl(folder / "data" / f"part-{number}.jsonl.zst", records)
+
+
+def read_texts() -> list[str]:
+    """The documents of `write_texts` in the order in which they are read."""
+    return [text for number in range(3) for text in TEXTS[number::3]]
+
+
+@pytest.fixture(scope="module")
+def local_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder and the output of `make run`'s script, on less text."""
+    out = tmp_path_factory.mktemp("local")
+    script = [sys.executable, str(EXAMPLES / "run_local.py"), "--out", str(out), "--megabytes", "4"]
+    return out, run(script, CHECKOUT)
+
+
+def test_every_manifest_is_valid() -> None:
+    printed = tokjob(CHECKOUT, "validate", *map(str, MANIFESTS))
+    assert printed.count("is valid") == len(MANIFESTS)
+
+
+def test_every_manifest_is_run_by_a_test() -> None:
+    tests = Path(__file__).read_text(encoding="utf-8") + (EXAMPLES / "run_local.py").read_text(encoding="utf-8")
+    assert [path.name for path in MANIFESTS if f'"{path.name}"' not in tests] == []
+
+
+def test_jaxformer_layout_equals_the_serial_script(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    fields = ["--source", "data/*.jsonl.zst", "--output", "out", "--set", "output.shards.tokens=100"]
+    tokjob(tmp_path, "run", str(EXAMPLES / "jaxformer.yaml"), *fields)
+    write_jaxformer(tmp_path / "expected", read_texts(), shard_tokens=100, test_shards=350)
+    assert {"test/test_0349.npy", "train/train_0000.npy"} <= shard_files(tmp_path / "out")
+    assert difference(tmp_path / "out", tmp_path / "expected") is None
+
+
+def test_nanogpt_layout_equals_the_serial_script(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    fields = ["--source", "data/*.jsonl.zst", "--output", "out", "--set", "output.shards.tokens=10000"]
+    tokjob(tmp_path, "run", str(EXAMPLES / "nanogpt.yaml"), *fields)
+    write_nanogpt(tmp_path / "expected", read_texts(), shard_tokens=10_000)
+    assert {"edufineweb_val_000000.npy", "edufineweb_train_000001.npy"} <= shard_files(tmp_path / "out")
+    assert difference(tmp_path / "out", tmp_path / "expected") is None
+
+
+def test_text_with_separator_puts_the_delimiter_after_each_piece(tmp_path: Path) -> None:
+    (tmp_path / "stories").mkdir()
+    (tmp_path / "stories" / "a.txt").write_text("One.\n<|endoftext|>\nTwo.\n\nThree.\n<|endoftext|>\n")
+    tokjob(tmp_path, "run", str(EXAMPLES / "text-with-separator.yaml"))
+    expected = delimited("gpt2", ["One.\n", "Two.\n\nThree.\n"], "After")
+    assert np.load(tmp_path / "out/stories/train/train_000000.npy").tolist() == expected
+
+
+def test_hash_splits_keep_equal_texts_together(tmp_path: Path) -> None:
+    texts = [f"Text number {number // 2}." for number in range(4000)]  # each twice
+    write_jsonl(tmp_path / "data" / "deep" / "down" / "a.jsonl.zst", [{"text": text} for text in texts])
+    tokjob(tmp_path, "run", str(EXAMPLES / "hash-splits.yaml"))
+    dataset = open_dataset(tmp_path / "out" / "hash-splits")
+    decode = encoding("o200k_base").decode
+    held = {name: decode(split.tokens(0, len(split)).tolist()) for name, split in dataset.items()}
+    found = {name: re.findall(r"Text number \d+\.", text) for name, text in held.items()}
+    assert sum(map(len, found.values())) == len(texts)
+    assert 0 < len(found["test"]) < 100
+    for name, other in (("test", "train"), ("validation", "train"), ("test", "validation")):
+        assert not set(found[name]) & set(found[other])
+
+
+def test_quarantine_lists_what_it_leaves_out(tmp_path: Path) -> None:
+    records: list[dict[str, Any]] = [{"doc": {"text": text, "url": f"u{i}"}} for i, text in enumerate(TEXTS[:100])]
+    records[3] = {"doc": {"url": "u3"}}
+    records[7] = {"doc": {"text": "x" * (1 << 20) + "y", "url": "u7"}}
+    whole = write_jsonl(tmp_path / "crawl" / "a.jsonl.gz", records)
+    (whole.parent / "b.jsonl.gz").write_bytes(whole.read_bytes()[:-100])
+    tokjob(tmp_path, "run", str(EXAMPLES / "quarantine.yaml"), "--maxQuarantined", "5")  # one holds 97 % of the bytes
+    conservation = read_index(tmp_path / "out" / "crawl")["conservation"]
+    assert conservation == {
+        "read": 100,
+        "written": 98,
+        "quarantined": {"DocumentTooLarge": 1, "MissingText": 1},
+        "files": {"CorruptFile": 1, "Read": 1},
+    }
+
+
+def test_tokenizer_file_is_used_with_its_delimiter(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    (tmp_path / "models").mkdir()
+    write_json(tmp_path / "models" / "tokenizer.json", train_byte_level([{"content": "<|endoftext|>"}]))
+    tokjob(tmp_path, "run", str(EXAMPLES / "tokenizer-file.yaml"))
+    dataset = open_dataset(tmp_path / "out" / "tokenizer-file")
+    tokens = dataset["train"].tokens(0, len(dataset["train"]))
+    assert dataset.delimiter_id == 600
+    assert int((tokens == 600).sum()) == len(TEXTS)
+    assert tokens[-1] == 600
+
+
+def test_gitops_rerun_makes_a_folder_a_token_and_finds_the_old_one(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    manifest = str(EXAMPLES / "gitops-rerun.yaml")
+    fields = ["--source", "data/*.jsonl.zst", "--output", "out/corpus-{rerunToken}"]
+    assert "done " in tokjob(tmp_path, "run", manifest, *fields)
+    assert "done " in tokjob(tmp_path, "run", manifest, *fields, "--rerunToken", "2026-12")
+    (tmp_path / "data" / "part-0.jsonl.zst").unlink()  # what is complete is not looked for again
+    assert "complete " in tokjob(tmp_path, "run", manifest, *fields)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["corpus-2026-11", "corpus-2026-12"]
+
+
+def test_a_corpus_is_the_same_each_time_it_is_built(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        build_corpus.build_corpus(tmp_path / name, 0.5)
+    first, second = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("first", "second"))
+    assert first == second
+    assert {Path(name).suffix for name in first} == {".parquet", ".zst"}
+
+
+def test_this_python_carries_enough_text() -> None:
+    wanted = 20_000_000
+    found = sum(build_corpus.size_of(document) for document in build_corpus.take(build_corpus.read_sources(), wanted))
+    assert found >= wanted
+
+
+def test_make_run_verifies_and_prints_lines_that_load_the_shards(local_run: tuple[Path, str]) -> None:
+    out, printed = local_run
+    assert "proven" in printed
+    snippet = printed.partition("Load them in training:\n")[2]
+    assert len(snippet.strip().splitlines()) == 5
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    assert np.array_equal(names["x"][1:], names["y"][:-1])
+    assert names["shard"].shape == (1_000_000,) or len(names["train"]) < 1_000_000
+    assert set(open_dataset(out / "tokens")) == {"test", "train"}
+
+
+def test_make_run_again_does_nothing_twice(local_run: tuple[Path, str]) -> None:
+    out, _ = local_run
+    printed = run([sys.executable, str(EXAMPLES / "run_local.py"), "--out", str(out)], CHECKOUT)
+    assert "there already" in printed
+    assert "nothing to do" in printed
+
+
+def test_the_training_loop_learns(local_run: tuple[Path, str]) -> None:
+    out, _ = local_run
+    losses = train_loop.train(str(out / "tokens"), steps=20)
+    assert np.mean(losses[-5:]) < 0.8 * losses[0]
+    assert losses == train_loop.train(str(out / "tokens"), steps=20)
+
+
+def test_windows_follow_each_other_and_survive_a_trip_to_a_loader_process(local_run: tuple[Path, str]) -> None:
+    out, _ = local_run
+    dataset = pickle.loads(pickle.dumps(open_dataset(out / "tokens")))
+    batch = next(train_loop.random_windows(dataset["train"], window=32, batch=4))
+    assert batch.x.shape == batch.y.shape == (4, 32)
+    assert np.array_equal(batch.x[:, 1:], batch.y[:, :-1])
+    with pytest.raises(ValueError, match="a window takes"):
+        next(train_loop.random_windows(dataset["test"], window=len(dataset["test"])))
+
+
+def test_what_manifests_say_to_try_them_works_one_after_the_other(tmp_path: Path) -> None:
+    for file in ("examples", "README.md"):
+        (tmp_path / file).symlink_to(CHECKOUT / file)
+    for name in ("quarantine", "text-with-separator", "tokenizer-file"):
+        try_it(name, tmp_path)
+
+
+def try_it(name: str, folder: Path) -> None:
+    """Do in `folder` what the comment of a manifest says, then run it."""
+    comment = (EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8").partition("apiVersion:")[0]
+    lines = comment.partition("To try it")[2].splitlines()[1:]
+    commands = "\n".join(line.removeprefix("#   ") for line in lines if line.startswith("#   "))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-ec", commands], cwd=folder, check=True, env=os.environ | {"PATH": path})
+    assert "done " in tokjob(folder, "run", f"examples/{name}.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["build_corpus.py", "new", "--megabytes", "0"], "--megabytes 0: give a number above 0"),
+        (["build_corpus.py", "new", "--megabytes", "-1"], "--megabytes -1: give a number above 0"),
+        (["build_corpus.py", "file"], "file is a file: give a folder"),
+        (["build_corpus.py", "."], ". is there and holds no corpus of this script: give another folder"),
+        (["train_loop.py", "nowhere"], "NotADataset: "),
+        (["train_loop.py", "nowhere", "--steps", "0"], "--steps 0: give a number above 0"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_a_script_says_what_is_wrong_without_a_traceback(arguments: list[str], words: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    script = [sys.executable, str(EXAMPLES / arguments[0]), *arguments[1:]]
+    told = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (told.returncode, "Traceback" in told.stderr) == (2, False), told.stderr
+    assert words in told.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_training_script_prints_a_falling_loss(local_run: tuple[Path, str]) -> None:
+    out, _ = local_run
+    printed = run([sys.executable, str(EXAMPLES / "train_loop.py"), str(out / "tokens"), "--steps", "10"], CHECKOUT)
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed)]
+    assert losses[-1] < losses[0]

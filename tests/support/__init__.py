@@ -1,0 +1,1 @@
+"""What tests share: corpora, runs, an oracle, and the rooms below. Tests import it as `support`."""

@@ -1,0 +1,1 @@
+"""Jobs, operators and API servers for tests of the operator."""

@@ -1,0 +1,1 @@
+"""An executor that starts no process, a pipeline and a format of tests' own."""

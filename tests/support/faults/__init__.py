@@ -1,0 +1,1 @@
+"""What goes wrong on purpose: killed processes, flipped bits, hostile files, planted errors."""

@@ -1,0 +1,1 @@
+"""Manifests that are right and wrong, as tables."""

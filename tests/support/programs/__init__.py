@@ -1,0 +1,1 @@
+"""Programs that tests start, and folders for their PYTHONPATH."""

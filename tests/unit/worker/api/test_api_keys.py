@@ -1,0 +1,370 @@
+"""Identity: data fields change keys, others do not, defaults written out change nothing, and old keys stay."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from support.manifests.api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec, with_value
+from tokenization_worker.api.changes import asked_fields, describe_changes
+from tokenization_worker.api.data import DataSpec, DType
+from tokenization_worker.api.job import DATA_FIELDS, JobSpec, TokenizationJob
+from tokenization_worker.api.keys import (
+    FROZEN_DEFAULTS,
+    KEY_VERSION,
+    attempt_digest,
+    canonical_data,
+    data_key,
+    normalise_data,
+    plan_id,
+    run_key,
+)
+from tokenization_worker.api.resolve import resolve_data
+from tokenization_worker.api.types.walk import iter_fields
+
+FILES = [("gs://corpus/a.parquet", 10, "1"), ("gs://corpus/b.parquet", 20, "2")]
+
+
+def load(manifest: Manifest) -> TokenizationJob:
+    return TokenizationJob.from_object(manifest)
+
+
+def canonical(job: TokenizationJob) -> dict[str, object]:
+    """Canonical data with a stand-in for the tokenizer: its behaviour is its name, pattern and special tokens."""
+    data: DataSpec = resolve_data(job)
+    spec = data.tokenizer
+    behaviour = repr((spec.name, spec.pattern, spec.special_tokens))
+    return canonical_data(
+        data,
+        tokenizer_fingerprint=hashlib.sha256(behaviour.encode()).hexdigest(),
+        delimiter_id={None: 0, "<|endoftext|>": 1}[spec.delimiter_token],
+        dtype=DType.UINT32 if data.output.dtype is DType.AUTO else data.output.dtype,
+    )
+
+
+class Flip(NamedTuple):
+    """A field and a value that it does not have in `base`; what must change."""
+
+    path: str
+    value: object
+    run_key: bool
+    data_key: bool
+    base: Manifest = MINIMAL
+
+
+RANKS = with_spec(
+    {"tokenizer": {"name": None, "uri": "gs://m/a.tiktoken", "pattern": "p", "specialTokens": {"<|end|>": 5}}}
+)
+TEXT = with_spec({"source": {"format": "Text", "documentSeparator": "x"}})
+SPLITS = with_spec({"output": {"splits": [{"name": "test", "shards": 2}, {"name": "train"}]}})
+SHARES = with_spec({"output": {"splits": [{"name": "test", "share": "1%"}, {"name": "train"}]}})
+TPU = with_spec({"workers": {"tpu": {"accelerator": "tpu-v5-lite-podslice", "topology": "4x4", "chipsPerHost": 4}}})
+RESERVED = with_spec({"workers": {"capacity": "Reservation", "reservationName": "r"}})
+SECRET = {"name": "huggingface", "key": "token"}
+TAINT = {"key": "a", "operator": "Equal"}
+TOLERATION = TAINT | {"effect": "NoExecute"}
+ITEM = {"key": "a", "path": "a"}
+FIELD = {"path": "a", "fieldRef": {"fieldPath": "metadata.name"}}
+DISK = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+ITEMS = {"items[].key": "b", "items[].path": "b", "items[].mode": 256}
+FIELDS = {"items[].path": "b", "items[].fieldRef.fieldPath": "metadata.uid"}
+VOLUMES: dict[str, tuple[Manifest, dict[str, object]]] = {
+    "configMap": ({"name": "a", "items": [ITEM]}, {"name": "b", "optional": True, "defaultMode": 256} | ITEMS),
+    "secret": ({"secretName": "a", "items": [ITEM]}, {"secretName": "b", "optional": True, "defaultMode": 256} | ITEMS),
+    "emptyDir": ({}, {"medium": "Memory", "sizeLimit": "1Gi"}),
+    "persistentVolumeClaim": ({"claimName": "a"}, {"claimName": "b", "readOnly": True}),
+    "ephemeral": (
+        {"volumeClaimTemplate": {"spec": DISK}},
+        {
+            "volumeClaimTemplate.spec.accessModes": ["ReadWriteOncePod"],
+            "volumeClaimTemplate.spec.storageClassName": "b",
+            "volumeClaimTemplate.spec.resources.requests.storage": "2Gi",
+        },
+    ),
+    "csi": (
+        {"driver": "a", "nodePublishSecretRef": {"name": "a"}},
+        {
+            "driver": "b",
+            "readOnly": True,
+            "fsType": "ext4",
+            "volumeAttributes": {"a": "b"},
+            "nodePublishSecretRef.name": "b",
+        },
+    ),
+    "downwardAPI": ({"items": [FIELD]}, FIELDS),
+    "projected": ({"sources": [{"secret": {"name": "a"}}]}, {"defaultMode": 256}),
+}
+"""Of each kind of volume one, and other values of its fields."""
+SOURCES: dict[str, tuple[Manifest, dict[str, object]]] = {
+    "configMap": ({"name": "a", "items": [ITEM]}, {"name": "b", "optional": True} | ITEMS),
+    "secret": ({"name": "a", "items": [ITEM]}, {"name": "b", "optional": True} | ITEMS),
+    "downwardAPI": ({"items": [FIELD]}, FIELDS),
+    "serviceAccountToken": ({"path": "a", "audience": "a"}, {"path": "b", "audience": "b", "expirationSeconds": 600}),
+}
+"""The same of a projected volume."""
+
+
+def with_volume(kind: str, volume: Manifest) -> Manifest:
+    mount = {"name": "v", "mountPath": "/v"}
+    return with_spec({"pods": {"volumes": [{"name": "v", kind: volume}], "volumeMounts": [mount]}})
+
+
+def with_source(kind: str, source: Manifest) -> Manifest:
+    return with_volume("projected", {"sources": [{kind: source}]})
+
+
+def data(path: str, value: object, base: Manifest = MINIMAL) -> Flip:
+    return Flip(path, value, run_key=True, data_key=True, base=base)
+
+
+def address(path: str, value: object, base: Manifest = MINIMAL) -> Flip:
+    return Flip(path, value, run_key=True, data_key=False, base=base)
+
+
+def running(path: str, value: object, base: Manifest = MINIMAL) -> Flip:
+    return Flip(path, value, run_key=False, data_key=False, base=base)
+
+
+FLIPS = [
+    address("source.uris", ["gs://corpus/other/*.parquet"]),  # the files themselves are in the dataKey
+    data("source.format", "Parquet"),
+    data("source.textField", "content"),
+    data("source.idField", "url"),
+    data("source.documentSeparator", "y", TEXT),
+    data("documents.maxBytes", "1Mi"),
+    data("tokenizer.name", "gpt2"),
+    address("tokenizer.uri", "gs://m/b.tiktoken", RANKS),  # what the file does is in the fingerprint
+    data("tokenizer.pattern", "q", RANKS),
+    data("tokenizer.specialTokens", {"<|end|>": 6}, RANKS),
+    data("tokenizer.delimiter.token", "<|endoftext|>"),
+    data("tokenizer.delimiter.position", "After"),
+    address("output.uri", "gs://tokens/other"),
+    # One format exists today, so the list itself cannot differ; its place in the keys is tested below.
+    data("output.dtype", "UInt16"),
+    data("output.shards.tokens", 1000),
+    data("output.path", "{split}_{shard:06d}"),
+    data("output.splits", [{"name": "train2"}]),
+    data("output.splits[].name", "val", SPLITS),
+    data("output.splits[].shards", 3, SPLITS),
+    data("output.splits[].share", "2%", SHARES),
+    address("rerunToken", "2"),
+    running("maxQuarantined", 5),
+    running("maxCorruptFiles", "1%"),
+    running("rangeBytes", "1Mi"),
+    running("workers.replicas", 7),
+    running("workers.minReplicas", 1),
+    running("workers.tpu.accelerator", "tpu-v6e-slice", TPU),
+    running("workers.tpu.topology", "2x4", TPU),
+    running("workers.tpu.chipsPerHost", 8, TPU),
+    running("workers.tpu.share", "HostCpu", TPU),
+    running("workers.capacity", "Spot"),
+    running("workers.reservationName", "s", RESERVED),
+    *(
+        flip
+        for block in ("workers", "head")
+        for flip in (
+            running(f"{block}.resources.requests", {"cpu": 1}),
+            running(f"{block}.resources.limits", {"cpu": 1}),
+            running(f"{block}.nodeSelector", {"a": "b"}),
+            *(
+                running(f"{block}.tolerations[].{field}", value, with_spec({block: {"tolerations": [TOLERATION]}}))
+                for field, value in (("key", "b"), ("operator", "Exists"), ("value", "b"), ("tolerationSeconds", 3))
+            ),
+            running(f"{block}.tolerations[].effect", "NoSchedule", with_spec({block: {"tolerations": [TAINT]}})),
+            running(f"{block}.priorityClassName", "a"),
+        )
+    ),
+    running("env[].name", "B", with_spec({"env": [{"name": "A"}]})),
+    running("env[].value", "1", with_spec({"env": [{"name": "A"}]})),
+    *(
+        running(
+            f"env[].valueFrom.{kind}.{field}", value, with_spec({"env": [{"name": "A", "valueFrom": {kind: SECRET}}]})
+        )
+        for kind in ("secretKeyRef", "configMapKeyRef")
+        for field, value in (("name", "b"), ("key", "b"), ("optional", True))
+    ),
+    *(
+        running(
+            f"env[].valueFrom.fieldRef.{field}",
+            value,
+            with_spec({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}]}),
+        )
+        for field, value in (("fieldPath", "status.hostIP"), ("apiVersion", "v1"))
+    ),
+    *(
+        running(f"envFrom[].{field}", value, with_spec({"envFrom": [{kind: {"name": "a"}}]}))
+        for kind in ("secretRef", "configMapRef")
+        for field, value in ((f"{kind}.name", "b"), (f"{kind}.optional", True), ("prefix", "P_"))
+    ),
+    running("image", "registry.example/other:1"),
+    running("imagePullPolicy", "Always"),
+    running("imagePullSecrets[].name", "b"),
+    running("serviceAccountName", "other"),
+    running("pods.labels", {"team": "a"}),
+    running("pods.annotations", {"team": "a"}),
+    running("pods.temporaryVolume.sizeLimit", "1Gi"),
+    running("pods.volumes[].name", "w", with_spec({"pods": {"volumes": [{"name": "v", "emptyDir": {}}]}})),
+    *(
+        running(f"pods.volumeMounts[].{field}", value, with_volume("emptyDir", {}))
+        for field, value in (("mountPath", "/w"), ("subPath", "a"), ("readOnly", True))
+    ),
+    *(
+        running(f"pods.volumes[].{kind}.{field}", value, with_volume(kind, volume))
+        for kind, (volume, others) in VOLUMES.items()
+        for field, value in others.items()
+    ),
+    *(
+        running(f"pods.volumes[].projected.sources[].{kind}.{field}", value, with_source(kind, source))
+        for kind, (source, others) in SOURCES.items()
+        for field, value in others.items()
+    ),
+    running("suspend", True),
+    running("backoffLimit", 0),
+    running("infraRetryLimit", 0),
+    running("activeDeadlineSeconds", 60),
+    running("startupDeadlineSeconds", 60),
+    running("stallTimeoutSeconds", 60),
+    running("ttlSecondsAfterFinished", 60),
+]
+
+
+@pytest.mark.parametrize("flip", FLIPS, ids=lambda flip: flip.path)
+def test_only_data_fields_change_keys(flip: Flip) -> None:
+    before, after = load(flip.base), load(with_value(flip.path, flip.value, flip.base))
+    assert before != after, "the row changes nothing"
+    assert (run_key(before) != run_key(after)) is flip.run_key
+    assert (data_key(canonical(before), FILES) != data_key(canonical(after), FILES)) is flip.data_key
+    was, now = canonical(before), canonical(after)
+    assert bool(describe_changes(was, now, asked_fields(before), asked_fields(after))) is flip.data_key
+    assert bool(describe_changes(was, now, {}, asked_fields(after))) is flip.data_key
+
+
+def test_every_field_has_a_row_in_the_table() -> None:
+    rows = {flip.path for flip in FLIPS}
+    leaves = {entry.path for entry in iter_fields(JobSpec) if entry.block is None}
+    assert leaves - rows == {
+        "output.formats",
+        "pods.volumeMounts[].name",  # no other name than that of a volume
+        *("pods.volumes[].hostPath.path", "pods.volumes[].hostPath.type"),  # refused
+    }
+
+
+def test_data_fields_are_data_in_the_table_too() -> None:
+    for flip in FLIPS:
+        is_data = flip.path.split(".")[0] in DATA_FIELDS or flip.path == "rerunToken"
+        assert flip.run_key is is_data, flip.path
+
+
+def test_formats_are_part_of_both_keys() -> None:
+    job = load(MINIMAL)
+    assert normalise_data(job)["output.formats"] == ["Npy"]
+    assert "'formats': ['Npy']" in str(canonical(job))
+
+
+@pytest.mark.parametrize("path", sorted(DEFAULTS), ids=str)
+def test_default_written_out_changes_no_key(path: str) -> None:
+    written = load(with_spec({path: DEFAULTS[path]}))
+    assert run_key(written) == run_key(load(MINIMAL))
+    assert canonical(written) == canonical(load(MINIMAL))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"documents": {"maxBytes": "2Mi"}}, {"documents": {"maxBytes": 2 * 2**20}}),
+        ({"documents": {"maxBytes": "2Mi"}}, {"documents": {"maxBytes": "2048Ki"}}),
+        ({"source": {"uris": ["/a/b"]}}, {"source": {"uris": ["file:///a/b"]}}),
+        ({"source": {"uris": ["a/b"]}}, {"source": {"uris": [str(Path.cwd() / "a/b")]}}),
+        ({"output": {"uri": "gs://a/b"}}, {"output": {"uri": "gs://a/b/"}}),
+        (
+            {"output": {"splits": [{"name": "a", "share": "0.50%"}, {"name": "b"}]}},
+            {"output": {"splits": [{"name": "a", "share": "0.5%"}, {"name": "b", "share": None}]}},
+        ),
+        ({"tokenizer": {"delimiter": {}}}, {"tokenizer": {"delimiter": None}}),
+    ],
+    ids=["quantity", "unit", "file-scheme", "relative", "slash", "share", "empty-block"],
+)
+def test_two_ways_to_write_one_thing_have_one_key(one: Manifest, other: Manifest) -> None:
+    first, second = load(with_spec(one)), load(with_spec(other))
+    assert run_key(first) == run_key(second)
+    assert data_key(canonical(first), FILES) == data_key(canonical(second), FILES)
+
+
+def test_frozen_defaults_equal_the_defaults_of_today() -> None:
+    written = {"source.uris", "tokenizer.name", "output.uri"}
+    today = {path: value for path, value in normalise_data(load(MINIMAL)).items() if path not in written}
+    assert today == FROZEN_DEFAULTS
+
+
+def test_no_default_is_part_of_what_an_attempt_was_made_of() -> None:
+    """The API server writes them out in one version, and another version reads them: failed jobs would start again."""
+    job = load(MINIMAL)
+    written = {
+        "source.uris": job.spec.source.uris,
+        "tokenizer.name": job.spec.tokenizer.name,
+        "output.uri": job.spec.output.uri,
+    }
+    payload = json.dumps(written, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    digest = hashlib.sha256(f"tokenization.dev/attemptKey/{KEY_VERSION}\n{payload}".encode()).hexdigest()
+    assert attempt_digest(job) == digest
+    dumped = job.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert attempt_digest(load(with_spec(dumped))) == digest
+    assert attempt_digest(load(with_spec({"backoffLimit": 4}))) != digest
+
+
+def test_golden_keys() -> None:
+    assert KEY_VERSION == 1
+    job = load(MINIMAL)
+    assert run_key(job) == "a3bd735354ac81908aeabfc4f85284c86017aa5d423279e1263feb1fa0c83293"
+    everything = load(
+        with_spec(
+            {
+                "source": {"uris": ["gs://c/a", "s3://c/ü"], "format": "Text", "documentSeparator": "<|e|>"},
+                "documents": {"maxBytes": "1Mi"},
+                "output": {"uri": "gs://o/{rerunToken}", "dtype": "UInt32"}
+                | {"splits": [{"name": "test", "share": "0.5%"}, {"name": "train"}], "shards": {"tokens": 4096}},
+                "tokenizer": {"delimiter": {"token": "<|endoftext|>", "position": "After"}},
+                "rerunToken": "7",
+            }
+        )
+    )
+    assert run_key(everything) == "1e90f8ae9a56b690d6400ae8d65c4dee3c9f63ab6f257acd41383942d8ef765d"
+    known = canonical_data(resolve_data(job), tokenizer_fingerprint="f" * 64, delimiter_id=100257, dtype=DType.UINT32)
+    key = data_key(known, FILES)
+    assert key == "c8f63a938910eee7921063292419fea5b8523ae3c106e1feedd4b0de1e4f4753"
+    assert plan_id(key, b"\x00\x01") == "b958eac92762bd5a70f6b7a0bf2e4838fe1d9b8834d91d9fe1683a2feac34b9e"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        FILES[:1],
+        FILES[::-1],
+        [("gs://corpus/a.parquet", 11, "1"), FILES[1]],
+        [("gs://corpus/a.parquet", 10, "2"), FILES[1]],
+        [("gs://corpus/c.parquet", 10, "1"), FILES[1]],
+        [],
+    ],
+    ids=["fewer", "order", "size", "version", "uri", "none"],
+)
+def test_every_file_is_part_of_the_data_key(files: list[tuple[str, int, str]]) -> None:
+    known = canonical(load(MINIMAL))
+    assert data_key(known, iter(files)) != data_key(known, iter(FILES))
+
+
+def test_cut_is_part_of_the_plan_id() -> None:
+    assert len({plan_id("a", b"1"), plan_id("a", b"2"), plan_id("b", b"1")}) == 3
+
+
+def test_removing_the_token_is_another_key_than_any_token() -> None:
+    keys = {run_key(load(with_spec({"rerunToken": token}))) for token in (None, "1", "2")}
+    assert len(keys) == 3
+
+
+def test_no_delimiter_has_no_id_in_the_data() -> None:
+    job = load(with_spec({"tokenizer": {"delimiter": {"position": "None"}}}))
+    assert canonical(job)["tokenizer"] == canonical(job)["tokenizer"] | {"delimiter": {"id": None, "position": "None"}}  # type: ignore[operator]
