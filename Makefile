@@ -70,7 +70,7 @@ dashboard-picture: install  ## draw docs/dashboard.svg from what Prometheus has 
 	PYTHONPATH=tests $(BIN)/python tests/support/cluster/picture.py
 
 compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this
-	@$(BIN)/python -m compileall -q worker operator
+	@$(BIN)/python -m compileall -q worker operator tests/support
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check --no-cache .
