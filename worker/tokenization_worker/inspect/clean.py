@@ -70,8 +70,6 @@ def _require_unfinished(store: Store, state: OutputState, *, force: bool) -> Non
             )
         case Standing.REFUSED if verdict.error is not None:
             raise _worded(store, verdict.error)
-        case Standing.NEW:
-            raise not_an_output(store)
     is_local = store.local_path("") is not None
     if store.has_live_writers() and (is_local or not force):
         raise ChangedError(
@@ -81,6 +79,8 @@ def _require_unfinished(store: Store, state: OutputState, *, force: bool) -> Non
             next_step="stop it first (Ctrl-C; of a job on Kubernetes set spec.suspend)"
             + ("" if is_local else "; if you know that it was killed, wait for so long, or give --force"),
         )
+    if verdict.standing is Standing.NEW:  # asked last: a run that begins has no plan yet
+        raise not_an_output(store)
 
 
 def _worded(store: Store, error: TokenizationError) -> TokenizationError:
