@@ -19,9 +19,9 @@ from support.runs import make_job
 from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.output.ledger.version_samples import MOST_DOCUMENTS, SampledText, choose_texts
 from tokenization_worker.pipelines.tokenize.ranges import block_writer
-from tokenization_worker.readers import text
-from tokenization_worker.readers.record_splitter import split_runs
-from tokenization_worker.readers.text import read_text
+from tokenization_worker.readers.lines import text
+from tokenization_worker.readers.lines.record_splitter import split_runs
+from tokenization_worker.readers.lines.text import read_text
 from tokenization_worker.run.run import run_job
 from tokenization_worker.tokenizers.base import Encoded, join_encoded
 from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from support.faults.hostile import skippable_frame
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.readers import decompress, head, jsonl, text_fields
+from tokenization_worker.readers import decompress, head
 from tokenization_worker.readers import open as opening
-from tokenization_worker.readers.blank_lines import first_lines, skip_blank_lines
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks, zstd
 from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.head import read_head
+from tokenization_worker.readers.lines import jsonl, text_fields
+from tokenization_worker.readers.lines.blank_lines import first_lines, skip_blank_lines
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.verification.decoders import source as verifying
 from tokenization_worker.verification.decoders.record import Damaged

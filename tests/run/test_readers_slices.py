@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.readers import decompress
 from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice, ReadOptions
+from tokenization_worker.readers.lines.record_splitter import Oversized, Run, can_cut, first_byte, split_runs
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.readers.record_splitter import Oversized, Run, can_cut, first_byte, split_runs
 
 SEPARATORS = [b"\n", b"\r\n", b"<|endoftext|>", b"ab", b"\n\n\n-", "§→".encode()]
 OVERLAPPING = [b"aa", b"\n\n", b"aba", b"abcab"]

@@ -26,7 +26,7 @@ from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import RELEASED_A_TASK, TokenizeSchedule
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
-from tokenization_worker.pipelines.tokenize.shard_planner import Assembly
+from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlanner
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.source_file import SourceFile
 
@@ -77,7 +77,7 @@ def shard_receipt(task: BuildTask) -> ShardReceipt:
 
 
 def count_calls(ranges: int) -> int:
-    """Calls of Python functions, generators' steps too, that a file of so many ranges costs an assembly."""
+    """Calls of Python functions, generators' steps too, that a file of so many ranges costs a planner."""
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:
@@ -85,15 +85,15 @@ def count_calls(ranges: int) -> int:
         calls += event == "call"
 
     plan = make_plan([0] * ranges)
-    assembly = Assembly(plan.cut, 1, make_context(Path("/out"), 10**9).streams, 10**9)
+    planner = ShardPlanner(plan.cut, 1, make_context(Path("/out"), 10**9).streams, 10**9)
     receipts = [receipt(range_id, 0) for range_id in range(ranges)]
     sys.setprofile(count)
     try:
         for item in receipts:
-            assembly.add(item)
+            planner.add(item)
     finally:
         sys.setprofile(None)
-    assert assembly.is_complete
+    assert planner.is_complete
     return calls
 
 

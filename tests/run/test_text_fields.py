@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokenization_worker.cli.main import main
-from tokenization_worker.readers.text_fields import text_advice
+from tokenization_worker.readers.lines.text_fields import text_advice
 
 PROSE = "some words of a text that is long enough. "
 

@@ -15,7 +15,7 @@ from tokenization_worker.planning.estimate import SAMPLED_BYTES, choose_samples
 from tokenization_worker.planning.sampling import encoding_hint, read_on
 from tokenization_worker.readers.document_batch import FileOutcome, ReadOptions, Reason
 from tokenization_worker.readers.head import HeadSample, read_head
-from tokenization_worker.readers.text_fields import array_advice
+from tokenization_worker.readers.lines.text_fields import array_advice
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.storage.sources import connections_to, open_file

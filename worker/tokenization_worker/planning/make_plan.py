@@ -14,9 +14,9 @@ from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.readers.detection.detect import kind_of_source
 from tokenization_worker.readers.detection.sizes import estimate_content_bytes
 from tokenization_worker.readers.document_batch import Compression, DamagedFile, ReadOptions
+from tokenization_worker.readers.lines.record_splitter import can_cut
 from tokenization_worker.readers.open import record_separator
 from tokenization_worker.readers.parquet.file import parquet_row_groups
-from tokenization_worker.readers.record_splitter import can_cut
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.source_file import SourceFile, source_changed
 from tokenization_worker.storage.sources import connections_to, find_touched_files, open_as_listed

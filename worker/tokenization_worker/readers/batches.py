@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tokenization_worker.readers.document_batch import DocumentBatch, Reason, Rejected
-from tokenization_worker.readers.record_splitter import excerpt
+from tokenization_worker.readers.document_batch import DocumentBatch, Reason, Rejected, excerpt
 
 BATCH_BYTES = 2 << 20
 """Source bytes after which a batch is handed on. One record larger than this is a batch of its own."""

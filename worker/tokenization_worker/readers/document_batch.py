@@ -121,7 +121,9 @@ WHAT_TO_DO = "; what to do: "
 """The detail of a damaged file ends with this and the step that repairs the file."""
 
 EXCERPT_CHARACTERS = 200
-"""How much of a document is shown to who looks for it."""
+"""How much of an unusable document the quarantine shows."""
+
+EXCERPT_BYTES = 804  # 200 characters of at most 4 bytes, and one cut in two
 
 
 class Rejected(NamedTuple):
@@ -174,3 +176,8 @@ class DocumentBatch:
     source_bytes: int
     other_bytes: int = 0
     has_lines: bool = False
+
+
+def excerpt(record: bytes | bytearray | memoryview) -> str:
+    """The first `EXCERPT_CHARACTERS` of a raw record, whatever its bytes are."""
+    return bytes(record[:EXCERPT_BYTES]).decode("utf-8", "replace")[:EXCERPT_CHARACTERS]

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import orjson
 
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.readers.blank_lines import first_lines
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks
 from tokenization_worker.readers.detection.detect import (
     HEAD_BYTES,
@@ -31,13 +30,15 @@ from tokenization_worker.readers.document_batch import (
     ReadOptions,
     Reason,
     Rejected,
+    excerpt,
 )
-from tokenization_worker.readers.jsonl import max_line_bytes, read_jsonl
+from tokenization_worker.readers.lines.blank_lines import first_lines
+from tokenization_worker.readers.lines.jsonl import max_line_bytes, read_jsonl
+from tokenization_worker.readers.lines.record_splitter import split_runs
+from tokenization_worker.readers.lines.text import read_text
+from tokenization_worker.readers.lines.text_fields import line_advice, text_advice
 from tokenization_worker.readers.open import OpenSource, record_separator
 from tokenization_worker.readers.parquet.reader import read_parquet_head
-from tokenization_worker.readers.record_splitter import excerpt, split_runs
-from tokenization_worker.readers.text import read_text
-from tokenization_worker.readers.text_fields import line_advice, text_advice
 
 _PATIENCE = 32
 """A first document larger than the sample is read on for, up to this many times the sample's size."""

@@ -29,11 +29,11 @@ from tokenization_worker.readers.document_batch import (
     FileSlice,
     ReadOptions,
 )
-from tokenization_worker.readers.jsonl import SEPARATOR, max_line_bytes, read_jsonl
+from tokenization_worker.readers.lines.jsonl import SEPARATOR, max_line_bytes, read_jsonl
+from tokenization_worker.readers.lines.record_splitter import Oversized, Run, first_byte, split_runs
+from tokenization_worker.readers.lines.text import read_text
 from tokenization_worker.readers.parquet.reader import read_parquet
-from tokenization_worker.readers.record_splitter import Oversized, Run, first_byte, split_runs
 from tokenization_worker.readers.resumable_decoder import Content, SetAside
-from tokenization_worker.readers.text import read_text
 from tokenization_worker.storage.base import ByteReader, expect_ranges
 from tokenization_worker.storage.unchanged import require_unchanged
 

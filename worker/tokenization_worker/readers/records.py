@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.readers.document_batch import FileSlice, ReadOptions
+from tokenization_worker.readers.lines.record_splitter import Oversized, Run
 from tokenization_worker.readers.open import find_content, read_runs, record_separator, runs_of
 from tokenization_worker.readers.parquet.one_row import group_of_row
 from tokenization_worker.readers.parquet.reader import read_parquet
-from tokenization_worker.readers.record_splitter import Oversized, Run
 from tokenization_worker.storage.base import ByteReader
 
 

@@ -10,8 +10,9 @@ import orjson
 import pytest
 
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.readers import batches, jsonl
+from tokenization_worker.readers import batches
 from tokenization_worker.readers.document_batch import DocumentBatch, FileSlice, ReadOptions
+from tokenization_worker.readers.lines import jsonl
 from tokenization_worker.readers.open import read_documents
 
 

@@ -18,8 +18,8 @@ from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome, FileSlice, ReadOptions
 from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.identity import read_id
+from tokenization_worker.readers.lines.oversized_lines import smallest_text_bytes
 from tokenization_worker.readers.open import read_documents
-from tokenization_worker.readers.oversized_lines import smallest_text_bytes
 
 OPTIONS = ReadOptions(SourceFormat.AUTO, "text", None, 64 << 20)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tokenization_worker.readers import record_splitter
-from tokenization_worker.readers.record_splitter import Oversized, Run, excerpt, split_runs
+from tokenization_worker.readers.lines import record_splitter
+from tokenization_worker.readers.lines.record_splitter import Oversized, Run, excerpt, split_runs
 
 MIB = 1 << 20
 

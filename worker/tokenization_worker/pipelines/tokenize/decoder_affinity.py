@@ -37,7 +37,7 @@ class _File:
     starts: list[int] = field(default_factory=list)  # of lanes that were meant to begin together with the last one
 
 
-class Lanes:
+class DecoderAffinity:
     """The pieces after the first one of every file that was cut; the first ones are ranges like all others."""
 
     def __init__(self, plan: Plan, done: Container[int]) -> None:

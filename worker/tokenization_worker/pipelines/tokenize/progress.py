@@ -37,7 +37,7 @@ class ProgressSums:
         for added in self._ledger.ranges_from(self._counted):  # also a concurrent run's
             self._count(added)
         self._counted = len(self._ledger.ranges)
-        assembly = self._schedule.assembly
+        planner = self._schedule.shard_planner
         return Progress(
             ranges_done=self._counted,
             ranges=self._plan.n_ranges,
@@ -48,7 +48,7 @@ class ProgressSums:
             quarantined=self._sums["quarantined"],
             source_bytes=self._sums["source"],
             shards_done=self._schedule.shards_done,
-            shards=sum(assembly.shard_counts) if assembly.is_complete else None,
+            shards=sum(planner.shard_counts) if planner.is_complete else None,
             receipt=receipt,
         )
 

@@ -20,10 +20,10 @@ from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceip
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.decoder_affinity import Lanes
+from tokenization_worker.pipelines.tokenize.decoder_affinity import DecoderAffinity
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
-from tokenization_worker.pipelines.tokenize.shard_planner import Assembly, ShardPlan
+from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan, ShardPlanner
 
 OVERSIZE = 2
 """A range this many times the median goes first."""
@@ -54,8 +54,8 @@ class TokenizeSchedule:
         self._ledger = ledger
         self._damaged = damaged
         self._expected = expected or {}
-        self.assembly = Assembly(plan.cut, len(plan.files), context.streams, context.data.output.shard_tokens)
-        self._lanes = Lanes(plan, ledger.ranges)
+        self.shard_planner = ShardPlanner(plan.cut, len(plan.files), context.streams, context.data.output.shard_tokens)
+        self._affinity = DecoderAffinity(plan, ledger.ranges)
         self._to_tokenize: deque[int] = deque()
         self._isolated: set[int] = set()
         self._to_build: deque[tuple[str, int]] = deque()
@@ -71,7 +71,7 @@ class TokenizeSchedule:
         self.shards_done = 0
         for range_id in sorted(ledger.ranges):
             self._plan_shards(ledger.ranges[range_id])
-        self._to_tokenize.extend(r for r in _in_order(plan, self._lanes) if r not in ledger.ranges)
+        self._to_tokenize.extend(r for r in _in_order(plan, self._affinity) if r not in ledger.ranges)
         self._queued_bytes = sum(int(plan.cut.range_bytes[r]) for r in self._to_tokenize)
         for range_id in sorted(ledger.lost_lists):
             self._products.make_again(range_id)
@@ -93,12 +93,12 @@ class TokenizeSchedule:
         return None if chosen is None else self._tokenize_task(chosen)
 
     def _next_range(self, worker: Worker | None, busy: int, slots: int) -> int | None:
-        range_id = self._lanes.choose(worker, self._queued_bytes, busy=busy, slots=slots)
+        range_id = self._affinity.choose(worker, self._queued_bytes, busy=busy, slots=slots)
         if range_id is None and self._to_tokenize:
             range_id = self._to_tokenize.popleft()
             self._queued_bytes -= int(self._plan.cut.range_bytes[range_id])
         if range_id is not None:
-            self._lanes.started(range_id)
+            self._affinity.started(range_id)
         return range_id
 
     @property
@@ -106,8 +106,8 @@ class TokenizeSchedule:
         return (
             len(self._ledger.ranges) == self._plan.n_ranges
             and not self._products.is_any_made_again
-            and self.assembly.is_complete
-            and self.shards_done == sum(self.assembly.shard_counts)
+            and self.shard_planner.is_complete
+            and self.shards_done == sum(self.shard_planner.shard_counts)
         )
 
     def done(self, task: Task, receipt: Receipt, worker: Worker | None = None) -> None:
@@ -124,7 +124,7 @@ class TokenizeSchedule:
                 raise AssertionError(f"{task.product}: a receipt of {type(receipt).__name__}")
 
     def _range_done(self, receipt: RangeReceipt, worker: Worker | None) -> None:
-        self._lanes.ended(receipt.range_id, worker)
+        self._affinity.ended(receipt.range_id, worker)
         waiting = self._products.done(receipt.range_id, is_scratch=True)
         self._to_build.extend(item for item in waiting if not isinstance(item, int))
         if receipt.range_id not in self._ledger.ranges:
@@ -140,17 +140,17 @@ class TokenizeSchedule:
 
     def worker_lost(self, task: Task, loss: WorkerLost, times: int, worker: Worker | None) -> None:
         """A range that has lost a worker is tokenized in isolation: one of its documents may have crashed it."""
-        self._lanes.gone(worker)
+        self._affinity.gone(worker)
         assert isinstance(task, BuildTask | TokenizeTask)
         self._products.give_back(task.releasable)
         match task:
             case BuildTask():
                 self._to_build.append(task.shard.name.key)
             case TokenizeTask(range_id=range_id):
-                self._lanes.ended(range_id)
+                self._affinity.ended(range_id)
                 if self._products.is_made_again(range_id):
                     self._products.put_back(range_id)
-                elif not self._lanes.put_back(range_id):
+                elif not self._affinity.put_back(range_id):
                     self._to_tokenize.appendleft(range_id)
                     self._queued_bytes += task.stored_bytes
                 if times >= (_NODES_FOR_DOUBT if loss.with_node else 1):
@@ -163,7 +163,7 @@ class TokenizeSchedule:
 
     def take_releasable(self, most: int | None = None) -> tuple[int, ...]:
         """Ranges whose segment is there and no shard needs it any more, each once; at most `most` of them."""
-        first_needed = self.assembly.first_needed_range()
+        first_needed = self.shard_planner.first_needed_range()
         if first_needed > self._first_needed:
             passed, self._first_needed = range(self._first_needed, first_needed), first_needed
             self._products.release(passed)
@@ -177,7 +177,7 @@ class TokenizeSchedule:
         for result in receipt.slices:
             if not result.is_read:
                 self._ledger.add_verdict(result.file, result.outcome, result.detail)
-        for shard in self.assembly.add(receipt):
+        for shard in self.shard_planner.add(receipt):
             key = shard.name.key
             if key in self._ledger.shards and key not in self._damaged:
                 self.shards_done += 1
@@ -220,11 +220,11 @@ class TokenizeSchedule:
         )
 
 
-def _in_order(plan: Plan, lanes: Lanes) -> list[int]:
-    """All ranges but those that `lanes` hands out: oversize ones first, then by number."""
+def _in_order(plan: Plan, affinity: DecoderAffinity) -> list[int]:
+    """All ranges but those that `affinity` hands out: oversize ones first, then by number."""
     sizes = plan.cut.range_bytes.copy()
     in_order = np.ones(len(sizes), dtype=np.bool_)
-    for first, end in lanes.whole_files():
+    for first, end in affinity.whole_files():
         sizes[first] = sizes[first:end].sum()
         in_order[first + 1 : end] = False
     typical = float(np.median(sizes[in_order])) if len(sizes) else 0.0

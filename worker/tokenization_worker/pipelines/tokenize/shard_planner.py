@@ -28,7 +28,7 @@ class ShardPlan:
     pieces: tuple[Piece, ...]
 
 
-class Assembly:
+class ShardPlanner:
     """Turns receipts into shard plans, each exactly once, per stream in order."""
 
     def __init__(self, cut: Cut, n_files: int, streams: Streams, shard_tokens: int) -> None:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome
+from tokenization_worker.readers.lines.text_fields import did_you_mean
 from tokenization_worker.readers.parquet.file import SizedFile, load_pyarrow, parquet_file
 from tokenization_worker.readers.parquet.page_sizes import MOST_ROWS, POINTERS_AT_ONCE, REPEATED_BYTES, Chunk, PageWalk
-from tokenization_worker.readers.text_fields import did_you_mean
 
 _PART_BYTES = 1 << 20
 """Of text that is handed on at once."""

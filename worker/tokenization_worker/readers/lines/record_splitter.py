@@ -17,13 +17,11 @@ from dataclasses import dataclass
 
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.detection.detect import UTF8_BOM
-from tokenization_worker.readers.document_batch import EXCERPT_CHARACTERS
+from tokenization_worker.readers.document_batch import EXCERPT_BYTES
 
 PACK_ABOVE_BYTES = 64 << 20
 """What an unfinished record holds beyond this is kept zstd-compressed: most records that get so long turn
 out too long (limit 384 MiB by default), and a worker is to stay below 600 MB with its tokenizers."""
-
-_EXCERPT_BYTES = 804  # 200 characters of at most 4 bytes, and one cut in two
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +81,6 @@ def split_runs(
         return _whole_file(blocks, start, end, max_record_bytes)
     scanner = _Scanner(separator)
     return _runs(_owned(scanner.align(blocks), start, end, separator), scanner, max_record_bytes)
-
-
-def excerpt(record: bytes | bytearray | memoryview) -> str:
-    """The first `EXCERPT_CHARACTERS` of a raw record, whatever its bytes are."""
-    return bytes(record[:_EXCERPT_BYTES]).decode("utf-8", "replace")[:EXCERPT_CHARACTERS]
 
 
 class _Scanner:
@@ -212,8 +205,8 @@ class _OpenRecord:
         """Append `data`; `offset` is where it lies in the file."""
         if not self.size:
             self._offset = offset
-        if len(self._head) < _EXCERPT_BYTES:
-            self._head += data[: _EXCERPT_BYTES - len(self._head)]
+        if len(self._head) < EXCERPT_BYTES:
+            self._head += data[: EXCERPT_BYTES - len(self._head)]
         self.size += len(data)
         if self.size > self._max_bytes:
             self._plain.clear()

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokenization_worker.readers.batches import BATCH_BYTES, BatchBuilder, invalid_utf8, too_large
 from tokenization_worker.readers.document_batch import DocumentBatch, Reason
-from tokenization_worker.readers.record_splitter import Oversized, Run, rest_of
+from tokenization_worker.readers.lines.record_splitter import Oversized, Run, rest_of
 
 
 def read_text(

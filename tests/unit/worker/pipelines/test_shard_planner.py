@@ -15,7 +15,7 @@ from tokenization_worker.api.data import SplitSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
 from tokenization_worker.output.plan_file import Cut
-from tokenization_worker.pipelines.tokenize.shard_planner import Assembly, ShardPlan
+from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan, ShardPlanner
 from tokenization_worker.planning.splits import Streams
 
 Token = tuple[int, int, int, int]
@@ -127,10 +127,10 @@ def worlds(draw: st.DrawFn) -> World:
     )
 
 
-def assemble(world: World, order: list[int]) -> tuple[Assembly, list[ShardPlan]]:
-    assembly = Assembly(world.cut(), world.n_files, world.streams, world.shard_tokens)
-    plans = [plan for range_id in order for plan in assembly.add(world.receipt(range_id))]
-    return assembly, plans
+def assemble(world: World, order: list[int]) -> tuple[ShardPlanner, list[ShardPlan]]:
+    planner = ShardPlanner(world.cut(), world.n_files, world.streams, world.shard_tokens)
+    plans = [plan for range_id in order for plan in planner.add(world.receipt(range_id))]
+    return planner, plans
 
 
 def place(plan: ShardPlan) -> tuple[str, int]:
@@ -145,9 +145,9 @@ def stream_of(world: World, plan: ShardPlan) -> int:
 @given(worlds())
 @settings(max_examples=400, deadline=None)
 def test_all_shards_together_are_the_live_tokens_in_order_each_once(world: World) -> None:
-    assembly, plans = assemble(world, world.order)
+    planner, plans = assemble(world, world.order)
     segments = world.segments()
-    assert assembly.is_complete
+    assert planner.is_complete
     for stream in range(world.streams.count):
         mine = [plan for plan in plans if stream_of(world, plan) == stream]
         held = [
@@ -160,7 +160,7 @@ def test_all_shards_together_are_the_live_tokens_in_order_each_once(world: World
         assert all(piece.start < piece.end for plan in mine for piece in plan.pieces)
         assert [plan.tokens for plan in mine[:-1]] == [world.shard_tokens] * len(mine[:-1])
         assert all(0 < plan.tokens <= world.shard_tokens for plan in mine)
-        assert assembly.shard_counts[stream] == len(mine)
+        assert planner.shard_counts[stream] == len(mine)
 
 
 @given(worlds())
@@ -211,11 +211,11 @@ def test_names_count_up_within_their_split_and_over_leading_splits(world: World)
 @settings(max_examples=200, deadline=None)
 def test_a_shard_is_planned_as_soon_as_complete_files_fill_it_and_never_before(world: World) -> None:
     """Before every range of a file has its receipt, nothing of it may be in a shard: it may turn out damaged."""
-    assembly = Assembly(world.cut(), world.n_files, world.streams, world.shard_tokens)
+    planner = ShardPlanner(world.cut(), world.n_files, world.streams, world.shard_tokens)
     there: set[int] = set()
     planned = [0] * world.streams.count
     for range_id in world.order:
-        new = assembly.add(world.receipt(range_id))
+        new = planner.add(world.receipt(range_id))
         there.add(range_id)
         missing = [
             world.slice_file[number]
@@ -237,13 +237,13 @@ def test_no_range_is_given_up_while_a_shard_to_come_needs_it(world: World, seed:
     """What `first_needed_range` says at any time holds for every shard that is planned later."""
     order = list(world.order)
     random.Random(seed).shuffle(order)
-    assembly = Assembly(world.cut(), world.n_files, world.streams, world.shard_tokens)
+    planner = ShardPlanner(world.cut(), world.n_files, world.streams, world.shard_tokens)
     first_needed = 0
     for range_id in order:
-        for plan in assembly.add(world.receipt(range_id)):
+        for plan in planner.add(world.receipt(range_id)):
             assert min(piece.range_id for piece in plan.pieces) >= first_needed
-        assert assembly.first_needed_range() >= first_needed
-        first_needed = assembly.first_needed_range()
+        assert planner.first_needed_range() >= first_needed
+        first_needed = planner.first_needed_range()
     assert first_needed == len(order)
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import orjson
 
 from tokenization_worker.messages.commands import convert, lines_name
-from tokenization_worker.readers.blank_lines import first_lines
 from tokenization_worker.readers.detection.archives import UNPACK
 from tokenization_worker.readers.detection.detect import UTF8_BOM
 from tokenization_worker.readers.document_batch import Compression
+from tokenization_worker.readers.lines.blank_lines import first_lines
 
 _MOST_RECORDS = 100
 _MOST_SHOWN = 5

@@ -1,4 +1,4 @@
-"""Lanes: each piece is read once, one huge file keeps all workers busy, and little is inflated only to be skipped."""
+"""Which worker reads which part: each is read once, one huge file keeps all workers busy, and little is skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.output.plan_file import Plan
-from tokenization_worker.pipelines.tokenize.decoder_affinity import SKIP_SPEED, Lanes
+from tokenization_worker.pipelines.tokenize.decoder_affinity import SKIP_SPEED, DecoderAffinity
 from tokenization_worker.pipelines.tokenize.schedule import _in_order
 from tokenization_worker.planning.cut import MOST_PACKED_PIECES, Inside, cut_files
 from tokenization_worker.readers.document_batch import Compression, FileKind
@@ -70,8 +70,8 @@ class Outcome:
 
 def simulate(plan: Plan, workers: int, *, done: frozenset[int] = frozenset(), chance: random.Random) -> Outcome:
     """Workers that take stored bytes as seconds, a little more or less, and inflate `SKIP_SPEED` times as fast."""
-    lanes = Lanes(plan, done)
-    queue = [r for r in _in_order(plan, lanes) if r not in done]
+    affinity = DecoderAffinity(plan, done)
+    queue = [r for r in _in_order(plan, affinity) if r not in done]
     sizes = plan.cut.range_bytes
     outcome = Outcome(0.0, 0.0, [])
     holds: dict[int, int] = {}
@@ -81,12 +81,12 @@ def simulate(plan: Plan, workers: int, *, done: frozenset[int] = frozenset(), ch
     while True:
         for worker in reversed(list(idle)):  # first the one that has just ended a task, as the run does
             waiting = int(sum(sizes[r] for r in queue))
-            range_id = lanes.choose(("here", worker), waiting, busy=len(running), slots=workers)
+            range_id = affinity.choose(("here", worker), waiting, busy=len(running), slots=workers)
             if range_id is None and queue:
                 range_id = queue.pop(0)
             if range_id is None:
                 continue
-            lanes.started(range_id)
+            affinity.started(range_id)
             idle.remove(worker)
             outcome.order.append(range_id)
             skipped = skipped_bytes(plan, holds.pop(worker, None), range_id)
@@ -97,7 +97,7 @@ def simulate(plan: Plan, workers: int, *, done: frozenset[int] = frozenset(), ch
             return outcome
         now, worker, range_id = heapq.heappop(running)
         outcome.time = now
-        lanes.ended(range_id, ("here", worker))
+        affinity.ended(range_id, ("here", worker))
         holds[worker] = range_id
         idle.append(worker)
 
@@ -177,60 +177,60 @@ def test_a_restart_goes_on_where_each_lane_stopped() -> None:
 
 def test_a_lost_piece_waits_again() -> None:
     plan = plan_of([4000], 1000)
-    lanes = Lanes(plan, ())
-    lanes.started(0)
-    lanes.ended(0, ("a", 1))
-    assert lanes.choose(("a", 1), 0, busy=0, slots=2) == 1
-    lanes.started(1)
-    lanes.ended(1)
-    assert lanes.put_back(1)
-    assert lanes.choose(("b", 1), 0, busy=0, slots=2) == 1
-    assert not lanes.put_back(0), "the first piece of a file is a range like all others"
-    assert not lanes.put_back(99)
+    affinity = DecoderAffinity(plan, ())
+    affinity.started(0)
+    affinity.ended(0, ("a", 1))
+    assert affinity.choose(("a", 1), 0, busy=0, slots=2) == 1
+    affinity.started(1)
+    affinity.ended(1)
+    assert affinity.put_back(1)
+    assert affinity.choose(("b", 1), 0, busy=0, slots=2) == 1
+    assert not affinity.put_back(0), "the first piece of a file is a range like all others"
+    assert not affinity.put_back(99)
 
 
 def test_the_lane_of_a_worker_that_died_is_gone_on_with_while_others_are_busy() -> None:
-    lanes = Lanes(plan_of([8000], 1000), ())
-    lanes.started(0)
-    lanes.ended(0, ("a", 1))
-    assert lanes.choose(("a", 1), 0, busy=1, slots=2) == 1
-    lanes.started(1)
-    lanes.ended(1)
-    assert lanes.put_back(1)
-    lanes.gone(("a", 1))
-    assert lanes.choose(("b", 1), 0, busy=1, slots=2) == 1
+    affinity = DecoderAffinity(plan_of([8000], 1000), ())
+    affinity.started(0)
+    affinity.ended(0, ("a", 1))
+    assert affinity.choose(("a", 1), 0, busy=1, slots=2) == 1
+    affinity.started(1)
+    affinity.ended(1)
+    assert affinity.put_back(1)
+    affinity.gone(("a", 1))
+    assert affinity.choose(("b", 1), 0, busy=1, slots=2) == 1
 
 
 def test_the_lane_of_a_worker_that_died_at_other_work_is_gone_on_with() -> None:
-    lanes = Lanes(plan_of([32000], 1000), ())
-    lanes.started(0)
-    lanes.ended(0, ("a", 1))  # and is given a shard to build, which kills it
-    lanes.gone(("a", 1))
-    assert lanes.choose(("b", 1), 0, busy=1, slots=2) == 1
+    affinity = DecoderAffinity(plan_of([32000], 1000), ())
+    affinity.started(0)
+    affinity.ended(0, ("a", 1))  # and is given a shard to build, which kills it
+    affinity.gone(("a", 1))
+    assert affinity.choose(("b", 1), 0, busy=1, slots=2) == 1
 
 
 def test_a_worker_comes_back_to_its_file_after_a_build() -> None:
     plan = plan_of([8000], 1000)
-    lanes = Lanes(plan, ())
-    lanes.started(0)
-    lanes.ended(0, ("a", 1))  # and is given a shard to build
-    taken = lanes.choose(("b", 1), 0, busy=1, slots=2)
+    affinity = DecoderAffinity(plan, ())
+    affinity.started(0)
+    affinity.ended(0, ("a", 1))  # and is given a shard to build
+    taken = affinity.choose(("b", 1), 0, busy=1, slots=2)
     assert taken is not None
     assert taken > 1, "another worker leaves it what its decoder can go on with"
-    assert lanes.choose(("a", 1), 0, busy=1, slots=2) == 1
+    assert affinity.choose(("a", 1), 0, busy=1, slots=2) == 1
 
 
 def test_pieces_of_plain_files_have_no_lanes() -> None:
     plan = plan_of([1000, 1000], 100, PLAIN)
-    lanes = Lanes(plan, ())
-    assert lanes.whole_files() == []
-    assert _in_order(plan, lanes) == list(range(20))
+    affinity = DecoderAffinity(plan, ())
+    assert affinity.whole_files() == []
+    assert _in_order(plan, affinity) == list(range(20))
 
 
 def test_a_huge_compressed_file_goes_first_and_files_of_one_size_go_in_order() -> None:
     plan = plan_of([100, 100, 900, 100, 100], 100)
-    order = _in_order(plan, Lanes(plan, ()))
+    order = _in_order(plan, DecoderAffinity(plan, ()))
     assert order[0] == 2
     assert order[1:] == [0, 1, 11, 12]
     even = plan_of([900] * 5, 100)
-    assert _in_order(even, Lanes(even, ())) == [0, 9, 18, 27, 36]
+    assert _in_order(even, DecoderAffinity(even, ())) == [0, 9, 18, 27, 36]

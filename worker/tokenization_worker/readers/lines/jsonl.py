@@ -16,10 +16,10 @@ import numpy as np
 import orjson
 
 from tokenization_worker.readers.batches import BATCH_BYTES, BatchBuilder, too_large, wrong_byte
-from tokenization_worker.readers.blank_lines import skip_blank_lines
 from tokenization_worker.readers.document_batch import DocumentBatch, Reason
-from tokenization_worker.readers.oversized_lines import GIANT_LINE_BYTES, smallest_text_bytes
-from tokenization_worker.readers.record_splitter import Oversized, Run, rest_of
+from tokenization_worker.readers.lines.blank_lines import skip_blank_lines
+from tokenization_worker.readers.lines.oversized_lines import GIANT_LINE_BYTES, smallest_text_bytes
+from tokenization_worker.readers.lines.record_splitter import Oversized, Run, rest_of
 
 SEPARATOR = b"\n"
 
