@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tokenization_worker.readers.document_batch import excerpt
 from tokenization_worker.readers.lines import record_splitter
-from tokenization_worker.readers.lines.record_splitter import Oversized, Run, excerpt, split_runs
+from tokenization_worker.readers.lines.record_splitter import Oversized, Run, split_runs
 
 MIB = 1 << 20
 
