@@ -349,7 +349,7 @@ def test_a_document_that_was_never_planned_has_no_verdict(bench: Bench, monkeypa
     while_encoding(monkeypatch, bench, change_and_die)
     with pytest.raises(ChangedError, match="SourceChanged"):
         bench.run()
-    assert not list((bench.output / layout.POISON).glob("*"))
+    assert not list((bench.output / layout.CRASH_VERDICTS).glob("*"))
 
 
 def test_a_file_that_changes_while_the_plan_is_made_is_in_no_plan(bench: Bench) -> None:

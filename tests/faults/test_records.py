@@ -31,7 +31,7 @@ PLAN = layout.PLAN
 RANGE = layout.range_receipt_path(0, 0)
 SHARD = layout.shard_receipt_path(0, "train", 0)
 VERDICT = layout.verdict_path(0)
-POISON = layout.poison_path(0, 0)
+POISON = layout.crash_verdict_path(0, 0)
 EPOCH = layout.epoch_path(0)
 
 DELETE = "delete this file and start again"

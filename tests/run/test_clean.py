@@ -132,7 +132,7 @@ def test_every_file_that_a_run_leaves_is_one_that_clean_knows(stopped: Bench) ->
         layout.segment_path(1, 5),
         layout.quarantine_path(0, 3, "0" * 64),
         layout.verdict_path(7),
-        layout.poison_path(7, 12345678901234567),
+        layout.crash_verdict_path(7, 12345678901234567),
         layout.rerun_path("sha256:" + "ab" * 32),
         layout.FILES_TABLE,
         layout.QUARANTINE_TABLE,

@@ -242,7 +242,7 @@ def test_workers_that_are_started_from_scratch_are_replaced_too(deaths: Path, tm
     run_job(make_job(source, expected, fields), executor=inline())
     assert difference(output, expected) is None
     assert leftovers(output) == []
-    assert len(list((output / layout.POISON).iterdir())) == 1
+    assert len(list((output / layout.CRASH_VERDICTS).iterdir())) == 1
 
 
 def test_a_copy_computes_raises_and_dies_as_the_original_would() -> None:

@@ -395,7 +395,7 @@ STATES: dict[str, State] = {
         REMOVES,
     ),
     "corrupt-verdict-on-a-document": State(
-        steps(half_done, written(layout.poison_path(0, 0), b"{}")), DAMAGED_VERDICT, DAMAGED_VERDICT, REMOVES
+        steps(half_done, written(layout.crash_verdict_path(0, 0), b"{}")), DAMAGED_VERDICT, DAMAGED_VERDICT, REMOVES
     ),
     "corrupt-verdict-on-a-file": State(
         steps(half_done, written(layout.verdict_path(0), b"{}")), RESUMES, INTERRUPTED, REMOVES

@@ -19,7 +19,7 @@ from tokenization_worker.engine.task import ProductLost, Task
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_record
-from tokenization_worker.output.ledger.crash_verdicts import read_poison, record_poison
+from tokenization_worker.output.ledger.crash_verdicts import read_crash_verdicts, record_crash_verdict
 from tokenization_worker.output.record import load_record
 from tokenization_worker.pipelines.tokenize.ranges import range_task
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
@@ -233,9 +233,9 @@ def test_the_first_verdict_on_a_damaged_file_counts_for_everybody(source: Path, 
 def test_the_first_verdict_on_a_document_counts_for_everybody(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     part = FileSlice(file=0, uri="a.jsonl", size=9, version="1")
-    first = record_poison(store, part, 3, "text", "exit code 7")
+    first = record_crash_verdict(store, part, 3, "text", "exit code 7")
     before = files_below(tmp_path)
-    assert record_poison(store, part, 3, "text", "killed by SIGSEGV") == first
-    assert read_poison(store) == {0: (first,)}
+    assert record_crash_verdict(store, part, 3, "text", "killed by SIGSEGV") == first
+    assert read_crash_verdicts(store) == {0: (first,)}
     assert first.detail == "exit code 7"
     assert files_below(tmp_path) == before

@@ -25,7 +25,7 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Progress, Watcher, ignore
 from tokenization_worker.output import layout
 from tokenization_worker.output.last_failure import recording_failure
-from tokenization_worker.output.ledger.crash_verdicts import record_poison
+from tokenization_worker.output.ledger.crash_verdicts import record_crash_verdict
 from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.record import dump_record, load_record
 from tokenization_worker.run.run import run_job
@@ -129,7 +129,7 @@ class World:
             plan = read_plan(store)
             assert plan is not None
             source = next(part for r in range(plan.n_ranges) for part in plan.slices(r) if part.uri.endswith(".gz"))
-            record_poison(store, source, 0, POISON, "killed by SIGSEGV")
+            record_crash_verdict(store, source, 0, POISON, "killed by SIGSEGV")
 
     def _keep(self, name: str) -> None:
         self.states.append(name)
@@ -171,7 +171,7 @@ _KINDS = {
 _FOLDERS = {
     layout.EPOCHS: "epoch",
     layout.VERDICTS: "verdict on a file",
-    layout.POISON: "verdict on a document",
+    layout.CRASH_VERDICTS: "verdict on a document",
     layout.DOCUMENTS: "sidecar",
     layout.RERUNS: "proof",
 }

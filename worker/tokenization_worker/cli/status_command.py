@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
         if state.poison:
             say(
                 f"           {counted(state.poison, 'document')} found to kill the worker: "
-                f"{printable(state.uri)}/{layout.POISON}"
+                f"{printable(state.uri)}/{layout.CRASH_VERDICTS}"
             )
         say(f"           engine {state.engine} (epoch {state.epoch})  plan {state.plan_id[:16]}")
     say(f"           next: {state.next_step}")

@@ -107,7 +107,7 @@ class _Source:
         self._id_field: str = source["idField"]
         self._delimiter = DelimiterPosition(data["tokenizer"]["delimiter"]["position"])
         self._thresholds = _thresholds(data["output"]["splits"])
-        self._poison = {
+        self._crash_verdicts = {
             (entry["uri"], entry["position"]): entry["sha256"] for entry in dataset.index["run"].get("poison", ())
         }
 
@@ -140,8 +140,8 @@ class _Source:
         file = FileSlice(0, row["uri"], row["size"], row["version"], pin=row.get("pin", ""))
         for document in read_each(stream, file, self._options, start):
             text = document.text.encode()
-            poison = self._poison.get((file.uri, document.position))
-            if poison is not None and poison == sha256(text).hexdigest():
+            digest = self._crash_verdicts.get((file.uri, document.position))
+            if digest is not None and digest == sha256(text).hexdigest():
                 continue  # it was left out, because it crashes the tokenizer
             if stream_of(text, self._thresholds) != self._stream:
                 continue

@@ -115,7 +115,7 @@ def _with_ledger(status: OutputStatus, state: OutputState, plan: Plan, ledger: L
         read_bytes=_sum_of_known([result.read_bytes for result in results]),
         quarantined_bytes=_sum_of_known([result.quarantined_bytes for result in results]),
         files_dropped=len({result.file for result in results if not result.is_read}),
-        poison=sum(map(len, ledger.poison.values())),
+        poison=sum(map(len, ledger.crash_verdicts.values())),
     )
 
 

@@ -19,7 +19,7 @@ ALIVE = reserved.ALIVE
 EPOCHS = OWN + "epochs/"
 LEDGER = reserved.LEDGER
 VERDICTS = OWN + "files/"
-POISON = OWN + "poison/"
+CRASH_VERDICTS = OWN + "poison/"
 DOCUMENTS = OWN + "documents/"
 QUARANTINE_TABLE = OWN + "quarantine.jsonl.zst"
 FILES_TABLE = OWN + "files.jsonl.zst"
@@ -69,8 +69,8 @@ def verdict_path(file: int) -> str:
     return f"{VERDICTS}{file:08d}.json"
 
 
-def poison_path(file: int, position: int) -> str:
-    return f"{POISON}{file:08d}-{position:016d}.json"
+def crash_verdict_path(file: int, position: int) -> str:
+    return f"{CRASH_VERDICTS}{file:08d}-{position:016d}.json"
 
 
 def documents_path(split: str, index: int) -> str:
@@ -140,7 +140,7 @@ _OWN_NAMES = re.compile(
             rf"{EPOCHS}[0-9]{{4,}}\.json",
             *(rf"{LEDGER}[0-9]+/{names}" for names in _IN_LEDGER),
             rf"{VERDICTS}{_NUMBER}\.json",
-            rf"{POISON}{_NUMBER}-[0-9]{{16,}}\.json",
+            rf"{CRASH_VERDICTS}{_NUMBER}-[0-9]{{16,}}\.json",
             rf"{DOCUMENTS}{_SPLIT}/{_NUMBER}",
             rf"{RERUNS}[0-9a-f]+\.json",
             rf"{LOGS}[0-9]+-[0-9]+(-[0-9]+)?\.log\.zst",

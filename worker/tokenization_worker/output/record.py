@@ -80,7 +80,7 @@ def _next_step(uri: str, path: str) -> str:
             "put it back from a copy, or delete this file and run the job again: "
             "it is written again from the ledger, and so are the tables"
         )
-    if path.startswith(layout.POISON):
+    if path.startswith(layout.CRASH_VERDICTS):
         return "delete this file and start again: the document is judged again"
     if path.startswith((layout.VERDICTS, layout.LEDGER)):
         return f"start the same command again: it deletes this file, and {made_again(path)}"

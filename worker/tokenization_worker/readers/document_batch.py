@@ -143,7 +143,7 @@ class Rejected(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Poison:
+class CrashVerdict:
     """A document that kills the process that encodes it, also when that encodes nothing else.
 
     `position` is as in `DocumentBatch`; `detail` says how the process died; `sha256` and `bytes` are of the text's

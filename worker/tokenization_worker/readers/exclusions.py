@@ -12,9 +12,9 @@ import numpy as np
 
 from tokenization_worker.readers.document_batch import (
     EXCERPT_CHARACTERS,
+    CrashVerdict,
     DocumentBatch,
     FileSlice,
-    Poison,
     ReadOptions,
     Reason,
     Rejected,
@@ -27,21 +27,21 @@ def read_without(
     source: FileSlice,
     options: ReadOptions,
     open_source: OpenSource,
-    poison: Mapping[int, Poison],
+    crash_verdicts: Mapping[int, CrashVerdict],
     aside: SetAside | None = None,
 ) -> Iterator[DocumentBatch]:
-    """`read_documents`, with the documents at the positions of `poison` refused as `KillsWorker`."""
+    """`read_documents`, with the documents at the positions of `crash_verdicts` refused as `KillsWorker`."""
 
     def count_before(end: int) -> tuple[int, int]:
         """Records, and bytes of documents, of the slice before the one at `end`, which is never a row."""
         batches = list(map(_counts, read_documents(replace(source, end=end), options, open_source)))
         return sum(records for records, _ in batches), sum(size for _, size in batches)
 
-    positions = np.array(sorted(poison), dtype=np.int64)
+    positions = np.array(sorted(crash_verdicts), dtype=np.int64)
     records = 0
     for batch in read_documents(source, options, open_source, aside):
         found = np.flatnonzero(np.isin(batch.positions, positions)).tolist()
-        yield _refuse(batch, found, records, poison, count_before) if found else batch
+        yield _refuse(batch, found, records, crash_verdicts, count_before) if found else batch
         records += batch.records
 
 
@@ -54,7 +54,7 @@ def _refuse(
     batch: DocumentBatch,
     found: list[int],
     records_before: int,
-    poison: Mapping[int, Poison],
+    crash_verdicts: Mapping[int, CrashVerdict],
     count_before: Callable[[int], tuple[int, int]],
 ) -> DocumentBatch:
     """The batch with its texts of numbers `found` among the refused; `records_before` are of the batches before."""
@@ -69,7 +69,7 @@ def _refuse(
             record = records_before + number + sum(item.position < position for item in batch.rejected)
             size = len(text.encode())
         excerpt = text[:EXCERPT_CHARACTERS]
-        rejected.append(Rejected(position, record, Reason.KILLS_WORKER, poison[position].detail, excerpt, size))
+        rejected.append(Rejected(position, record, Reason.KILLS_WORKER, crash_verdicts[position].detail, excerpt, size))
     left_out = set(found)
     return replace(
         batch,

@@ -38,7 +38,7 @@ _DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"UInt16": np.dtype("<u2"), "
 
 Rows = list[dict[str, Any]]
 
-Poison = dict[int, str]
+CrashDigests = dict[int, str]
 """Of a file's documents that kill their worker: position -> SHA-256 of the text."""
 
 
@@ -142,7 +142,7 @@ class SplitClaim:
 class Facts:
     """Everything about the dataset but its files; small enough to be sent to every process.
 
-    `poison`: the documents that kill their worker, by file.
+    `crash_verdicts`: the documents that kill their worker, by file.
     """
 
     uri: str
@@ -158,7 +158,7 @@ class Facts:
     path_template: str
     splits: tuple[SplitClaim, ...]
     streams: tuple[tuple[ShardClaim, ...], ...]
-    poison: Mapping[str, Poison]
+    crash_verdicts: Mapping[str, CrashDigests]
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -231,11 +231,11 @@ def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
     return files
 
 
-def _poison(index: Index) -> dict[str, Poison]:
-    poison: defaultdict[str, Poison] = defaultdict(dict)
+def _crash_verdicts(index: Index) -> dict[str, CrashDigests]:
+    crash_verdicts: defaultdict[str, CrashDigests] = defaultdict(dict)
     for entry in index["run"].get("poison", ()):
-        poison[str(entry["uri"])][int(entry["position"])] = str(entry["sha256"])
-    return dict(poison)
+        crash_verdicts[str(entry["uri"])][int(entry["position"])] = str(entry["sha256"])
+    return dict(crash_verdicts)
 
 
 def _counts(value: Any, n_streams: int) -> tuple[int, ...]:
@@ -277,7 +277,7 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         path_template=output["path"],
         splits=splits,
         streams=_streams(splits, formats, shard_rows),
-        poison=_poison(index),
+        crash_verdicts=_crash_verdicts(index),
     )
 
 

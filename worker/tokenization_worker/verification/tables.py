@@ -139,11 +139,11 @@ def _dropped(files: list[FileClaim]) -> dict[str, int]:
     return dict(sorted(Counter(file.outcome for file in files if not file.is_read).items()))
 
 
-def check_poison(facts: Facts, refused: RefusedSums) -> Iterator[Finding]:
+def check_crash_verdicts(facts: Facts, refused: RefusedSums) -> Iterator[Finding]:
     """The index tells of the same documents that kill workers as the quarantine table."""
-    for uri in sorted({*facts.poison, *refused.killing}):
+    for uri in sorted({*facts.crash_verdicts, *refused.killing}):
         what = f"positions of documents of {uri} that kill workers"
-        listed, told = list(refused.killing.get(uri, ())), sorted(facts.poison.get(uri, ()))
+        listed, told = list(refused.killing.get(uri, ())), sorted(facts.crash_verdicts.get(uri, ()))
         yield from _differ(layout.INDEX, what, listed, told)
 
 

@@ -45,7 +45,7 @@ from tokenization_worker.verification.report import (
     next_step,
 )
 from tokenization_worker.verification.shards import ShardCheck, check_neighbours, check_shard
-from tokenization_worker.verification.tables import check_names, check_plan, check_poison, check_tables
+from tokenization_worker.verification.tables import check_crash_verdicts, check_names, check_plan, check_tables
 from tokenization_worker.verification.workers import run_all
 
 SAMPLE_ONE_IN = 100
@@ -91,7 +91,7 @@ def verify(
         return _report(dataset, mode, dataset.findings, [], [], None, next_step(dataset.findings))
     facts, findings = dataset.facts, list(dataset.findings)
     findings += check_tables(facts, dataset.index, dataset.files, dataset.file_rows, dataset.refused)
-    findings += check_poison(facts, dataset.refused)
+    findings += check_crash_verdicts(facts, dataset.refused)
     findings += check_plan(dataset.store, dataset.index, dataset.files)
     findings += check_names(dataset.store, facts)
     libraries = None if mode is VerifyMode.CHECKSUMS else _require_tokenizer(dataset, facts)

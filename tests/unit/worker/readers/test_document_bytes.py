@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.readers import batches, decompress
-from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice, Poison, ReadOptions
+from tokenization_worker.readers.document_batch import Compression, CrashVerdict, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.exclusions import read_without
 
 MAX_BYTES = 40
@@ -82,7 +82,7 @@ def sums_of_pieces(content: bytes, separator: bytes | None) -> Sums:
     return Sums(read, unusable)
 
 
-def read_sums(source: FileSlice, options: ReadOptions, content: bytes, poison: dict[int, Poison]) -> Sums:
+def read_sums(source: FileSlice, options: ReadOptions, content: bytes, poison: dict[int, CrashVerdict]) -> Sums:
     read = unusable = 0
     for batch in read_without(source, options, lambda _: io.BytesIO(content), poison):
         read += batch.source_bytes - batch.other_bytes
@@ -91,7 +91,7 @@ def read_sums(source: FileSlice, options: ReadOptions, content: bytes, poison: d
 
 
 def sums_of_slices(
-    format: SourceFormat, separator: bytes | None, content: bytes, cuts: list[int], poison: dict[int, Poison]
+    format: SourceFormat, separator: bytes | None, content: bytes, cuts: list[int], poison: dict[int, CrashVerdict]
 ) -> Sums:
     options = ReadOptions(format, "text", separator, MAX_BYTES)
     kind = FileKind(format, Compression.NONE)
@@ -157,7 +157,7 @@ def test_values_of_parquet_count_and_a_null_has_no_bytes() -> None:
     parts = [FileSlice(0, "file", len(content), "", start, start + 1, kind) for start in range(3)]
     sums = [read_sums(part, options, content, {}) for part in parts]
     assert (sum(s.read for s in sums), sum(s.unusable for s in sums)) == (4 + 41 + 2 + 2, 41 + 2)
-    killer = Poison(4, "exit code 1", "", 2)
+    killer = CrashVerdict(4, "exit code 1", "", 2)
     assert read_sums(parts[2], options, content, {4: killer}) == Sums(2, 2)
 
 
@@ -167,13 +167,15 @@ def test_a_document_that_kills_its_worker_counts_with_all_of_its_line(cuts: list
     lines = [b"", b'{"text":"one"}', b" ", b'{"id":1,"text":"killer"}', b"not JSON", b'{"text":"two"}']
     content = b"\n".join(lines)
     position = content.index(b'{"id"')
-    found = sums_of_slices(SourceFormat.JSONL, None, content, cuts, {position: Poison(position, "signal 11", "", 6)})
+    found = sums_of_slices(
+        SourceFormat.JSONL, None, content, cuts, {position: CrashVerdict(position, "signal 11", "", 6)}
+    )
     assert found == Sums(sums_of_lines(content).read, len(lines[3]) + 1 + len(b"not JSON\n"))
 
 
 def test_a_killer_in_text_counts_its_own_bytes() -> None:
     content = SEPARATOR.join([b"one", "kïller".encode(), b"two"])
-    killer = {len(b"one" + SEPARATOR): Poison(0, "signal 11", "", 7)}
+    killer = {len(b"one" + SEPARATOR): CrashVerdict(0, "signal 11", "", 7)}
     assert sums_of_slices(SourceFormat.TEXT, SEPARATOR, content, [], killer) == Sums(13, 7)
 
 

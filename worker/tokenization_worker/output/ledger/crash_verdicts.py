@@ -13,13 +13,13 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_record
 from tokenization_worker.output.record import parsing
 from tokenization_worker.output.scan import read_ours
-from tokenization_worker.readers.document_batch import EXCERPT_CHARACTERS, FileSlice, Poison, Reason
+from tokenization_worker.readers.document_batch import EXCERPT_CHARACTERS, CrashVerdict, FileSlice, Reason
 from tokenization_worker.storage.base import Store
 
 _VERDICT = r"[0-9]{8,}-[0-9]{16,}\.json"
 
 
-def record_poison(store: Store, source: FileSlice, position: int, text: str, detail: str) -> Poison:
+def record_crash_verdict(store: Store, source: FileSlice, position: int, text: str, detail: str) -> CrashVerdict:
     """Write down that the document at `position` kills its worker; the first writer's verdict is the one that counts.
 
     Never holds more than the text and its UTF-8.
@@ -35,29 +35,29 @@ def record_poison(store: Store, source: FileSlice, position: int, text: str, det
         "bytes": len(data),
         "excerpt": text[:EXCERPT_CHARACTERS],
     }
-    path = layout.poison_path(source.file, position)
+    path = layout.crash_verdict_path(source.file, position)
     found = create_record(store, path, verdict)
     with parsing(store.uri, path):
-        return _poison_of(found)
+        return _verdict_of(found)
 
 
-def read_poison(store: Store) -> dict[int, tuple[Poison, ...]]:
+def read_crash_verdicts(store: Store) -> dict[int, tuple[CrashVerdict, ...]]:
     """All verdicts that are there: file -> its documents, in order."""
-    found: defaultdict[int, list[Poison]] = defaultdict(list)
-    for file, item in read_ours(store, layout.POISON, _VERDICT, ("",), _verdict):
+    found: defaultdict[int, list[CrashVerdict]] = defaultdict(list)
+    for file, item in read_ours(store, layout.CRASH_VERDICTS, _VERDICT, ("",), _verdict):
         found[file].append(item)
     return {file: tuple(sorted(items, key=lambda item: item.position)) for file, items in found.items()}
 
 
-def _verdict(path: str, verdict: dict[str, Any]) -> tuple[int, Poison]:
-    file, poison = verdict["file"], _poison_of(verdict)
-    if type(file) is not int or path != layout.poison_path(file, poison.position):
-        raise ValueError(f"it is the verdict on the document at {poison.position} of file {file!r:.60}")
-    return file, poison
+def _verdict(path: str, verdict: dict[str, Any]) -> tuple[int, CrashVerdict]:
+    file, known = verdict["file"], _verdict_of(verdict)
+    if type(file) is not int or path != layout.crash_verdict_path(file, known.position):
+        raise ValueError(f"it is the verdict on the document at {known.position} of file {file!r:.60}")
+    return file, known
 
 
-def _poison_of(verdict: dict[str, Any]) -> Poison:
-    return Poison(
+def _verdict_of(verdict: dict[str, Any]) -> CrashVerdict:
+    return CrashVerdict(
         position=int(verdict["position"]),
         detail=str(verdict["detail"]),
         sha256=str(verdict["sha256"]),

@@ -15,13 +15,13 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tokenization_worker.output import layout
-from tokenization_worker.output.ledger.crash_verdicts import read_poison
+from tokenization_worker.output.ledger.crash_verdicts import read_crash_verdicts
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.record import require_plan
 from tokenization_worker.output.scan import NUMBER, RECORD, DamagedRecord, list_ours, read_ours
-from tokenization_worker.readers.document_batch import FileOutcome, Poison
+from tokenization_worker.readers.document_batch import CrashVerdict, FileOutcome
 from tokenization_worker.storage.base import Store
 
 
@@ -38,7 +38,7 @@ class Ledger:
     _segments: set[int] = field(default_factory=set)
     _lost_lists: set[int] = field(default_factory=set)
     _verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
-    _poison: dict[int, tuple[Poison, ...]] = field(default_factory=dict)
+    _crash_verdicts: dict[int, tuple[CrashVerdict, ...]] = field(default_factory=dict)
     _damaged: list[DamagedRecord] = field(default_factory=list)
 
     @property
@@ -67,9 +67,9 @@ class Ledger:
         return MappingProxyType(self._verdicts)
 
     @property
-    def poison(self) -> Mapping[int, tuple[Poison, ...]]:
+    def crash_verdicts(self) -> Mapping[int, tuple[CrashVerdict, ...]]:
         """Documents that kill their worker, by file."""
-        return MappingProxyType(self._poison)
+        return MappingProxyType(self._crash_verdicts)
 
     @property
     def damaged(self) -> Sequence[DamagedRecord]:
@@ -150,7 +150,7 @@ def read_ledger(store: Store, plan: Plan, epoch: int) -> Ledger:
     ledger.set_segments(int(path.rpartition("/")[2]) for path in segments)
     for file, outcome, detail in read_ours(store, layout.VERDICTS, RECORD, ("",), _verdict, damaged):
         ledger.add_verdict(file, outcome, detail)
-    ledger._poison = read_poison(store)
+    ledger._crash_verdicts = read_crash_verdicts(store)
     return ledger
 
 

@@ -17,7 +17,7 @@ import orjson
 from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import force_setattr
 
-from tokenization_worker.readers.document_batch import FileOutcome, Poison
+from tokenization_worker.readers.document_batch import CrashVerdict, FileOutcome
 
 Count = Annotated[int, Meta(ge=0)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
@@ -54,9 +54,9 @@ class SliceResult(_Record, frozen=True, gc=False):
     """What one file slice gave: `tokens[s]`, `docs[s]` per stream; zeros unless it was read to its end.
 
     `digest` covers the counts and the checksums of tokens and document lengths. `records` counts lines (rows,
-    pieces), blank ones too. `poison`: documents that were left out because they kill their worker, in order; they
-    are among `quarantined`, too. `read_bytes`, `quarantined_bytes`: bytes of documents (docs/policy.md), which `digest`
-    does not cover; None in receipts of versions that did not count them.
+    pieces), blank ones too. `crash_verdicts`, on disk `poison`: documents that were left out because they crash their
+    worker, in order; they are among `quarantined`, too. `read_bytes`, `quarantined_bytes`: bytes of documents
+    (docs/policy.md), which `digest` does not cover; None in receipts of versions that did not count them.
     """
 
     file: Count
@@ -67,7 +67,7 @@ class SliceResult(_Record, frozen=True, gc=False):
     records: Count
     quarantined: dict[str, Count]
     digest: Digest
-    poison: tuple[Poison, ...] = ()
+    crash_verdicts: tuple[CrashVerdict, ...] = field(default=(), name="poison")
     read_bytes: Count | None = None
     quarantined_bytes: Count | None = None
 
@@ -76,7 +76,7 @@ class SliceResult(_Record, frozen=True, gc=False):
             raise ValueError(f"{self.outcome!r:.60} is no outcome of a file")
         if len(self.tokens) != len(self.docs):
             raise ValueError(f"it has {len(self.tokens)} streams of tokens and {len(self.docs)} of documents")
-        if any(item.position < 0 or item.bytes < 0 for item in self.poison):
+        if any(item.position < 0 or item.bytes < 0 for item in self.crash_verdicts):
             raise ValueError("position or bytes of a document in poison are below 0")
         force_setattr(self, "outcome", intern(str(self.outcome)))
 
@@ -130,7 +130,7 @@ class RangeReceipt(_Record, frozen=True, gc=False):
         if len(self.slices) != len(other.slices):
             return f"{len(self.slices)} slices here, {len(other.slices)} there"
         for mine, theirs in zip(self.slices, other.slices, strict=True):
-            if not (mine.is_read and theirs.is_read) or mine.poison != theirs.poison:
+            if not (mine.is_read and theirs.is_read) or mine.crash_verdicts != theirs.crash_verdicts:
                 continue
             if mine.digest != theirs.digest:
                 return f"file {mine.file}: digest {mine.digest} here, {theirs.digest} there"

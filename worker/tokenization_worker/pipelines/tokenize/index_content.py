@@ -139,18 +139,18 @@ def describe_run(
         "tokenizer": _tokenizer_source(context.data.tokenizer),
         "asked": plan.asked,
         "epochs": voided,
-        "poison": list(_poison_entries(plan, ledger)),
+        "poison": list(_verdict_entries(plan, ledger)),
     }
 
 
-def _poison_entries(plan: Plan, ledger: Ledger) -> Iterator[dict[str, Any]]:
+def _verdict_entries(plan: Plan, ledger: Ledger) -> Iterator[dict[str, Any]]:
     """The documents that were left out because they kill their worker, in source order; not those of dropped files."""
     receipts = [ledger.ranges[range_id] for range_id in range(plan.n_ranges)]
     dropped = {result.file for receipt in receipts for result in receipt.slices if not result.is_read}
     for receipt in receipts:
         for result in receipt.slices:
             if result.file not in dropped:
-                for item in result.poison:
+                for item in result.crash_verdicts:
                     yield {"uri": plan.files[result.file].uri, "reason": Reason.KILLS_WORKER.value} | asdict(item)
 
 

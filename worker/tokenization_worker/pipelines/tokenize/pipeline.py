@@ -120,11 +120,11 @@ class TokenizePipeline:
         if not (isinstance(task, TokenizeTask) and task.isolated and isinstance(receipt, RangeReceipt)):
             return
         for result in receipt.slices:
-            for poison in result.poison:
-                place = f"{self._work.plan.files[result.file].uri} @ {poison.position:,}"
+            for verdict in result.crash_verdicts:
+                place = f"{self._work.plan.files[result.file].uri} @ {verdict.position:,}"
                 yield (
                     f"{place}: this document crashes the tokenizer even when encoded alone; it was quarantined: "
-                    f"{poison.detail}"
+                    f"{verdict.detail}"
                 )
 
     def progress(self, receipt: Receipt | None) -> Event:

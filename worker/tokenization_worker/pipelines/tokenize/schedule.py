@@ -189,10 +189,10 @@ class TokenizeSchedule:
     def _tokenize_task(self, range_id: int) -> TokenizeTask:
         known = self._ledger.ranges.get(range_id)
         if known is None:
-            dropped, poison = self._ledger.verdicts, self._ledger.poison
+            dropped, crashing = self._ledger.verdicts, self._ledger.crash_verdicts
         else:  # a lost segment: what its receipt left out, and nothing else, or its tokens would move
             dropped = {result.file: (result.outcome, result.detail) for result in known.slices if not result.is_read}
-            poison = {result.file: result.poison for result in known.slices}
+            crashing = {result.file: result.crash_verdicts for result in known.slices}
         slices = self._plan.slices(range_id)
         files = {part.file for part in slices}
         return TokenizeTask(
@@ -201,7 +201,7 @@ class TokenizeSchedule:
             slices=slices,
             stored_bytes=int(self._plan.cut.range_bytes[range_id]),
             dropped=tuple((file, *dropped[file]) for file in sorted(files & dropped.keys())),
-            poison=tuple((file, item) for file in sorted(files & poison.keys()) for item in poison[file]),
+            crash_verdicts=tuple((file, item) for file in sorted(files & crashing.keys()) for item in crashing[file]),
             again=known is not None,
             isolated=known is None and range_id in self._isolated,
             releasable=self.take_releasable(RELEASED_A_TASK),

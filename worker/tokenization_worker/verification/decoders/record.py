@@ -9,7 +9,7 @@ from hashlib import sha256
 from tokenization_worker.readers.document_batch import FileOutcome, Reason
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.verification.advance import Tell, untold
-from tokenization_worker.verification.facts import Poison
+from tokenization_worker.verification.facts import CrashDigests
 
 
 class Damaged(Exception):
@@ -38,9 +38,9 @@ class Record:
     size: int = 0
 
 
-def refuse_poison(record: Record, poison: Poison) -> Record:
+def refuse_crashing(record: Record, crash_verdicts: CrashDigests) -> Record:
     """The record as a dataset has it: refused if it kills workers, and still holds the text that did."""
-    digest = poison.get(record.position)
+    digest = crash_verdicts.get(record.position)
     if record.text is None or digest is None or sha256(record.text.encode()).hexdigest() != digest:
         return record
     return replace(record, text=None, reason=Reason.KILLS_WORKER)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats.segment import SegmentWriter, crc32c_of
-from tokenization_worker.output.ledger.crash_verdicts import record_poison
+from tokenization_worker.output.ledger.crash_verdicts import record_crash_verdict
 from tokenization_worker.output.ledger.epochs import void_engine
 from tokenization_worker.output.versions import describe_versions
 from tokenization_worker.pipelines.tokenize.context import RunContext
@@ -22,7 +22,7 @@ from tokenization_worker.pipelines.tokenize.ranges.slice_counts import SliceCoun
 from tokenization_worker.pipelines.tokenize.ranges.tokenizer_check import require_same_tokenizer
 from tokenization_worker.planning.lossless_check import loses_text
 from tokenization_worker.planning.splits import stream_of
-from tokenization_worker.readers.document_batch import DocumentBatch, Poison
+from tokenization_worker.readers.document_batch import CrashVerdict, DocumentBatch
 from tokenization_worker.storage.base import Store
 from tokenization_worker.tokenizers.base import Engine, EngineMismatch, KillsEngine, Tokenizer
 from tokenization_worker.tokenizers.checks.engine_check import engine_by_name
@@ -34,13 +34,13 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 class BlockWriter:
     """Encodes documents with the run's engine and appends them to `segment`.
 
-    `isolation`: the engines are in a process of their own; documents that crash it are in `poison_found` then, with
+    `isolation`: the engines are in a process of their own; documents that crash it are in `verdicts_found` then, with
     their files, and the segment lacks them and others. `text_bytes`, `tokens`, `samples`: of all that was written.
     """
 
     def __init__(self, context: RunContext, store: Store, segment: SegmentWriter, isolation: Isolation | None) -> None:
         self.segment = segment
-        self.poison_found: list[tuple[int, Poison]] = []
+        self.verdicts_found: list[tuple[int, CrashVerdict]] = []
         self.text_bytes = 0
         self.samples = 0
         self.tokens = 0
@@ -122,8 +122,8 @@ class BlockWriter:
                 number = kill.document
                 source, position = owners[number].source, int(positions[number])
                 open_planned(source).close()  # a verdict is for ever: not one on a text that was never planned
-                poison = record_poison(self._store, source, position, texts[number], kill.detail)
-                self.poison_found.append((source.file, poison))
+                verdict = record_crash_verdict(self._store, source, position, texts[number], kill.detail)
+                self.verdicts_found.append((source.file, verdict))
                 texts, owners = texts[number + 1 :], owners[number + 1 :]
                 positions, files = positions[number + 1 :], files[number + 1 :]
                 is_whole = False

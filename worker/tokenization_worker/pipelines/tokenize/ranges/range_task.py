@@ -19,14 +19,14 @@ from tokenization_worker.engine.task_progress import Tell, untold
 from tokenization_worker.formats.segment import SegmentWriter
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt, find_receipt
-from tokenization_worker.output.ledger.crash_verdicts import read_poison
+from tokenization_worker.output.ledger.crash_verdicts import read_crash_verdicts
 from tokenization_worker.output.ledger.quarantine import QuarantineList
 from tokenization_worker.output.ledger.receipts import RangeReceipt, segment_digest
 from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.ranges.block_writer import BlockWriter
 from tokenization_worker.pipelines.tokenize.ranges.range_tokenizer import RangeTokenizer
-from tokenization_worker.readers.document_batch import FileSlice, Poison
+from tokenization_worker.readers.document_batch import CrashVerdict, FileSlice
 from tokenization_worker.storage.base import PreconditionFailed
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.tokenizers.isolation.supervisor import Isolation
@@ -34,9 +34,9 @@ from tokenization_worker.tokenizers.isolation.supervisor import Isolation
 
 @dataclass(frozen=True, slots=True)
 class TokenizeTask:
-    """Tokenize one range. Files in `dropped` (file, outcome, detail) have a verdict already and are not
-    read; documents in `poison`, each with its file, have one and are left out. `again`: its receipt is there, and
-    something that belongs to it is lost. `releasable`: ranges whose segment no shard needs any more: deleted first.
+    """Tokenize one range. Files in `dropped` (file, outcome, detail) have a verdict already and are not read; documents
+    in `crash_verdicts`, each with its file, have one and are left out. `again`: its receipt is there, and something
+    that belongs to it is lost. `releasable`: ranges whose segment no shard needs any more: deleted first.
 
     `isolated`: the range has lost a worker, so that its documents are encoded in a process of their own. `room`: with
     more unusable documents than that the range ends early (`TooManyUnusable`); None: it goes on.
@@ -47,7 +47,7 @@ class TokenizeTask:
     slices: tuple[FileSlice, ...]
     stored_bytes: int
     dropped: tuple[tuple[int, str, str], ...] = ()
-    poison: tuple[tuple[int, Poison], ...] = ()
+    crash_verdicts: tuple[tuple[int, CrashVerdict], ...] = ()
     again: bool = False
     isolated: bool = False
     releasable: tuple[int, ...] = ()
@@ -79,25 +79,25 @@ def _tokenize_range(task: TokenizeTask, worker: WorkerState, tell: Tell) -> Rang
         isolation = None
         if task.isolated:
             isolation = stack.enter_context(Isolation(context.data, context.engine))
-            task = replace(task, poison=_known_poison(task))
+            task = replace(task, crash_verdicts=_known_verdicts(task))
         while True:
             try:
                 return _tokenize(task, worker, started, isolation, tell)
-            except _PoisonFound as more:
-                task = replace(task, poison=(*task.poison, *more.poison))
+            except _CrashFound as more:
+                task = replace(task, crash_verdicts=(*task.crash_verdicts, *more.crash_verdicts))
 
 
-class _PoisonFound(Exception):
+class _CrashFound(Exception):
     """Documents of the range turned out to kill what encodes them, and have their verdicts now."""
 
-    def __init__(self, poison: list[tuple[int, Poison]]) -> None:
-        super().__init__(poison)
-        self.poison = poison
+    def __init__(self, crash_verdicts: list[tuple[int, CrashVerdict]]) -> None:
+        super().__init__(crash_verdicts)
+        self.crash_verdicts = crash_verdicts
 
 
-def _known_poison(task: TokenizeTask) -> tuple[tuple[int, Poison], ...]:
+def _known_verdicts(task: TokenizeTask) -> tuple[tuple[int, CrashVerdict], ...]:
     """The verdicts on documents of the task's files, also those that were written since the run began."""
-    known = read_poison(open_store(task.context.data.output.uri))
+    known = read_crash_verdicts(open_store(task.context.data.output.uri))
     files = sorted({part.file for part in task.slices} & known.keys())
     return tuple((file, item) for file in files for item in known[file])
 
@@ -105,7 +105,7 @@ def _known_poison(task: TokenizeTask) -> tuple[tuple[int, Poison], ...]:
 def _tokenize(
     task: TokenizeTask, worker: WorkerState, started: float, isolation: Isolation | None, tell: Tell
 ) -> RangeReceipt:
-    """Tokenize one range once; raises `_PoisonFound` after all of it, in isolation, and has written nothing then."""
+    """Tokenize one range once; raises `_CrashFound` after all of it, in isolation, and has written nothing then."""
     context = task.context
     store = open_store(context.data.output.uri)
     segment_path = layout.segment_path(context.epoch, task.range_id)
@@ -114,8 +114,8 @@ def _tokenize(
         work = RangeTokenizer(task, store, blocks, quarantine, worker.decoder, tell)
         parts = [work.tokenize(number, source) for number, source in enumerate(task.slices)]
         work.write_pending()
-        if blocks.poison_found:
-            raise _PoisonFound(blocks.poison_found)
+        if blocks.verdicts_found:
+            raise _CrashFound(blocks.verdicts_found)
         slices = tuple(part.result() for part in parts)
         digest = segment_digest(slices)
         segment_bytes = blocks.segment.finish(digest)

@@ -20,10 +20,10 @@ from tokenization_worker.pipelines.tokenize.ranges.block_writer import BlockWrit
 from tokenization_worker.pipelines.tokenize.ranges.planned_source import open_planned
 from tokenization_worker.pipelines.tokenize.ranges.slice_counts import SliceCounts
 from tokenization_worker.readers.document_batch import (
+    CrashVerdict,
     DamagedFile,
     DocumentBatch,
     FileSlice,
-    Poison,
     ReadOptions,
     Reason,
 )
@@ -49,7 +49,7 @@ class RangeToTokenize(Protocol):
     @property
     def dropped(self) -> tuple[tuple[int, str, str], ...]: ...
     @property
-    def poison(self) -> tuple[tuple[int, Poison], ...]: ...
+    def crash_verdicts(self) -> tuple[tuple[int, CrashVerdict], ...]: ...
     @property
     def room(self) -> int | None: ...
 
@@ -81,7 +81,7 @@ class RangeTokenizer:
         self._context: RunContext = context
         self._store = store
         self._dropped = {file: (outcome, detail) for file, outcome, detail in task.dropped}
-        self._poison = task.poison
+        self._crash_verdicts = task.crash_verdicts
         self._quarantine = quarantine
         self._range_id = task.range_id
         self._room = task.room
@@ -97,13 +97,13 @@ class RangeTokenizer:
         if source.file in self._dropped:
             return SliceCounts(number, source, n_streams, *self._dropped[source.file])
         part = SliceCounts(number, source, n_streams)
-        poison = {item.position: item for file, item in self._poison if file == source.file}
+        verdicts = {item.position: item for file, item in self._crash_verdicts if file == source.file}
         mark = self._segment.mark()
         quarantine_mark = self._quarantine.mark()
         batches: list[DocumentBatch] = []
         size = 0
         try:
-            for batch in read_without(source, self._options, lambda _: open_planned(source), poison, self._decoder):
+            for batch in read_without(source, self._options, lambda _: open_planned(source), verdicts, self._decoder):
                 part.records += batch.records
                 self.source_bytes += batch.source_bytes
                 self._read += len(batch.texts) + len(batch.rejected)
@@ -116,7 +116,7 @@ class RangeTokenizer:
                     part.quarantined.update(str(item.reason) for item in batch.rejected)
                     part.quarantined_bytes += sum(item.bytes for item in batch.rejected)
                     killing = (item for item in batch.rejected if item.reason == Reason.KILLS_WORKER)
-                    part.poison.extend(poison[item.position] for item in killing)
+                    part.crash_verdicts.extend(verdicts[item.position] for item in killing)
                     self._require_room(part)
                 if batch.texts:
                     batches.append(replace(batch, rejected=[]))  # they are on the list: not to be held

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker.formats.segment import crc32c_of
 from tokenization_worker.output.ledger.receipts import SliceResult
-from tokenization_worker.readers.document_batch import FileOutcome, FileSlice, Poison
+from tokenization_worker.readers.document_batch import CrashVerdict, FileOutcome, FileSlice
 
 
 class SliceCounts:
@@ -37,7 +37,7 @@ class SliceCounts:
         self.quarantined: Counter[str] = Counter()
         self.read_bytes = 0
         self.quarantined_bytes = 0
-        self.poison: list[Poison] = []
+        self.crash_verdicts: list[CrashVerdict] = []
 
     def count(self, stream: int, tokens: int, lengths: NDArray[np.uint32], tokens_crc: int) -> None:
         """Take one more block's part; `tokens_crc` is of all tokens so far, so no border of a block shows."""
@@ -58,7 +58,7 @@ class SliceCounts:
             records=self.records,
             quarantined=dict(self.quarantined),
             digest=sha256(orjson.dumps(counts)).hexdigest()[:32],
-            poison=tuple(self.poison),
+            crash_verdicts=tuple(self.crash_verdicts),
             read_bytes=self.read_bytes,
             quarantined_bytes=self.quarantined_bytes,
         )

@@ -25,7 +25,7 @@ from support.places import PROGRAMS
 from support.runs import TOKJOB, command, difference, leftovers, make_job, read_index, run_command, write_index
 from tokenization_worker.engine.task import Task, WorkerLost
 from tokenization_worker.output import layout
-from tokenization_worker.output.ledger.crash_verdicts import record_poison
+from tokenization_worker.output.ledger.crash_verdicts import record_crash_verdict
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.document_batch import FileSlice
@@ -92,7 +92,7 @@ class Bench:
         rows = [row for row in read_table(self.output, layout.QUARANTINE_TABLE) if row["reason"] == "KillsWorker"]
         found = [(entry["uri"], entry["position"], entry["detail"]) for entry in entries]
         assert [(row["uri"], row["position"], row["detail"]) for row in rows] == found
-        verdicts = [json.loads(path.read_bytes()) for path in sorted((self.output / layout.POISON).iterdir())]
+        verdicts = [json.loads(path.read_bytes()) for path in sorted((self.output / layout.CRASH_VERDICTS).iterdir())]
         assert [(item["uri"], item["position"], item["detail"]) for item in verdicts] == found
         for entry, row, verdict in zip(entries, rows, verdicts, strict=True):
             assert row["excerpt"] == verdict["excerpt"]
@@ -259,7 +259,7 @@ def test_a_document_that_kills_only_in_company_is_not_blamed(bench: Bench) -> No
     assert ended.returncode == 0, ended.stderr
     assert difference(bench.output, bench.expect({"a": texts}, {})) is None
     assert read_index(bench.output)["run"]["poison"] == []
-    assert not (bench.output / layout.POISON).exists()
+    assert not (bench.output / layout.CRASH_VERDICTS).exists()
     assert bench.deaths() == {"<dies in company>": 1}
 
 
@@ -268,7 +268,7 @@ def test_clean_removes_verdicts_too(bench: Bench) -> None:
     put(texts, 7, "<exit>")
     (bench.source / "a.jsonl").write_bytes(json_lines(texts))
     assert bench.run({"maxQuarantined": 0}).returncode == 4
-    assert list((bench.output / layout.POISON).iterdir())
+    assert list((bench.output / layout.CRASH_VERDICTS).iterdir())
     assert bench.tokjob("clean", str(bench.output)).returncode == 0
     assert not bench.output.exists() or not list(bench.output.rglob("*"))
 
@@ -329,8 +329,8 @@ class Survivors:
         """Another run, to which the tenth document was fatal, writes that down."""
         part = FileSlice(0, str(self.source / "a.jsonl"), 0, "")
         position = len(json_lines(self.texts[:9]))
-        record_poison(LocalStore(self.output), part, position, self.texts[9], "exit code 7")
-        return self.output / layout.poison_path(0, position)
+        record_crash_verdict(LocalStore(self.output), part, position, self.texts[9], "exit code 7")
+        return self.output / layout.crash_verdict_path(0, position)
 
     def receipt(self) -> Path:
         return self.output / layout.range_receipt_path(0, 0)
@@ -407,7 +407,7 @@ def test_the_index_names_no_document_of_a_file_that_is_dropped(tmp_path: Path) -
     damaged[pq.ParquetFile(file).metadata.row_group(3).column(0).data_page_offset + 50_000] ^= 0xFF
     file.write_bytes(damaged)
     (source / "b.jsonl").write_bytes(json_lines(["fine"] * 50))
-    record_poison(LocalStore(output), FileSlice(0, str(file), 0, ""), 5, texts[5], "exit code 7")
+    record_crash_verdict(LocalStore(output), FileSlice(0, str(file), 0, ""), 5, texts[5], "exit code 7")
     fields = {"rangeBytes": "64Ki", "maxCorruptFiles": 1}
     finished = run_job(make_job(source, output, JOB, fields), executor=inline())
     assert (finished.files_dropped, finished.documents_written, finished.documents_quarantined) == (1, 50, 0)
