@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import google_crc32c
 import pytest
 from test_plan_checkpoint import Checkpoint
 
@@ -27,13 +28,16 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.cli import plan_checkpoint
 from tokenization_worker.engine.task import Task
-from tokenization_worker.errors import DataError, TokenizationError
+from tokenization_worker.errors import ChangedError, DataError, TokenizationError
 from tokenization_worker.events import Event, Planned, Preparing, Warned
+from tokenization_worker.inspect import clean
 from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.inspect.status import read_status
 from tokenization_worker.output import layout
+from tokenization_worker.output.index import dump_index, read_index
 from tokenization_worker.output.ledger.epochs import void_engine
+from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.record import dump_record, load_record
 from tokenization_worker.run.output_state import OutputState, Standing, Verdict, Wanted, judge
 from tokenization_worker.run.run import Options, run_job
@@ -256,6 +260,19 @@ def newer_plan(place: Place) -> None:
     plan.write_bytes(b"TOKPLAN9" + plan.read_bytes()[8:])
 
 
+def unknown_format_in_plan(place: Place) -> None:
+    path = place.output / layout.PLAN
+    data = path.read_bytes()[:-4].replace(b'"formats":["Npy"]', b'"formats":["Abc"]')
+    path.write_bytes(data + google_crc32c.value(data).to_bytes(4, "little"))
+
+
+def unknown_format_in_index(place: Place) -> None:
+    path = place.output / layout.INDEX
+    index = json.loads(path.read_bytes())
+    index["data"]["output"]["formats"] = ["Abc"]
+    path.write_bytes(dump_index(index))
+
+
 def inside(start: Build) -> Build:
     """The output is a folder inside of another one."""
 
@@ -299,6 +316,7 @@ def live(place: Place) -> None:
 RECEIPT = "_tokenization/ledger/0/ranges/00000000.json"
 DAMAGED_PLAN = Refused("RecordCorrupt", f"{layout.PLAN} is damaged: ")
 FOREIGN_PLAN = Refused("OutputConflict", f"{layout.PLAN} is not a plan that this version can read")
+UNKNOWN_FORMAT = Refused("OutputConflict", " has shards in the format Abc; this program reads Npy")
 DAMAGED_EPOCH = Refused("RecordCorrupt", f"{layout.epoch_path(0)} is damaged: ")
 EPOCHS_GONE = Refused("RecordCorrupt", f"{layout.epoch_path(0)} is gone, and ranges of the run are done")
 DAMAGED_INDEX = Refused("RecordCorrupt", f"{layout.INDEX} is damaged: ")
@@ -378,6 +396,15 @@ STATES: dict[str, State] = {
     "corrupt-plan": State(steps(half_done, damaged(layout.PLAN)), DAMAGED_PLAN, DAMAGED_PLAN, REMOVES),
     "empty-plan": State(steps(half_done, written(layout.PLAN, b"")), DAMAGED_PLAN, DAMAGED_PLAN, REMOVES),
     "newer-plan": State(steps(half_done, newer_plan), FOREIGN_PLAN, FOREIGN_PLAN, FOREIGN_PLAN),
+    "plan-with-an-unknown-format": State(
+        steps(half_done, unknown_format_in_plan), UNKNOWN_FORMAT, UNKNOWN_FORMAT, UNKNOWN_FORMAT
+    ),
+    "plan-gone-corrupt-epoch": State(
+        steps(half_done, removed(layout.PLAN), damaged(layout.epoch_path(0))), DAMAGED_EPOCH, DAMAGED_EPOCH, REMOVES
+    ),
+    "plan-and-epochs-gone": State(
+        steps(half_done, removed(layout.PLAN, "_tokenization/epochs")), EPOCHS_GONE, EPOCHS_GONE, REMOVES
+    ),
     "linked-plan": State(steps(half_done, linked(layout.PLAN)), LINK, LINK, LINK),
     "epochs-gone": State(steps(half_done, removed("_tokenization/epochs")), EPOCHS_GONE, EPOCHS_GONE, REMOVES),
     "corrupt-epoch": State(steps(half_done, damaged(layout.epoch_path(0))), DAMAGED_EPOCH, DAMAGED_EPOCH, REMOVES),
@@ -446,6 +473,9 @@ STATES: dict[str, State] = {
         steps(half_done, written(layout.INDEX, b'{"pages": []}')), DAMAGED_INDEX, DAMAGED_INDEX, DAMAGED_INDEX
     ),
     "complete-of-a-newer-version": State(newer_index, NEWER_INDEX, NEWER_INDEX, NEWER_INDEX),
+    "complete-with-an-unknown-format": State(
+        steps(complete, unknown_format_in_index), UNKNOWN_FORMAT, UNKNOWN_FORMAT, UNKNOWN_FORMAT
+    ),
     # a dataset of another run
     "again": State(complete, PROVES, WHOLE, COMMITTED, AGAIN),
     "again-proven": State(lambda place: (place.run(), place.run(AGAIN)), COMPLETE, WHOLE, COMMITTED, AGAIN),
@@ -636,6 +666,77 @@ def test_a_plan_that_is_removed_while_the_source_is_listed_is_written_again(plac
 
     run_job(place.job(), executor=inline(), options=Options(processes=1), on_progress=clean)
     assert (place.output / layout.PLAN).exists()
+    assert ask_status(place) == WHOLE
+
+
+def during_the_listing(attempt: Callable[[], object]) -> Callable[[Event], None]:
+    """What calls `attempt` once, after the output was observed and before the source is listed."""
+    left = [attempt]
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Preparing) and left:
+            left.pop()()
+
+    return watch
+
+
+def test_a_plan_that_is_replaced_while_the_source_is_listed_is_the_one_that_counts(place: Place) -> None:
+    def replace() -> None:
+        clean_output(place.output, dry_run=False)
+        (place.source / "c.jsonl").write_bytes(json_lines(["more"]))
+        place.halt()
+
+    place.halt()
+    run_job(place.job(), executor=inline(), options=Options(processes=1), on_progress=during_the_listing(replace))
+    store = LocalStore(place.output)
+    plan, index = read_plan(store), read_index(store)
+    assert plan is not None
+    assert index is not None
+    assert len(plan.files) == 3
+    assert index["run"]["planId"] == plan.plan_id
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_run_that_begins_while_the_source_is_listed_is_not_to_be_cleaned_while_it_lives(
+    place: Place, monkeypatch: pytest.MonkeyPatch, is_live: bool
+) -> None:
+    def begin() -> None:
+        place.halt(1, OTHER_DATA)
+        monkeypatch.setattr(LocalStore, "has_live_writers", lambda store: is_live)
+
+    with pytest.raises(ChangedError, match="holds an unfinished run of other data") as raised:
+        run_job(place.job(), executor=inline(), options=Options(processes=1), on_progress=during_the_listing(begin))
+    assert ("that run is writing there now" in raised.value.next_step) is is_live
+    assert ("tokjob clean" in raised.value.next_step) is not is_live
+
+
+def test_whether_a_run_lives_is_not_asked_where_it_decides_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an object store the answer may take a listing of the whole ledger."""
+
+    def ask(store: LocalStore) -> bool:
+        raise AssertionError("asked")
+
+    place.halt()
+    monkeypatch.setattr(LocalStore, "has_live_writers", ask)
+    place.run()
+    assert ask_status(place) == WHOLE
+
+
+def test_clean_removes_nothing_of_a_dataset_that_is_committed_while_it_lists(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_own = clean.sort_own
+
+    def commit_first(*arguments: Any) -> Any:
+        run_job(place.job(), executor=inline(), options=Options(processes=1))
+        return list_own(*arguments)
+
+    place.halt()
+    monkeypatch.setattr(clean, "sort_own", commit_first)
+    with pytest.raises(ChangedError, match="holds a complete dataset"):
+        clean_output(place.output, dry_run=False)
     assert ask_status(place) == WHOLE
 
 

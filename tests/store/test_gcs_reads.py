@@ -13,6 +13,7 @@ from io import BytesIO
 from itertools import pairwise, starmap
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +21,8 @@ import pytest
 from support.stores.gcs_fake import FakeGcs, Fault
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError, TemporaryError
+from tokenization_worker.formats.base import ShardShape, StoredFile
+from tokenization_worker.formats.npy import NPY
 from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.open import read_documents
@@ -292,6 +295,18 @@ def test_a_bit_flipped_on_the_way_is_found_before_the_last_bytes_are_used(fake: 
             read_all(stream)
         assert stream.tell() < len(DATA)
     assert raised.value.reason == "StorageFailed"
+
+
+def test_a_shard_with_a_flipped_bit_is_no_array_of_tokens(fake: FakeGcs) -> None:
+    shape = ShardShape(1000, np.dtype("<u2"))
+    content = BytesIO()
+    NPY.begin(shape, [content]).write(np.arange(1000, dtype="<u2"))
+    fake.put("a", content.getvalue())
+    file = StoredFile(GcsStore("gs://bucket"), "a", len(content.getvalue()))
+    assert NPY.reader(shape, [file]).open().tolist() == list(range(1000))
+    damage_answer(fake, 2)  # the first one is that of the header
+    with pytest.raises(TemporaryError, match="Checksum mismatch"):
+        NPY.reader(shape, [file]).open()
 
 
 def test_lines_of_a_file_with_a_flipped_bit_are_not_taken_for_its_own(fake: FakeGcs) -> None:

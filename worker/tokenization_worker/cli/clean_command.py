@@ -34,5 +34,5 @@ def main(arguments: list[str]) -> int:
     for path, reason in cleaned.stays:
         say(printable(f"not removed: {path}: {reason}"))
     if cleaned.shards_stay:
-        say("the plan is damaged and no longer says which files are shards: they stay; remove them yourself")
+        say("the plan is corrupt or gone and no longer says which files are shards: they stay; remove them yourself")
     return 0

@@ -35,7 +35,9 @@ from tokenization_worker.dataset.token_stream import Shard as Shard
 from tokenization_worker.dataset.token_stream import Stream as Stream
 from tokenization_worker.errors import SpecError
 from tokenization_worker.formats.base import TokenArray as TokenArray
+from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index, require_index
+from tokenization_worker.output.naming import require_known_formats
 from tokenization_worker.output.tables import Row, files_of_row, read_files_table, read_shards_table
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
@@ -52,7 +54,9 @@ def open_dataset(uri: str | os.PathLike[str]) -> Dataset:
     """
     require_place("open_dataset", uri)
     store = open_store(os.fspath(uri).rstrip("/") or "/")
-    return Dataset(store, require_index(store))
+    index = require_index(store)
+    require_known_formats(index["data"]["output"]["formats"], store.uri, layout.INDEX)
+    return Dataset(store, index)
 
 
 @dataclass(frozen=True, slots=True)

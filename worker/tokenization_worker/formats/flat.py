@@ -88,13 +88,23 @@ class FlatReader:
         self.check()
         path = self._file.store.local_path(self._file.path)
         if path is None:
-            return self.read(0, self._shape.tokens)
+            return self._read_whole()
         try:
             return np.memmap(path, self._shape.dtype, "r", len(self._header), (self._shape.tokens,))
         except FileNotFoundError as error:
             raise ShardUnreadable(self._file, "is missing") from error
         except ValueError as error:  # it was cut since it was checked
             raise ShardUnreadable(self._file, str(error)) from error
+
+    def _read_whole(self) -> TokenArray:
+        """The tokens by a read of the whole object, of which the store compares the checksum."""
+        try:
+            data = self._file.store.read(self._file.path)
+        except NotFound as error:
+            raise ShardUnreadable(self._file, "is missing") from error
+        if len(data) != self._file.size:
+            raise ShardUnreadable(self._file, f"has {len(data):,} bytes, expected {self._file.size:,}")
+        return np.frombuffer(data, dtype=self._shape.dtype, offset=len(self._header))
 
     def read(self, start: int, end: int) -> TokenArray:
         size = self._shape.dtype.itemsize

@@ -11,11 +11,12 @@ from tokenization_worker.errors import ChangedError, DataError, TokenizationErro
 from tokenization_worker.inspect.uris import absolute_uri
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import ForeignIndex, not_an_output, not_own
+from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.own_files import Sorted, sort_own, sort_shards
 from tokenization_worker.output.plan_file import read_naming
 from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, Standing, judge
-from tokenization_worker.storage.base import Entry, Store
+from tokenization_worker.storage.base import Entry, NotFound, Store
 from tokenization_worker.storage.heartbeat import DEAD_AFTER_S
 from tokenization_worker.storage.listing import delete_all
 from tokenization_worker.storage.local.folders import remove_empty_folders
@@ -41,8 +42,9 @@ def clean_output(uri: str | os.PathLike[str], *, dry_run: bool, force: bool = Fa
     that no run writes to a store that is far away any more; of local disks it is known.
     """
     store = open_store(absolute_uri(uri))
-    _require_unfinished(store, observe_output(store), force=force)
-    naming = read_naming(store.read(layout.PLAN))
+    is_live = store.has_live_writers()  # before the index is looked for: a run that ends now has committed it
+    _require_unfinished(store, observe_output(store), is_live=is_live, force=force)
+    naming = _read_naming(store)
     listed = list(store.list(layout.OWN))
     own = sort_own(store, listed)
     named = [] if naming is None else list(naming.list_named(store, strictly=True))
@@ -51,6 +53,8 @@ def clean_output(uri: str | os.PathLike[str], *, dry_run: bool, force: bool = Fa
     removed = [*shards.ours, *tables, *own.ours]
     stays = tuple((entry.path, reason) for entry, reason in (*shards.foreign, *own.foreign))
     if not dry_run:
+        if store.stat(layout.INDEX) is not None:  # written while all that was listed
+            raise _committed(store)
         delete_all(store, [entry for entry in removed if entry.path != layout.PLAN])
         store.delete(layout.PLAN)  # last: until then a second `clean` knows what is ours
         store.close_scratch()
@@ -58,20 +62,31 @@ def clean_output(uri: str | os.PathLike[str], *, dry_run: bool, force: bool = Fa
     return Cleaned(removed, stays, shards_stay=naming is None)
 
 
-def _require_unfinished(store: Store, state: OutputState, *, force: bool) -> None:
+def _read_naming(store: Store) -> Naming | None:
+    try:
+        return read_naming(store.read(layout.PLAN))
+    except NotFound:
+        return None
+
+
+def _committed(store: Store) -> ChangedError:
+    return ChangedError(
+        "DatasetCommitted",
+        f"{store.uri} holds a complete dataset, which clean never removes",
+        next_step=f"if it is really not wanted, remove it yourself: {_remove_command(store)}",
+    )
+
+
+def _require_unfinished(store: Store, state: OutputState, *, is_live: bool, force: bool) -> None:
     """Raise unless an unfinished run is there, in any state, and nobody goes on with it."""
     verdict = judge(state)
     match verdict.standing:
         case Standing.COMPLETE:
-            raise ChangedError(
-                "DatasetCommitted",
-                f"{store.uri} holds a complete dataset, which clean never removes",
-                next_step=f"if it is really not wanted, remove it yourself: {_remove_command(store)}",
-            )
+            raise _committed(store)
         case Standing.REFUSED if verdict.error is not None:
             raise _worded(store, verdict.error)
     is_local = store.local_path("") is not None
-    if store.has_live_writers() and (is_local or not force):
+    if is_live and (is_local or not force):
         raise ChangedError(
             "OutputLive",
             f"{store.uri}: a run is writing there now"

@@ -136,6 +136,8 @@ def _require_fields(index: Index) -> None:
         _require_kind(count, (_NUMBER,), f"conservation.quarantined.{reason}")
     for number, split in enumerate(index["splits"]):
         _require_kinds(split, _SPLIT, f"splits[{number}].")
+    for name in index["data"]["output"]["formats"]:
+        _require_kind(name, (_TEXT,), "data.output.formats[]")
     for split in index["data"]["output"]["splits"]:
         _require_kind(split["share"], (_TEXT, _NOTHING), "data.output.splits[].share")
     if not index["splits"] or len(index["splits"]) != len(index["data"]["output"]["splits"]):

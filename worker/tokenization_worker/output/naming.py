@@ -6,17 +6,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from tokenization_worker.api.data import DType, OutputSpec
+from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats.base import ShardShape, StoredFile
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
-from tokenization_worker.formats.registry import format_of, suffixes_of
+from tokenization_worker.formats.registry import FORMATS, format_of, suffixes_of
 from tokenization_worker.output import layout
 from tokenization_worker.storage.base import Entry, NotFound, Store
+
+
+def require_known_formats(names: Iterable[str], uri: str, path: str) -> None:
+    """Raise `ChangedError` if the record at `path` names a format that this version does not have."""
+    unknown = [name for name in names if name not in FORMATS]
+    if unknown:
+        raise ChangedError(
+            "OutputConflict",
+            f"{uri}/{path} has shards in the format {', '.join(unknown)}; this program reads {', '.join(FORMATS)}",
+            next_step="use the version of this program that wrote it",
+        )
 
 
 class FileName(NamedTuple):

@@ -25,7 +25,7 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_or_read
-from tokenization_worker.output.naming import Naming
+from tokenization_worker.output.naming import Naming, require_known_formats
 from tokenization_worker.output.record import parsing
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice
@@ -155,7 +155,10 @@ class Plan:
                 next_step="write to another output.uri, or move that file away",
             )
         with parsing(uri, layout.PLAN):
-            return cls._parse(data)
+            plan = cls._parse(data)
+            formats = tuple(map(str, plan.data["output"]["formats"]))
+        require_known_formats(formats, uri, layout.PLAN)
+        return plan
 
     @classmethod
     def _parse(cls, data: bytes) -> Plan:

@@ -11,7 +11,7 @@ import google_crc32c
 
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.output import layout
-from tokenization_worker.output.ledger.receipts import ShardReceipt
+from tokenization_worker.output.ledger.receipts import ShardReceipt, WrittenFile
 from tokenization_worker.output.object_metadata import digest_of
 from tokenization_worker.output.tables import Row, files_of_row, table_rows
 from tokenization_worker.storage.base import Entry, NotFound, Store
@@ -98,30 +98,35 @@ def find_changed_shards(store: Store, receipts: Iterable[ShardReceipt]) -> list[
 
 def find_rotten_shards(
     store: Store, receipts: Iterable[ShardReceipt], tell: Callable[[int, int], None]
-) -> frozenset[tuple[str, int]]:
-    """(split, index) of the shards whose bytes are no longer those of their receipts, whatever their names, sizes and
-    times say: each is read. `tell` is called with the shards and bytes read so far, after each and before the first.
+) -> dict[tuple[str, int], WrittenFile]:
+    """The shards (split, index) whose bytes are no longer those of their receipts, whatever their names, sizes and
+    times say, each with its first such file: all are read. `tell` is called with the shards and bytes read so far,
+    after each and before the first.
 
     Nothing is read where the store compares what it keeps with a checksum of its own.
     """
     shards = list(receipts)
     if not shards or store.local_path("") is None:
-        return frozenset()
+        return {}
     tell(0, 0)
-    rotten: set[tuple[str, int]] = set()
+    rotten: dict[tuple[str, int], WrittenFile] = {}
     bytes_read = 0
-    is_whole = map_at_once(lambda shard: _is_whole(store, shard), shards, max(store.connections, _READS_AT_ONCE))
-    for number, (shard, whole) in enumerate(zip(shards, is_whole, strict=True), 1):
-        if not whole:
-            rotten.add((shard.split, shard.index))
+    found = map_at_once(lambda shard: _first_rotten(store, shard), shards, max(store.connections, _READS_AT_ONCE))
+    for number, (shard, file) in enumerate(zip(shards, found, strict=True), 1):
+        if file is not None:
+            rotten[shard.split, shard.index] = file
         bytes_read += sum(file.bytes for file in shard.files)
         tell(number, bytes_read)
-    return frozenset(rotten)
+    return rotten
 
 
-def _is_whole(store: Store, shard: ShardReceipt) -> bool:
+def _first_rotten(store: Store, shard: ShardReceipt) -> WrittenFile | None:
+    return next((file for file in shard.files if not _is_whole(store, file)), None)
+
+
+def _is_whole(store: Store, file: WrittenFile) -> bool:
     try:
-        return all(_sums_up(store, file.path, file.bytes, file.crc32c) for file in shard.files)
+        return _sums_up(store, file.path, file.bytes, file.crc32c)
     except NotFound:
         return False
 

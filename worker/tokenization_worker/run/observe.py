@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from tokenization_worker.api.data import OutputSpec
@@ -19,9 +20,10 @@ from tokenization_worker.formats.registry import suffixes_of
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import ForeignIndex, Index, read_index, trusted_runs
 from tokenization_worker.output.ledger.epochs import Epoch, current_epoch, find_epoch
+from tokenization_worker.output.naming import require_known_formats
 from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.tables import require_tables
-from tokenization_worker.run.output_state import OutputState
+from tokenization_worker.run.output_state import OutputState, RunConflict, Verdict, Wanted, judge
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.local.folders import refuse_linked_folders
 from tokenization_worker.storage.local.os_errors import map_os_errors
@@ -35,7 +37,7 @@ def observe_output(store: Store, job: TokenizationJob | None = None) -> OutputSt
 
     Raises `TemporaryError` alone: every other error is part of what was found.
     """
-    index, index_error = _attempt(lambda: read_index(store))
+    index, index_error = _attempt(lambda: _read_index(store))
     if index_error is not None:
         return OutputState(store.uri, index_error=index_error)
     trusted: frozenset[str] = frozenset()
@@ -43,6 +45,7 @@ def observe_output(store: Store, job: TokenizationJob | None = None) -> OutputSt
         trusted = trusted_runs(store, index, run_key(job))
         if run_key(job) in trusted:
             return OutputState(store.uri, index, trusted)
+    version = "" if job is None else _plan_version(store)  # before it is read: a later plan has another one
     plan, plan_error = _attempt(lambda: read_plan(store))
     place_error = tables_error = None
     if job is not None and index is None:
@@ -61,8 +64,8 @@ def observe_output(store: Store, job: TokenizationJob | None = None) -> OutputSt
         index=index,
         trusted_runs=trusted,
         plan=plan,
+        plan_version=version,
         epoch=epoch,
-        is_live=job is not None and plan is not None and _is_live(store),
         tables_error=tables_error,
         plan_error=plan_error,
         epoch_error=epoch_error,
@@ -90,6 +93,26 @@ def read_epoch(store: Store, index: Index | None) -> Epoch | None:
     with suppress(NotFound):
         return current_epoch(store)
     return None
+
+
+def _read_index(store: Store) -> Index | None:
+    index = read_index(store)
+    if index is not None:
+        require_known_formats(index["data"]["output"]["formats"], store.uri, layout.INDEX)
+    return index
+
+
+def _plan_version(store: Store) -> str:
+    found, _ = _attempt(lambda: store.stat(layout.PLAN))  # what may not be looked at is told by the read
+    return "" if found is None else found.version
+
+
+def judge_now(store: Store, state: OutputState, wanted: Wanted) -> Verdict:
+    """`judge`, which knows whether a run is writing there now where that decides what to do next."""
+    verdict = judge(state, wanted)
+    if isinstance(verdict.error, RunConflict) and _is_live(store):
+        return judge(replace(state, is_live=True), wanted)
+    return verdict
 
 
 def _is_live(store: Store) -> bool:

@@ -61,13 +61,15 @@ class OutputState:
     """What was found at an output. Errors are of what was found and cannot be used.
 
     `trusted_runs`: keys of the runs whose dataset the index is. Once that says that the run is complete, nothing more
-    is read. `place_error`: why no new run may begin there. `is_live`: a run may be writing there.
+    is read. `plan_version`: of the object that `plan` was read from. `place_error`: why no new run may begin there.
+    `is_live`: a run may be writing there; asked only where it decides a next step (`RunConflict`).
     """
 
     uri: str
     index: Index | None = None
     trusted_runs: frozenset[str] = frozenset()
     plan: Plan | None = None
+    plan_version: str = ""
     epoch: Epoch | None = None
     is_live: bool = False
     index_error: TokenizationError | None = None
@@ -118,6 +120,10 @@ class Verdict:
             raise self.error
 
 
+class RunConflict(ChangedError):
+    """An unfinished run of other data is there. Its next step depends on `OutputState.is_live`."""
+
+
 def judge(state: OutputState, wanted: Wanted | None = None) -> Verdict:
     """What the output is to a job; `wanted` None: to a command that is given no job."""
     if state.index_error is not None:
@@ -141,9 +147,7 @@ def _judge_alone(state: OutputState) -> Verdict:
     """Of a place without an index."""
     if state.plan_error is not None:
         return _corrupt(state.plan_error)
-    if state.plan is None:
-        return Verdict(Standing.NEW)
-    return _with_epoch(state, Verdict(Standing.UNFINISHED))
+    return _with_epoch(state, Verdict(Standing.NEW if state.plan is None else Standing.UNFINISHED))
 
 
 def _judge_dataset(state: OutputState, index: Index, wanted: Wanted) -> Verdict:
@@ -195,7 +199,7 @@ def _judge_plan(state: OutputState, plan: Plan, wanted: Wanted) -> Verdict:
         if difference or not is_same_run:
             words = difference or first_file_difference(plan.files, wanted.files)
             return _refused(
-                ChangedError(
+                RunConflict(
                     "OutputConflict",
                     f"{state.uri} holds an unfinished run of other data: {words}",
                     next_step=_ways_past_a_run(state, difference),

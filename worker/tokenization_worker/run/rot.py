@@ -26,7 +26,7 @@ def find_rot(
     """(split, index) of the shards among those of `earlier` starts that must be written again; raises `Stopped`."""
     rotten = find_rotten_shards(store, earlier, _teller(earlier, watch, should_stop))
     if rotten:
-        first = next(shard for shard in earlier if (shard.split, shard.index) == min(rotten))
+        first = rotten[min(rotten)]
         watch(
             Warned(
                 f"shards that are no longer what an earlier start wrote: {len(rotten):,}, the first: "
@@ -34,14 +34,14 @@ def find_rot(
                 "again now; check the disk"
             )
         )
-    return rotten
+    return frozenset(rotten)
 
 
 def _teller(
     earlier: Sequence[ShardReceipt], watch: Watcher, should_stop: Callable[[], bool]
 ) -> Callable[[int, int], None]:
     """Tells `watch` at once, and then every `CHECKING_S`."""
-    bytes_total = sum(shard.bytes for shard in earlier)
+    bytes_total = sum(file.bytes for shard in earlier for file in shard.files)
     told_s = -CHECKING_S
 
     def tell(shards_done: int, bytes_done: int) -> None:

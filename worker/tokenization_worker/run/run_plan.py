@@ -28,7 +28,7 @@ from tokenization_worker.planning.make_plan import make_plan_of
 from tokenization_worker.planning.output_check import require_room, require_shards
 from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.run.healing import redoes_receipts
-from tokenization_worker.run.observe import observe_output, read_epoch
+from tokenization_worker.run.observe import judge_now, observe_output, read_epoch
 from tokenization_worker.run.output_state import OutputState, Standing, Wanted, judge
 from tokenization_worker.run.planned_source import prepare_as_planned
 from tokenization_worker.run.repair import Repair, plan_repair
@@ -122,7 +122,7 @@ def plan_run(
     if verdict.standing is Standing.COMPLETE and state.index is not None:
         return CompleteRun(store, state.index)
     prepared = prepare_as_planned(store, job, state.plan, watch)
-    verdict = judge(state, Wanted.of(prepared))
+    verdict = judge_now(store, state, Wanted.of(prepared))
     verdict.require()
     writes = life is not None
     if writes and state.index is None:
@@ -183,13 +183,20 @@ def _choose_plan(
         plan = write_plan(store, mine)
         if plan is mine:
             return plan, True
-    elif writes and store.stat(layout.PLAN) is None:  # `tokjob clean` has removed it while the source was listed
+    elif writes and not _is_same_plan(store, state):  # `tokjob clean` removed it while the source was listed
         plan = write_plan(store, plan)
-    verdict = judge(replace(state, plan=plan), Wanted.of(prepared))
+    if plan is not state.plan:  # another start wrote this one meanwhile, and perhaps its epoch
+        state = replace(observe_output(store, prepared.job), plan=plan)
+    verdict = judge_now(store, state, Wanted.of(prepared))
     verdict.require()
     for warning in verdict.warnings:
         watch(Warned(warning))
     return plan.as_listed(prepared.files), False
+
+
+def _is_same_plan(store: Store, state: OutputState) -> bool:
+    found = store.stat(layout.PLAN)
+    return found is not None and found.version == state.plan_version
 
 
 def _choose_epoch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tokenization_worker.errors import ChangedError
 from tokenization_worker.verification.formats.base import ShardDecoder
 from tokenization_worker.verification.formats.npy import NpyDecoder
 
@@ -9,8 +10,12 @@ DECODERS: dict[str, ShardDecoder] = {"Npy": NpyDecoder()}
 
 
 def decoder_of(name: str) -> ShardDecoder:
-    """The decoder of this format; raises `ValueError` for one that this version cannot read."""
+    """The decoder of this format; raises `ChangedError` for one that this version does not have."""
     try:
         return DECODERS[name]
     except KeyError:
-        raise ValueError(f"there is no format {name!r}: expected one of {', '.join(DECODERS)}") from None
+        raise ChangedError(
+            "OutputConflict",
+            f"the dataset has shards in the format {name}; this program reads {', '.join(DECODERS)}",
+            next_step="use the version of this program that wrote it",
+        ) from None
