@@ -657,6 +657,20 @@ def test_a_complete_run_is_shown_with_what_its_dataset_has(place: Place) -> None
     assert any(isinstance(event, Warned) and "holds what was read then" in event.message for event in warnings)
 
 
+def test_a_plan_of_an_unfinished_run_expects_no_tokens_of_files_that_came_later(place: Place) -> None:
+    before = preview_run(place.job(), 1)
+    place.halt()
+    for number in range(8):
+        shutil.copy(place.source / "a.jsonl", place.source / f"later-{number}.jsonl")
+    now = preview_run(place.job(), 1)
+    assert before.tokens
+    assert now.tokens
+    assert now.files == before.files == 2
+    assert 0.8 < now.tokens / before.tokens < 1.2
+    assert now.shards == before.shards
+    assert not now.is_complete
+
+
 def test_a_plan_that_is_removed_while_the_source_is_listed_is_written_again(place: Place) -> None:
     place.halt()
 

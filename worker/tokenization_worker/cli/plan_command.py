@@ -13,7 +13,6 @@ from tokenization_worker.cli.numbers import counted, read_count, short_bytes, sh
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.preview import Preview, preview_run
-from tokenization_worker.run.output_state import Standing
 
 
 def main(arguments: list[str]) -> int:
@@ -57,11 +56,12 @@ def main(arguments: list[str]) -> int:
 def _lines(preview: Preview) -> list[str]:
     free = "" if preview.free_bytes is None else f" ({short_bytes(preview.free_bytes)} free)"
     done = f"; {preview.ranges_done:,} done" if preview.ranges_done else ""
+    ranges = f"{preview.ranges:,} of up to {short_bytes(preview.largest_range)}"
     lines = [
         f"source     {counted(preview.files, 'file')}{_size(preview)}",
-        f"formats    {_formats(preview)}",
+        *([f"formats    {_formats(preview)}"] if preview.formats else []),
         f"tokens     {_tokens(preview)}",
-        f"ranges     {preview.ranges:,} of up to {short_bytes(preview.largest_range)}{done}",
+        *([f"ranges     {ranges}{done}"] if preview.ranges else []),
         f"output     {printable(preview.output)}  {_shards(preview)}{free}",
         f"engine     {preview.engine}: {preview.engine_reason}",
         *([f"decoding   not compared with the text: {preview.decoding}"] if preview.decoding else []),
@@ -69,7 +69,7 @@ def _lines(preview: Preview) -> list[str]:
         f"there      {preview.there}",
     ]
     largest = ", ".join(f"{printable(uri)} ({short_bytes(size)})" for uri, size in preview.largest_files)
-    return [*lines, f"largest    {largest}"]
+    return [*lines, f"largest    {largest}"] if largest else lines
 
 
 def _size(preview: Preview) -> str:
@@ -81,7 +81,7 @@ def _size(preview: Preview) -> str:
 def _tokens(preview: Preview) -> str:
     if preview.tokens is None:
         return f"unknown with {preview.tokenizer}: no whole document was found at the beginnings of the files"
-    if preview.there.startswith(Standing.COMPLETE):
+    if preview.is_complete:
         return f"{short_count(preview.tokens)} with {preview.tokenizer}"
     return (
         f"~{short_count(preview.tokens)} with {preview.tokenizer} (~{preview.bytes_per_token or 0:.2f} bytes of "
@@ -92,6 +92,8 @@ def _tokens(preview: Preview) -> str:
 def _shards(preview: Preview) -> str:
     if preview.shards is None or preview.shard_bytes is None:
         return f"unknown shards  {preview.dtype}"
+    if preview.is_complete:
+        return f"{counted(preview.shards, 'shard')}  {preview.dtype}  {short_bytes(preview.shard_bytes)}"
     size = f"{short_bytes(preview.shard_bytes)}, as much again for a while"
     return f"~{counted(preview.shards, 'shard')}  {preview.dtype}  {size}"
 

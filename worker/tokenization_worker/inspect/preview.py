@@ -64,6 +64,7 @@ class Preview:
     processes: int
     seconds: float | None
     there: str
+    is_complete: bool = False
 
 
 def make_plan(job: TokenizationJob, processes: int | None = None, *, on_progress: Watcher = ignore) -> EstimatedPlan:
@@ -113,15 +114,19 @@ def _require_same_tokens(found: RunPlan, watch: Watcher) -> None:
 
 def _of_plan(found: RunPlan, slots: int) -> Preview:
     prepared, plan, estimate = found.prepared, found.plan, found.prepared.estimate
+    stored_bytes = sum(file.size for file in plan.files)
+    # a run that goes on leaves out what came after its plan: the estimate is of all that is listed now
+    share = stored_bytes / prepared.stored_bytes if prepared.stored_bytes else 1.0
     core_seconds = estimate.core_seconds(found.engine)
+    tokens = _scaled(estimate.tokens, share)
     failure = read_failure(found.store) if found.standing is Standing.UNFINISHED else None
     ended = "" if failure is None else f" (its last start ended with {failure.reason}: {failure.message})"
     return Preview(
         files=len(plan.files),
-        stored_bytes=sum(file.size for file in plan.files),
-        source_bytes=estimate.source_bytes,
+        stored_bytes=stored_bytes,
+        source_bytes=_scaled(estimate.source_bytes, share),
         sampled_bytes=estimate.sampled_bytes,
-        tokens=estimate.tokens,
+        tokens=tokens,
         bytes_per_token=estimate.bytes_per_token,
         tokenizer=prepared.tokenizer.name,
         ranges=plan.n_ranges,
@@ -131,16 +136,20 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         formats=tuple(count_formats(plan.files)),
         output=found.store.uri,
         dtype=prepared.dtype,
-        shards=None if estimate.tokens is None else -(-estimate.tokens // prepared.data.output.shard_tokens),
-        shard_bytes=estimate.shard_bytes,
+        shards=None if tokens is None else -(-tokens // prepared.data.output.shard_tokens),
+        shard_bytes=_scaled(estimate.shard_bytes, share),
         free_bytes=found.store.free_bytes(),
         engine=found.engine,
         engine_reason=found.engine_reason,
         decoding=prepared.tokenizer.normalises,
         processes=slots,
-        seconds=None if core_seconds is None else START_SECONDS + core_seconds * found.share_left / slots,
+        seconds=None if core_seconds is None else START_SECONDS + core_seconds * share * found.share_left / slots,
         there=f"{found.standing}{ended}",
     )
+
+
+def _scaled(estimate: int | None, share: float) -> int | None:
+    return None if estimate is None else round(estimate * share)
 
 
 def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Watcher) -> Preview:
@@ -174,6 +183,7 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
         processes=slots,
         seconds=0.0,
         there=f"{Standing.COMPLETE}{changed}",
+        is_complete=True,
     )
 
 
