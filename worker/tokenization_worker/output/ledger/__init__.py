@@ -1,4 +1,4 @@
 """The records of a run: receipts, epochs, verdicts, lists of unusable documents. They alone say what is done.
 
-Imports `output`. Open `ledger` first.
+Imports `output`, and values of `readers` and `tokenizers`. Open `ledger` first.
 """

@@ -1,1 +1,1 @@
-"""Reads source files for `verify`: records of any format, with no code of `readers`. Open `source` first."""
+"""Reads source files for `verify`: records of any format, with no code that `readers` reads by. Open `source` first."""
