@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it. Values only; who prints them, and how, is the watcher's business."""
+"""The events of a run, as values. The watcher decides whether and how to print them."""
 
 from __future__ import annotations
 

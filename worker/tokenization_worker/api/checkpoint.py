@@ -36,7 +36,7 @@ _REPORT_SHARE = 1 / 20
 
 
 def report_interval_s(lasted_s: float) -> float:
-    """Between two reports of a driver that has worked for so long: 15 s at first, 60 s after 20 minutes."""
+    """Seconds between two reports of a driver, by how long it has worked: 15 s at first, 60 s after 20 minutes."""
     return min(MOST_REPORT_INTERVAL_S, max(_LEAST_REPORT_INTERVAL_S, lasted_s * _REPORT_SHARE))
 
 

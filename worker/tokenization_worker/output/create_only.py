@@ -57,7 +57,7 @@ def create_chunks(store: Store, path: str, chunks: Iterable[bytes], metadata: Ma
 
 
 def create_or_read(store: Store, path: str, data: bytes, metadata: Mapping[str, str] | None = None) -> bytes | None:
-    """Create `path` with `data` and return None, or return what is there."""
+    """Create `path` with `data` and return None, or return the data of the existing object."""
     for _ in range(_TRIES):
         if create_bytes(store, path, data, metadata):
             return None

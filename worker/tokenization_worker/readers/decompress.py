@@ -1,4 +1,4 @@
-"""Stored bytes to decompressed blocks, with every decoder's complaint mapped to `DamagedFile`.
+"""Stored bytes to decompressed blocks, with the errors of all decoders mapped to `DamagedFile`.
 
 Invariant: the blocks of a file concatenate to its whole decompressed content, or `DamagedFile` is raised;
 a file that ends early, fails a checksum or goes on after its end never passes. A block is never empty and

@@ -1,4 +1,4 @@
-"""The begin of a run's work: what is found corrupt is discarded, the tokenizer compared, and the plan told."""
+"""Prepares the work of a run: deletes corrupt records, compares the tokenizer, reports the plan."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The one decision about an output: what is there, and what that is to a job.
+"""Decides what a run may do with the data at `output.uri`.
 
-| what is there | what it is to the job |
+| data found | what it is to the job |
 |---|---|
 | an index that cannot be read, is of another program or a newer version | refused |
 | an index of this run, or of a run that this one has verified | complete; decided before the source is listed |
@@ -108,7 +108,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`error`: why it is Corrupt or Refused. `warnings`: what the user should know of a run that goes on."""
+    """`error`: why it is Corrupt or Refused. `warnings`: for the user of a run that continues."""
 
     standing: Standing
     error: TokenizationError | None = None

@@ -150,7 +150,7 @@ def plan_run(
 
 
 def _warn_of_the_end(prepared: Prepared, watch: Watcher) -> None:
-    """The run is let: its end lists all that is unusable. A small one gets there in a moment."""
+    """Do not refuse the run: it lists every unusable document. A small run fails quickly, without this warning."""
     if (foreseen := prepared.foreseen) and prepared.stored_bytes > SAMPLED_BYTES:
         watch(Warned(f"this run will end with {foreseen.reason}: {foreseen.message}"))
 

@@ -29,7 +29,7 @@ DEAD_AFTER_S = 180.0
 """Three beats: one may fail, and the next be late."""
 
 _PATIENCE_S = 5.0
-"""So long the first beat and the end are waited for: a store that does not answer holds up no run, and no stop."""
+"""How long to wait for the first beat and for the last: a store that does not answer delays neither run nor stop."""
 
 _LOG = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ Object = dict[str, Any]
 _MOST_EVENTS = 10
 _MOST_FAILURES = 3
 _SILENT_S = 300.0
-"""So long a driver that reports each minute may be unheard before that is worth a word."""
+"""After this time without a report of a driver, which reports each minute, `explain` says so."""
 
 _PLAIN = frozenset(
     {"Planning", "ClusterRequested", "AttemptStarted", "WaitingForWorkers", "WaitingForDriver", "Starting", "Running"}

@@ -17,12 +17,12 @@ from tokenization_worker.storage.prefetch import start_call
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_S = 5.0
-"""So long the head of a cluster may take to answer; Ray itself would wait for minutes, deaf to signals."""
+"""How long the head of a cluster may take to answer. Ray itself would wait for minutes and ignore signals."""
 
 _OUT_OF_REACH = (errno.EHOSTUNREACH, errno.EHOSTDOWN)
 
 NODE_TIMEOUT_S = 2.0
-"""So long a node may take to accept a connection, when one of its workers was lost."""
+"""How long a node may take to accept a connection after one of its workers was lost."""
 
 
 def require_slots() -> None:
@@ -40,7 +40,7 @@ def require_slots() -> None:
 
 
 def no_answer(seconds: float) -> TemporaryError:
-    """The error for a cluster whose head has been silent for so long."""
+    """The error for a cluster whose head did not answer in time."""
     return TemporaryError(
         "NoCluster",
         f"the head of the Ray cluster has not answered for {seconds:.0f} s",

@@ -39,7 +39,7 @@ class RangeWorker:
         try:
             return task.run(self._state, EverySecond(partial(setattr, self, "_advance")))
         except Exception as error:  # noqa: BLE001  the driver's to raise
-            raise portable(error)  # noqa: B904  the same one, as a rule
+            raise portable(error)  # noqa: B904  usually the same one
         finally:
             self._advance = None
             open_store(task.output_uri).close_own_scratch()

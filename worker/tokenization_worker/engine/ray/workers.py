@@ -1,4 +1,4 @@
-"""Workers on the nodes of a Ray cluster: asked for where there is room, moved, and given up."""
+"""Workers on the nodes of a Ray cluster: requested where there is room, moved to other nodes, and withdrawn."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _MAX_FAILED_STARTS = 20
 """Workers that could not start, on nodes that are there, before none ever will: if there has been none."""
 
 _REST_S = 30.0
-"""Where workers start elsewhere, a node on which one could not is left alone for so long, and longer each time."""
+"""How long to avoid a node where a worker failed to start while workers start elsewhere; longer each time."""
 
 _GONE_S = 60.0
-"""A node that does not answer counts as gone for so long. Ray needs a quarter of a minute to see that."""
+"""How long a node that did not answer counts as gone. Ray needs 15 s to notice it."""
 
 LOOK_INTERVAL_S = 2.0
-"""How often the cluster is asked how large it is: one that comes waits for half of it, as a rule."""
+"""Seconds between two requests for the size of the cluster: a new node waits for half of it on average."""
 
 HEAD_GONE_S = 45.0
-"""So long a head may be away: it may come back, but after 60 s Ray would end this process without a word to the run."""
+"""How long a head may be away. It may come back, but after 60 s Ray ends this process without a message."""
 
 PATIENCE_S = 60.0
-"""Without a worker for so long, the run says what it waits for."""
+"""After this time without a worker, the run says what it waits for."""
 
 MOVE_AFTER_S = 30.0
 """A worker that has not started by then is asked for on another node, if not every slot was asked for anyway."""
@@ -43,7 +43,7 @@ MOVE_AFTER_S = 30.0
 class RayWorkers:
     """A `RangeWorker` for every slot of the cluster, as it grows and shrinks; at most `limit`.
 
-    A worker that finds no room, because somebody else uses the node, does not become idle before it does. `events`:
+    A worker that finds no room, because other programs use the node, does not become idle before it does. `events`:
     what came of each call of a worker; the first says that it has started.
     """
 
@@ -112,7 +112,7 @@ class RayWorkers:
         self._watch(worker, handle.is_ready.remote())
 
     def _give_up_waiting(self) -> None:
-        """Withdraw workers that have not started for long: somebody else uses the node, and others may have room.
+        """Withdraw workers that have not started for long: other programs use the node, and other nodes may have room.
 
         Patience doubles, because they may only be slow to start.
         """

@@ -107,7 +107,7 @@ class SizedFile:
 
 @contextmanager
 def open_parquet(stream: ByteReader, size: int) -> Iterator[tuple[Any, SizedFile]]:
-    """A `pyarrow.parquet.ParquetFile` and what it reads; what it complains about in the block becomes `DamagedFile`."""
+    """A `pyarrow.parquet.ParquetFile` and what it reads; its errors in the block become `DamagedFile`."""
     pa = load_pyarrow()
     source = SizedFile(stream, size)
     try:

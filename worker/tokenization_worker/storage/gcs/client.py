@@ -40,7 +40,7 @@ CONNECT_TIMEOUT_S = 10.0
 """Where packets are dropped on the way, nobody learns so from the service."""
 
 READ_TIMEOUT_S = 30.0
-"""A download that brings no byte for so long is begun again."""
+"""A download that receives no byte for this time is started again."""
 
 CONNECTIONS = 32
 """Calls that one process makes at once where it has many to make. The client keeps a connection for each."""

@@ -55,7 +55,7 @@ class ScratchFolder:
         raise PermissionError(errno.EPERM, "no folder can be made there")  # as in /proc
 
     def _claim(self, parent: int) -> bool:
-        """Make a locked folder in `parent`; False where somebody cleaned up before it was locked."""
+        """Make a locked folder in `parent`; False where another process cleaned up before it was locked."""
         self._name = f"{socket.gethostname()}-{self.pid}-{secrets.token_hex(4)}"
         name = self._name + _LOCK
         with ExitStack() as undo:
@@ -84,7 +84,7 @@ class ScratchFolder:
         ):
             for spare in _list(folder):
                 name = f"{next(self._numbers):06d}"
-                with suppress(FileNotFoundError):  # somebody else took it
+                with suppress(FileNotFoundError):  # another process took it
                     os.rename(spare, name, src_dir_fd=folder, dst_dir_fd=self._folder)
                     file = self._open_own(name)
                     if file is not None:

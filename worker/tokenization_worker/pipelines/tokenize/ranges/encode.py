@@ -76,7 +76,7 @@ class Encoder:
         largest = int(ids.max())
         delimiter = self.vocab_size if self.delimiter_id is None else self.delimiter_id
         if largest < min(delimiter, self.vocab_size):
-            return  # as a rule the delimiter is the largest id, and one look at the largest found is enough
+            return  # usually the delimiter is the largest id: one comparison is enough
         is_delimiter = ids == delimiter
         if largest < self.vocab_size and not is_delimiter.any():
             return
