@@ -164,7 +164,7 @@ def require_index(store: Store) -> Index:
     if index is not None:
         return index
     if store.stat(layout.PLAN) is not None:
-        done = sum("/ranges/" in entry.path for entry in store.list(layout.LEDGER))
+        done = sum(layout.is_range_receipt(entry.path) for entry in store.list(layout.LEDGER))
         there = f"an unfinished run: a plan and the receipts of {counted(done, 'range')}"
         next_step = "start its job again, which goes on where it stopped; tokjob status shows how far it is"
     else:

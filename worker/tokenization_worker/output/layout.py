@@ -35,6 +35,11 @@ def range_receipt_path(epoch: int, range_id: int) -> str:
     return f"{LEDGER}{epoch}/ranges/{range_id:08d}.json"
 
 
+def is_range_receipt(path: str) -> bool:
+    """Whether a path below `LEDGER` is that of a range's receipt, of any epoch."""
+    return "/ranges/" in path
+
+
 def segment_path(epoch: int, range_id: int) -> str:
     return f"{LEDGER}{epoch}/segments/{range_id:08d}"
 

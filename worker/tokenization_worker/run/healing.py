@@ -45,7 +45,7 @@ def redoes_receipts(ledger: Ledger, n_ranges: int) -> bool:
     Otherwise it was moved in parts, and making it whole would be making the dataset again.
     """
     lost = sum(record.path.startswith(layout.LEDGER) for record in ledger.damaged)
-    lost_ranges = sum("/ranges/" in record.path for record in ledger.damaged)
+    lost_ranges = sum(layout.is_range_receipt(record.path) for record in ledger.damaged)
     return lost > 0 and len(ledger.ranges) + lost_ranges == n_ranges
 
 

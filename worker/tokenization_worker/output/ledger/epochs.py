@@ -70,7 +70,7 @@ def find_epoch(store: Store) -> Epoch | None:
     """
     with suppress(NotFound):
         return current_epoch(store)
-    if not any("/ranges/" in entry.path for entry in store.list(layout.LEDGER)):
+    if not any(layout.is_range_receipt(entry.path) for entry in store.list(layout.LEDGER)):
         return None
     with suppress(NotFound):  # another start wrote both between these calls
         return current_epoch(store)
