@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 import orjson
 
@@ -25,7 +25,76 @@ FORMAT_VERSION = 1
 UNKNOWN_VERSIONS = "unknown"
 """In `run.rangesByVersions`, of ranges that an older version of this program tokenized."""
 
-Index = dict[str, Any]
+
+class IndexTokenizer(TypedDict):
+    """The tokenizer of a dataset. `delimiterId` is None where no delimiter is written."""
+
+    name: str
+    fingerprint: str
+    vocabularySize: int
+    delimiterId: int | None
+
+
+class IndexSplit(TypedDict):
+    """A split: its documents, tokens and shards, and the SHA-256 of its rows in the shards table."""
+
+    name: str
+    documents: int
+    tokens: int
+    shards: int
+    digest: str
+
+
+class Conservation(TypedDict):
+    """What became of all documents (`quarantined`: by reason) and of all files (by outcome)."""
+
+    read: int
+    written: int
+    quarantined: dict[str, int]
+    files: dict[str, int]
+
+
+class IndexContent(TypedDict):
+    """What is the same for every execution of a job."""
+
+    formatVersion: int
+    keyVersion: int
+    data: dict[str, Any]
+    tokenizer: IndexTokenizer
+    dtype: str
+    splits: list[IndexSplit]
+    conservation: Conservation
+    tokens: int
+
+
+class IndexRun(TypedDict):
+    """How the execution went. Older versions of this program did not write the fields that are not required."""
+
+    runKey: str
+    textBytes: int
+    planId: NotRequired[str]
+    epoch: NotRequired[int]
+    engine: NotRequired[str]
+    documentsCompared: NotRequired[int]
+    readBytes: NotRequired[int | None]
+    quarantinedBytes: NotRequired[int | None]
+    libraries: NotRequired[dict[str, str]]
+    rangesByVersions: NotRequired[dict[str, int]]
+    tokenizer: NotRequired[dict[str, Any]]
+    asked: NotRequired[dict[str, Any]]
+    epochs: NotRequired[list[dict[str, Any]]]
+    poison: NotRequired[list[dict[str, Any]]]
+    filesDigest: NotRequired[str]
+    checksum: NotRequired[str]
+
+
+class Index(IndexContent):
+    """index.json (docs/layout.md)."""
+
+    digest: str
+    dataKey: str
+    run: IndexRun
+
 
 _NUMBER, _TEXT, _OBJECT, _LIST, _NOTHING = int, str, dict, list, type(None)
 _Kinds = tuple[type, ...]
@@ -60,19 +129,23 @@ _SPLIT: dict[tuple[str, ...], _Kinds] = {
 
 def dump_index(index: Index) -> bytes:
     """The bytes of index.json, with the checksum of these fields in them."""
-    return dump_json(index | {"run": index["run"] | {CHECKSUM: checksum_of(index)}})
+    return dump_json({**index, "run": {**index["run"], CHECKSUM: checksum_of(index)}})
+
+
+def load_index(data: bytes) -> Index:
+    """The index that `dump_index` has just made these bytes of: nothing is checked."""
+    return cast(Index, orjson.loads(data))
 
 
 def checksum_of(index: Index) -> str:
     """CRC32C, as 8 hexadecimal digits, of the index without its checksum, as JSON with sorted keys and a line feed."""
     run = {key: value for key, value in index["run"].items() if key != CHECKSUM}
-    return record_checksum(index | {"run": run})
+    return record_checksum({**index, "run": run})
 
 
 def checksum_in(index: Index) -> str | None:
     """The checksum that an index holds; None in one that was written before there was one."""
-    found: str | None = index["run"].get(CHECKSUM)
-    return found
+    return index["run"].get("checksum")
 
 
 class ForeignIndex(ChangedError):
@@ -124,10 +197,10 @@ def read_index(store: Store) -> Index | None:
         expected = checksum_in(index)
         if expected not in (None, found := checksum_of(index)):
             raise ValueError(f"its checksum is {expected}, of its fields {found}")
-    return Index(index)
+    return cast(Index, index)
 
 
-def _require_fields(index: Index) -> None:
+def _require_fields(index: dict[str, Any]) -> None:
     """Raise `KeyError`, `TypeError` or `ValueError` where a field is missing or of another kind."""
     _require_kinds(index, _FIELDS, "")
     if index["dtype"] not in ("UInt16", "UInt32"):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from hashlib import sha256
 from io import BytesIO
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import orjson
 
 from tokenization_worker.errors import DataError
 from tokenization_worker.output import layout
-from tokenization_worker.output.index import Index, checksum_in
+from tokenization_worker.output.index import Index, IndexContent, checksum_in
 from tokenization_worker.output.record import dump_json
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.base import NotFound, Store
@@ -48,10 +48,10 @@ class Digest(Protocol):
     def hexdigest(self) -> str: ...
 
 
-def begin_digest(content: Index) -> Digest:
+def begin_digest(content: IndexContent) -> Digest:
     """The dataset's digest before its tables: a tokenizer's name is only a way to find it, and does not count."""
     anonymous = {key: value for key, value in content["tokenizer"].items() if key != "name"}
-    return sha256(dump_json(content | {"tokenizer": anonymous}))
+    return sha256(dump_json({**content, "tokenizer": anonymous}))
 
 
 def read_shards_table(store: Store, index: Index) -> list[Row]:
@@ -131,7 +131,8 @@ def _split_rows(store: Store, index: Index) -> list[Row]:
 
 def _require_digest(store: Store, index: Index, *, has_rows: bool) -> None:
     """Raise unless index, shards table and quarantine table (if it `has_rows`) make the dataset's digest."""
-    digest = begin_digest({key: value for key, value in index.items() if key not in ("digest", "dataKey", "run")})
+    content = {key: value for key, value in index.items() if key not in ("digest", "dataKey", "run")}
+    digest = begin_digest(cast(IndexContent, content))
     for path in (layout.SHARDS_TABLE, layout.QUARANTINE_TABLE) if has_rows else (layout.SHARDS_TABLE,):
         for line, _ in table_rows(store, path):
             digest.update(line)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
 import google_crc32c
@@ -109,13 +109,14 @@ def _check_index(facts: Facts, index: Index, files: list[FileClaim], refused: Re
         "files": {"Read": sum(file.is_read for file in files), **_dropped(files)},
     }
     yield from _differ(path, "conservation", conservation, index.get("conservation"))
+    run: Mapping[str, object] = index["run"]
     for name, sizes in (
         ("readBytes", [file.read_bytes for file in files]),
         ("quarantinedBytes", [file.quarantined_bytes for file in files]),
     ):
-        if index["run"].get(name) is not None:  # an older version may have made the dataset, or begun it
+        if run.get(name) is not None:  # an older version may have made the dataset, or begun it
             total = sum(size for size in sizes if size is not None) if None not in sizes else None
-            yield from _differ(path, f"run.{name}", total, index["run"][name])
+            yield from _differ(path, f"run.{name}", total, run[name])
     key = data_key(index["data"], ((file.uri, file.size, file.version) for file in files))
     yield from _differ(path, "dataKey of its fields and files", key, index.get("dataKey"))
     yield from _differ(path, "dtype", index["data"]["output"]["dtype"], index["dtype"])

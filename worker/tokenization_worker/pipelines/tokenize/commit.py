@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any
 
-import orjson
-
 from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.errors import ChangedError, TemporaryError
@@ -20,7 +18,7 @@ from tokenization_worker.events import Warned, Watcher, ignore
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_or_read, place_bytes
-from tokenization_worker.output.index import Index, dump_index, read_index
+from tokenization_worker.output.index import Index, dump_index, load_index, read_index
 from tokenization_worker.output.ledger.epochs import current_epoch, epochs_gone, require_current, seal_epoch
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.quarantine import read_range_lists
@@ -91,12 +89,8 @@ def commit(
     }
     for path, packed in tables.items():
         place_bytes(store, path, packed, allow_replace=lambda: require_current(store, context.epoch))
-    index = content | {
-        "digest": digest.hexdigest(),
-        "dataKey": plan.data_key,
-        "run": describe_run(plan, context, ledger, tokenizer, totals, _voided_epochs(store))
-        | {"filesDigest": files_digest.hexdigest()},
-    }
+    run = describe_run(plan, context, ledger, tokenizer, totals, _voided_epochs(store), files_digest.hexdigest())
+    index: Index = {**content, "digest": digest.hexdigest(), "dataKey": plan.data_key, "run": run}
     _require_sources_unchanged(plan, watch)
     seal_epoch(store, context.epoch)
     data = dump_index(index)
@@ -109,7 +103,7 @@ def commit(
                 next_step="please report this with both manifests",
             )
         return found
-    return Index(orjson.loads(data))
+    return load_index(data)
 
 
 def _ordered_shards(context: RunContext, ledger: Ledger) -> list[ShardReceipt]:

@@ -13,7 +13,7 @@ import orjson
 
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
-from tokenization_worker.output.index import FORMAT_VERSION, UNKNOWN_VERSIONS, Index
+from tokenization_worker.output.index import FORMAT_VERSION, UNKNOWN_VERSIONS, IndexContent, IndexRun, IndexSplit
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.plan_file import Plan
@@ -85,7 +85,7 @@ def json_line(row: dict[str, Any]) -> bytes:
 
 def describe_dataset(
     plan: Plan, context: RunContext, tokenizer: Tokenizer, totals: Totals, shards: list[ShardReceipt]
-) -> Index:
+) -> IndexContent:
     """What the index says of the data: the same for every run that makes this dataset."""
     return {
         "formatVersion": FORMAT_VERSION,
@@ -119,7 +119,8 @@ def describe_run(
     tokenizer: Tokenizer,
     totals: Totals,
     voided: list[dict[str, Any]],
-) -> dict[str, Any]:
+    files_digest: str,
+) -> IndexRun:
     """What the index says of the run: it may differ from run to run. Bytes of documents are null where not known.
 
     `voided`: the entries of epochs whose engine was voided.
@@ -140,6 +141,7 @@ def describe_run(
         "asked": plan.asked,
         "epochs": voided,
         "poison": list(_verdict_entries(plan, ledger)),
+        "filesDigest": files_digest,
     }
 
 
@@ -170,7 +172,7 @@ def _sorted_counts(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _split_entry(name: str, shards: list[ShardReceipt]) -> dict[str, Any]:
+def _split_entry(name: str, shards: list[ShardReceipt]) -> IndexSplit:
     mine = [shard for shard in shards if shard.split == name]
     return {
         "name": name,
