@@ -127,7 +127,7 @@ def test_every_node_does_its_part_and_the_bytes_are_the_local_executors(
     pids = {receipt["pid"] for receipt in receipts(output) + receipts(output, "shards")}
     assert len(pids) >= len(three_nodes.ids)
     assert not pids & {0, running.process.pid}
-    assert min(shares.values()) >= 0.2, shares
+    assert min(shares.values()) >= 0.1, shares  # a third each where no other program takes a core
     assert sum(shares.values()) == pytest.approx(1)
 
 
