@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -183,7 +184,9 @@ def refusal(job: TokenizationJob) -> SpecError:
         preview_run(job)
     with pytest.raises(SpecError) as caught:
         run_job(job, executor=inline())
-    assert str(planned.value) == str(caught.value)
+    # on a busy machine the two may run out of time at different texts
+    words, again = (re.sub(r": (['\"]).*\1\)", ")", str(error.value)) for error in (planned, caught))
+    assert words == again
     return caught.value
 
 
