@@ -93,7 +93,7 @@ def _add_fields(tree: Path) -> None:
     dtype = '    "output.dtype": "Auto",\n'
     _replace(tree / _MODELS / "keys.py", dtype, f'{dtype}    "output.{DATA_FIELD}": "{BORN}",\n')
     prefix = '        "writerPodPrefix": writer_pod_prefix,\n'
-    children = tree / "operator" / "tokenization_operator" / "children.py"
+    children = tree / "operator" / "tokenization_operator" / "build" / "children.py"
     _replace(children, prefix, f'{prefix}        "{NOTE}": "next",\n')
 
 
