@@ -32,10 +32,8 @@ def run_pipeline(
     pipeline: Pipeline, start_executor: Callable[[], Executor], watch: Watcher, should_stop: Callable[[], bool]
 ) -> None:
     """Do every task of a pipeline. Raises `Stopped`, and what its tasks and limits raise."""
-    if pipeline.schedule.is_finished:
-        pipeline.release(pipeline.schedule.take_releasable())  # a stop after the last task has left it
+    if finish_if_done(pipeline):
         return
-    pipeline.require_within_limits()
     executor = start_executor()
     try:
         _Dispatch(pipeline, executor, watch, should_stop).run()
@@ -48,6 +46,15 @@ def run_pipeline(
         raise
     finally:
         executor.close()
+
+
+def finish_if_done(pipeline: Pipeline) -> bool:
+    """Whether no task is left; deletes the scratch that a stop after the last task left. Raises what limits raise."""
+    if pipeline.schedule.is_finished:
+        pipeline.release(pipeline.schedule.take_releasable())
+        return True
+    pipeline.require_within_limits()
+    return False
 
 
 class _Dispatch:

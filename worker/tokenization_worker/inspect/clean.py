@@ -42,8 +42,7 @@ def clean_output(uri: str | os.PathLike[str], *, dry_run: bool, force: bool = Fa
     that no run writes to a store that is far away any more; of local disks it is known.
     """
     store = open_store(absolute_uri(uri))
-    is_live = store.has_live_writers()  # before the index is looked for: a run that ends now has committed it
-    _require_unfinished(store, observe_output(store), is_live=is_live, force=force)
+    _require_unfinished(store, observe_output(store), force=force)
     naming = _read_naming(store)
     listed = list(store.list(layout.OWN))
     own = sort_own(store, listed)
@@ -77,7 +76,7 @@ def _committed(store: Store) -> ChangedError:
     )
 
 
-def _require_unfinished(store: Store, state: OutputState, *, is_live: bool, force: bool) -> None:
+def _require_unfinished(store: Store, state: OutputState, *, force: bool) -> None:
     """Raise unless an unfinished run is there, in any state, and nobody goes on with it."""
     verdict = judge(state)
     match verdict.standing:
@@ -86,7 +85,7 @@ def _require_unfinished(store: Store, state: OutputState, *, is_live: bool, forc
         case Standing.REFUSED if verdict.error is not None:
             raise _worded(store, verdict.error)
     is_local = store.local_path("") is not None
-    if is_live and (is_local or not force):
+    if store.has_live_writers() and (is_local or not force):
         raise ChangedError(
             "OutputLive",
             f"{store.uri}: a run is writing there now"

@@ -1,9 +1,9 @@
 """Create-only: the one module that decides what a second writer may do.
 
-Every durable object is written here. The first writer wins; whoever comes later compares what it would have
-written with what is there, by a digest of the data and never by reading the data again. Equal means somebody
-else did the same work; different means that two runs of the same job disagree, which is an error that stops
-the run. Only `place` and `place_files` replace, one version, where their caller has the right to.
+Every durable object is written here. The first writer wins. A later writer compares its data with the existing object,
+by a digest and never by reading the data again. Equal means that another writer did the same work. Different means that
+two runs of the same job disagree: an error, which stops the run. Only `place` and `place_files` replace an object, one
+version of it, where their caller has the right to.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def place_files(
 
 @dataclass(slots=True)
 class _Placed:
-    """A file on its way to its name. `entry`: what is there in the end; `is_made`: `upload` has made it."""
+    """A file that is being placed. `entry`: of the object that has the name at last; `is_made`: `upload` created it."""
 
     path: str
     expect: str = MARK_ABSENT
@@ -251,7 +251,7 @@ def _refused_for_nothing(store: Store, path: str) -> TemporaryError:
 
 
 def place_bytes(store: Store, path: str, data: bytes, *, allow_replace: Callable[[], None]) -> Entry:
-    """`place` for small objects that every dataset has: whoever has the right to comes last and replaces them."""
+    """`place` for small objects that every dataset has: the last writer that may replace them does."""
     return place(
         store,
         path,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -29,6 +29,17 @@ def require_known_formats(names: Iterable[str], uri: str, path: str) -> None:
             f"{uri}/{path} has shards in the format {', '.join(unknown)}; this program reads {', '.join(FORMATS)}",
             next_step="use the version of this program that wrote it",
         )
+
+
+def list_named(
+    store: Store, template: str, formats: Iterable[str], splits: Sequence[str] | None = None
+) -> Iterator[Entry]:
+    """The files that have the name of a shard of these formats.
+
+    `splits`: of these alone, with the digits that the template gives them; None: of any split, with any digits.
+    """
+    matcher = layout.shard_matcher(template, suffixes_of(formats), splits)
+    return (entry for entry in store.list(layout.static_prefix(template)) if matcher.fullmatch(entry.path))
 
 
 class FileName(NamedTuple):
@@ -82,8 +93,7 @@ class Naming:
 
         `strictly`: of these splits alone, with the digits that the template gives them.
         """
-        matcher = self._matcher(suffixes_of(self.formats), strictly=strictly)
-        return (entry for entry in store.list(layout.static_prefix(self.template)) if matcher.fullmatch(entry.path))
+        return list_named(store, self.template, self.formats, self.splits if strictly else None)
 
     def is_given(self, path: str) -> bool:
         """Whether a shard of these splits may get this name."""

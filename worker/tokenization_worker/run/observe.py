@@ -16,11 +16,10 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TemporaryError, TokenizationError
-from tokenization_worker.formats.registry import suffixes_of
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import ForeignIndex, Index, read_index, trusted_runs
 from tokenization_worker.output.ledger.epochs import Epoch, current_epoch, find_epoch
-from tokenization_worker.output.naming import require_known_formats
+from tokenization_worker.output.naming import list_named, require_known_formats
 from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.tables import require_tables
 from tokenization_worker.run.output_state import OutputState, RunConflict, Verdict, Wanted, judge
@@ -35,7 +34,7 @@ T = TypeVar("T")
 def observe_output(store: Store, job: TokenizationJob | None = None) -> OutputState:
     """What is at the output; with a `job`, also what decides whether that may write there.
 
-    Raises `TemporaryError` alone: every other error is part of what was found.
+    What is wrong with index, plan, tables, epochs or the place is part of the state, and only `TemporaryError` passes.
     """
     index, index_error = _attempt(lambda: _read_index(store))
     if index_error is not None:
@@ -139,14 +138,12 @@ def _refuse_place(store: Store, output: OutputSpec) -> None:
 
 def refuse_foreign_files(store: Store, output: OutputSpec) -> None:
     """Raise `ChangedError` if something at the output has a name that a shard would get."""
-    matcher = layout.shard_matcher(output.path, suffixes_of(output.formats))
-    for entry in store.list(layout.static_prefix(output.path)):
-        if matcher.fullmatch(entry.path):
-            raise ChangedError(
-                "OutputConflict",
-                f"{store.uri}/{entry.path} has a name that output.path gives to shards, and there is no plan",
-                next_step="move it away, or write to another output.uri",
-            )
+    for entry in list_named(store, output.path, output.formats):
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri}/{entry.path} has a name that output.path gives to shards, and there is no plan",
+            next_step="move it away, or write to another output.uri",
+        )
 
 
 def refuse_nested_output(store: Store) -> None:

@@ -32,7 +32,7 @@ from tokenization_worker.output.last_failure import recording_failure
 from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.versions import describe_versions
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.pipeline import TokenizePipeline, Work, do_missing_work
+from tokenization_worker.pipelines.tokenize.pipeline import Work, do_missing_work, is_done_without_workers
 from tokenization_worker.planning.limits import QuarantineExceeded
 from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.processes import default_processes
@@ -111,7 +111,7 @@ def run_job(
 
 
 class PlanOnly(NamedTuple):
-    """What a plan without workers came to. `finished` None: tasks are left, and what is needed for them is there."""
+    """The result of planning without workers. `finished` None: tasks are left, and what is needed for them is there."""
 
     found: RunPlan | CompleteRun
     finished: Finished | None
@@ -131,7 +131,7 @@ def plan_without_workers(
 
         def is_done(work: Work) -> bool:
             with _explaining(begun):
-                return not _needs_workers(work)
+                return is_done_without_workers(work)
 
         finished = finish_run(begun, is_done, on_progress, lambda: False, life)
         if finished is None:
@@ -164,19 +164,6 @@ def _is_planned(store: Store, job: TokenizationJob) -> bool:
     """Whether the unfinished run that is there is one of this job."""
     plan = read_plan(store)
     return plan is not None and plan.run_key == run_key(job)
-
-
-def _needs_workers(work: Work) -> bool:
-    """Whether a task is left; raises what such a run would end with at once."""
-    work.store.close_scratch()  # what killed starts left unfinished must not pile up over many of them
-    pipeline = TokenizePipeline(work)
-    pipeline.require_few_corrupt()
-    if not pipeline.schedule.is_finished:
-        pipeline.require_within_limits()
-        return True
-    pipeline.release(pipeline.schedule.take_releasable())
-    work.ledger.set_segments(pipeline.schedule.segments)
-    return False
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def start_call(call: Callable[[], T]) -> Future[T]:
     def run() -> None:
         try:
             result = call()
-        except BaseException as error:  # noqa: BLE001  whoever asks for the result gets it
+        except BaseException as error:  # noqa: BLE001  the reader of the result gets it
             future.set_exception(error)
         else:
             future.set_result(result)

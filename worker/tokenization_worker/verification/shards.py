@@ -135,7 +135,7 @@ class _Reading:
         return ClaimedFile(file.format, file.path, size, f"{crc:08x}", digest.hexdigest())
 
     def findings(self, there: list[ClaimedFile | None], lengths: NDArray[np.uint32] | None) -> Iterator[Finding]:
-        """What is wrong with these files; of one that is missing or has another size no more than that."""
+        """The defects of these files. Of a file that is missing or has another size, only that is reported."""
         problems = list(self.scan.problems(self._claim.tokens, lengths))
         for number, (listed, found) in enumerate(zip(self._listed, there, strict=True)):
             if found is None:

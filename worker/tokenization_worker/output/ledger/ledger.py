@@ -29,8 +29,7 @@ from tokenization_worker.storage.base import Store
 class Ledger:
     """What is done in one epoch. Its properties are views: what changes it are its methods.
 
-    Receipts and verdicts keep the order in which they were added, so that whoever counts them need look only at those
-    that are new.
+    Receipts and verdicts keep the order in which they were added, so that a count need read only new ones.
     """
 
     _ranges: dict[int, RangeReceipt] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tokenization_worker.api.resolve import RunLimits
-from tokenization_worker.engine.dispatch import run_pipeline
+from tokenization_worker.engine.dispatch import finish_if_done, run_pipeline
 from tokenization_worker.engine.executor import Executor, UnderWay
 from tokenization_worker.engine.task import ProductLost, Receipt, Task
 from tokenization_worker.events import Event, Watcher
@@ -62,6 +62,17 @@ def do_missing_work(
     finally:
         work.store.close_scratch()
     work.ledger.set_segments(pipeline.schedule.segments)
+
+
+def is_done_without_workers(work: Work) -> bool:
+    """Whether no task is left: the ledger is complete then. Raises what a run would end with at once."""
+    work.store.close_scratch()  # what killed starts left unfinished must not pile up over many of them
+    pipeline = TokenizePipeline(work)
+    pipeline.require_few_corrupt()
+    is_done = finish_if_done(pipeline)
+    if is_done:
+        work.ledger.set_segments(pipeline.schedule.segments)
+    return is_done
 
 
 class TokenizePipeline:

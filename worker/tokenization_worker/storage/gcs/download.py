@@ -1,6 +1,6 @@
 """Reads the stored bytes of an object of Google Cloud Storage: all of them, checked, or a range.
 
-They come in one piece: between two pieces a thread would wait for whoever computes, 5 ms each time.
+They come in one read: between two reads the thread would wait 5 ms for a thread that computes.
 """
 
 from __future__ import annotations

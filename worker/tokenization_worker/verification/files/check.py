@@ -12,7 +12,7 @@ from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import Tell, untold
 from tokenization_worker.verification.compare import Expected, StreamComparer
 from tokenization_worker.verification.decoders.record import Damaged
-from tokenization_worker.verification.facts import Facts, FileClaim, stream_of
+from tokenization_worker.verification.facts import Facts, FileClaim
 from tokenization_worker.verification.files.claimed import (
     FileCheck,
     FileTask,
@@ -76,8 +76,8 @@ def _compare_all(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
     store = open_store(facts.uri)
     streams = range(len(facts.streams))
     comparers = [StreamComparer(Stream(store, facts, number), task.claim, number) for number in streams]
-    counts = Counts(task, len(comparers))
-    encoder, thresholds = Encoder(facts), facts.thresholds
+    counts = Counts(task, facts)
+    encoder = Encoder(facts)
     texts: list[list[tuple[int, str]]] = [[] for _ in comparers]
     size = 0
     findings: list[Finding] = []
@@ -91,10 +91,9 @@ def _compare_all(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
 
     try:
         for record in claimed_records(facts, task.claim, tell):
-            if counts.refuses(record) or record.text is None:
+            stream = counts.add(record)
+            if stream is None or record.text is None:
                 continue
-            stream = stream_of(record.text, thresholds)
-            counts.documents[stream] += 1
             texts[stream].append((record.position, record.text))
             size += len(record.text) + DOCUMENT_BYTES
             if size >= BATCH_BYTES:
@@ -108,6 +107,6 @@ def _compare_all(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
             comparer.finish()
         findings.extend(counts.findings())
     found = [finding for comparer in comparers for finding in comparer.findings]
-    documents = sum(counts.documents)
+    documents = counts.documents
     compared = sum(comparer.tokens_compared for comparer in comparers)
     return FileCheck((*found, *findings), documents, counts.refused, documents, compared)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tokenization_worker.output import layout
 from tokenization_worker.verification.decoders.record import Record
+from tokenization_worker.verification.facts import Facts, stream_of
 from tokenization_worker.verification.files.claimed import FileTask
 from tokenization_worker.verification.refused import Refusal
 from tokenization_worker.verification.report import Fault, Finding
@@ -14,31 +15,41 @@ from tokenization_worker.verification.report import Fault, Finding
 class Counts:
     """What the source holds, against what the dataset says."""
 
-    def __init__(self, task: FileTask, n_streams: int) -> None:
+    def __init__(self, task: FileTask, facts: Facts) -> None:
         self.claim = task.claim
-        self.documents = [0] * n_streams
+        self._documents = [0] * len(facts.streams)
+        self._thresholds = facts.thresholds
         self._read_bytes = self._refused_bytes = 0
         self.refused = 0
         self._listed = task.refused
         self._difference: tuple[Refusal | None, Refusal | None] | None = None
 
-    def refuses(self, record: Record) -> bool:
-        """Count the record's bytes; compare an unusable document with the next one that is listed."""
+    def add(self, record: Record) -> int | None:
+        """Count a record. Returns the stream of its document; None for an unusable one, after comparing it with the
+        next one that is listed.
+        """
         self._read_bytes += record.size
         if record.text is not None:
-            return False
+            stream = stream_of(record.text, self._thresholds)
+            self._documents[stream] += 1
+            return stream
         self._refused_bytes += record.size
         there = Refusal(record.position, record.number, str(record.reason))
         listed = self._listed[self.refused] if self.refused < len(self._listed) else None
         if self._difference is None and there != listed:
             self._difference = there, listed
         self.refused += 1
-        return True
+        return None
+
+    @property
+    def documents(self) -> int:
+        """Usable documents of all streams."""
+        return sum(self._documents)
 
     def findings(self) -> Iterator[Finding]:
         claim = self.claim
-        if tuple(self.documents) != claim.documents:
-            expected, found = _counts(self.documents), _counts(claim.documents)
+        if tuple(self._documents) != claim.documents:
+            expected, found = _counts(self._documents), _counts(claim.documents)
             what = f"{expected} usable documents"
             yield Finding(Fault.FILE_COUNTS, what, found, layout.FILES_TABLE, uri=claim.uri)
         if self.refused != claim.quarantined:

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import Tell
 from tokenization_worker.verification.decoders.record import Damaged
-from tokenization_worker.verification.facts import Facts, FileClaim, stream_of
+from tokenization_worker.verification.facts import Facts, FileClaim
 from tokenization_worker.verification.files.claimed import FileCheck, FileTask, claimed_records
 from tokenization_worker.verification.files.counts import Counts
 from tokenization_worker.verification.files.encode import BATCH_BYTES, DOCUMENT_BYTES, Encoder
@@ -70,8 +70,8 @@ def compare_sample(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
     store = open_store(facts.uri)
     streams = range(len(facts.streams))
     samples = [Sample(Stream(store, facts, number), task.claim, number) for number in streams]
-    counts = Counts(task, len(samples))
-    encoder, thresholds = Encoder(facts), facts.thresholds
+    counts = Counts(task, facts)
+    encoder = Encoder(facts)
     compared = tokens_compared = size = 0
 
     def compare() -> None:
@@ -83,10 +83,9 @@ def compare_sample(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
 
     try:
         for record in claimed_records(facts, task.claim, tell):
-            if counts.refuses(record) or record.text is None:
+            stream = counts.add(record)
+            if stream is None or record.text is None:
                 continue
-            stream = stream_of(record.text, thresholds)
-            counts.documents[stream] += 1
             if not record.text and facts.delimiter_id is None:
                 continue  # a document of no tokens is in no sidecar
             start, end = samples[stream].place(record.position)
@@ -103,7 +102,7 @@ def compare_sample(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
         sample.finish()
     if any(counts.findings()):
         raise Suspicion
-    return FileCheck((), sum(counts.documents), counts.refused, compared, tokens_compared)
+    return FileCheck((), counts.documents, counts.refused, compared, tokens_compared)
 
 
 def is_chosen(file: int, position: int, one_in: int) -> bool:
