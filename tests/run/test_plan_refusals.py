@@ -244,6 +244,7 @@ def test_a_run_that_is_there_is_told_of_and_not_refused(bench: Bench) -> None:
     assert bench.tokjob("run", "job.yaml", "--maxQuarantined", "1").code == 0
     complete = bench.tokjob("plan", "job.yaml")
     assert (complete.code, "warning" in complete.out) == (0, False)
+    assert "time       none\n" in complete.out
 
 
 def test_a_large_run_warns_at_its_start_and_lists_at_its_end(bench: Bench) -> None:

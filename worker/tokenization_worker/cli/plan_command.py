@@ -65,7 +65,7 @@ def _lines(preview: Preview) -> list[str]:
         f"output     {printable(preview.output)}  {_shards(preview)}{free}",
         f"engine     {preview.engine}: {preview.engine_reason}",
         *([f"decoding   not compared with the text: {preview.decoding}"] if preview.decoding else []),
-        f"time       {_time(preview)} with {counted(preview.processes, 'worker process')}",
+        f"time       {_time(preview)}",
         f"there      {preview.there}",
     ]
     largest = ", ".join(f"{printable(uri)} ({short_bytes(size)})" for uri, size in preview.largest_files)
@@ -99,9 +99,10 @@ def _shards(preview: Preview) -> str:
 
 
 def _time(preview: Preview) -> str:
-    if preview.seconds == 0:
+    if preview.is_complete:
         return "none"
-    return "unknown" if preview.seconds is None else f"~{short_time(preview.seconds)}"
+    seconds = "unknown" if preview.seconds is None else f"~{short_time(preview.seconds)}"
+    return f"{seconds} with {counted(preview.processes, 'worker process')}"
 
 
 def _formats(preview: Preview) -> str:
