@@ -150,14 +150,6 @@ def test_every_printed_command_can_be_parsed(page: str, line: str) -> None:
     parser.parse_args(arguments)
 
 
-def test_every_field_flag_is_in_the_job_reference() -> None:
-    from tokenization_worker.cli.manifest import _flags
-
-    reference = read("docs/job-reference.md")
-    for path, _ in _flags():
-        assert f"| `{path.rpartition('.')[2]}` |" in reference, path
-
-
 def test_exit_codes_of_help_and_troubleshooting_agree() -> None:
     help_text = subprocess.run(
         [sys.executable, "-m", "tokenization_worker.cli.main", "--help"], capture_output=True, text=True, check=True

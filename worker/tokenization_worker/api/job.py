@@ -108,23 +108,23 @@ class JobSpec(SpecBlock):
         default="0.1%",
         description=(
             "How many documents may be unusable: a count, or a percentage of the documents read and of their bytes "
-            "(both rounded down, judged at the end). Raising it resumes a run that failed with QuarantineExceeded."
+            "(both rounded down, checked at the end). After QuarantineExceeded, a higher value resumes the run."
         ),
         examples=[100],
     )
     max_corrupt_files: LimitValue = Field(
         default=0,
         description=(
-            "How many corrupt files may be left out: a count, or a percentage of the files. Raising it "
-            "resumes a run that failed with a corrupt file."
+            "How many corrupt files may be left out: a count, or a percentage of the files. After a corrupt file "
+            "failed a run, a higher value resumes it."
         ),
         examples=["1%"],
     )
     range_bytes: Quantity = Field(
         default="256Mi",
         description=(
-            "The stored bytes of one range, the unit of work and of retry; a gzip or zstd file has at most 32 ranges. "
-            "It does not influence the output."
+            "The stored bytes of one range, the unit of work and retry. A gzip or zstd file has at most 32 ranges. "
+            "It does not change the output."
         ),
         examples=["64Mi"],
     )
@@ -175,8 +175,7 @@ class JobSpec(SpecBlock):
     suspend: Flag = Field(
         default=False,
         description=(
-            "Stop the job, or do not start it; finished work is kept. true from the start: plan, show files, tokens, "
-            "time and cost, and wait."
+            "Stop the job, and keep finished work. A new job is planned, shows files, tokens, time and cost, and waits."
         ),
         examples=[True],
     )
@@ -194,8 +193,8 @@ class JobSpec(SpecBlock):
     ) = Field(
         default=None,
         description=(
-            "Any new value starts a new run: list the source again, then prove or rebuild the output. Quoted"
-            " text. Removing it starts nothing."
+            "Any new value (quoted text) starts a new run: it lists the source again, then verifies or rebuilds the "
+            "output. Removing it starts nothing."
         ),
         examples=["2026-11-21"],
     )
@@ -211,8 +210,8 @@ class JobSpec(SpecBlock):
     )
     active_deadline_seconds: PositiveCount | None = Field(
         default=None,
-        description="The longest time that a run may take, in seconds, counted from its start, its admission by a "
-        "queue, or the end of a suspension. Absent: no limit.",
+        description="The longest time of a run, in seconds, from its start, its admission by a queue, or the end of a "
+        "suspension. Absent: no limit.",
         examples=[86400],
     )
     startup_deadline_seconds: PositiveCount = Field(
@@ -225,7 +224,7 @@ class JobSpec(SpecBlock):
     )
     stall_timeout_seconds: PositiveCount = Field(
         default=1800,
-        description="The operator restarts an attempt without a new range for this many seconds.",
+        description="The operator restarts an attempt that finishes no range for this many seconds.",
         examples=[600],
     )
     ttl_seconds_after_finished: Count | None = Field(

@@ -110,7 +110,9 @@ class Shards(SpecBlock):
 
     tokens: PositiveBigCount = Field(
         default=100_000_000,
-        description="The tokens of every shard but the last of a split (with leading shards: the last of all).",
+        description=(
+            "The tokens of each shard. Only the last shard of a split (with leading shards: of the dataset) has fewer."
+        ),
         examples=[100_000_000],
     )
 
@@ -129,16 +131,14 @@ class Split(SpecBlock):
     name: SplitName = Field(description="The name, used in output.path and by readers.", examples=["test"])
     shards: PositiveBigCount | None = Field(
         default=None,
-        description=(
-            "The split is this many leading shards. The document that straddles the border is in both splits."
-        ),
+        description=("The split is this many leading shards. A document at the border may be in both splits."),
         examples=[350],
     )
     share: Share | None = Field(
         default=None,
         description=(
-            "The split is this share of all documents, chosen by a hash of the text: stable when the corpus "
-            "grows, and equal texts are always in one split."
+            "The split is this share of all documents, chosen by a hash of the text. Equal texts are in one split, "
+            "and a document stays in its split when the corpus grows."
         ),
         examples=["0.5%"],
     )
@@ -221,9 +221,8 @@ class Output(SpecBlock):
 
     uri: OutputUri = Field(
         description=(
-            "The folder of the dataset: gs://, file:// or, on a laptop, a plain path. It may hold "
-            "{rerunToken}, which then must be set. Once the job is planned, data fields change only with a "
-            "new one and a new rerunToken."
+            "The folder of the dataset: gs://, file:// or, on a laptop, a plain path. It may contain "
+            "{rerunToken}; then rerunToken must be set."
         ),
         examples=["gs://tokens/fineweb-edu"],
     )
@@ -237,8 +236,7 @@ class Output(SpecBlock):
     dtype: DType = Field(
         default=DType.AUTO,
         description=(
-            "The type of a token: UInt16 or UInt32. Auto is the smallest for the vocabulary. A token that "
-            "does not fit is an error, never cut off."
+            "The type of a token. Auto is the smallest type for the vocabulary. A token that does not fit is an error."
         ),
         examples=["UInt32"],
     )
@@ -254,8 +252,8 @@ class Output(SpecBlock):
     splits: Splits = Field(
         default=[Split(name="train")],
         description=(
-            "The splits, in order: every one but the last has leading shards, or every one a share; the last"
-            " takes the rest and must not stay empty."
+            "The splits, in order. All but the last have shards, or all have a share; the last one takes the "
+            "rest, and must not be empty."
         ),
         examples=[[{"name": "test", "share": "0.5%"}, {"name": "train"}]],
     )

@@ -58,22 +58,20 @@ class Source(SpecBlock):
         min_length=1,
         max_length=256,
         description=(
-            "Files, folders or globs (* within a folder, ** across folders), read in this order; a file "
-            "matched twice counts once. In folders and globs, names that begin with . or _ are skipped, and links "
-            "are followed: a file behind two names is two files. gs://bucket/path, s3://bucket/path and "
-            "hf://datasets/org/name[@revision]/path are read over the network, file:// and plain paths from this "
-            "machine. What a branch of a dataset on the Hub holds when the plan is made is what is read, whatever is "
-            "pushed later. Compression (none, gzip, zstd) is found by content, never "
-            "by suffix."
+            "Files, folders or globs (* within a folder, ** across folders): plain paths, file://, "
+            "gs://bucket/path, s3://bucket/path or hf://datasets/org/name[@revision]/path. The order decides the "
+            "output; a file that two patterns match counts once. In folders and globs, names that begin with . or _ "
+            "are skipped, and links are followed. The plan pins the commit of a Hub dataset. The content decides the "
+            "compression (none, gzip, zstd), not the suffix."
         ),
         examples=[["gs://corpus/fineweb-edu/*.parquet"]],
     )
     format: SourceFormat = Field(
         default=SourceFormat.AUTO,
         description=(
-            "The layout of a record: Jsonl (one JSON object a line), Parquet (one row), Text (one file, or "
-            "the pieces between documentSeparator). Auto decides per file: Parquet by content, else by "
-            "suffix, else Jsonl where the file begins with {."
+            "The layout of a record: Jsonl (one JSON object per line), Parquet (one row), Text (one file, or "
+            "one text before each documentSeparator). Auto decides for each file: Parquet by content, otherwise by "
+            "suffix, otherwise Jsonl if the file begins with {."
         ),
         examples=["Jsonl"],
     )
@@ -84,8 +82,7 @@ class Source(SpecBlock):
     )
     id_field: FieldPath = Field(
         default="id",
-        description="The field or column that holds the document's id, used where a document is shown or "
-        "quarantined. A document without one is known by file and position.",
+        description="The field or column of the document's id, which `tokjob show` prints. A document needs no id.",
         examples=["meta.url"],
     )
     document_separator: Text | None = Field(
@@ -101,8 +98,8 @@ class Documents(SpecBlock):
     max_bytes: Quantity = Field(
         default="64Mi",
         description=(
-            "The largest document in bytes of UTF-8 text; larger ones are quarantined as DocumentTooLarge "
-            "without being loaded whole."
+            "The largest document, in bytes of UTF-8 text. Larger ones are quarantined as DocumentTooLarge, "
+            "and never loaded whole."
         ),
         examples=["16Mi"],
     )

@@ -25,14 +25,14 @@ class Delimiter(SpecBlock):
     token: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = Field(
         default=None,
         description=(
-            "A special token of the tokenizer. Absent: the tokenizer's own end-of-text token where it is "
-            "known; where it is not, the plan asks for one. Text that spells it stays ordinary text."
+            "A special token of the tokenizer. Absent: the tokenizer's own end-of-text token; if it has none, "
+            "the plan asks for one. Text that spells it stays ordinary text."
         ),
         examples=["<|endoftext|>"],
     )
     position: DelimiterPosition = Field(
         default=DelimiterPosition.BEFORE,
-        description="Before or After every document; None writes no delimiter, and token is not used.",
+        description="Before or After every document; None writes no delimiter and ignores token.",
         examples=["After"],
     )
 
@@ -76,33 +76,31 @@ class Tokenizer(SpecBlock):
     name: ShortText | None = Field(
         default=None,
         description=(
-            "A tiktoken encoding (cl100k_base); a model name that stands for one (gpt-4); bytes: the 256 byte values"
-            " and a delimiter, 256; or hf:org/name[@revision]: the tokenizer.json of a model on the Hugging Face Hub,"
-            " at the commit that the revision has when the plan is made. Set exactly one of name and uri."
+            "A tiktoken encoding (cl100k_base); a model that uses one (gpt-4); bytes: the 256 byte values and "
+            "the delimiter 256; or hf:org/name[@revision]: the tokenizer.json of a model on the Hugging Face Hub. "
+            "The plan pins its commit. Set exactly one of name and uri."
         ),
         examples=["cl100k_base"],
     )
     uri: SourceUri | None = Field(
         default=None,
         description=(
-            "A tokenizer file at any source URI: tokenizer.json, tiktoken ranks or a SentencePiece model, "
-            "told apart by content. Exactly one of name and uri."
+            "A tokenizer file at any source URI: tokenizer.json, tiktoken ranks or a SentencePiece model. "
+            "Set exactly one of name and uri."
         ),
         examples=["gs://models/llama3/tokenizer.json"],
     )
     pattern: Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = Field(
         default=None,
         description=(
-            "The regular expression that cuts text into pieces, for tiktoken ranks that are not a known "
-            "encoding (Llama 3's among them); together with specialTokens."
+            "The regular expression that splits text before tokenizing. Only for tiktoken ranks of no known "
+            "encoding, such as Llama 3; together with specialTokens."
         ),
         examples=[r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"],
     )
     special_tokens: Annotated[dict[TokenText, TokenId], Field(min_length=1, max_length=4096)] | None = Field(
         default=None,
-        description=(
-            "The special tokens of tiktoken ranks that are not a known encoding, text to id; together with pattern."
-        ),
+        description=("The special tokens of tiktoken ranks of no known encoding, text to id; together with pattern."),
         examples=[{"<|end_of_text|>": 128001}],
     )
     delimiter: Delimiter = Field(

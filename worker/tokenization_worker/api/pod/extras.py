@@ -85,7 +85,7 @@ class Pods(SpecBlock):
 
     labels: Annotated[LabelMap, _NOT_OWN] | None = Field(
         default=None,
-        description="Labels of the Pods, as for the accounting of costs.",
+        description="Labels of the Pods, such as for cost accounting.",
         examples=[{"cost-center": "research"}],
     )
     annotations: (
@@ -98,12 +98,12 @@ class Pods(SpecBlock):
         | None
     ) = Field(
         default=None,
-        description="Annotations of the Pods, as for a service mesh or a CSI driver.",
+        description="Annotations of the Pods, such as for a service mesh or a CSI driver.",
         examples=[{"gke-gcsfuse/volumes": "true"}],
     )
     volumes: Annotated[list[Volume], Field(max_length=16)] | None = Field(
         default=None,
-        description="Volumes of the Pod that plans, the head and the workers.",
+        description="Volumes of the plan Pod, the head and the workers.",
         examples=[[{"name": "ca", "configMap": {"name": "company-ca"}}]],
     )
     volume_mounts: Annotated[list[VolumeMount], Field(max_length=16)] | None = Field(

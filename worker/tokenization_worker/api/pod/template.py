@@ -122,7 +122,7 @@ class EnvVarSource(SpecBlock):
 
     secret_key_ref: KeySelector | None = Field(
         default=None,
-        description="A key of a Secret. Kubernetes hands it to the Pods; the operator reads no secret.",
+        description="A key of a Secret. Only Kubernetes reads it, not the operator.",
         examples=[{"name": "huggingface", "key": "token"}],
     )
     config_map_key_ref: KeySelector | None = Field(
@@ -173,7 +173,7 @@ class EnvFromSource(SpecBlock):
         ),
     )
 
-    prefix: EnvName | None = Field(default=None, description="Put before every key.", examples=["APP_"])
+    prefix: EnvName | None = Field(default=None, description="A prefix for every key.", examples=["APP_"])
     secret_ref: EnvSource | None = Field(default=None, description="A Secret.", examples=[{"name": "huggingface"}])
     config_map_ref: EnvSource | None = Field(default=None, description="A ConfigMap.", examples=[{"name": "settings"}])
 

@@ -137,7 +137,8 @@ class TokenSource(SpecBlock):
     """A token of the Pods' ServiceAccount, for another service than the API server."""
 
     audience: ShortText = Field(
-        description="Whom the token is for. Workers have none for the API server.", examples=["sts.example.com"]
+        description="The recipient of the token. Workers have no token for the API server.",
+        examples=["sts.example.com"],
     )
     expiration_seconds: Annotated[int, Strict(), Field(ge=600, le=2**31 - 1)] | None = Field(
         default=None, description="How long it is valid, in seconds.", examples=[3600]
@@ -207,7 +208,7 @@ class ClaimSpec(SpecBlock):
 
 
 class ClaimTemplate(SpecBlock):
-    """What the claim of each Pod is made from."""
+    """The template of each Pod's claim."""
 
     spec: ClaimSpec = Field(description="The claim.")
 
@@ -215,7 +216,7 @@ class ClaimTemplate(SpecBlock):
 class EphemeralVolume(SpecBlock):
     """A disk of its own for each Pod, which goes with it."""
 
-    volume_claim_template: ClaimTemplate = Field(description="What the claim of each Pod is made from.")
+    volume_claim_template: ClaimTemplate = Field(description="The template of each Pod's claim.")
 
 
 class LocalObject(SpecBlock):
@@ -232,7 +233,7 @@ class CsiVolume(SpecBlock):
     fs_type: ShortText | None = Field(default=None, description="The file system.", examples=["ext4"])
     volume_attributes: (
         Annotated[dict[ShortText, Annotated[str, StringConstraints(max_length=1024)]], Field(max_length=32)] | None
-    ) = Field(default=None, description="What the driver wants to know.", examples=[{"bucketName": "corpus"}])
+    ) = Field(default=None, description="Parameters of the driver.", examples=[{"bucketName": "corpus"}])
     node_publish_secret_ref: LocalObject | None = Field(
         default=None, description="A Secret for the driver.", examples=[{"name": "driver-login"}]
     )
@@ -288,7 +289,7 @@ class Volume(SpecBlock):
     )
     persistent_volume_claim: ClaimVolume | None = Field(
         default=None,
-        description="A claim of the namespace. Pods on several nodes mount it: it needs an access mode for that.",
+        description="A claim of the namespace. Its access mode must allow Pods on several nodes.",
         examples=[{"claimName": "corpus", "readOnly": True}],
     )
     projected: ProjectedVolume | None = Field(
@@ -332,6 +333,6 @@ class VolumeMount(SpecBlock):
         ),
     ] = Field(description="The folder.", examples=["/cache"])
     sub_path: InnerPath | None = Field(
-        default=None, description="This part of the volume alone.", examples=["tokenizers"]
+        default=None, description="Mount only this part of the volume.", examples=["tokenizers"]
     )
     read_only: Flag | None = Field(default=None, description="Mount it read-only.", examples=[True])

@@ -6,11 +6,10 @@ field means is written once, at the field.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from textwrap import fill
 from typing import Any, get_args, get_origin
 
-from tokenization_worker.api.job import DATA_FIELDS, OPERATOR_FIELDS, JobSpec
+from tokenization_worker.api.job import OPERATOR_FIELDS, JobSpec
 from tokenization_worker.api.schema.openapi import drop_nulls, write_example
 from tokenization_worker.api.types.fields import TypeWords
 from tokenization_worker.api.types.model import Block
@@ -40,10 +39,10 @@ spec:
   output: {uri: "gs://tokens/fineweb-edu"}
 ```
 
-`source`, `documents`, `tokenizer` and `output` are **the data**: with the contents of the source they fix
-every output byte. You may change them freely until the job is planned. After that they change only together
-with a new `rerunToken` and a new `output.uri` (or one that holds `{rerunToken}`). All other fields say how to
-execute a run: you may change them at any time, and they apply to the next attempt.
+`source`, `documents`, `tokenizer` and `output` are **the data**: with the contents of the source they decide
+every output byte. Once the job is planned, you may change them only together with a new `rerunToken` and a new
+`output.uri` (or one with `{rerunToken}`). You may change all other fields at any time; a change applies to the
+next attempt.
 
 | value | meaning |
 |---|---|
@@ -51,8 +50,9 @@ execute a run: you may change them at any time, and they apply to the next attem
 | an unknown field | refused |
 | a quantity: `64Mi` | a whole number, alone or with Ki, Mi, Gi, Ti (powers of 1024) or k, M, G, T (of 1000) |
 | a relative path | starts at the folder where you start the command |
+| `list[].field` | a field of each item of a list |
 
-Only the operator uses the following fields. `tokjob run` ignores them, and warns if one is not at its default:
+Only the operator uses these fields. `tokjob run` warns of them if one is not at its default:
 OPERATOR_FIELDS.
 """.replace(
     "OPERATOR_FIELDS", fill(", ".join(f"`{JobSpec.model_fields[name].alias}`" for name in OPERATOR_FIELDS), 110)
@@ -61,44 +61,55 @@ _PLAIN_TYPES = {str: "text", int: "whole number", bool: "true or false"}
 
 
 def generate_reference() -> str:
-    """Return the page as Markdown."""
-    entries = list(iter_fields(JobSpec, "spec"))
-    parts = [_INTRODUCTION]
-    for title, path, model in _sections(entries):
-        rows = [entry for entry in entries if entry.path.rsplit(".", 1)[0] == path]
-        if not rows:
-            continue
-        parts.append(f"\n## {title}\n\n| field | type | default | data | meaning |\n|---|---|---|---|---|\n")
-        parts.extend(_row(entry) for entry in rows)
-        rules = [rule.message for rule in model.rules]
-        if rules:
-            parts.append("\nRules:\n\n" + "".join(f"- {_escape(rule)}\n" for rule in rules))
+    """Return the page as Markdown: the fields of `spec`, then a section for each of its blocks."""
+    fields = [entry for entry in iter_fields(JobSpec) if "." not in entry.path]
+    rows = [_row(entry, _type_words(entry.info.annotation)) for entry in fields]
+    parts = [_INTRODUCTION, _section("spec", rows, [rule.message for rule in JobSpec.rules])]
+    described: dict[type[Block], str] = {}
+    parts += [_describe(entry, entry.block, described) for entry in fields if entry.block is not None]
     return "".join(parts)
 
 
-def _sections(entries: list[FieldEntry]) -> Iterator[tuple[str, str, type[Block]]]:
-    yield "spec", "spec", JobSpec
-    for entry in entries:
-        if entry.block is not None:
-            path = f"{entry.path}[]" if is_list_type(entry.info.annotation) else entry.path
-            yield path, path, entry.block
+def _describe(entry: FieldEntry, block: type[Block], described: dict[type[Block], str]) -> str:
+    """Return the section of a block of `spec`, with the fields of all blocks inside of it.
+
+    `described` maps each block of the page to its place. A block with a place already gets a row that names it.
+    """
+    title = _item_path(entry)
+    rows, rules = [], [rule.message for rule in block.rules]
+    repeated: tuple[str, ...] = ()
+    for field in iter_fields(block):
+        if field.path.startswith(repeated):
+            continue
+        kind = _type_words(field.info.annotation)
+        if field.block is not None:
+            inner = _item_path(field)
+            place = described.setdefault(field.block, f"{title}.{inner}")
+            if place == f"{title}.{inner}":
+                rules += [f"{inner}: {rule.message}" for rule in field.block.rules]
+            else:
+                kind += f", as `{place}`"
+                repeated += (f"{inner}.",)
+        rows.append(_row(field, kind))
+    return _section(f"spec.{title}", rows, rules)
 
 
-def _row(entry: FieldEntry) -> str:
+def _section(title: str, rows: list[str], rules: list[str]) -> str:
+    text = f"\n## {title}\n\n| field | type | default | meaning |\n|---|---|---|---|\n" + "".join(rows)
+    return text + ("\nRules:\n\n" + "".join(f"- {_escape(rule)}\n" for rule in rules) if rules else "")
+
+
+def _item_path(entry: FieldEntry) -> str:
+    return f"{entry.path}[]" if is_list_type(entry.info.annotation) else entry.path
+
+
+def _row(entry: FieldEntry, kind: str) -> str:
     examples = entry.info.examples
     meaning = _escape(entry.info.description or "")
-    if examples:
+    if examples and not choices_of(entry.info.annotation) and strip_annotation(entry.info.annotation) is not bool:
         meaning += f" Example: {_code(examples[0])}"
-    data = "yes" if is_data_field(entry.path) else ""
-    name = entry.path.rsplit(".", 1)[-1]
     special = [marker.words for marker in entry.info.metadata if isinstance(marker, TypeWords)]
-    kind = special[0] if special else _type_words(entry.info.annotation)
-    return f"| `{name}` | {kind} | {_default(entry)} | {data} | {meaning} |\n"
-
-
-def is_data_field(path: str) -> bool:
-    """Return whether the field at `path` (from `spec`) is part of the data."""
-    return path.removeprefix("spec.").split(".")[0].removesuffix("[]") in DATA_FIELDS
+    return f"| `{entry.path}` | {special[0] if special else kind} | {_default(entry)} | {meaning} |\n"
 
 
 def _type_words(annotation: Any) -> str:
@@ -109,9 +120,9 @@ def _type_words(annotation: Any) -> str:
         return f"list of {words}" if is_list_type(annotation) else words
     block = block_type(annotation)
     if get_origin(bare) is list:
-        return "list of blocks, below" if block else f"list of {_type_words(get_args(bare)[0])}"
+        return "list of blocks" if block else f"list of {_type_words(get_args(bare)[0])}"
     if block is not None:
-        return "block, below"
+        return "block"
     if get_origin(bare) is dict:
         return f"map of text to {_type_words(get_args(bare)[1])}"
     return _PLAIN_TYPES.get(bare, "whole number or text")
