@@ -35,9 +35,9 @@ from tokenization_worker.api.keys import run_key
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, DataError, TemporaryError, WorkerDied
-from tokenization_worker.output.ledger.ledger import read_ledger
 from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.shard_check import find_changed_shards
+from tokenization_worker.pipelines.tokenize.ledger import read_tokenize_ledger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.base import Entry
@@ -427,7 +427,7 @@ def test_shards_without_a_folder_are_looked_for_without_a_walk_of_all_that_is_ou
     bench.run(("shards:", 'path: "{split}_{index:04d}", splits: [{name: a, shards: 2}, {name: b}], shards:'))
     plan = read_plan(store := ListingStore(bench.output))
     assert plan is not None
-    receipts = read_ledger(store, plan, 0).shards.values()
+    receipts = read_tokenize_ledger(store, plan, 0).shards.values()
     store.listed.clear()
     assert find_changed_shards(store, receipts) == []
     assert sorted(store.listed) == sorted(shards_of(bench.output))

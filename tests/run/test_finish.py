@@ -20,10 +20,10 @@ from tokenization_worker.events import Event, Progress, Watcher
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.index import dump_index
-from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
 from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.pipelines.tokenize.commit import commit
 from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger, read_tokenize_ledger
 from tokenization_worker.planning.prepare import prepare
 from tokenization_worker.run.run import run_job
 from tokenization_worker.storage.local.store import LocalStore
@@ -106,18 +106,18 @@ def test_a_shard_that_is_gone_at_the_end_is_not_committed_and_mended_by_the_next
 SHARD = ("train", 2)
 
 
-def lose(ledger: Ledger) -> None:
+def lose(ledger: TokenizeLedger) -> None:
     ledger.forget_shard(*SHARD)
 
 
-def count(more: int) -> Callable[[Ledger], None]:
-    def change(ledger: Ledger) -> None:
+def count(more: int) -> Callable[[TokenizeLedger], None]:
+    def change(ledger: TokenizeLedger) -> None:
         ledger.add_shard(replace(ledger.shards[SHARD], documents=ledger.shards[SHARD].documents + more))
 
     return change
 
 
-CHANGES: dict[str, tuple[str, Callable[[Ledger], None], str]] = {
+CHANGES: dict[str, tuple[str, Callable[[TokenizeLedger], None], str]] = {
     "a shard is lost": ("Before", lose, "tokens in files"),
     "a document too many": ("Before", count(1), "documents in files"),
     "a document too few": ("After", count(-1), "documents in files"),
@@ -128,7 +128,7 @@ CHANGES: dict[str, tuple[str, Callable[[Ledger], None], str]] = {
 
 @pytest.mark.parametrize(("position", "change", "said"), CHANGES.values(), ids=CHANGES)
 def test_receipts_whose_sums_differ_are_not_committed(
-    position: str, change: Callable[[Ledger], None], said: str, tmp_path: Path
+    position: str, change: Callable[[TokenizeLedger], None], said: str, tmp_path: Path
 ) -> None:
     runs = make_runs(tmp_path, position)
     contexts: list[RunContext] = []
@@ -141,7 +141,7 @@ def test_receipts_whose_sums_differ_are_not_committed(
     store, prepared = LocalStore(runs.output), prepare(runs.job(runs.output))
     plan = read_plan(store)
     assert plan is not None
-    ledger = read_ledger(store, plan, 0)
+    ledger = read_tokenize_ledger(store, plan, 0)
     change(ledger)
     with pytest.raises(Disagreement, match=said) as caught:
         commit(store, plan, contexts[0], ledger, prepared.tokenizer, prepared.limits)

@@ -11,9 +11,9 @@ from support.command_line import Bench, byte_shards, shards_of
 from support.runs import files_below
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_bytes
-from tokenization_worker.output.ledger.ledger import read_ledger
 from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.scratch import remove_scratch
+from tokenization_worker.pipelines.tokenize.ledger import read_tokenize_ledger
 from tokenization_worker.storage.base import Entry
 from tokenization_worker.storage.local.store import LocalStore
 
@@ -56,10 +56,10 @@ def test_names_that_are_not_ours_are_no_part_of_the_ledger(name: str, tmp_path: 
     store = LocalStore(bench.output)
     plan = read_plan(store)
     assert plan is not None
-    before = read_ledger(store, plan, 0)
+    before = read_tokenize_ledger(store, plan, 0)
     for folder in [*FOLDERS, "files"]:
         bench.write(f"out/_tokenization/{folder}/{name}", b"not ours")
-    assert read_ledger(store, plan, 0) == before
+    assert read_tokenize_ledger(store, plan, 0) == before
 
     status = bench.tokjob("status", "out")
     assert (status.code, status.err) == (0, "")

@@ -16,6 +16,7 @@ from test_work import RANGES, plan_of_small_files, receipt
 
 from support.corpus import CorpusWriter, whole_modules
 from support.engine.inline import InlineExecutor
+from support.ledgers import ledger_of_ranges
 from support.runs import make_job
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.resolve import resolve_data
@@ -40,7 +41,6 @@ from tokenization_worker.events import (
     WaitingForWorkers,
     Warned,
 )
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.progress import ProgressSums, stored_bytes_done
@@ -219,7 +219,7 @@ class Run:
         plan = plan_of_small_files()
         data = resolve_data(make_job(tmp_path / "src", tmp_path / "out", output={"shards": {"tokens": 10**9}}))
         context = RunContext(data, "plan", 0, "reference", DType.UINT16, 1, "")
-        self.ledger = Ledger({range_id: receipt(range_id) for range_id in range(done)})
+        self.ledger = ledger_of_ranges(receipt(range_id) for range_id in range(done))
         self.schedule = TokenizeSchedule(plan, context, self.ledger, frozenset())
         self.executor, self.clock = Fixed(), Clock()
         self.told: list[Event] = []

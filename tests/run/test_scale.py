@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.ledgers import ledger_of_ranges
 from support.places import CHECKOUT
 from support.runs import make_job
 from tokenization_worker.api.data import DType
@@ -19,10 +20,10 @@ from tokenization_worker.engine.task import WorkerState
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult
 from tokenization_worker.output.plan_file import Cut, Plan
 from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import RELEASED_A_TASK, TokenizeSchedule
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
@@ -105,7 +106,7 @@ def test_a_file_of_many_ranges_costs_as_much_a_range_as_one_of_few() -> None:
 def test_a_segment_is_handed_to_be_deleted_once_and_when_no_shard_needs_it(seed: int) -> None:
     dice = random.Random(seed)
     plan = make_plan(sorted(dice.choices(range(30), k=200)))
-    schedule = TokenizeSchedule(plan, make_context(Path("/out"), 25), Ledger(), frozenset())
+    schedule = TokenizeSchedule(plan, make_context(Path("/out"), 25), TokenizeLedger(), frozenset())
     under_way: list[TokenizeTask | BuildTask] = []
     spent: list[int] = []
     built: set[int] = set()
@@ -135,7 +136,9 @@ def test_a_segment_is_handed_to_be_deleted_once_and_when_no_shard_needs_it(seed:
 
 def test_shards_that_can_be_built_go_before_ranges() -> None:
     """Or segments would pile up until the last range is done."""
-    schedule = TokenizeSchedule(make_plan(list(range(20))), make_context(Path("/out"), 15), Ledger(), frozenset())
+    schedule = TokenizeSchedule(
+        make_plan(list(range(20))), make_context(Path("/out"), 15), TokenizeLedger(), frozenset()
+    )
     kinds = ""
     while (task := schedule.next_task()) is not None:
         if isinstance(task, TokenizeTask):
@@ -149,7 +152,7 @@ def test_shards_that_can_be_built_go_before_ranges() -> None:
 
 def test_shards_wait_for_lost_segments_and_each_range_is_done_again_once() -> None:
     plan = make_plan(list(range(40)))
-    ledger = Ledger({range_id: receipt(range_id, range_id) for range_id in range(40)})  # and no segment is there
+    ledger = ledger_of_ranges(receipt(range_id, range_id) for range_id in range(40))  # and no segment is there
     schedule = TokenizeSchedule(plan, make_context(Path("/out"), 15), ledger, frozenset())
     again: list[int] = []
     shards: list[int] = []

@@ -84,7 +84,7 @@ def test_a_start_that_was_killed_after_a_failure_is_interrupted(bench: Bench, mo
     def die(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr("tokenization_worker.run.run_plan.read_ledger", die)
+    monkeypatch.setattr("tokenization_worker.run.run_plan.read_tokenize_ledger", die)
     with pytest.raises(Killed):
         bench.run()
     open_store(str(bench.output)).close_scratch()  # as the kernel does

@@ -20,9 +20,9 @@ from tokenization_worker.errors import DataError
 from tokenization_worker.events import Finished
 from tokenization_worker.inspect.unusable_documents import read_unusable
 from tokenization_worker.output import layout
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
 from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.ranges.range_tokenizer import RangeTokenizer
 from tokenization_worker.pipelines.tokenize.unusable_limit import UnusableLimit
@@ -119,7 +119,7 @@ def test_each_receipt_is_added_up_once_however_often_the_driver_asks(
 ) -> None:
     """40,000 ranges of 40,000 files made the driver busy for seconds."""
     monkeypatch.setattr(Addend, "additions", 0)
-    ledger = Ledger()
+    ledger = TokenizeLedger()
     limits = RunLimits(Limit.parse(quarantined), Limit.parse(0), 1 << 20)
     unusable = UnusableLimit(open_store(str(tmp_path)), 0, ledger, limits, 300)
     for number in range(300):
@@ -130,7 +130,7 @@ def test_each_receipt_is_added_up_once_however_often_the_driver_asks(
 
 
 def test_unusable_documents_of_a_dropped_file_do_not_count_before_or_after_its_verdict(tmp_path: Path) -> None:
-    ledger = Ledger()
+    ledger = TokenizeLedger()
     limits = RunLimits(Limit.parse(7), Limit.parse(1), 1 << 20)
     unusable = UnusableLimit(open_store(str(tmp_path)), 0, ledger, limits, 9)
     task = TokenizeTask(cast(RunContext, None), 0, (), 0)

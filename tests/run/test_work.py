@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from support.ledgers import ledger_of_ranges
 from support.runs import make_job
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.events import Progress
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
 from tokenization_worker.output.plan_file import Cut, Plan
 from tokenization_worker.pipelines.tokenize.context import RunContext
@@ -47,7 +47,7 @@ def test_each_receipt_is_told_once_and_costs_the_same_however_much_is_done() -> 
     plan = plan_of_small_files()
     data = resolve_data(make_job(Path("/src"), Path("/out"), output={"shards": {"tokens": 10**9}}))
     context = RunContext(data, "plan", 0, "reference", DType.UINT16, 1, "")
-    ledger = Ledger({range_id: receipt(range_id) for range_id in range(DONE_BEFORE)})
+    ledger = ledger_of_ranges(receipt(range_id) for range_id in range(DONE_BEFORE))
     schedule = TokenizeSchedule(plan, context, ledger, frozenset())
     progress = ProgressSums(plan, schedule, ledger)
     told: list[Progress] = [progress.after(None)]

@@ -17,13 +17,13 @@ from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Warned, ignore
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_bytes, create_receipt, create_record
-from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
 from tokenization_worker.output.ledger.quarantine import read_range_lists
 from tokenization_worker.output.ledger.receipts import Piece, RangeReceipt, ShardReceipt, SliceResult
 from tokenization_worker.output.object_metadata import digest_metadata, digest_of, record_metadata, record_of
 from tokenization_worker.output.plan_file import Cut, Plan
 from tokenization_worker.output.scratch import remove_scratch
 from tokenization_worker.output.shard_check import find_changed_shards
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger, read_tokenize_ledger
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.run.healing import discard_corrupt_records
 from tokenization_worker.storage.base import Entry, Store
@@ -91,9 +91,9 @@ def shard_receipt(store: Store, split: str, index: int, before: int = 0) -> Shar
     )
 
 
-def write_ledger(store: Store, splits: dict[str, int]) -> Ledger:
+def write_ledger(store: Store, splits: dict[str, int]) -> TokenizeLedger:
     """One of all ranges; every third has a list, every fifth its segment, and one file a verdict."""
-    written = Ledger()
+    written = TokenizeLedger()
     lost: list[int] = []
     segments: list[int] = []
     for number in range(RANGES):
@@ -137,7 +137,7 @@ def downloads(fake: FakeGcs) -> list[str]:
 def test_a_ledger_in_a_bucket_is_listed_and_no_receipt_is_read(fake: FakeGcs, store: GcsStore) -> None:
     written = write_ledger(store, {"train": 5})
     fake.requests.clear()
-    assert read_ledger(store, make_plan(), 0) == written
+    assert read_tokenize_ledger(store, make_plan(), 0) == written
     assert len(fake.requests) <= 8
     assert downloads(fake) == []
 
@@ -146,7 +146,7 @@ def test_records_without_metadata_are_read_and_mean_the_same(fake: FakeGcs, stor
     written = write_ledger(store, {"train": 5})
     for stored in fake.objects.values():
         stored.metadata.clear()
-    assert read_ledger(store, make_plan(), 0) == written
+    assert read_tokenize_ledger(store, make_plan(), 0) == written
     assert len(downloads(fake)) == RANGES + 5 + 1
 
 
@@ -155,16 +155,16 @@ def test_a_receipt_too_large_for_metadata_is_read(fake: FakeGcs, store: GcsStore
     receipt = range_receipt(7, detail=noise)
     create_receipt(store, layout.range_receipt_path(0, 7), receipt)
     assert "record" not in fake.objects[f"out/{layout.range_receipt_path(0, 7)}"].metadata
-    assert read_ledger(store, make_plan(), 0).ranges == {7: receipt}
+    assert read_tokenize_ledger(store, make_plan(), 0).ranges == {7: receipt}
 
 
 def test_local_disks_and_buckets_give_the_same_ledger(store: GcsStore, tmp_path: Path) -> None:
     splits = [{"name": "test", "shards": 2, "share": None}, {"name": "train", "shards": None, "share": None}]
     local = LocalStore(tmp_path)
     written = write_ledger(local, {"test": 2, "train": 4})
-    assert read_ledger(local, make_plan(splits), 0) == written
+    assert read_tokenize_ledger(local, make_plan(splits), 0) == written
     write_ledger(store, {"test": 2, "train": 4})
-    remote = read_ledger(store, make_plan(splits), 0)
+    remote = read_tokenize_ledger(store, make_plan(splits), 0)
     assert remote.ranges == written.ranges
     assert remote.shards.keys() == written.shards.keys()
     assert (remote.segments, remote.lost_lists, remote.verdicts) == (
@@ -181,7 +181,7 @@ def test_a_record_that_was_written_over_is_judged_by_its_bytes(fake: FakeGcs, st
     torn = was.data.replace(b'"pid":1', b'"pid":2')
     assert len(torn) == len(was.data) and torn != was.data
     fake.objects[path] = Stored(torn, was.generation + 1, was.metadata, google_crc32c.value(torn))
-    ledger = read_ledger(store, make_plan(), 0)
+    ledger = read_tokenize_ledger(store, make_plan(), 0)
     assert 4 not in ledger.ranges
     assert len(ledger.ranges) == RANGES - 1
     [damaged] = ledger.damaged
@@ -201,7 +201,7 @@ def test_many_damaged_records_are_not_all_named_and_all_deleted(fake: FakeGcs, s
     for number in range(RANGES):
         fake.put(f"out/{layout.range_receipt_path(0, number)}", b"torn")
     warnings: list[Event] = []
-    discard_corrupt_records(store, read_ledger(store, make_plan(), 0), warnings.append)
+    discard_corrupt_records(store, read_tokenize_ledger(store, make_plan(), 0), warnings.append)
     assert len(warnings) == 21
     assert warnings[-1] == Warned(
         f"this run deletes 10 more damaged records below {store.uri}/_tokenization/ and makes the same again"
@@ -215,7 +215,7 @@ def test_a_damaged_record_that_was_made_again_meanwhile_stays(fake: FakeGcs, sto
     was = fake.objects[path]
     torn = was.data.replace(b'"pid":1', b'"pid":2')
     fake.objects[path] = Stored(torn, was.generation + 1, was.metadata, google_crc32c.value(torn))
-    ledger = read_ledger(store, make_plan(), 0)
+    ledger = read_tokenize_ledger(store, make_plan(), 0)
     fake.objects[path] = Stored(was.data, was.generation + 2, was.metadata, google_crc32c.value(was.data))
     discard_corrupt_records(store, ledger, ignore)
     assert fake.objects[path].data == was.data
@@ -237,7 +237,7 @@ def test_a_record_that_is_deleted_while_it_is_read_is_none(
         return read(self, path)
 
     monkeypatch.setattr(GcsStore, "read", read_too_late)
-    ledger = read_ledger(store, make_plan(), 0)
+    ledger = read_tokenize_ledger(store, make_plan(), 0)
     assert len(ledger.ranges) == RANGES - 1
     assert ledger.damaged == []
 
@@ -246,7 +246,7 @@ def test_a_record_of_another_version_is_refused_and_not_deleted(store: GcsStore)
     """Its checksum is right: nothing has damaged it, this program does not know it."""
     create_record(store, layout.range_receipt_path(0, 4), {"plan_id": "plan", "of": "a later version"})
     with pytest.raises(DataError, match=r"RecordCorrupt: .*00000004.json has the right checksum and is no record"):
-        read_ledger(store, make_plan(), 0)
+        read_tokenize_ledger(store, make_plan(), 0)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from tokenization_worker.output.index import (
     not_own,
 )
 from tokenization_worker.output.last_failure import read_failure
-from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.shard_check import find_missing
 from tokenization_worker.output.tables import require_tables
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger, read_tokenize_ledger
 from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, judge
 from tokenization_worker.storage.base import Store
@@ -73,7 +73,7 @@ def read_status(uri: str | os.PathLike[str]) -> OutputStatus:
         return _empty(store)
     status = OutputStatus(store.uri, "Interrupted", state.plan.plan_id, ranges=state.plan.n_ranges)
     if state.epoch is not None:
-        status = _with_ledger(status, state, state.plan, read_ledger(store, state.plan, state.epoch.number))
+        status = _with_ledger(status, state, state.plan, read_tokenize_ledger(store, state.plan, state.epoch.number))
     return _unfinished(store, status)
 
 
@@ -94,13 +94,13 @@ def _of_dataset(store: Store, state: OutputState) -> OutputStatus:
     if state.epoch is None:
         return status
     try:
-        ledger = read_ledger(store, state.plan, state.epoch.number)
+        ledger = read_tokenize_ledger(store, state.plan, state.epoch.number)
     except (ChangedError, DataError):  # of another plan, corrupt, or a newer version's
         return status
     return _with_ledger(status, state, state.plan, ledger)
 
 
-def _with_ledger(status: OutputStatus, state: OutputState, plan: Plan, ledger: Ledger) -> OutputStatus:
+def _with_ledger(status: OutputStatus, state: OutputState, plan: Plan, ledger: TokenizeLedger) -> OutputStatus:
     results = [result for receipt in ledger.ranges.values() for result in receipt.slices]
     return replace(
         status,

@@ -16,10 +16,10 @@ from typing import Any
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import not_an_output, read_own_index
 from tokenization_worker.output.ledger.epochs import current_epoch
-from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
 from tokenization_worker.output.ledger.quarantine import read_range_lists
 from tokenization_worker.output.plan_file import Plan, read_plan
 from tokenization_worker.output.tables import table_rows
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger, read_tokenize_ledger
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store
 
@@ -56,7 +56,7 @@ def _read_lists(store: Store, plan: Plan) -> Iterator[UnusableDocument]:
         epoch = current_epoch(store).number
     except NotFound:  # the run has not begun to work
         return
-    ledger = read_ledger(store, plan, epoch)
+    ledger = read_tokenize_ledger(store, plan, epoch)
     results = [result for receipt in ledger.ranges.values() for result in receipt.slices]
     dropped = {result.file for result in results if not result.is_read} | ledger.verdicts.keys()
     before = _records_before(plan, ledger)
@@ -69,7 +69,7 @@ def _read_lists(store: Store, plan: Plan) -> Iterator[UnusableDocument]:
             yield _document(row, None if records is None else records + row["record"] + 1)
 
 
-def _unfinished_lists(store: Store, epoch: int, ledger: Ledger) -> dict[int, str]:
+def _unfinished_lists(store: Store, epoch: int, ledger: TokenizeLedger) -> dict[int, str]:
     """Range -> what is known of its list's digest, of ranges that have ended early: the longest of each.
 
     All lists of one range begin alike.
@@ -85,7 +85,7 @@ def _unfinished_lists(store: Store, epoch: int, ledger: Ledger) -> dict[int, str
     return digests
 
 
-def _records_before(plan: Plan, ledger: Ledger) -> dict[tuple[int, int], int]:
+def _records_before(plan: Plan, ledger: TokenizeLedger) -> dict[tuple[int, int], int]:
     """(range, slice) -> records of its file before that slice, where every range before in the file is done.
 
     A range that is not done itself may have begun.

@@ -26,13 +26,22 @@ FILES_TABLE = OWN + "files.jsonl.zst"
 RERUNS = OWN + "reruns/"
 LOGS = OWN + "logs/"
 
+RANGE_RECEIPTS = "ranges/"
+SHARD_RECEIPTS = "shards/"
+"""Folders of receipts, each below the folder of an epoch: see `epoch_ledger`."""
+
 
 def epoch_path(epoch: int) -> str:
     return f"{EPOCHS}{epoch:04d}.json"
 
 
+def epoch_ledger(epoch: int) -> str:
+    """The folder of what an epoch's tasks record."""
+    return f"{LEDGER}{epoch}/"
+
+
 def range_receipt_path(epoch: int, range_id: int) -> str:
-    return f"{LEDGER}{epoch}/ranges/{range_id:08d}.json"
+    return f"{epoch_ledger(epoch)}{RANGE_RECEIPTS}{range_id:08d}.json"
 
 
 def is_range_receipt(path: str) -> bool:
@@ -41,15 +50,15 @@ def is_range_receipt(path: str) -> bool:
 
 
 def segment_path(epoch: int, range_id: int) -> str:
-    return f"{LEDGER}{epoch}/segments/{range_id:08d}"
+    return f"{segments_prefix(epoch)}{range_id:08d}"
 
 
 def segments_prefix(epoch: int) -> str:
-    return f"{LEDGER}{epoch}/segments/"
+    return f"{epoch_ledger(epoch)}segments/"
 
 
 def quarantine_prefix(epoch: int) -> str:
-    return f"{LEDGER}{epoch}/quarantine/"
+    return f"{epoch_ledger(epoch)}quarantine/"
 
 
 def quarantine_path(epoch: int, range_id: int, digest: str) -> str:
@@ -67,7 +76,7 @@ def quarantine_paths(epoch: int, range_id: int, digest: str) -> tuple[str, str]:
 
 
 def shard_receipt_path(epoch: int, split: str, index: int) -> str:
-    return f"{LEDGER}{epoch}/shards/{split}/{index:08d}.json"
+    return f"{epoch_ledger(epoch)}{SHARD_RECEIPTS}{split}/{index:08d}.json"
 
 
 def verdict_path(file: int) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from tokenization_worker.events import Planned, Resumed, Warned, Watcher
 from tokenization_worker.output.index import Index
 from tokenization_worker.output.ledger.epochs import REFERENCE
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.versions import describe_versions
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.decoder_affinity import stretches
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.pipeline import Work
 from tokenization_worker.pipelines.tokenize.ranges.tokenizer_check import require_same_tokenizer
 from tokenization_worker.planning.prepare import Prepared
@@ -28,7 +28,7 @@ class Begun:
     index: Index | None
     prepared: Prepared
     context: RunContext
-    ledger: Ledger
+    ledger: TokenizeLedger
     repair: Repair | None
     work: Work
     encodes: bool

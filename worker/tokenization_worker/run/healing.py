@@ -12,17 +12,17 @@ from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.quarantine import find_damaged_lists
 from tokenization_worker.output.record import made_again
 from tokenization_worker.output.scan import DamagedRecord
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.storage.base import Store
 
 _TOLD = 20
 """Records that are named one by one: a disk that rots may have changed thousands of them."""
 
 
-def discard_corrupt_records(store: Store, ledger: Ledger, watch: Watcher) -> None:
+def discard_corrupt_records(store: Store, ledger: TokenizeLedger, watch: Watcher) -> None:
     """Delete the records that `ledger` found corrupt; `watch` is told of them."""
     for record in ledger.damaged[:_TOLD]:
         damage = f"{store.uri}/{record.path} is damaged: {record.detail}"
@@ -39,7 +39,7 @@ def discard_corrupt_records(store: Store, ledger: Ledger, watch: Watcher) -> Non
         pass
 
 
-def redoes_receipts(ledger: Ledger, n_ranges: int) -> bool:
+def redoes_receipts(ledger: TokenizeLedger, n_ranges: int) -> bool:
     """Whether corrupt receipts are all that a complete dataset's ledger lacks, so that a few tasks make it whole.
 
     Otherwise it was moved in parts, and making it whole would be making the dataset again.
@@ -49,7 +49,7 @@ def redoes_receipts(ledger: Ledger, n_ranges: int) -> bool:
     return lost > 0 and len(ledger.ranges) + lost_ranges == n_ranges
 
 
-def discard_corrupt_lists(store: Store, epoch: int, ledger: Ledger, watch: Watcher) -> set[int]:
+def discard_corrupt_lists(store: Store, epoch: int, ledger: TokenizeLedger, watch: Watcher) -> set[int]:
     """Delete the lists of unusable documents that are not what their receipts say; returns their ranges."""
     lists = ((range_id, receipt.quarantine_digest) for range_id, receipt in sorted(ledger.ranges.items()))
     found: set[int] = set()

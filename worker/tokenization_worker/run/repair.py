@@ -18,12 +18,12 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.index import Index, recorded_versions
 from tokenization_worker.output.ledger.epochs import Epoch, current_epoch
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.ledger.version_samples import read_samples, require_proof, tokenizer_changed
 from tokenization_worker.output.shard_check import find_damaged_shards
 from tokenization_worker.output.tables import ShardSums, read_shard_sums
 from tokenization_worker.output.versions import describe_versions, find_changes, same_as_any
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.tokenizers.base import Tokenizer
 
@@ -85,7 +85,7 @@ def _versions_to_compare(store: Store, recorded: tuple[str, ...], now: str) -> s
     return samples.versions if samples is not None and is_proof else recorded[0]
 
 
-def discard_other_receipts(store: Store, epoch: int, ledger: Ledger, repair: Repair) -> None:
+def discard_other_receipts(store: Store, epoch: int, ledger: TokenizeLedger, repair: Repair) -> None:
     """Delete receipts that an earlier repair left and that do not tell of the dataset's tokens.
 
     These are receipts of shards that differ from the expected ones, and of ranges that libraries of no trusted versions
@@ -108,7 +108,7 @@ def _sums_of(shard: ShardReceipt) -> ShardSums:
     return ShardSums(tuple(file.sha256 for file in shard.files), shard.documents_sha256)
 
 
-def _untrusted_ranges(ledger: Ledger, trusted: tuple[str, ...] | None) -> list[int]:
+def _untrusted_ranges(ledger: TokenizeLedger, trusted: tuple[str, ...] | None) -> list[int]:
     if trusted is None:
         return []
     named = {receipt.versions for receipt in ledger.ranges.values() if receipt.versions}

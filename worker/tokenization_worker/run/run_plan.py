@@ -17,11 +17,11 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index
 from tokenization_worker.output.last_failure import forget_failure
 from tokenization_worker.output.ledger.epochs import REFERENCE, Epoch, start_epoch
-from tokenization_worker.output.ledger.ledger import Ledger, read_ledger
 from tokenization_worker.output.ledger.version_samples import keep_samples
 from tokenization_worker.output.plan_file import Plan, write_plan
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.output.versions import describe_versions, find_changes, without_pyarrow
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger, read_tokenize_ledger
 from tokenization_worker.planning.check_events import telling_of_check, telling_of_record
 from tokenization_worker.planning.estimate import SAMPLED_BYTES
 from tokenization_worker.planning.make_plan import make_plan_of
@@ -64,7 +64,7 @@ class RunPlan:
     epoch: Epoch | None
     engine: str
     engine_reason: str
-    ledger: Ledger
+    ledger: TokenizeLedger
     mismatched: frozenset[tuple[str, int]] = frozenset()
     repair: Repair | None = None
 
@@ -137,7 +137,7 @@ def plan_run(
         if not is_new:
             forget_failure(store)
     epoch, chosen, reason = _choose_epoch(store, state, prepared, engine, watch, writes=writes)
-    ledger = read_ledger(store, plan, 0 if epoch is None else epoch.number)
+    ledger = read_tokenize_ledger(store, plan, 0 if epoch is None else epoch.number)
     mismatched: frozenset[tuple[str, int]] = frozenset()
     if repair is not None:
         mismatched = frozenset(repair.expected)
@@ -231,7 +231,7 @@ def _choose_epoch(
     return epoch, epoch.engine, choice.reason
 
 
-def _find_mismatched(store: Store, ledger: Ledger, watch: Watcher) -> frozenset[tuple[str, int]]:
+def _find_mismatched(store: Store, ledger: TokenizeLedger, watch: Watcher) -> frozenset[tuple[str, int]]:
     """Shards of an unfinished run that were deleted or changed since they were written; `watch` is told."""
     changed = find_changed_shards(store, ledger.shards.values())
     if changed:

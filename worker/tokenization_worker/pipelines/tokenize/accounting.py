@@ -16,9 +16,9 @@ from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.planning.limits import DocumentCounts, QuarantineExceeded, excess, list_reasons
 from tokenization_worker.readers.document_batch import Reason
 from tokenization_worker.storage.base import Store
@@ -66,7 +66,7 @@ class Totals:
         return DocumentCounts(self.read, self.quarantined, self.read_bytes, self.quarantined_bytes)
 
 
-def add_up_files(plan: Plan, ledger: Ledger, n_streams: int) -> FileTotals:
+def add_up_files(plan: Plan, ledger: TokenizeLedger, n_streams: int) -> FileTotals:
     """Per file, from the receipts of all its slices; needs every receipt."""
     n_files = len(plan.files)
     documents = np.zeros((n_files, n_streams), np.int64)

@@ -20,7 +20,6 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_or_read, place_bytes
 from tokenization_worker.output.index import Index, dump_index, load_index, read_index
 from tokenization_worker.output.ledger.epochs import current_epoch, epochs_gone, require_current, seal_epoch
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.quarantine import read_range_lists
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.naming import Naming
@@ -43,6 +42,7 @@ from tokenization_worker.pipelines.tokenize.index_content import (
     json_line,
     shard_row,
 )
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.planning.limits import cannot_judge_bytes
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.base import Entry, NotFound, Store
@@ -61,7 +61,7 @@ def commit(
     store: Store,
     plan: Plan,
     context: RunContext,
-    ledger: Ledger,
+    ledger: TokenizeLedger,
     tokenizer: Tokenizer,
     limits: RunLimits,
     watch: Watcher = ignore,
@@ -106,7 +106,7 @@ def commit(
     return load_index(data)
 
 
-def _ordered_shards(context: RunContext, ledger: Ledger) -> list[ShardReceipt]:
+def _ordered_shards(context: RunContext, ledger: TokenizeLedger) -> list[ShardReceipt]:
     order = {split.name: i for i, split in enumerate(context.data.output.splits)}
     return sorted(ledger.shards.values(), key=lambda shard: (order[shard.split], shard.index))
 
@@ -183,7 +183,7 @@ def _remove_voided(store: Store, naming: Naming, shards: list[ShardReceipt], oth
 
 
 def _quarantine_rows(
-    store: Store, plan: Plan, context: RunContext, ledger: Ledger, files: FileTotals
+    store: Store, plan: Plan, context: RunContext, ledger: TokenizeLedger, files: FileTotals
 ) -> Iterator[dict[str, Any]]:
     """All unusable documents of files that were read, in source order, with line numbers."""
     digests = ((range_id, ledger.ranges[range_id].quarantine_digest) for range_id in range(plan.n_ranges))

@@ -14,11 +14,11 @@ import orjson
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
 from tokenization_worker.output.index import FORMAT_VERSION, UNKNOWN_VERSIONS, IndexContent, IndexRun, IndexSplit
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.pipelines.tokenize.accounting import FileTotals, Totals
 from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.readers.document_batch import FileOutcome, Reason
 from tokenization_worker.tokenizers.base import Tokenizer
 
@@ -115,7 +115,7 @@ def describe_dataset(
 def describe_run(
     plan: Plan,
     context: RunContext,
-    ledger: Ledger,
+    ledger: TokenizeLedger,
     tokenizer: Tokenizer,
     totals: Totals,
     voided: list[dict[str, Any]],
@@ -145,7 +145,7 @@ def describe_run(
     }
 
 
-def _verdict_entries(plan: Plan, ledger: Ledger) -> Iterator[dict[str, Any]]:
+def _verdict_entries(plan: Plan, ledger: TokenizeLedger) -> Iterator[dict[str, Any]]:
     """The documents that were left out because they kill their worker, in source order; not those of dropped files."""
     receipts = [ledger.ranges[range_id] for range_id in range(plan.n_ranges)]
     dropped = {result.file for receipt in receipts for result in receipt.slices if not result.is_read}

@@ -12,7 +12,6 @@ from tokenization_worker.engine.task import ProductLost, Receipt, Task
 from tokenization_worker.events import Event, Watcher
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import find_receipt
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.quarantine import TooManyUnusable
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
@@ -21,6 +20,7 @@ from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.progress import ProgressSums
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
@@ -39,7 +39,7 @@ class Work:
     store: Store
     plan: Plan
     context: RunContext
-    ledger: Ledger
+    ledger: TokenizeLedger
     limits: RunLimits
     damaged: frozenset[tuple[str, int]]
     expansion: float = 0.0

@@ -7,9 +7,9 @@ from collections import Counter
 from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.task_progress import Advance
 from tokenization_worker.events import Advanced, Progress
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
 
@@ -23,7 +23,7 @@ class ProgressSums:
     `expansion`: source bytes that a stored byte is expected to be, until receipts say so; 0 where that is not known.
     """
 
-    def __init__(self, plan: Plan, schedule: TokenizeSchedule, ledger: Ledger, expansion: float = 0.0) -> None:
+    def __init__(self, plan: Plan, schedule: TokenizeSchedule, ledger: TokenizeLedger, expansion: float = 0.0) -> None:
         self._plan = plan
         self._schedule = schedule
         self._ledger = ledger

@@ -15,12 +15,12 @@ import numpy as np
 
 from tokenization_worker.engine.products import Products
 from tokenization_worker.engine.task import ProductLost, Receipt, Task, Worker, WorkerLost
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.decoder_affinity import DecoderAffinity
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan, ShardPlanner
@@ -45,7 +45,7 @@ class TokenizeSchedule:
         self,
         plan: Plan,
         context: RunContext,
-        ledger: Ledger,
+        ledger: TokenizeLedger,
         damaged: frozenset[tuple[str, int]],
         expected: Mapping[tuple[str, int], ShardSums] | None = None,
     ) -> None:

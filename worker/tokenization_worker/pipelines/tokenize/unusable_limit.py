@@ -13,9 +13,9 @@ from dataclasses import replace
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.output import layout
-from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.quarantine import TooManyUnusable, read_range_lists
 from tokenization_worker.pipelines.tokenize.accounting import quarantine_exceeded
+from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.planning.limits import DocumentCounts, excess, room_left
 from tokenization_worker.storage.base import Store
@@ -24,7 +24,7 @@ from tokenization_worker.storage.base import Store
 class UnusableLimit:
     """What the receipts of `ledger` tell of unusable documents, against the limit."""
 
-    def __init__(self, store: Store, epoch: int, ledger: Ledger, limits: RunLimits, n_files: int) -> None:
+    def __init__(self, store: Store, epoch: int, ledger: TokenizeLedger, limits: RunLimits, n_files: int) -> None:
         self._store = store
         self._epoch = epoch
         self._ledger = ledger

@@ -1,0 +1,27 @@
+"""Verdicts on corrupt source files: written once, obeyed by every later writer of the output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenization_worker.output import layout
+from tokenization_worker.output.scan import RECORD, DamagedRecord, read_ours
+from tokenization_worker.readers.document_batch import FileOutcome
+from tokenization_worker.storage.base import Store
+
+
+def read_file_verdicts(store: Store, damaged: list[DamagedRecord]) -> dict[int, tuple[str, str]]:
+    """All verdicts: file -> (outcome, detail). Those that are not as they were written are added to `damaged`."""
+    return {
+        file: (outcome, detail)
+        for file, outcome, detail in read_ours(store, layout.VERDICTS, RECORD, ("",), _verdict, damaged)
+    }
+
+
+def _verdict(path: str, record: dict[str, Any]) -> tuple[int, str, str]:
+    file, outcome, detail = record["file"], record["outcome"], record["detail"]
+    if type(file) is not int or path != layout.verdict_path(file):
+        raise ValueError(f"it is the verdict on file {file!r:.60}")
+    if outcome not in tuple(FileOutcome) or type(detail) is not str:
+        raise ValueError(f"{outcome!r:.60} is no outcome of a file, or its detail no text")
+    return file, outcome, detail

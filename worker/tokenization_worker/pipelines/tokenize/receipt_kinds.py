@@ -1,0 +1,118 @@
+"""The kinds of receipts that a tokenize run writes: of ranges, and of shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, repeat
+from operator import add
+from typing import Any
+
+from tokenization_worker.output import layout
+from tokenization_worker.output.ledger.ledger import Ledger
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.output.naming import Naming
+from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.output.scan import RECORD
+
+
+class _RangeKind:
+    """Receipts of ranges by number."""
+
+    folder = layout.RANGE_RECEIPTS
+    pattern = RECORD
+
+    def name_starts(self, plan: Plan, found: Ledger) -> list[str]:
+        return range_names(plan)
+
+    def decode(self, record: dict[str, Any]) -> RangeReceipt:
+        return RangeReceipt.from_dict(record)
+
+    def key_of(self, receipt: RangeReceipt) -> int:
+        return receipt.range_id
+
+    def make_check(self, plan: Plan, epoch: int) -> Callable[[str, RangeReceipt], None]:
+        borders = plan.cut.range_slice.tolist()
+        slice_files = plan.cut.slice_file
+        splits = plan.data["output"]["splits"]
+        n_streams = len(splits) if _is_by_hash(splits) else 1
+
+        def check(path: str, receipt: RangeReceipt) -> None:
+            number = receipt.range_id
+            if path != layout.range_receipt_path(receipt.epoch, number) or receipt.epoch != epoch:
+                raise ValueError(f"it is the receipt of range {number} in epoch {receipt.epoch}")
+            if number + 1 >= len(borders):
+                raise ValueError(f"the plan has {len(borders) - 1} ranges")
+            files = slice_files[borders[number] : borders[number + 1]].tolist()
+            if [part.file for part in receipt.slices] != files:
+                raise ValueError("its slices are not those of the plan")
+            if any(len(part.tokens) != n_streams for part in receipt.slices):
+                raise ValueError(f"its slices have not {n_streams} streams, as the plan has")
+
+        return check
+
+
+class _ShardKind:
+    """Receipts of shards by split and number within it. They are read after those of ranges."""
+
+    folder = layout.SHARD_RECEIPTS
+    pattern = f"[^/]+/{RECORD}"
+
+    def name_starts(self, plan: Plan, found: Ledger) -> Iterable[str]:
+        return _possible_shards(plan, found.receipts(RANGES).values())
+
+    def decode(self, record: dict[str, Any]) -> ShardReceipt:
+        return ShardReceipt.from_dict(record)
+
+    def key_of(self, receipt: ShardReceipt) -> tuple[str, int]:
+        return receipt.split, receipt.index
+
+    def make_check(self, plan: Plan, epoch: int) -> Callable[[str, ShardReceipt], None]:
+        naming = Naming.planned(plan.data)
+        splits = plan.data["output"]["splits"]
+        # The first shard of each split, counted over all of them; None: they are not counted.
+        counted = accumulate((split["shards"] or 0 for split in splits[:-1]), initial=0)
+        by_hash = _is_by_hash(splits)
+        firsts = {split["name"]: None if by_hash else first for split, first in zip(splits, counted, strict=True)}
+
+        def check(path: str, receipt: ShardReceipt) -> None:
+            split, index = receipt.split, receipt.index
+            if path != layout.shard_receipt_path(receipt.epoch, split, index) or receipt.epoch != epoch:
+                raise ValueError(f"it is the receipt of shard {index} of split {split!r} in epoch {receipt.epoch}")
+            if split not in firsts:
+                raise ValueError(f"the plan has no split {split!r}")
+            first = firsts[split]
+            shard = -1 if first is None else first + index
+            expected = [file.path for file in naming.files(split=split, index=index, shard=shard)]
+            paths = [file.path for file in receipt.files]
+            if (receipt.shard, paths) != (shard, expected):
+                found = f"it is of shard {receipt.shard} at {', '.join(map(repr, paths)):.200}"
+                raise ValueError(f"{found}, expected shard {shard} at {', '.join(expected)}")
+
+        return check
+
+
+RANGES = _RangeKind()
+SHARDS = _ShardKind()
+
+
+def range_names(plan: Plan) -> list[str]:
+    """What the names of files begin with of which each range may have one."""
+    return [f"{range_id:08d}" for range_id in range(plan.n_ranges)]
+
+
+def _is_by_hash(splits: list[dict[str, Any]]) -> bool:
+    """Whether documents are shared out among the splits, so that each split is a stream of its own."""
+    return len(splits) > 1 and splits[0]["share"] is not None
+
+
+def _possible_shards(plan: Plan, ranges: Iterable[RangeReceipt]) -> Iterator[str]:
+    """Split and number of every shard that these ranges may have filled: a listing needs to know names."""
+    tokens: list[int] = []
+    for receipt in ranges:
+        for result in receipt.slices:
+            tokens = list(map(add, tokens or repeat(0), result.tokens))
+    output = plan.data["output"]
+    counts = [total // output["shards"]["tokens"] + 1 for total in tokens]  # of each stream
+    for number, split in enumerate(output["splits"] if counts else ()):
+        count = counts[number] if len(counts) > 1 else min(counts[0], split["shards"] or counts[0])
+        yield from (f"{split['name']}/{index:08d}" for index in range(count))
