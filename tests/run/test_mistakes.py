@@ -1,4 +1,4 @@
-"""The mistakes of a first day, as docs/troubleshooting.md lists them: each is answered in full, and nothing is written.
+"""The mistakes of a first day: each is answered in full, with what to type instead, and nothing is written.
 
 A message says what is wrong, where, what was expected and found, and what to do next.
 """
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from support.places import CHECKOUT
 from tokenization_worker.cli.main import main
 
 TEXT = "some words of a document. "
@@ -465,20 +464,6 @@ def test_a_mistake_is_answered_in_full(
         assert words.replace("{made}", str(made)) in told, told
     assert "Traceback" not in told
     assert not re.search(r"\b(docs|scripts|examples)/", told), "a message names what is only in a checkout"
-
-
-def listed() -> list[str]:
-    """What the page says is typed: the first column of its table of mistakes."""
-    page = (CHECKOUT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    section = page.partition("## Mistakes of a first day")[2].partition("\n## ")[0]
-    rows = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
-    return [row.removeprefix("| ").strip("`").removeprefix("tokjob ") for row in rows]
-
-
-def test_the_page_lists_these_mistakes_and_no_others() -> None:
-    wanted = [slip.typed.replace(f" {JOB}", " ...").replace(f" {INTO}", " ...") for slip in SLIPS.values()]
-    assert len(SLIPS) >= 40
-    assert listed() == wanted
 
 
 def test_an_address_of_the_environment_is_named_as_that(
