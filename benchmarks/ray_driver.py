@@ -19,8 +19,9 @@ from tokenization_worker import Options, TokenizationJob, run_job
 from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.ray.connection import connect
 from tokenization_worker.engine.ray.executor import RayCluster
-from tokenization_worker.engine.task import Done, Receipt, Task, Worker, WorkerState
+from tokenization_worker.engine.task import Done, Task, Worker, WorkerState
 from tokenization_worker.engine.task_progress import untold
+from tokenization_worker.events import Receipt
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.prepare import Prepared
 

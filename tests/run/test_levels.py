@@ -15,6 +15,7 @@ import pytest
 from support.engine.inline import InlineExecutor
 from support.engine.level_tasks import (
     MOMENTS,
+    PRODUCT_LOST,
     Journal,
     Layout,
     LevelPipeline,
@@ -207,7 +208,7 @@ def test_two_runs_at_once_that_delete_each_others_scratch(seed: int, bed: Bed) -
             try:
                 bed.run(start, seed * 2 + name)
             except TemporaryError as error:
-                if error.reason != "SegmentLost" or not is_lost_too:
+                if error.reason != PRODUCT_LOST or not is_lost_too:
                     raise
                 bed.run(start, seed * 2 + name)
         except BaseException as error:  # noqa: BLE001  the test's to raise
@@ -275,7 +276,7 @@ def _run_in_process(root: Path, name: str, seed: int, deaths: tuple[tuple[int, s
         try:
             return bed.run(local, seed, journal=bed.journal(*deaths, name=name), on_event=vandal.strike)
         except TemporaryError as error:
-            if error.reason != "SegmentLost":
+            if error.reason != PRODUCT_LOST:
                 raise
     raise AssertionError("it goes on for ever")
 

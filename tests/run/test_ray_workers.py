@@ -23,7 +23,7 @@ from tokenization_worker.engine.ray import executor as ray_executor
 from tokenization_worker.engine.ray import workers as ray_workers
 from tokenization_worker.engine.ray.cluster import ANSWER_TIMEOUT_S, slots_of
 from tokenization_worker.engine.ray.executor import RayCluster
-from tokenization_worker.engine.ray.worker import RangeWorker
+from tokenization_worker.engine.ray.worker import TaskWorker
 from tokenization_worker.engine.ray.workers import RayWorkers
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Event, Finished, Warned
@@ -57,7 +57,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def hold(node_id: str) -> Any:
     """All CPUs of a node, by a worker that never gets a task, until it is killed."""
     place = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    holder: Any = ray.remote(num_cpus=CPUS)(RangeWorker).options(scheduling_strategy=place).remote()
+    holder: Any = ray.remote(num_cpus=CPUS)(TaskWorker).options(scheduling_strategy=place).remote()
     assert ray.get(holder.is_ready.remote(), timeout=60)
     return holder
 
@@ -171,14 +171,14 @@ def test_the_run_ends_before_ray_ends_it() -> None:
     assert ray_workers.HEAD_GONE_S + ray_workers.LOOK_INTERVAL_S + ANSWER_TIMEOUT_S < 60
 
 
-class _NotThere(RangeWorker):
+class _NotThere(TaskWorker):
     """Nodes do not have this module, as if they had another version of the package."""
 
 
 def test_workers_that_cannot_start_end_the_run(
     nodes: Nodes, impatient: None, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_workers, "RangeWorker", _NotThere)
+    monkeypatch.setattr(ray_workers, "TaskWorker", _NotThere)
     monkeypatch.setattr(ray_workers, "_MAX_FAILED_STARTS", 5)
     with RayCluster() as cluster, pytest.raises(TemporaryError) as caught:
         run_job(

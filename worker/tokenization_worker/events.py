@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from tokenization_worker.messages.redact import redact
-from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
+
+
+class Receipt(Protocol):
+    """The durable record that a task's product is there; each pipeline has kinds of its own."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields as plain JSON values."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,7 @@ class Progress:
     source_bytes: int
     shards_done: int
     shards: int | None
-    receipt: RangeReceipt | ShardReceipt | None
+    receipt: Receipt | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,17 @@ from typing import Any
 
 from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.products import Products
-from tokenization_worker.engine.task import ProductLost, Receipt, Task, Worker, WorkerLost, WorkerState
+from tokenization_worker.engine.task import ProductLost, Task, Worker, WorkerLost, WorkerState
 from tokenization_worker.engine.task_progress import Tell
-from tokenization_worker.events import Advanced, Event
+from tokenization_worker.events import Advanced, Event, Receipt
 from tokenization_worker.output.create_only import create_receipt, find_receipt, place
 from tokenization_worker.storage.base import NotFound, PreconditionFailed, Store
 from tokenization_worker.storage.open import open_store
 
 PLAN_ID = "levels"
+PRODUCT_LOST = "LevelLost"
+"""The reason of a run that loses one product time and again."""
+
 SCRATCH = "_tokenization/levels/"
 RECEIPTS = "_tokenization/receipts/"
 PAYLOAD_BYTES = 1 << 12
@@ -285,6 +288,7 @@ class LevelSchedule:
             there,
             needs_of=needs.__getitem__,
             is_final=lambda item: is_scratch(item) and not self._unknown_users[item],
+            lost_reason=PRODUCT_LOST,
             words_of=lambda item: f"{item[0]} {item[1]}",
         )
         self._add_items()

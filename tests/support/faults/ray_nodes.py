@@ -80,7 +80,7 @@ class Nodes:
         """Process ids of a node's workers."""
         raylet = self._nodes[number].all_processes[_RAYLET][0].process.pid
         children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text(encoding="ascii").split()
-        return [int(pid) for pid in children if _title(pid).startswith("ray::RangeWorker")]
+        return [int(pid) for pid in children if _title(pid).startswith("ray::TaskWorker")]
 
     def close(self) -> None:
         self._cluster.shutdown()

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from tokenization_worker.engine.executor import Executor, UnderWay
 from tokenization_worker.engine.losses import Losses
 from tokenization_worker.engine.schedule import Pipeline
-from tokenization_worker.engine.task import Done, ProductLost, Receipt, Task, Worker, WorkerLost
+from tokenization_worker.engine.task import Done, ProductLost, Task, Worker, WorkerLost
 from tokenization_worker.errors import WorkerDied
-from tokenization_worker.events import Event, WaitingForWorkers, Warned, Watcher
+from tokenization_worker.events import Event, Receipt, WaitingForWorkers, Warned, Watcher
 
 POLL_S = 0.2
 INTERVAL_S = 1.0

@@ -19,9 +19,10 @@ from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 
 from tokenization_worker.engine.executor import UnderWay, take_idle
-from tokenization_worker.engine.task import Done, Receipt, Task, Worker, WorkerLost, WorkerState
+from tokenization_worker.engine.task import Done, Task, Worker, WorkerLost, WorkerState
 from tokenization_worker.engine.task_progress import Advance, EverySecond, Tell
 from tokenization_worker.errors import portable
+from tokenization_worker.events import Receipt
 from tokenization_worker.host.main_guard import EXIT_CODE, guard_missing
 from tokenization_worker.host.open_files import files_needed, require_open_files
 from tokenization_worker.processes import begin_worker, exit_words, start_method, starting_processes

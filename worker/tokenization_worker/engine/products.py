@@ -1,9 +1,9 @@
 """Scratch products: which are there, who still needs them, which must be made again. Pure, and of no pipeline.
 
 An **item** is a unit of work, known by a key that its pipeline chooses. Its product may be scratch, which other items
-need and which is deleted afterwards, or durable, which is not kept track of here. Items form levels: a shard may need a
-packed object, which needs segments. A product that is lost is made again, and so is what that needs, through any number
-of levels; until then nothing of it is deleted.
+need and which is deleted afterwards, or durable, which is not kept track of here. Items form levels: a result may need
+a merged object, which needs its parts. A product that is lost is made again, and so is what that needs, through any
+number of levels; until then nothing of it is deleted.
 
 An item may be added before its needs have been made, where the items that make them are added, too: it waits for them.
 In which order items are done is left to the pipeline.
@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from tokenization_worker.errors import TemporaryError
+from tokenization_worker.storage.reserved import OWN
 
 MAX_LOSSES = 3
 """A product that is lost so often before it is used is not lost by chance.
@@ -31,7 +32,8 @@ class Products(Generic[K]):
     """The products of a run.
 
     `there`: products that exist. `needs_of`: the products that an item reads, each once. `is_final`: whether every item
-    that needs a product has been added. `words_of`: a product in a message.
+    that needs a product has been added. `lost_reason`: of the error of a run that loses one product time and again.
+    `words_of`: a product in a message.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class Products(Generic[K]):
         *,
         needs_of: Callable[[K], Iterable[K]],
         is_final: Callable[[K], bool],
+        lost_reason: str,
         words_of: Callable[[K], str] = str,
     ) -> None:
         self._there = set(there)
         self._needs_of = needs_of
         self._is_final = is_final
+        self._lost_reason = lost_reason
         self._words_of = words_of
         self._needs: dict[K, tuple[K, ...]] = {}  # of items that are added, or made again, and not done
         self._uses: dict[K, int] = {}  # by product: items that are not done and need it
@@ -137,8 +141,8 @@ class Products(Generic[K]):
     def lost(self, product: K, item: K, detail: str) -> bool:
         """A begun item has found a product missing or torn; the item is not done. Whether that is news.
 
-        Several items that were under way may find the same loss. Raises `TemporaryError("SegmentLost")` when one
-        product is lost time and again.
+        Several items that were under way may find the same loss. Raises `TemporaryError` when one product is
+        lost time and again.
         """
         if self._lost_at.get(product, 0) > self._begun_at[item]:
             return False
@@ -147,9 +151,9 @@ class Products(Generic[K]):
         self._losses[product] = self._losses.get(product, 0) + 1
         if self._losses[product] >= MAX_LOSSES:
             raise TemporaryError(
-                "SegmentLost",
+                self._lost_reason,
                 f"{self._words_of(product)} was lost {MAX_LOSSES} times: {detail}",
-                next_step="check the disk, or whether something deletes files below _tokenization/",
+                next_step=f"check the disk, or whether something deletes files below {OWN}",
             )
         self._there.discard(product)
         self.make_again(product)

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterable
 from typing import Protocol
 
 from tokenization_worker.engine.executor import UnderWay
-from tokenization_worker.engine.task import ProductLost, Receipt, Task, Worker, WorkerLost
-from tokenization_worker.events import Event
+from tokenization_worker.engine.task import ProductLost, Task, Worker, WorkerLost
+from tokenization_worker.events import Event, Receipt
 
 
 class Schedule(Protocol):

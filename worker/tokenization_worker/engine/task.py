@@ -4,36 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tokenization_worker.engine.task_progress import Tell
-from tokenization_worker.readers.resumable_decoder import SetAside
+from tokenization_worker.events import Receipt
 
 Worker = Hashable
 """Whatever an executor knows a worker by."""
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class WorkerState:
     """What a worker keeps from task to task. Each worker has its own, and passes it to every task.
 
-    `node`: the machine, as receipts name it. `decoder`: of a compressed file, set aside for the file's next part.
+    `node`: the machine, as receipts name it.
     """
 
     node: str
-    decoder: SetAside = field(default_factory=SetAside)
+    _kept: dict[type[Any], Any] = field(default_factory=dict)
 
-
-class Receipt(Protocol):
-    """The durable record that a task's product is there."""
-
-    def to_dict(self) -> dict[str, Any]: ...
+    def keep(self, kind: type[T]) -> T:
+        """The object of type `kind` that tasks keep in this worker; the first call makes it, without arguments."""
+        if kind not in self._kept:
+            self._kept[kind] = kind()
+        found: T = self._kept[kind]
+        return found
 
 
 class Task(Protocol):
     """A unit of work: a frozen value that can be pickled.
 
-    `product`: what it makes, in words, such as `range 17 (gs://bucket/a.jsonl)`. `output_uri`: where it writes.
+    `product`: what it makes, in words that tell it from every other task's product. `output_uri`: where it writes.
     """
 
     @property

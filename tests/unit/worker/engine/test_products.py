@@ -27,7 +27,7 @@ def is_scratch(item: Item) -> bool:
 
 def products_of(needs: Needs, there: Iterable[Item] = ()) -> Products[Item]:
     """Of items that are all known from the start."""
-    products = Products(there, needs_of=needs.__getitem__, is_final=is_scratch)
+    products = Products(there, needs_of=needs.__getitem__, is_final=is_scratch, lost_reason="PackLost")
     for item in needs:
         products.add(item)
     return products
@@ -126,7 +126,13 @@ def test_a_loss_that_is_found_late_does_not_hide_another_products() -> None:
 
 
 def test_a_product_that_is_lost_time_and_again_ends_the_run() -> None:
-    products = Products((SEGMENT,), needs_of=SHARED.__getitem__, is_final=is_scratch, words_of=lambda _: "the segment")
+    products = Products(
+        (SEGMENT,),
+        needs_of=SHARED.__getitem__,
+        is_final=is_scratch,
+        lost_reason="PackLost",
+        words_of=lambda _: "the segment",
+    )
     products.add(SHARD)
     with pytest.raises(TemporaryError, match=f"the segment was lost {MAX_LOSSES} times: torn") as caught:
         for _ in range(MAX_LOSSES):
@@ -134,7 +140,7 @@ def test_a_product_that_is_lost_time_and_again_ends_the_run() -> None:
             products.lost(SEGMENT, SHARD, "torn")
             assert products.next_again() == SEGMENT
             products.done(SEGMENT, is_scratch=True)
-    assert caught.value.reason == "SegmentLost"
+    assert caught.value.reason == "PackLost"
 
 
 def test_losses_between_two_uses_do_not_add_up() -> None:
@@ -152,7 +158,9 @@ def test_losses_between_two_uses_do_not_add_up() -> None:
 
 def test_a_product_is_kept_until_all_that_needs_it_is_known() -> None:
     known: set[Item] = set()
-    products = Products((SEGMENT, PACK), needs_of=SHARED.__getitem__, is_final=known.__contains__)
+    products = Products(
+        (SEGMENT, PACK), needs_of=SHARED.__getitem__, is_final=known.__contains__, lost_reason="PackLost"
+    )
     products.add(SHARD)
     do(products, SHARD)
     assert products.take_releasable() == ()
@@ -163,7 +171,7 @@ def test_a_product_is_kept_until_all_that_needs_it_is_known() -> None:
 
 
 def test_an_item_that_was_put_back_comes_before_others_that_are_made_again() -> None:
-    products = Products((), needs_of=lambda item: (), is_final=is_scratch)
+    products = Products((), needs_of=lambda item: (), is_final=is_scratch, lost_reason="PackLost")
     products.make_again(SEGMENT)
     products.make_again(PACK)
     assert products.next_again() == SEGMENT
@@ -205,7 +213,9 @@ class Run:
         self.needs = needs
         self.random = random
         self.naive = Naive(needs)
-        self.products: Products[Item] = Products((), needs_of=needs.__getitem__, is_final=self.is_final)
+        self.products: Products[Item] = Products(
+            (), needs_of=needs.__getitem__, is_final=self.is_final, lost_reason="PackLost"
+        )
         self.added: set[Item] = set()
         self.final: set[Item] = set()
         self.todo: list[Item] = []  # added, and not begun, or given back

@@ -1,7 +1,6 @@
 """One worker on a Ray cluster: what lives in its process, and what the driver holds of it.
 
-It is an actor: a process that holds its engine from task to task, and the decoder of a compressed file for its next
-range.
+It is an actor: a process that holds from task to task what tasks keep there.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ from typing import Any
 
 import ray
 
-from tokenization_worker.engine.task import Receipt, Task, WorkerState
+from tokenization_worker.engine.task import Task, WorkerState
 from tokenization_worker.engine.task_progress import Advance, EverySecond
 from tokenization_worker.errors import portable
+from tokenization_worker.events import Receipt
 from tokenization_worker.storage.open import open_store
 
 
-class RangeWorker:
-    """Lives in a process of the cluster and runs a task at a time; its process keeps the engine meanwhile."""
+class TaskWorker:
+    """Lives in a process of the cluster and runs a task at a time."""
 
     def is_ready(self) -> bool:
         """Answers once the process is there, with all that tasks need imported."""
@@ -47,7 +47,7 @@ class RangeWorker:
 
 @dataclass(eq=False, slots=True)
 class RayWorker:
-    """A `RangeWorker` and the node that it was asked for on."""
+    """A `TaskWorker` and the node that it was asked for on."""
 
     handle: Any
     node_id: str

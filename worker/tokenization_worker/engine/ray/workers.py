@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tokenization_worker.engine.ray.cluster import answers, kill_actors, list_nodes, lost_own_node, no_answer, slots_of
 from tokenization_worker.engine.ray.task_progress import ADVANCES
-from tokenization_worker.engine.ray.worker import RangeWorker, RayWorker
+from tokenization_worker.engine.ray.worker import RayWorker, TaskWorker
 from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.processes import WORKER_BYTES
@@ -41,7 +41,7 @@ MOVE_AFTER_S = 30.0
 
 
 class RayWorkers:
-    """A `RangeWorker` for every slot of the cluster, as it grows and shrinks; at most `limit`.
+    """A `TaskWorker` for every slot of the cluster, as it grows and shrinks; at most `limit`.
 
     A worker that finds no room, because other programs use the node, does not become idle before it does. `events`:
     what came of each call of a worker; the first says that it has started.
@@ -50,7 +50,7 @@ class RayWorkers:
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         options: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {ADVANCES: 1}}
-        self._make = ray.remote(num_cpus=1, memory=WORKER_BYTES, **options)(RangeWorker)
+        self._make = ray.remote(num_cpus=1, memory=WORKER_BYTES, **options)(TaskWorker)
         self._all: set[RayWorker] = set()
         self._ready: set[RayWorker] = set()  # those of them that have started
         self._failed: Counter[str] = Counter()  # by node: workers that could not start since the last one that could

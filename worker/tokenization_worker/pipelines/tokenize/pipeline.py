@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.engine.dispatch import finish_if_done, run_pipeline
 from tokenization_worker.engine.executor import Executor, UnderWay
-from tokenization_worker.engine.task import ProductLost, Receipt, Task
-from tokenization_worker.events import Event, Watcher
+from tokenization_worker.engine.task import ProductLost, Task
+from tokenization_worker.events import Event, Receipt, Watcher
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import find_receipt
 from tokenization_worker.output.ledger.quarantine import TooManyUnusable
@@ -139,7 +139,6 @@ class TokenizePipeline:
                 )
 
     def progress(self, receipt: Receipt | None) -> Event:
-        assert isinstance(receipt, RangeReceipt | ShardReceipt | None)
         return self._progress.after(receipt)
 
     def advanced(self, state: UnderWay) -> Event:

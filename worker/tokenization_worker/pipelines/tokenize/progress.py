@@ -6,8 +6,8 @@ from collections import Counter
 
 from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.task_progress import Advance
-from tokenization_worker.events import Advanced, Progress
-from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.events import Advanced, Progress, Receipt
+from tokenization_worker.output.ledger.receipts import RangeReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
@@ -32,7 +32,7 @@ class ProgressSums:
         self._sums = Counter[str]()
         self._total = int(plan.cut.range_bytes.sum())
 
-    def after(self, receipt: RangeReceipt | ShardReceipt | None) -> Progress:
+    def after(self, receipt: Receipt | None) -> Progress:
         """What is done now; `receipt`: of what has just been done."""
         for added in self._ledger.ranges_from(self._counted):  # also a concurrent run's
             self._count(added)

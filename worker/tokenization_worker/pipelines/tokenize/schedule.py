@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from tokenization_worker.engine.products import Products
-from tokenization_worker.engine.task import ProductLost, Receipt, Task, Worker, WorkerLost
+from tokenization_worker.engine.task import ProductLost, Task, Worker, WorkerLost
+from tokenization_worker.events import Receipt
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.tables import ShardSums
@@ -66,6 +67,7 @@ class TokenizeSchedule:
             ledger.segments,
             needs_of=self._ranges_of,
             is_final=lambda item: isinstance(item, int) and item < self._first_needed,
+            lost_reason="SegmentLost",
             words_of=lambda item: f"the segment of range {item}",
         )
         self.shards_done = 0

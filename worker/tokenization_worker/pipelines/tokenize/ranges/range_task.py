@@ -27,6 +27,7 @@ from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.ranges.block_writer import BlockWriter
 from tokenization_worker.pipelines.tokenize.ranges.range_tokenizer import RangeTokenizer
 from tokenization_worker.readers.document_batch import CrashVerdict, FileSlice
+from tokenization_worker.readers.resumable_decoder import SetAside
 from tokenization_worker.storage.base import PreconditionFailed
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.tokenizers.isolation.supervisor import Isolation
@@ -111,7 +112,7 @@ def _tokenize(
     segment_path = layout.segment_path(context.epoch, task.range_id)
     with store.upload(segment_path, durable=False) as upload, QuarantineList() as quarantine:
         blocks = BlockWriter(context, store, SegmentWriter(upload, context.streams.count), isolation)
-        work = RangeTokenizer(task, store, blocks, quarantine, worker.decoder, tell)
+        work = RangeTokenizer(task, store, blocks, quarantine, worker.keep(SetAside), tell)
         parts = [work.tokenize(number, source) for number, source in enumerate(task.slices)]
         work.write_pending()
         if blocks.verdicts_found:
