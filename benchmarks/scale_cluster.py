@@ -17,10 +17,10 @@ from typing import Any
 import orjson
 from scale_objects import Objects, ObjectStore
 
-from tokenization_worker.formats.registry import suffixes_of
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult, segment_digest
+from tokenization_worker.output.naming import name_files
 from tokenization_worker.output.object_metadata import digest_metadata
 from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
@@ -151,8 +151,7 @@ def build_shard(store: ObjectStore, task: BuildTask) -> ShardReceipt:
     """A shard and a sidecar of a few bytes, and their receipt."""
     context, name = task.context, task.shard.name
     output = context.data.output
-    suffix = suffixes_of(output.formats)[0]
-    path = layout.shard_path(output.path, suffix, split=name.split, index=name.index, shard=name.shard)
+    path = name_files(output.path, output.formats, split=name.split, index=name.index, shard=name.shard)[0].path
     sidecar = f"sidecar of {path}".encode()
     put(store, layout.documents_path(name.split, name.index), sidecar, metadata=digest_metadata(sidecar))
     put_sized(store, path, 4 * task.shard.tokens + 128)

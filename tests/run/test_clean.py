@@ -169,7 +169,7 @@ def test_an_output_inside_this_one_stays_whole(is_finished: bool, tmp_path: Path
 def test_a_plan_says_how_shards_are_named_and_what_they_hold(stopped: Bench) -> None:
     naming = read_naming((stopped.output / layout.PLAN).read_bytes())
     assert naming is not None
-    assert (naming.template, naming.splits) == ("{split}/{split}_{index:06d}", ("train",))
+    assert (naming.path, naming.splits) == ("{split}/{split}_{index:06d}", ("train",))
     assert (naming.dtype, naming.shard_tokens) == ("UInt16", 12_000)
 
 

@@ -171,18 +171,18 @@ class Disk(LocalStore):
 
 def test_room_is_not_taken_for_enough_where_tokens_are_unknown(tmp_path: Path) -> None:
     told: list[Event] = []
-    estimate = Estimate(None, 5_000_000, None, "bytes", None, None, 0)
+    estimate = Estimate(None, 5_000_000, None, None, "bytes", None, None, 0)
     output_check.require_room(Disk(tmp_path), estimate, told.append)
     (warning,) = told
     assert isinstance(warning, Warned)
     assert "the room that this run needs is not known" in warning.message
     assert "5.0 MB and 1.0 MB are free" in warning.message
-    output_check.require_room(Disk(tmp_path), Estimate(None, 900_000, None, "bytes", None, None, 0), told.append)
+    output_check.require_room(Disk(tmp_path), Estimate(None, 900_000, None, None, "bytes", None, None, 0), told.append)
     assert len(told) == 1
 
 
 @pytest.mark.parametrize("reference", ["tiktoken", "sentencepiece", "tokenizers", "bytes"])
 def test_the_reference_is_not_planned_at_the_speed_of_the_accelerated_engine(reference: str) -> None:
-    estimate = Estimate(1, 1, 1, reference, 80.0, 4.0, 1)
+    estimate = Estimate(1, 1, 1, 1, reference, 80.0, 4.0, 1)
     assert estimate.core_seconds(reference) == estimate.core_seconds("reference") == 80.0
     assert estimate.core_seconds("fastokens") == {"tokenizers": 2.0}.get(reference, 10.0)

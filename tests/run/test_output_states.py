@@ -252,7 +252,7 @@ def linked(path: str) -> Build:
 def newer_index(place: Place) -> None:
     place.run()
     index = place.output / layout.INDEX
-    index.write_bytes(index.read_bytes().replace(b'"formatVersion":1', b'"formatVersion":2'))
+    index.write_bytes(index.read_bytes().replace(b'"formatVersion":1', b'"formatVersion":3'))
 
 
 def newer_plan(place: Place) -> None:
@@ -320,7 +320,7 @@ UNKNOWN_FORMAT = Refused("OutputConflict", " has shards in the format Abc; this 
 DAMAGED_EPOCH = Refused("RecordCorrupt", f"{layout.epoch_path(0)} is damaged: ")
 EPOCHS_GONE = Refused("RecordCorrupt", f"{layout.epoch_path(0)} is gone, and ranges of the run are done")
 DAMAGED_INDEX = Refused("RecordCorrupt", f"{layout.INDEX} is damaged: ")
-NEWER_INDEX = Refused("OutputConflict", f"{layout.INDEX} has format version 2; this program reads 1")
+NEWER_INDEX = Refused("OutputConflict", f"{layout.INDEX} has format version 3; this program reads versions up to 2")
 OTHER_RUN = Refused("OutputConflict", "holds an unfinished run of other data: ")
 OTHER_DATASET = Refused("OutputConflict", "holds a complete dataset of other data: ")
 CHANGED = Refused("SourceChanged", "a.jsonl changed since the plan was made: was ")

@@ -33,7 +33,7 @@ from tokenization_worker.verification.decoders.record import Damaged
 from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.explain import History, explain
 from tokenization_worker.verification.facts import SourceRules
-from tokenization_worker.verification.formats.npy import NpyDecoder
+from tokenization_worker.verification.formats.npy import NPY
 from tokenization_worker.verification.report import Fault, Finding, VerifyMode, VerifyProgress, VerifyReport
 from tokenization_worker.verification.verify import dataset_digest, verify
 
@@ -571,7 +571,7 @@ def test_every_bit_of_a_shard_s_header_counts_and_none_is_a_traceback(first_data
     header = next(first_dataset.rglob("*.npy")).read_bytes()[:128]
 
     def tokens_of(data: bytes) -> int | None:
-        scan = NpyDecoder().scan(dtype)
+        scan = NPY.scan(dtype)
         scan.take(0, data)
         return scan.tokens
 
@@ -588,7 +588,7 @@ def test_a_shard_is_read_whatever_its_pieces_are(piece: int) -> None:
     file = io.BytesIO()
     np.save(file, np.arange(500, dtype="<u2"))
     data = file.getvalue()
-    scan = NpyDecoder().scan(np.dtype("<u2"))
+    scan = NPY.scan(np.dtype("<u2"))
     parts = [scan.take(0, data[start : start + piece]) for start in range(0, len(data), piece)]
     assert np.concatenate(parts).tolist() == list(range(500))
     assert (scan.tokens, scan.tokens_seen) == (500, 500)

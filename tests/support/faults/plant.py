@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 
+from support.format_oracle import SUFFIXES, files_of
 from tokenization_worker.api.data import DelimiterPosition, SourceFormat, SplitSpec
 from tokenization_worker.api.keys import data_key
 from tokenization_worker.formats.sidecar import ShardDocuments
@@ -38,12 +38,6 @@ from tokenization_worker.verification.facts import Facts, read_facts, read_table
 Row = dict[str, Any]
 
 
-def _npy_of(tokens: np.ndarray[Any, Any]) -> bytes:
-    file = BytesIO()
-    np.save(file, tokens)
-    return file.getvalue()
-
-
 @dataclass(frozen=True)
 class Document:
     """A document in its stream; `place` is what a finding must name."""
@@ -60,10 +54,14 @@ class Document:
 
 
 class Planter:
-    """A dataset below `output`, open for forgery. `documents`: all that are written, in source order."""
+    """A dataset below `output`, open for forgery. `documents`: all that are written, in source order.
+
+    `altered`: by format and number of the shard in its stream, the tokens that this format alone has there.
+    """
 
     def __init__(self, output: Path) -> None:
         self.output = output
+        self.altered: dict[tuple[str, int], np.ndarray[Any, Any]] = {}
         self.index: Row = orjson.loads((output / layout.INDEX).read_bytes())
         self.files = self._read_table(layout.FILES_TABLE)
         self.quarantine = self._read_table(layout.QUARANTINE_TABLE)
@@ -110,14 +108,25 @@ class Planter:
         raise ValueError(f"{document} is not in its stream")
 
     def _shard_path(self, stream: int, number: int) -> str:
+        return self._file_paths(stream, number)[0][1]
+
+    def _file_paths(self, stream: int, number: int) -> list[tuple[str, str]]:
+        """Format and path of each file of a shard."""
         name = self._streams.name_shard(stream, number)
-        return layout.shard_path(self.facts.path_template, ".npy", split=name.split, index=name.index, shard=name.shard)
+        numbers = {"split": name.split, "index": name.index, "shard": name.shard}
+        named = zip(self.facts.formats, self.facts.templates, strict=True)
+        return [
+            (format, layout.shard_path(template, suffix, **numbers))  # type: ignore[arg-type]
+            for format, (template, _) in named
+            for suffix in SUFFIXES[format]
+        ]
 
     def write(self) -> None:
         """Make the dataset anew from `documents`, `files` and `quarantine`."""
         shard_rows: list[Row] = []
         for row in self._read_table(layout.SHARDS_TABLE):
-            (self.output / row["path"]).unlink()
+            for file in row.get("files", [row]):
+                (self.output / file["path"]).unlink()
             (self.output / layout.documents_path(row["split"], row["index"])).unlink()
         for stream in range(self._streams.count):
             shard_rows += self._write_stream(stream)
@@ -137,10 +146,6 @@ class Planter:
             name = self._streams.name_shard(stream, number)
             part = tokens[start : start + self.facts.shard_tokens]
             end = start + len(part)
-            path = self._shard_path(stream, number)
-            data = _npy_of(part)
-            (self.output / path).parent.mkdir(parents=True, exist_ok=True)
-            (self.output / path).write_bytes(data)
             first = int(np.searchsorted(ends, start, side="right"))
             last = int(np.searchsorted(ends, end, side="left"))
             borders = [start, *ends[first:last].tolist(), end]
@@ -155,19 +160,35 @@ class Planter:
             ).to_bytes()
             sidecar_path = self.output / layout.documents_path(name.split, name.index)
             sidecar_path.write_bytes(sidecar)
+            files = self._write_files(stream, number, part, np.diff(borders).tolist())
+            main = {key: value for key, value in files[0].items() if key != "format"}
             rows.append(
                 {
                     "split": name.split,
                     "index": name.index,
-                    "path": path,
+                    "path": main.pop("path"),
                     "tokens": len(part),
                     "documents": len(borders) - 1 - (skipped > 0),
-                    "bytes": len(data),
-                    "crc32c": f"{google_crc32c.value(data):08x}",
-                    "sha256": sha256(data).hexdigest(),
+                    **main,
                     "documentsSha256": sha256(sidecar).hexdigest(),
                 }
+                | ({"files": files} if len(files) > 1 else {})
             )
+        return rows
+
+    def _write_files(self, stream: int, number: int, tokens: np.ndarray[Any, Any], lengths: list[int]) -> list[Row]:
+        """Write a shard's files; what the shards table says of each."""
+        contents = [
+            data
+            for format in self.facts.formats
+            for data in files_of(format, self.altered.get((format, number), tokens), lengths)
+        ]
+        rows = []
+        for (format, path), data in zip(self._file_paths(stream, number), contents, strict=True):
+            (self.output / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.output / path).write_bytes(data)
+            sums = {"crc32c": f"{google_crc32c.value(data):08x}", "sha256": sha256(data).hexdigest()}
+            rows.append({"format": format, "path": path, "bytes": len(data), **sums})
         return rows
 
     def _count_files(self) -> None:
@@ -223,6 +244,12 @@ class Planter:
                 documents_sha256=row["documentsSha256"],
                 version=version_of((self.output / row["path"]).stat()),
             )
+            if "files" in row:
+                receipt["files"] = [
+                    file
+                    | {"crc32c": int(file["crc32c"], 16), "version": version_of((self.output / file["path"]).stat())}
+                    for file in row["files"]
+                ]
             _write_record(path, receipt)
             kept.add(path)
         for path in (self.output / layout.LEDGER / "0/shards").rglob("*.json"):

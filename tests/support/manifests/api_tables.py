@@ -66,7 +66,9 @@ MISTAKES: dict[str, Mistake] = {
         {"source": {"format": "jsonl"}},
         'spec.source.format: found "jsonl"; expected one of Auto, Jsonl, Parquet, Text; did you mean "Jsonl"?',
     ),
-    "enum-item": Mistake({"output": {"formats": ["npy"]}}, 'spec.output.formats[0]: found "npy"; expected Npy'),
+    "enum-item": Mistake(
+        {"output": {"formats": ["npy"]}}, 'spec.output.formats[0]: found "npy"; expected one of Npy, Raw'
+    ),
     "dotted": Mistake({"source": {"textField": "a..b"}}, 'spec.source.textField: found "a..b"; write a field name'),
     "separator-empty": Mistake(
         {"source": {"format": "Text", "documentSeparator": ""}}, "spec.source.documentSeparator: found"
@@ -136,12 +138,19 @@ MISTAKES: dict[str, Mistake] = {
     "path-dot": Mistake(path("./{index}"), "no . or .. as a part"),
     "path-empty-part": Mistake(path("a//{index}"), "no empty part"),
     "path-folder": Mistake(path("a/{index}/"), "no leading or trailing /"),
-    "path-placeholder": Mistake(path("{split}_{number}"), "the placeholders {split}, and {index} or {shard}"),
+    "path-placeholder": Mistake(path("{split}_{number}"), "the placeholders {split}, {format}, and {index} or {shard}"),
     "path-spec": Mistake(path("{index:6d}"), "with a width such as {index:06d}"),
     "path-wide": Mistake(path("{index:019d}"), "with a width such as {index:06d}"),
     "path-letters": Mistake(path("a b {index}"), "a path is made of letters"),
     "path-newline": Mistake(path("a{index}\n"), "a path is made of letters"),
     "path-suffix": Mistake(path("{index}.npy"), "the format adds its suffix"),
+    "path-bin": Mistake(
+        {"output": {"path": "{index}.bin", "formats": ["Raw"]}}, "Raw, LlmC and Megatron add their suffixes"
+    ),
+    "llmc-count": Mistake(
+        {"output": {"shards": {"tokens": 2**31}, "formats": ["LlmC"]}},
+        "the formats LlmC and Megatron count tokens in 31 bits",
+    ),
     "path-no-number": Mistake(path("{split}"), "a shard needs its number, once"),
     "path-two-numbers": Mistake(path("{index}_{shard}"), "a shard needs its number, once"),
     "path-ours": Mistake(path("_tokenization/{index}"), "shards would collide with index.json"),

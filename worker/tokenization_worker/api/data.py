@@ -34,6 +34,9 @@ class OutputFormat(StrEnum):
     """The file format of a shard."""
 
     NPY = "Npy"
+    RAW = "Raw"
+    LLMC = "LlmC"
+    MEGATRON = "Megatron"
 
 
 class DType(StrEnum):

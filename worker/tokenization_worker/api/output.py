@@ -28,9 +28,13 @@ _WRITABLE_URI = r"^(gs://[^/]|file:///)"
 _SPLIT_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 _SHARE = r"^[0-9]{1,2}(\.[0-9]{1,12})?%$"
 _NUMBER = r"\{(index|shard)(:0([1-9]|1[0-8])d)?\}"
-_PATH = rf"^([A-Za-z0-9._=+@,/-]|\{{split\}}|{_NUMBER})+$"
+_PATH = rf"^([A-Za-z0-9._=+@,/-]|\{{split\}}|\{{format\}}|{_NUMBER})+$"
 _BAD_PART = r"(^|/)(\.{0,2})(/|$)"
 _NUMBER_TOUCHES_SPLIT = r"\{split\}[0-9]*\{(index|shard)\}|\{(index|shard)\}[0-9]*\{split\}"
+
+_BIN_FORMATS = [OutputFormat.RAW.value, OutputFormat.LLMC.value, OutputFormat.MEGATRON.value]
+_COUNT_IN_31_BITS = {OutputFormat.LLMC, OutputFormat.MEGATRON}
+_MOST_TOKENS = 2**31 - 1
 
 OutputUri = Annotated[
     str,
@@ -52,7 +56,7 @@ ShardPath = Annotated[
     str,
     StringConstraints(min_length=1, max_length=256),
     Rule(
-        "a path is made of letters, digits, . _ - = + @ , / and the placeholders {split}, and {index} or "
+        "a path is made of letters, digits, . _ - = + @ , / and the placeholders {split}, {format}, and {index} or "
         "{shard} with a width such as {index:06d}",
         cel=f"self.matches(r'{_PATH}')",
         holds=lambda path: bool(re.fullmatch(_PATH, path)),
@@ -217,6 +221,19 @@ class Output(SpecBlock):
             holds=lambda o: len(set(o.formats)) == len(o.formats),
             field="formats",
         ),
+        Rule(
+            "the formats Raw, LlmC and Megatron add their suffixes: leave .bin and .idx out",
+            cel=f"!(self.formats.exists(f, f in {_BIN_FORMATS}) && "
+            "(self.path.endsWith('.bin') || self.path.endsWith('.idx')))",
+            holds=lambda o: not set(o.formats) & set(_BIN_FORMATS) or not o.path.endswith((".bin", ".idx")),
+            field="path",
+        ),
+        Rule(
+            f"the formats LlmC and Megatron count tokens in 31 bits: ask for at most {_MOST_TOKENS:,} tokens a shard",
+            cel=None,  # CEL does not read numbers such as 100M
+            holds=lambda o: not set(o.formats) & _COUNT_IN_31_BITS or o.shards.tokens <= _MOST_TOKENS,
+            field="shards.tokens",
+        ),
     )
 
     uri: OutputUri = Field(
@@ -230,8 +247,12 @@ class Output(SpecBlock):
         default=[OutputFormat.NPY],
         min_length=1,
         max_length=8,
-        description=("The file formats of a shard, all written from one read. Npy: a numpy array of one dimension."),
-        examples=[["Npy"]],
+        description=(
+            "The file formats of a shard, all written from one read. Npy: a numpy array of one dimension. Raw: the"
+            " tokens alone, for np.memmap (nanoGPT). LlmC: llm.c's .bin. Megatron: an indexed dataset, .bin and .idx."
+            " With several formats, each has a folder of its own unless output.path says {format}."
+        ),
+        examples=[["Npy", "Megatron"]],
     )
     dtype: DType = Field(
         default=DType.AUTO,
@@ -245,7 +266,8 @@ class Output(SpecBlock):
         default="{split}/{split}_{index:06d}",
         description=(
             "The name of a shard below output.uri. {index} counts within the split, {shard} over all splits "
-            "(not with share); :06d is a width. The format adds its suffix."
+            "(not with share); :06d is a width. {format} is the name of the format in lower case. The format adds its"
+            " suffix."
         ),
         examples=["edufineweb_{split}_{shard:06d}"],
     )

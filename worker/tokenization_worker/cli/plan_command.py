@@ -7,6 +7,7 @@ import sys
 
 import orjson
 
+from tokenization_worker.api.data import OutputFormat
 from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
 from tokenization_worker.cli.numbers import counted, read_count, short_bytes, short_count, short_time
@@ -90,12 +91,20 @@ def _tokens(preview: Preview) -> str:
 
 
 def _shards(preview: Preview) -> str:
+    kind = "  ".join((preview.dtype, *_other_than_npy(preview.output_formats)))
     if preview.shards is None or preview.shard_bytes is None:
-        return f"unknown shards  {preview.dtype}"
+        return f"unknown shards  {kind}"
+    shards = f"{counted(preview.shards, 'shard')}  {kind}  {short_bytes(preview.shard_bytes)}"
     if preview.is_complete:
-        return f"{counted(preview.shards, 'shard')}  {preview.dtype}  {short_bytes(preview.shard_bytes)}"
-    size = f"{short_bytes(preview.shard_bytes)}, as much again for a while"
-    return f"~{counted(preview.shards, 'shard')}  {preview.dtype}  {size}"
+        return shards
+    n = len(preview.output_formats)
+    scratch = "as much again" if n == 1 else f"{short_bytes(preview.shard_bytes // n)} more"
+    return f"~{shards}, {scratch} for a while"
+
+
+def _other_than_npy(formats: tuple[str, ...]) -> tuple[str, ...]:
+    """The formats in one word, where they are not what a job without `formats` has."""
+    return () if formats == (OutputFormat.NPY,) else (", ".join(formats),)
 
 
 def _time(preview: Preview) -> str:

@@ -86,7 +86,7 @@ class ShardFormat(Protocol):
     """A format of shards. The name that a manifest gives it is its key in `registry`."""
 
     suffixes: tuple[str, ...]
-    """Of a shard's files; the first is the main file's. No two formats of a dataset may share one."""
+    """Of a shard's files; the first is the main file's."""
 
     def begin(self, shape: ShardShape, sinks: Sequence[ByteSink], /) -> ShardWriter:
         """A writer of one shard; `sinks` are its files in the order of `suffixes`."""

@@ -41,9 +41,14 @@ class FlatFormat:
         tokens, rest = divmod(file.size - self._header_bytes, largest.dtype.itemsize)
         if rest or not 0 < tokens <= largest.tokens:
             return f"no shard of this run has {file.size:,} bytes"
-        found = file.store.read_range(file.path, 0, self._header_bytes)
-        is_ours = found == self._header(ShardShape(tokens, largest.dtype))
+        header = self._header(ShardShape(tokens, largest.dtype))
+        is_ours = _read_header(file, len(header)) == header
         return None if is_ours else "it does not begin as a shard of this run does"
+
+
+def _read_header(file: StoredFile, size: int) -> bytes:
+    """The first `size` bytes; raises `NotFound`."""
+    return file.store.read_range(file.path, 0, size) if size else b""
 
 
 class FlatWriter:
@@ -51,7 +56,8 @@ class FlatWriter:
 
     def __init__(self, header: bytes, sink: ByteSink) -> None:
         self._sink = sink
-        sink.write(header)
+        if header:
+            sink.write(header)
 
     def write(self, tokens: TokenArray) -> None:
         self._sink.write(tokens.data)
@@ -71,7 +77,7 @@ class FlatReader:
     def check(self) -> None:
         file, shape = self._file, self._shape
         try:
-            header = file.store.read_range(file.path, 0, len(self._header))
+            header = _read_header(file, len(self._header))
         except NotFound as error:
             raise ShardUnreadable(file, "is missing") from error
         if header != self._header:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from hashlib import sha256
 
 import numpy as np
 
 from tokenization_worker.api.data import OutputFormat
 from tokenization_worker.formats.base import ByteSink, ShardFormat, ShardShape
+from tokenization_worker.formats.llmc import LLMC
+from tokenization_worker.formats.megatron import MEGATRON
 from tokenization_worker.formats.npy import NPY
+from tokenization_worker.formats.raw import RAW
 from tokenization_worker.formats.sidecar import ShardDocuments
 
-FORMATS: dict[str, ShardFormat] = {OutputFormat.NPY: NPY}
+FORMATS: dict[str, ShardFormat] = {
+    OutputFormat.NPY: NPY,
+    OutputFormat.RAW: RAW,
+    OutputFormat.LLMC: LLMC,
+    OutputFormat.MEGATRON: MEGATRON,
+}
 
 
 def format_of(name: str) -> ShardFormat:
@@ -21,11 +28,6 @@ def format_of(name: str) -> ShardFormat:
         return FORMATS[name]
     except KeyError:
         raise ValueError(f"there is no format {name!r}: expected one of {', '.join(FORMATS)}") from None
-
-
-def suffixes_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The suffixes of a shard's files in these formats: the main file of the first format comes first."""
-    return tuple(suffix for name in names for suffix in format_of(name).suffixes)
 
 
 def fingerprint(name: str) -> str:

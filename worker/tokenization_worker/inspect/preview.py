@@ -38,7 +38,7 @@ class Preview:
 
     Of an unfinished run: the files and ranges of its plan, its engine, and the time for the ranges that are not done.
     Of a complete one: what the dataset has; None for what neither index nor plan say. `formats`: suffix, number of
-    files and the first names, the most frequent suffix first.
+    files and the first names, the most frequent suffix first. `shard_bytes`: in all `output_formats`.
     """
 
     files: int
@@ -54,6 +54,7 @@ class Preview:
     largest_files: tuple[tuple[str, int], ...]
     formats: tuple[tuple[str, int, tuple[str, ...]], ...]
     output: str
+    output_formats: tuple[str, ...]
     dtype: str
     shards: int | None
     shard_bytes: int | None
@@ -135,6 +136,7 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         largest_files=_largest(plan.files),
         formats=tuple(count_formats(plan.files)),
         output=found.store.uri,
+        output_formats=tuple(prepared.data.output.formats),
         dtype=prepared.dtype,
         shards=None if tokens is None else -(-tokens // prepared.data.output.shard_tokens),
         shard_bytes=_scaled(estimate.shard_bytes, share),
@@ -159,6 +161,7 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
     plan, files = state.plan, () if state.plan is None else state.plan.files
     changed = _find_change(store, state, index, job, watch)
     tokens, text_bytes = index["tokens"], index["run"]["textBytes"]
+    formats = tuple(index["data"]["output"]["formats"])
     return Preview(
         files=sum(index["conservation"]["files"].values()),
         stored_bytes=None if plan is None else sum(file.size for file in files),
@@ -173,9 +176,10 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
         largest_files=_largest(files),
         formats=tuple(count_formats(files)),
         output=store.uri,
+        output_formats=formats,
         dtype=index["dtype"],
         shards=sum(split["shards"] for split in index["splits"]),
-        shard_bytes=tokens * NUMPY_DTYPES[DType(index["dtype"])].itemsize,
+        shard_bytes=tokens * NUMPY_DTYPES[DType(index["dtype"])].itemsize * len(formats),
         free_bytes=store.free_bytes(),
         engine=str(index["run"].get("engine", "")),
         engine_reason="the dataset was made with it",

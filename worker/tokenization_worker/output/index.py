@@ -8,11 +8,13 @@ whole index, so that a flipped digit never becomes an answer; an index without o
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
 import orjson
 
+from tokenization_worker.api.data import OutputFormat
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
@@ -20,7 +22,8 @@ from tokenization_worker.output.record import CHECKSUM, dump_json, parsing, reco
 from tokenization_worker.output.versions import join_versions
 from tokenization_worker.storage.base import NotFound, Store
 
-FORMAT_VERSION = 1
+_FORMAT_VERSIONS = (1, 2)
+"""1: datasets whose only format is Npy; 2: all others, which programs before 0.3.0 cannot check."""
 
 UNKNOWN_VERSIONS = "unknown"
 """In `run.rangesByVersions`, of ranges that an older version of this program tokenized."""
@@ -168,6 +171,11 @@ def not_own(error: ForeignIndex) -> SpecError:
 _CHECK_THE_PATH = "check the path: it must be the output.uri of a job"
 
 
+def format_version(data: Mapping[str, Any]) -> int:
+    """The version of the layout of a dataset with these canonical data fields."""
+    return 1 if data["output"]["formats"] == [OutputFormat.NPY] else 2
+
+
 def read_index(store: Store) -> Index | None:
     """The index at `store`, or None where nothing is committed; raises `DataError` if it is not as it was written."""
     try:
@@ -186,10 +194,11 @@ def read_index(store: Store) -> Index | None:
             f"{store.uri}/{layout.INDEX} is not of this program",
             next_step="write to another output.uri",
         ) from error
-    if version != FORMAT_VERSION:
+    if version not in _FORMAT_VERSIONS:
         raise ChangedError(
             "OutputConflict",
-            f"{store.uri}/{layout.INDEX} has format version {version}; this program reads {FORMAT_VERSION}",
+            f"{store.uri}/{layout.INDEX} has format version {version}; this program reads versions up to "
+            f"{_FORMAT_VERSIONS[-1]}",
             next_step="use the version of this program that wrote it",
         )
     with parsing(store.uri, layout.INDEX):

@@ -30,6 +30,8 @@ RANGE_RECEIPTS = "ranges/"
 SHARD_RECEIPTS = "shards/"
 """Folders of receipts, each below the folder of an epoch: see `epoch_ledger`."""
 
+FORMAT_PLACEHOLDER = "{format}"
+
 
 def epoch_path(epoch: int) -> str:
     return f"{EPOCHS}{epoch:04d}.json"
@@ -98,6 +100,15 @@ def rerun_path(run_key: str) -> str:
 def log_path(run: int, attempt: int, number: int = 1) -> str:
     """Of the driver of an attempt. `number`: 2 and up where an earlier job of the same output has left such a log."""
     return f"{LOGS}{run}-{attempt}{f'-{number}' if number > 1 else ''}.log.zst"
+
+
+def template_of(path: str, format: str, *, among: int) -> str:
+    """The template of shards in one of `among` formats: `{format}` is its name in lower case. Several formats whose
+    `output.path` does not say where get a folder each.
+    """
+    if among > 1 and FORMAT_PLACEHOLDER not in path:
+        path = f"{FORMAT_PLACEHOLDER}/{path}"
+    return path.replace(FORMAT_PLACEHOLDER, format.lower())
 
 
 def shard_path(template: str, suffix: str, *, split: str, index: int, shard: int) -> str:

@@ -15,7 +15,7 @@ from tokenization_worker.api.data import DType, OutputSpec
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats.base import ShardShape, StoredFile
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
-from tokenization_worker.formats.registry import FORMATS, format_of, suffixes_of
+from tokenization_worker.formats.registry import FORMATS, format_of
 from tokenization_worker.output import layout
 from tokenization_worker.storage.base import Entry, NotFound, Store
 
@@ -31,17 +31,6 @@ def require_known_formats(names: Iterable[str], uri: str, path: str) -> None:
         )
 
 
-def list_named(
-    store: Store, template: str, formats: Iterable[str], splits: Sequence[str] | None = None
-) -> Iterator[Entry]:
-    """The files that have the name of a shard of these formats.
-
-    `splits`: of these alone, with the digits that the template gives them; None: of any split, with any digits.
-    """
-    matcher = layout.shard_matcher(template, suffixes_of(formats), splits)
-    return (entry for entry in store.list(layout.static_prefix(template)) if matcher.fullmatch(entry.path))
-
-
 class FileName(NamedTuple):
     """The place of one file of a shard: file `number` of its format."""
 
@@ -50,11 +39,51 @@ class FileName(NamedTuple):
     path: str
 
 
+def name_files(path: str, formats: Sequence[str], *, split: str, index: int, shard: int) -> tuple[FileName, ...]:
+    """The files of a shard, the main file of the first format first; `path` is `output.path`.
+
+    Raises `SpecError` for a number that does not fit the path.
+    """
+    return tuple(
+        FileName(name, number, layout.shard_path(template, suffix, split=split, index=index, shard=shard))
+        for name, number, template, suffix in _kinds(path, formats)
+    )
+
+
+def _kinds(path: str, formats: Sequence[str]) -> Iterator[tuple[str, int, str, str]]:
+    """Format, number, template and suffix of each file of a shard."""
+    for name in formats:
+        template = layout.template_of(path, name, among=len(formats))
+        for number, suffix in enumerate(format_of(name).suffixes):
+            yield name, number, template, suffix
+
+
+def list_named(store: Store, path: str, formats: Sequence[str], splits: Sequence[str] | None = None) -> Iterator[Entry]:
+    """The files that have the name of a shard of these formats; `path` is `output.path`.
+
+    `splits`: of these alone, with the digits that the path gives them; None: of any split, with any digits.
+    """
+    matchers: dict[str, list[re.Pattern[str]]] = {}
+    for name in formats:
+        template = layout.template_of(path, name, among=len(formats))
+        matcher = layout.shard_matcher(template, format_of(name).suffixes, splits)
+        matchers.setdefault(layout.static_prefix(template), []).append(matcher)
+    return (
+        entry
+        for prefix, patterns in matchers.items()
+        for entry in store.list(prefix)
+        if any(pattern.fullmatch(entry.path) for pattern in patterns)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """The names of a plan's shards, and what they hold: at most `shard_tokens` tokens of `dtype`."""
+    """The names of a plan's shards, and what they hold: at most `shard_tokens` tokens of `dtype`.
 
-    template: str
+    `path`: `output.path`.
+    """
+
+    path: str
     formats: tuple[str, ...]
     splits: tuple[str, ...]
     dtype: DType
@@ -71,7 +100,8 @@ class Naming:
         """From the canonical data fields of a plan; raises `KeyError`, `TypeError` or `ValueError` for others."""
         output = data["output"]
         formats = tuple(str(name) for name in output["formats"])
-        suffixes_of(formats)  # raises for a format that this version does not have
+        for name in formats:
+            format_of(name)  # raises for one that this version does not have
         splits = tuple(str(split["name"]) for split in output["splits"])
         return cls(str(output["path"]), formats, splits, DType(output["dtype"]), int(output["shards"]["tokens"]))
 
@@ -82,33 +112,32 @@ class Naming:
 
     def files(self, *, split: str, index: int, shard: int) -> tuple[FileName, ...]:
         """The files of a shard, the main file first; raises `SpecError` for a number that does not fit the template."""
-        return tuple(
-            FileName(name, number, layout.shard_path(self.template, suffix, split=split, index=index, shard=shard))
-            for name in self.formats
-            for number, suffix in enumerate(format_of(name).suffixes)
-        )
+        return name_files(self.path, self.formats, split=split, index=index, shard=shard)
 
     def list_named(self, store: Store, *, strictly: bool = False) -> Iterator[Entry]:
         """The files that have a shard's name: of any split, with any number of digits.
 
-        `strictly`: of these splits alone, with the digits that the template gives them.
+        `strictly`: of these splits alone, with the digits that the path gives them.
         """
-        return list_named(store, self.template, self.formats, self.splits if strictly else None)
+        return list_named(store, self.path, self.formats, self.splits if strictly else None)
 
     def is_given(self, path: str) -> bool:
         """Whether a shard of these splits may get this name."""
-        return self._matcher(suffixes_of(self.formats), strictly=True).fullmatch(path) is not None
+        return self._kind_of(path) is not None
 
     def why_foreign(self, store: Store, entry: Entry) -> str | None:
         """Why a file of such a name is none of these shards', in words; None where it may be, or went meanwhile."""
-        file = StoredFile(store, entry.path, entry.size)
-        for name in self.formats:
-            for number, suffix in enumerate(format_of(name).suffixes):
-                if self._matcher((suffix,), strictly=True).fullmatch(entry.path):
-                    with suppress(NotFound):
-                        return format_of(name).why_foreign(number, file, self.largest)
-                    return None
-        return "no shard of this run gets this name"
+        kind = self._kind_of(entry.path)
+        if kind is None:
+            return "no shard of this run gets this name"
+        name, number = kind
+        with suppress(NotFound):
+            return format_of(name).why_foreign(number, StoredFile(store, entry.path, entry.size), self.largest)
+        return None
 
-    def _matcher(self, suffixes: tuple[str, ...], *, strictly: bool) -> re.Pattern[str]:
-        return layout.shard_matcher(self.template, suffixes, self.splits if strictly else None)
+    def _kind_of(self, path: str) -> tuple[str, int] | None:
+        """The format of a file by its name, and its number among the files of that format's shards."""
+        for name, number, template, suffix in _kinds(self.path, self.formats):
+            if layout.shard_matcher(template, (suffix,), self.splits).fullmatch(path):
+                return name, number
+        return None

@@ -75,7 +75,7 @@ def find_missing(store: Store) -> list[str]:
     for split in dict.fromkeys(shard.split for shard in shards):
         mine = [shard for shard in shards if shard.split == split]
         sizes = {file.path: file.size for shard in mine for file in shard.files}
-        for entry in list_known(store, list(sizes)):
+        for entry in _list_files(store, mine):
             if sizes.get(entry.path) == entry.size:
                 del sizes[entry.path]
         sidecars = dict.fromkeys(layout.documents_path(split, shard.index) for shard in mine)
@@ -140,9 +140,15 @@ def _find_changed(store: Store, shards: list[_Written]) -> frozenset[tuple[str, 
     return frozenset(changed)
 
 
+def _list_files(store: Store, shards: list[_Written]) -> Iterator[Entry]:
+    """What has the name of a file of these shards, and maybe others: the files of one kind are in one folder."""
+    for files in zip(*(shard.files for shard in shards), strict=False):
+        yield from list_known(store, [file.path for file in files])
+
+
 def _changed_shards(store: Store, shards: list[_Written]) -> Iterator[int]:
     missing = {file.path: (shard.index, file) for shard in shards for file in shard.files}
-    for entry in list_known(store, list(missing)):
+    for entry in _list_files(store, shards):
         if entry.path not in missing:
             continue
         index, file = missing.pop(entry.path)

@@ -42,13 +42,15 @@ included: against tiktoken 6 on mixed languages and code to 10 on English (2026-
 class Estimate:
     """From a sample of the source; None where that holds no text, which says nothing about the rest.
 
-    `source_bytes`: decompressed; at least the stored bytes, where nothing better is known. `reference_seconds`: the
+    `source_bytes`: decompressed; at least the stored bytes, where nothing better is known. `shard_bytes`: in all
+    formats; `segment_bytes`: of all tokens once, as scratch has them. `reference_seconds`: the
     sample's encoding time, scaled to all of it, on one core with the engine `reference`.
     """
 
     tokens: int | None
     source_bytes: int
     shard_bytes: int | None
+    segment_bytes: int | None
     reference: str
     reference_seconds: float | None
     bytes_per_token: float | None
@@ -107,10 +109,12 @@ def estimate(
     unknown = total > 0 and not is_all and not tokens
     share = known / total if known else 1.0
     tokens, text_bytes, seconds = tokens / share, text_bytes / share, seconds / share
+    token_bytes = round(tokens * NUMPY_DTYPES[dtype].itemsize)
     return Estimate(
         tokens=None if unknown else round(tokens),
         source_bytes=round(source_bytes),
-        shard_bytes=None if unknown else round(tokens * NUMPY_DTYPES[dtype].itemsize),
+        shard_bytes=None if unknown else token_bytes * len(data.output.formats),
+        segment_bytes=None if unknown else token_bytes,
         reference=tokenizer.reference.name,
         reference_seconds=None if unknown else seconds,
         bytes_per_token=None if unknown else text_bytes / tokens if tokens else 0.0,

@@ -7,9 +7,9 @@ import numpy as np
 from tokenization_worker.api.data import DataSpec, SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned, Watcher
-from tokenization_worker.formats.registry import suffixes_of
 from tokenization_worker.messages.counts import counted
-from tokenization_worker.output.layout import INDEX, SHARDS_TABLE, shard_path
+from tokenization_worker.output.layout import INDEX, SHARDS_TABLE
+from tokenization_worker.output.naming import name_files
 from tokenization_worker.readers.detection.detect import may_be_empty
 from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.storage.sources import is_same_file, selects
@@ -20,7 +20,7 @@ def refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> No
     output = data.output
     inside = output.uri.rstrip("/") + "/"
     split = output.splits[0].name
-    first_shard = [shard_path(output.path, each, split=split, index=0, shard=0) for each in suffixes_of(output.formats)]
+    first_shard = [name.path for name in name_files(output.path, output.formats, split=split, index=0, shard=0)]
     for pattern in data.source.uris:
         for path in (*first_shard, SHARDS_TABLE, INDEX):
             if selects(pattern, inside + path):

@@ -19,7 +19,7 @@ from tokenization_worker.errors import ChangedError, DataError, SpecError, Tempo
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import ForeignIndex, Index, read_index, trusted_runs
 from tokenization_worker.output.ledger.epochs import Epoch, current_epoch, find_epoch
-from tokenization_worker.output.naming import list_named, require_known_formats
+from tokenization_worker.output.naming import list_named, name_files, require_known_formats
 from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.tables import require_tables
 from tokenization_worker.run.output_state import OutputState, RunConflict, Verdict, Wanted, judge
@@ -125,7 +125,11 @@ def refuse_links(store: Store, output: OutputSpec) -> None:
     """Raise `SpecError` if a folder for shards, or one of ours, is a link, through which nothing is written."""
     root = store.local_path("")
     if root is not None:
-        paths = (layout.shard_path(output.path, "", split=split.name, index=0, shard=0) for split in output.splits)
+        paths = (
+            file.path
+            for split in output.splits
+            for file in name_files(output.path, output.formats, split=split.name, index=0, shard=0)
+        )
         with map_os_errors("write below", root):
             refuse_linked_folders(root, {_OWN_FOLDER, *(path.rpartition("/")[0] for path in paths)})
 

@@ -161,9 +161,12 @@ class Facts:
     crash_verdicts: Mapping[str, CrashDigests]
 
     @property
-    def suffixes(self) -> tuple[str, ...]:
-        """Of the files of a shard, in their order."""
-        return tuple(suffix for name in self.formats for suffix in decoder_of(name).suffixes)
+    def templates(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Of each format: the template of its shards' paths, and the suffixes of their files."""
+        return tuple(
+            (layout.template_of(self.path_template, name, among=len(self.formats)), decoder_of(name).suffixes)
+            for name in self.formats
+        )
 
     @property
     def thresholds(self) -> tuple[int, ...]:
@@ -255,8 +258,10 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         for item in output["splits"]
     )
     formats = tuple(_text({"formats": name}, "formats") for name in output["formats"])
-    suffixes = [suffix for name in formats for suffix in decoder_of(name).suffixes]
-    layout.shard_path(output["path"], suffixes[0], split="", index=0, shard=0)  # raises where it is no template
+    template = layout.template_of(output["path"], formats[0], among=len(formats))
+    layout.shard_path(template, "", split="", index=0, shard=0)  # raises where it is no template
+    for name in formats:
+        decoder_of(name)  # raises for a format that this version does not have
     _text(output, "dtype"), _text(data["tokenizer"], "fingerprint")  # compared with what the index says elsewhere
     return Facts(
         uri=uri,

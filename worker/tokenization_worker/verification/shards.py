@@ -20,6 +20,7 @@ from tokenization_worker.verification.advance import Tell, untold
 from tokenization_worker.verification.facts import ClaimedFile, Facts, ShardClaim
 from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
+from tokenization_worker.verification.same_tokens import TokenSums, find_difference
 from tokenization_worker.verification.stream import BadSidecar, Sidecar, parse_sidecar
 
 _CHUNK_BYTES = 4 << 20
@@ -75,17 +76,22 @@ def check_shard(facts: Facts, claim: ShardClaim, tell: Tell = untold) -> ShardCh
     if sidecar is not None:
         findings.extend(_check_sidecar(claim, sidecar, sidecar_sha256))
     files: list[ClaimedFile] = []
-    tokens: int | None = None
-    for name, listed in groupby(claim.files, key=lambda file: file.format):
-        reading = _Reading(store, facts, claim, name, list(listed))
+    readings = [
+        _Reading(store, facts, claim, name, list(listed))
+        for name, listed in groupby(claim.files, key=lambda file: file.format)
+    ]
+    first, *others = readings
+    for reading in readings:
         done = sum(file.bytes for file in files)
         there = reading.read(_behind(done, tell))
         findings.extend(reading.findings(there, None if sidecar is None else sidecar.lengths))
-        if name == claim.files[0].format:
-            tokens = reading.scan.tokens
         files += [file for file in there if file is not None]
-    if len(files) < len(claim.files):
-        tokens = None
+    for other in others:
+        if first.scan.tokens_seen == other.scan.tokens_seen:  # else the size of one of them was reported
+            sums = (first.sums, other.sums)
+            difference = find_difference(store, facts.dtype, first.listed, other.listed, sums)
+            findings += [] if difference is None else [difference]
+    tokens = first.scan.tokens if len(files) == len(claim.files) else None
     return ShardCheck(claim, tuple(findings), tuple(files), tokens, sidecar_sha256, _ends(sidecar))
 
 
@@ -101,7 +107,9 @@ class _Reading:
         self._store = store
         self._facts = facts
         self._claim = claim
-        self._listed = listed
+        self.listed = listed
+        self.sums = TokenSums()
+        self._is_one_of_several = len({file.format for file in claim.files}) > 1
         self._decoder = decoder_of(name)
         self.scan = self._decoder.scan(facts.dtype)
         self._largest, self._largest_at = -1, 0
@@ -110,7 +118,7 @@ class _Reading:
         """The files as their bytes are; None for one that is missing."""
         found: list[ClaimedFile | None] = []
         done = 0
-        for number, file in enumerate(self._listed):
+        for number, file in enumerate(self.listed):
             read = self._read_file(number, file, _behind(done, tell))
             done += 0 if read is None else read.bytes
             found.append(read)
@@ -126,6 +134,8 @@ class _Reading:
                 digest.update(chunk)
                 before = self.scan.tokens_seen
                 tokens = self.scan.take(number, chunk)
+                if self._is_one_of_several:
+                    self.sums.add(tokens)
                 if len(tokens) and int(tokens.max()) > self._largest:
                     self._largest, self._largest_at = int(tokens.max()), before + int(tokens.argmax())
                 size += len(chunk)
@@ -137,7 +147,7 @@ class _Reading:
     def findings(self, there: list[ClaimedFile | None], lengths: NDArray[np.uint32] | None) -> Iterator[Finding]:
         """The defects of these files. Of a file that is missing or has another size, only that is reported."""
         problems = list(self.scan.problems(self._claim.tokens, lengths))
-        for number, (listed, found) in enumerate(zip(self._listed, there, strict=True)):
+        for number, (listed, found) in enumerate(zip(self.listed, there, strict=True)):
             if found is None:
                 yield Finding(Fault.SHARD_MISSING, f"{listed.bytes:,} bytes", "nothing", listed.path)
                 continue

@@ -51,8 +51,9 @@ def _check_shard_names(facts: Facts) -> Iterator[Finding]:
         for count, shard in enumerate(shards):
             split, index = _name(facts, number, count)
             names = [
-                layout.shard_path(facts.path_template, suffix, split=split, index=index, shard=count)
-                for suffix in facts.suffixes
+                layout.shard_path(template, suffix, split=split, index=index, shard=count)
+                for template, suffixes in facts.templates
+                for suffix in suffixes
             ]
             found = [file.path for file in shard.files]
             yield from _differ(path, f"shard {count} of stream {number}", ", ".join(names), ", ".join(found))
@@ -180,9 +181,10 @@ def check_plan(store: Store, index: Index, files: list[FileClaim]) -> list[Findi
 def check_names(store: Store, facts: Facts) -> list[Finding]:
     """No file but those of the shards has a name that `output.path` gives to shards: a training job would read it."""
     known = {file.path for shards in facts.streams for shard in shards for file in shard.files}
-    matcher = layout.shard_matcher(facts.path_template, facts.suffixes)
-    return [
-        Finding(Fault.UNEXPECTED_FILE, "no file of a shard's name but the dataset's", "one more", entry.path)
-        for entry in store.list(layout.static_prefix(facts.path_template))
-        if entry.path not in known and matcher.fullmatch(entry.path)
-    ]
+    found: dict[str, None] = {}
+    for template, suffixes in facts.templates:
+        matcher = layout.shard_matcher(template, suffixes)
+        named = (entry.path for entry in store.list(layout.static_prefix(template)) if matcher.fullmatch(entry.path))
+        found.update((path, None) for path in named if path not in known)
+    expected = "no file of a shard's name but the dataset's"
+    return [Finding(Fault.UNEXPECTED_FILE, expected, "one more", path) for path in found]

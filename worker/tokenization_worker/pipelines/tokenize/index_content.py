@@ -13,7 +13,7 @@ import orjson
 
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
-from tokenization_worker.output.index import FORMAT_VERSION, UNKNOWN_VERSIONS, IndexContent, IndexRun, IndexSplit
+from tokenization_worker.output.index import UNKNOWN_VERSIONS, IndexContent, IndexRun, IndexSplit, format_version
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.pipelines.tokenize.accounting import FileTotals, Totals
@@ -88,7 +88,7 @@ def describe_dataset(
 ) -> IndexContent:
     """What the index says of the data: the same for every run that makes this dataset."""
     return {
-        "formatVersion": FORMAT_VERSION,
+        "formatVersion": format_version(plan.data),
         "keyVersion": KEY_VERSION,
         "data": plan.data,
         "tokenizer": {

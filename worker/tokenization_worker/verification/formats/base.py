@@ -26,8 +26,10 @@ class Problem(NamedTuple):
 class ShardScan(Protocol):
     """One pass over the files of a shard, one after the other from start to end, the main file first."""
 
-    tokens_seen: int
-    """In all bytes so far."""
+    @property
+    def tokens_seen(self) -> int:
+        """Tokens in all bytes so far."""
+        ...
 
     def take(self, number: int, data: bytes, /) -> TokenArray:
         """The tokens that are complete with `data`, the next bytes of file `number`."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.verification.formats.base import ShardDecoder
-from tokenization_worker.verification.formats.npy import NpyDecoder
+from tokenization_worker.verification.formats.llmc import LLMC
+from tokenization_worker.verification.formats.megatron import MEGATRON
+from tokenization_worker.verification.formats.npy import NPY
+from tokenization_worker.verification.formats.raw import RAW
 
-DECODERS: dict[str, ShardDecoder] = {"Npy": NpyDecoder()}
+DECODERS: dict[str, ShardDecoder] = {"Npy": NPY, "Raw": RAW, "LlmC": LLMC, "Megatron": MEGATRON}
 
 
 def decoder_of(name: str) -> ShardDecoder:

@@ -1,0 +1,73 @@
+"""Megatron's indexed dataset: `.bin` has the tokens, `.idx` where each document begins. All numbers little-endian.
+
+    .idx    magic "MMIDIDX\\0\\0", u64 version 1, u8 type of a token, u64 n, u64 n + 1
+            lengths    i32[n]      tokens of each entry
+            pointers   i64[n]      byte in `.bin` at which each entry begins
+            documents  i64[n + 1]  the entry at which each document begins, then n
+
+An entry is one document's tokens in this shard, delimiters included. A document that goes on in the next shard is an
+entry in both. Megatron has no u32: such tokens are int32, with the same bytes. Source: Megatron-LM
+`megatron/core/datasets/indexed_dataset.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokenization_worker.formats.base import ByteSink, ShardReader, ShardShape, ShardWriter, StoredFile
+from tokenization_worker.formats.flat import FlatReader, FlatWriter
+from tokenization_worker.formats.raw import RAW
+from tokenization_worker.formats.sidecar import ShardDocuments
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_VERSION = 1
+_TYPE_CODES = {2: 8, 4: 4}
+"""Of uint16 and int32, by the bytes of a token."""
+
+
+class MegatronFormat:
+    """Shards of a `.bin` and an `.idx`."""
+
+    suffixes: tuple[str, ...] = (".bin", ".idx")
+
+    def begin(self, shape: ShardShape, sinks: Sequence[ByteSink]) -> ShardWriter:
+        return MegatronWriter(shape, sinks)
+
+    def reader(self, shape: ShardShape, files: Sequence[StoredFile]) -> ShardReader:
+        return FlatReader(b"", shape, files[0])
+
+    def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
+        if number == 0:
+            return RAW.why_foreign(number, file, largest)
+        head = _head(largest)
+        is_ours = file.store.read_range(file.path, 0, len(head)) == head
+        return None if is_ours else "it does not begin as the .idx of a shard of this run does"
+
+
+class MegatronWriter(FlatWriter):
+    """Writes `.bin` while tokens come, and `.idx` at the end."""
+
+    def __init__(self, shape: ShardShape, sinks: Sequence[ByteSink]) -> None:
+        super().__init__(b"", sinks[0])
+        self._shape = shape
+        self._index = sinks[1]
+
+    def finish(self, documents: ShardDocuments) -> None:
+        lengths = documents.lengths.astype("<i4")
+        counts = np.array([len(lengths), len(lengths) + 1], dtype="<u8")
+        pointers = np.zeros(len(lengths), dtype="<i8")
+        np.cumsum(lengths[:-1], dtype="<i8", out=pointers[1:])
+        pointers *= self._shape.dtype.itemsize
+        self._index.write(_head(self._shape))
+        for array in (counts, lengths, pointers, np.arange(len(lengths) + 1, dtype="<i8")):
+            self._index.write(array.data)
+
+
+def _head(shape: ShardShape) -> bytes:
+    """The bytes of an `.idx` before its first count."""
+    return _MAGIC + _VERSION.to_bytes(8, "little") + bytes([_TYPE_CODES[shape.dtype.itemsize]])
+
+
+MEGATRON = MegatronFormat()

@@ -1,0 +1,17 @@
+"""Raw tokens, little-endian, without a header: what nanoGPT loads with `np.memmap(path, dtype=np.uint16)`.
+
+The file says neither how many tokens it has nor of which type; `index.json` does.
+"""
+
+from __future__ import annotations
+
+from tokenization_worker.formats.base import ShardShape
+from tokenization_worker.formats.flat import FlatFormat
+
+
+def _no_header(shape: ShardShape) -> bytes:
+    del shape
+    return b""
+
+
+RAW = FlatFormat(".bin", 0, _no_header)

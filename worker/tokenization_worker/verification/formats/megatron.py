@@ -1,0 +1,92 @@
+"""Megatron's indexed dataset: `.bin` has the tokens alone, `.idx` the lengths and places of the documents.
+
+`.idx`: "MMIDIDX" and two zero bytes, u64 1, u8 type (8: uint16, 4: int32), u64 n, u64 n + 1, then i32[n] lengths,
+i64[n] byte offsets, i64[n + 1] 0 to n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization_worker.verification.formats.base import DType, Problem, ReadRange, TokenArray, no_tokens
+from tokenization_worker.verification.formats.flat import FlatScan
+from tokenization_worker.verification.formats.raw import RAW
+
+_INDEX = 1
+"""The number of the `.idx`."""
+
+_TYPES = {"<u2": 8, "<u4": 4}
+_HEADER_BYTES = 34
+
+
+class MegatronDecoder:
+    """Shards of a `.bin` and an `.idx`."""
+
+    suffixes: tuple[str, ...] = (".bin", ".idx")
+
+    def size(self, number: int, tokens: int, dtype: DType) -> int | None:
+        return None if number == _INDEX else RAW.size(number, tokens, dtype)
+
+    def scan(self, dtype: DType) -> MegatronScan:
+        return MegatronScan(dtype)
+
+    def read(self, files: ReadRange, start: int, end: int, dtype: DType) -> TokenArray:
+        return RAW.read(files, start, end, dtype)
+
+
+class MegatronScan:
+    """A pass over both files; keeps the `.idx` in memory: 20 bytes a document."""
+
+    def __init__(self, dtype: DType) -> None:
+        self._dtype = dtype
+        self._flat: FlatScan = RAW.scan(dtype)
+        self._index: list[bytes] = []
+
+    @property
+    def tokens_seen(self) -> int:
+        return self._flat.tokens_seen
+
+    @property
+    def tokens(self) -> int | None:
+        return self._flat.tokens
+
+    def take(self, number: int, data: bytes) -> TokenArray:
+        if number != _INDEX:
+            return self._flat.take(number, data)
+        self._index.append(data)
+        return no_tokens(self._dtype)
+
+    def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None) -> Iterator[Problem]:
+        index = b"".join(self._index)
+        head, n = index[:_HEADER_BYTES], int.from_bytes(index[18:26], "little")
+        expected = (
+            b"MMIDIDX\x00\x00"
+            + (1).to_bytes(8, "little")
+            + bytes([_TYPES[self._dtype.str]])
+            + n.to_bytes(8, "little")
+            + (n + 1).to_bytes(8, "little")
+        )
+        if head != expected:
+            yield Problem(_INDEX, f"the header of an .idx of {n:,} entries of {self._dtype.name}", repr(head))
+            return
+        if len(index) != _HEADER_BYTES + 20 * n + 8:
+            yield Problem(_INDEX, f"{_HEADER_BYTES + 20 * n + 8:,} bytes for {n:,} entries", f"{len(index):,}")
+            return
+        sizes = np.frombuffer(index, "<i4", n, _HEADER_BYTES)
+        pointers = np.frombuffer(index, "<i8", n, _HEADER_BYTES + 4 * n)
+        documents = np.frombuffer(index, "<i8", n + 1, _HEADER_BYTES + 12 * n)
+        if lengths is not None and not np.array_equal(sizes, lengths):
+            yield Problem(_INDEX, "the lengths of the documents sidecar", "others")
+        elif int(sizes.sum(dtype=np.int64)) != expected_tokens:
+            yield Problem(_INDEX, f"lengths of {expected_tokens:,} tokens", f"{int(sizes.sum(dtype=np.int64)):,}")
+        ends = np.cumsum(sizes, dtype=np.int64) * self._dtype.itemsize
+        if n and (pointers[0] != 0 or not np.array_equal(pointers[1:], ends[:-1])):
+            yield Problem(_INDEX, "each entry's offset where the entry before it ends", "others")
+        if not np.array_equal(documents, np.arange(n + 1)):
+            yield Problem(_INDEX, f"one document an entry: 0 to {n:,}", "others")
+
+
+MEGATRON = MegatronDecoder()

@@ -1,0 +1,43 @@
+"""Raw tokens without a header: how many there are follows from the size of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization_worker.verification.formats.base import DType, Problem
+from tokenization_worker.verification.formats.flat import FlatDecoder, FlatScan
+
+
+class _NoHeader:
+    size = 0
+
+    def tokens(self, head: bytes, dtype: DType) -> int | None:
+        """Nothing says so."""
+        del head, dtype
+        return None
+
+
+class RawScan(FlatScan):
+    """A pass over tokens without a header."""
+
+    @property
+    def tokens(self) -> int | None:
+        return self.tokens_seen
+
+    def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None) -> Iterator[Problem]:
+        """Nothing: a file of the right size is right beside its tokens."""
+        del expected_tokens, lengths
+        return iter(())
+
+
+class RawDecoder(FlatDecoder):
+    """Shards of one file without a header."""
+
+    def scan(self, dtype: DType) -> FlatScan:
+        return RawScan(dtype, _NoHeader())
+
+
+RAW = RawDecoder(".bin", _NoHeader())
