@@ -29,8 +29,14 @@ DOCS = CHECKOUT / "docs"
 PAGES = sorted([CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 SOURCES = sorted(Path(tokenization_worker.__file__).parent.rglob("*.py"))
 
-VARIABLE_REASONS = {"dropped[file]", "outcome", "FileOutcome.SCHEMA_MISMATCH.value", "access.reason"}
-"""Where a reason is a file's outcome, or that of an `Access`; everywhere else it must be written out."""
+VARIABLE_REASONS = {
+    "dropped[file]",
+    "outcome",
+    "FileOutcome.SCHEMA_MISMATCH.value",
+    "access.reason",
+    "self._lost_reason",
+}
+"""Where a reason is a file's outcome, or that of an `Access` or a pipeline; everywhere else it must be written out."""
 
 
 @cache
@@ -43,6 +49,12 @@ def error_classes(root: type[Exception] = TokenizationError) -> Iterator[str]:
     yield root.__name__
     for child in root.__subclasses__():
         yield from error_classes(child)
+
+
+def keywords(source: Path, name: str) -> Iterator[ast.expr]:
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.keyword) and node.arg == name:
+            yield node.value
 
 
 def calls(source: Path, names: set[str]) -> Iterator[ast.Call]:
@@ -63,6 +75,7 @@ def raised_reasons() -> dict[str, str]:
     for source in SOURCES:
         reasons = [call.args[0] for call in calls(source, names)]
         reasons += [call.args[2] for call in calls(source, {"Access"})]
+        reasons += keywords(source, "lost_reason")
         for reason in reasons:
             if isinstance(reason, ast.Constant):
                 found[str(reason.value)] = source.name
