@@ -195,7 +195,7 @@ services = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.ke
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(retry, "_next_warning", 0.0)
+    monkeypatch.setattr(retry, "SHARED_PACE", retry.WarningPace())
     monkeypatch.setattr(retry, "TELL_AFTER_S", 0.0)
     with quick_gcs(0.05, lambda: 5.0):
         yield

@@ -26,13 +26,13 @@ from tokenization_worker.storage import retry
 from tokenization_worker.storage.gcs.client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.hf.client import BadAnswer, hf_wait, map_hf_errors
-from tokenization_worker.storage.retry import Retry, Waiting, calling
+from tokenization_worker.storage.retry import Retry, Waiting, WarningPace, calling
 from tokenization_worker.storage.sources import list_source
 
 
 @pytest.fixture(autouse=True)
 def not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_next_warning", 0.0)
+    monkeypatch.setattr(retry, "SHARED_PACE", retry.WarningPace())
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def fail(times: int) -> Callable[[], None]:
     return call
 
 
-def ask(times: int) -> None:
+def ask(times: int, pace: WarningPace | None = None) -> None:
     clock = Clock()
-    Retry(clock=lambda: clock.now, sleep=clock.sleep, chance=lambda: 1.0).call(fail(times), lambda _: 0.0)
+    Retry(clock=lambda: clock.now, sleep=clock.sleep, chance=lambda: 1.0, pace=pace).call(fail(times), lambda _: 0.0)
 
 
 def test_what_passes_soon_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,7 +74,7 @@ def test_a_call_that_fails_for_a_while_is_told_once_with_its_end(caplog: pytest.
 
 def test_other_calls_are_silent_for_a_while(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1_000.0)
-    monkeypatch.setattr(retry.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(retry, "SHARED_PACE", WarningPace(lambda: clock.now))
     ask(6)
     clock.now += retry.TELL_AGAIN_S - 1
     ask(6)
@@ -84,11 +84,17 @@ def test_other_calls_are_silent_for_a_while(caplog: pytest.LogCaptureFixture, mo
     assert len(caplog.messages) == 2
 
 
+def test_calls_of_another_pace_are_not_silenced(caplog: pytest.LogCaptureFixture) -> None:
+    ask(6)
+    ask(6, WarningPace())
+    assert len(caplog.messages) == 2
+
+
 def test_each_line_of_a_call_says_how_long_it_was_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(1_000.0)
-    monkeypatch.setattr(retry.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(retry, "SHARED_PACE", WarningPace(lambda: clock.now))
     with pytest.raises(ConnectionError):
         Retry(clock=lambda: clock.now, sleep=clock.sleep, chance=lambda: 1.0).call(fail(99), lambda _: 0.0)
     assert [message.partition("; ")[2] for message in caplog.messages] == [

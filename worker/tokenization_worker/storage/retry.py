@@ -54,6 +54,7 @@ class Retry:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     chance: Callable[[], float] = _CHANCE.random
+    pace: WarningPace | None = None
 
     def call(self, attempt: Callable[[], T], wait_of: Callable[[Exception], float | None]) -> T:
         """What `attempt` returns. `wait_of` an error: None to raise it, else the seconds that were asked for, or 0."""
@@ -61,7 +62,7 @@ class Retry:
         end = begin + self.limit_s
         last = end + MOST_ASKED_S
         step = self.first_s
-        with Waiting(self.limit_s, self.clock) as tell:
+        with Waiting(self.limit_s, self.clock, self.pace) as tell:
             while True:
                 try:
                     return attempt()
@@ -82,11 +83,31 @@ TELL_AFTER_S = 4.0
 """Do not warn about shorter failures; busy stores reject calls routinely."""
 
 TELL_AGAIN_S = 30.0
-"""Between two warnings of a process: of a store that is away, all its calls would speak."""
+"""Between two warnings of one pace: of a store that is away, all calls would speak."""
 
 _LOG = logging.getLogger(__name__)
-_next_warning = 0.0
-_lock = threading.Lock()
+
+
+class WarningPace:
+    """Lets one warning pass each `TELL_AGAIN_S`, of all the calls that share it. Safe for threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next: float | None = None
+
+    def may_warn(self) -> bool:
+        """Whether a warning may be given now; it is counted then."""
+        with self._lock:
+            now = self._clock()
+            if self._next is not None and now < self._next:
+                return False
+            self._next = now + TELL_AGAIN_S
+            return True
+
+
+SHARED_PACE = WarningPace()
+"""Of the calls that are given no other one: the threads of a process fail together."""
 
 
 class _Call(threading.local):
@@ -115,12 +136,15 @@ def calling(what: str, *, service: str = "", may_be_given_up: bool = True) -> It
 
 class Waiting:
     """One call and its tries, as a context, for `limit_s` in all. It is told of every error that a try follows, and of
-    another limit where a service asks for patience.
+    another limit where a service asks for patience. `pace`: that of its warnings; None for the shared one.
 
     Raises `KeyboardInterrupt` then, if there is to be no further try.
     """
 
-    def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limit_s: float | None, clock: Callable[[], float] = time.monotonic, pace: WarningPace | None = None
+    ) -> None:
+        self._pace = pace or SHARED_PACE
         self._limit_s = limit_s
         self._clock = clock
         self._begin = clock()
@@ -139,18 +163,8 @@ class Waiting:
         if self._stop is not None and _call.may_be_given_up:
             self._stop.begin_wait(self)
         waited_s = self._clock() - self._begin
-        if waited_s >= TELL_AFTER_S and _may_warn():
+        if waited_s >= TELL_AFTER_S and self._pace.may_warn():
             limit_s = self._limit_s if limit_s is None else limit_s
             more = "" if limit_s is None else f" for {max(0.0, limit_s - waited_s):.0f} s more"
             words = words_of(error, _call.service)
             _LOG.warning("cannot %s yet: %s; waited %.0f s, trying again%s", redact(_call.what), words, waited_s, more)
-
-
-def _may_warn() -> bool:
-    global _next_warning  # of the process: its threads fail together
-    with _lock:
-        now = time.monotonic()
-        if now < _next_warning:
-            return False
-        _next_warning = now + TELL_AGAIN_S
-        return True

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import requests
 import requests.adapters
@@ -120,46 +120,52 @@ class _Adapter(requests.adapters.HTTPAdapter):
 def gcs_client() -> Any:
     """This process's client; a forked child gets its own, since connections cannot be shared."""
     require_usable_proxies()
-    return _client_of(os.getpid(), endpoint_in(EMULATOR_VARIABLE))
+    return _client_of(os.getpid(), endpoint_in(EMULATOR_VARIABLE))[0]
+
+
+def service_clock() -> ServiceClock:
+    """The clock of the service that `gcs_client` asks."""
+    return _client_of(os.getpid(), endpoint_in(EMULATOR_VARIABLE))[1]
 
 
 @cache
-def _client_of(pid: int, emulator: str | None) -> Any:
+def _client_of(pid: int, emulator: str | None) -> tuple[Any, ServiceClock]:
     del pid, emulator  # the client reads the variable itself, and takes no credentials when it is set
     # For traces nobody asked for the library fetches each bucket's metadata: a thread, and a permission we do not need.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     make_client: Callable[..., Any] = Client
     client = make_client(project=None)
     session = client._http
-    session.hooks["response"].append(_note_date)
+    clock = ServiceClock()
+    session.hooks["response"].append(clock.note)
     if not getattr(session, "is_mtls", False):  # whose adapter holds the certificate
         keep_connections(session)
-    return client
+    return client, clock
 
 
-class _Told(NamedTuple):
-    """The Date header of an answer, and this machine's clock when it came."""
+class ServiceClock:
+    """The time by a service's clock, from the answers that are noted. Safe for threads.
 
-    date: str = ""
-    came_s: float = 0.0
+    `monotonic_s`: this machine's seconds, which go on between two answers.
+    """
 
+    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic_s = monotonic_s
+        self._last = ("", 0.0)  # the Date header of the last answer, and when it came: replaced as one
 
-_told = _Told()
+    def note(self, response: requests.Response, *_: object, **__: object) -> None:
+        """Take the time of an answer; a hook of `requests`."""
+        if date := response.headers.get("date"):
+            self._last = (date, self._monotonic_s())
 
-
-def _note_date(response: requests.Response, *_: object, **__: object) -> None:
-    global _told  # of the process: any answer of the service will do
-    if date := response.headers.get("date"):
-        _told = _Told(date, time.monotonic())
-
-
-def service_time() -> datetime:
-    """The time by the service's clock, to the second, from its last answer; this machine's where it gave none."""
-    try:
-        told = parsedate_to_datetime(_told.date)
-    except ValueError:
-        return datetime.now(UTC)
-    return told.replace(tzinfo=told.tzinfo or UTC) + timedelta(seconds=time.monotonic() - _told.came_s)
+    def now(self) -> datetime:
+        """To the second, from the last answer; this machine's time where that gave none."""
+        date, came_s = self._last
+        try:
+            sent = parsedate_to_datetime(date)
+        except ValueError:
+            return datetime.now(UTC)
+        return sent.replace(tzinfo=sent.tzinfo or UTC) + timedelta(seconds=self._monotonic_s() - came_s)
 
 
 def keep_connections(session: requests.Session) -> None:

@@ -25,7 +25,7 @@ from tokenization_worker.storage.gcs.client import (
     Blob,
     gcs_bucket,
     gcs_client,
-    service_time,
+    service_clock,
     split_gcs_uri,
 )
 from tokenization_worker.storage.gcs.download import download_range, download_whole
@@ -175,7 +175,7 @@ class GcsStore:
             )
             for blob in found:
                 if blob.updated is not None:
-                    yield (service_time() - blob.updated).total_seconds()
+                    yield (service_clock().now() - blob.updated).total_seconds()
 
     def close_own_scratch(self) -> None:
         """Nothing to do: what was not committed is not there."""
