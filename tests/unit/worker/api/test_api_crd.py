@@ -189,14 +189,17 @@ def test_every_field_of_the_spec_is_explained_with_an_example() -> None:
 
 
 def find_row(page: str, path: str) -> str | None:
-    """The row of a field: in the section of its block of spec, or at the place that a row with `as ...` names."""
+    """The row of a field: its own, that of a block that names its fields, or the one at the place that `as ...` names."""
     block, _, field = path.partition(".")
     section = page.partition(f"\n## spec.{block}\n" if field else "\n## spec\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\S+)` \| (.*)", section, re.MULTILINE))
     for name, row in rows.items():
+        inside = re.fullmatch(re.escape(name) + r"(?:\[\])?\.(.+)", field)
         described = re.search(r", as `(\S+)` \|", row)
-        if described and field.startswith((f"{name}.", f"{name}[].")):
-            return find_row(page, described[1] + "." + field.removeprefix(name).removeprefix("[]")[1:])
+        if inside and described:
+            return find_row(page, f"{described[1]}.{inside[1]}")
+        if inside and re.search(rf"Fields: .*`{re.escape(inside[1])}[.`\[]", row):
+            return row
     return rows.get(field or block)
 
 

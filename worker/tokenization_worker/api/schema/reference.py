@@ -73,25 +73,33 @@ def generate_reference() -> str:
 def _describe(entry: FieldEntry, block: type[Block], described: dict[type[Block], str]) -> str:
     """Return the section of a block of `spec`, with the fields of all blocks inside of it.
 
-    `described` maps each block of the page to its place. A block with a place already gets a row that names it.
+    `described` maps each block of the page to its place. A block with a place already gets a row that names it. A
+    block in an item of a list, which is Kubernetes' own, gets one row that names its fields.
     """
     title = _item_path(entry)
+    in_list = title.endswith("[]")
     rows, rules = [], [rule.message for rule in block.rules]
-    repeated: tuple[str, ...] = ()
-    for field in iter_fields(block):
-        if field.path.startswith(repeated):
+    skipped: tuple[str, ...] = ()
+    for field in iter_fields(block, in_list=in_list):
+        inner = _item_path(field)
+        place = described.setdefault(field.block, f"{title}.{inner}") if field.block is not None else ""
+        if field.block is not None and place == f"{title}.{inner}":
+            rules += [f"{inner}: {rule.message}" for rule in field.block.rules]
+        if field.path.startswith(skipped):
             continue
-        kind = _type_words(field.info.annotation)
-        if field.block is not None:
-            inner = _item_path(field)
-            place = described.setdefault(field.block, f"{title}.{inner}")
-            if place == f"{title}.{inner}":
-                rules += [f"{inner}: {rule.message}" for rule in field.block.rules]
-            else:
-                kind += f", as `{place}`"
-                repeated += (f"{inner}.",)
-        rows.append(_row(field, kind))
+        kind, names = _type_words(field.info.annotation), ""
+        if field.block is not None and field.in_list:
+            names, skipped = _name_fields(field.block), (*skipped, f"{inner}.")
+        elif place and place != f"{title}.{inner}":
+            kind, skipped = f"{kind}, as `{place}`", (*skipped, f"{inner}.")
+        rows.append(_row(field, kind, names))
     return _section(f"spec.{title}", rows, rules)
+
+
+def _name_fields(block: type[Block]) -> str:
+    """Return the fields of a block that hold values, such as "`name` (required), `items[].key`"."""
+    fields = [entry for entry in iter_fields(block) if entry.block is None]
+    return ", ".join(f"`{entry.path}`" + (" (required)" if entry.info.is_required() else "") for entry in fields)
 
 
 def _section(title: str, rows: list[str], rules: list[str]) -> str:
@@ -103,13 +111,21 @@ def _item_path(entry: FieldEntry) -> str:
     return f"{entry.path}[]" if is_list_type(entry.info.annotation) else entry.path
 
 
-def _row(entry: FieldEntry, kind: str) -> str:
-    examples = entry.info.examples
+def _row(entry: FieldEntry, kind: str, names: str = "") -> str:
     meaning = _escape(entry.info.description or "")
-    if examples and not choices_of(entry.info.annotation) and strip_annotation(entry.info.annotation) is not bool:
-        meaning += f" Example: {_code(examples[0])}"
+    if names:
+        meaning += f" Fields: {names}."
+    elif _needs_example(entry):
+        meaning += f" Example: {_code((entry.info.examples or [None])[0])}"
     special = [marker.words for marker in entry.info.metadata if isinstance(marker, TypeWords)]
     return f"| `{entry.path}` | {special[0] if special else kind} | {_default(entry)} | {meaning} |\n"
+
+
+def _needs_example(entry: FieldEntry) -> bool:
+    """Return whether neither the type nor the rows of a block's own fields show what to write."""
+    says_all = bool(choices_of(entry.info.annotation)) or strip_annotation(entry.info.annotation) is bool
+    is_block = entry.block is not None and not is_list_type(entry.info.annotation)
+    return bool(entry.info.examples) and not says_all and not is_block
 
 
 def _type_words(annotation: Any) -> str:
