@@ -189,7 +189,7 @@ def test_every_field_of_the_spec_is_explained_with_an_example() -> None:
 
 
 def find_row(page: str, path: str) -> str | None:
-    """The row of a field: its own, that of a block that names its fields, or the one at the place that `as ...` names."""
+    """The row of a field: its own, that of a block that names its fields, or at the place that `as ...` names."""
     block, _, field = path.partition(".")
     section = page.partition(f"\n## spec.{block}\n" if field else "\n## spec\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\S+)` \| (.*)", section, re.MULTILINE))

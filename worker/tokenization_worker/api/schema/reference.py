@@ -104,7 +104,9 @@ def _name_fields(block: type[Block]) -> str:
 
 def _section(title: str, rows: list[str], rules: list[str]) -> str:
     text = f"\n## {title}\n\n| field | type | default | meaning |\n|---|---|---|---|\n" + "".join(rows)
-    return text + ("\nRules:\n\n" + "".join(f"- {_escape(rule)}\n" for rule in rules) if rules else "")
+    return text + (
+        "\nRefused, with these messages:\n\n" + "".join(f"- {_escape(rule)}\n" for rule in rules) if rules else ""
+    )
 
 
 def _item_path(entry: FieldEntry) -> str:
@@ -122,10 +124,11 @@ def _row(entry: FieldEntry, kind: str, names: str = "") -> str:
 
 
 def _needs_example(entry: FieldEntry) -> bool:
-    """Return whether neither the type nor the rows of a block's own fields show what to write."""
+    """Return whether neither the type, the default nor the rows of a block's own fields show what to write."""
     says_all = bool(choices_of(entry.info.annotation)) or strip_annotation(entry.info.annotation) is bool
     is_block = entry.block is not None and not is_list_type(entry.info.annotation)
-    return bool(entry.info.examples) and not says_all and not is_block
+    has_default = not entry.info.is_required() and bool(entry.info.default)
+    return bool(entry.info.examples) and not (says_all or has_default or is_block)
 
 
 def _type_words(annotation: Any) -> str:
