@@ -21,6 +21,7 @@ from tokenization_operator.kube.client import Conflict, JobGone, KubeClient, Not
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, has_ended, is_leaving, is_owned
+from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import DIAGNOSES
 from tokenization_operator.settings import Settings
@@ -34,7 +35,7 @@ _CONFLICT_S = 0.1
 _ORPHANS = "orphan"
 """The finalizer of `kubectl delete --cascade=orphan`."""
 
-_STEPS = ("RunStarted", "AttemptStarted")
+_STEPS = (StatusReason.RUN_STARTED, StatusReason.ATTEMPT_STARTED)
 """Reasons that last for one reconcile only and post no event: the next reason says more."""
 
 
@@ -99,7 +100,7 @@ class Reconciler:
         if left and (holders := metadata.get("finalizers")):
             words = f"the job was deleted: its machines are given back. It stays until {', '.join(holders)} let it go"
             log.info("%s", words, extra={"job": "/".join(key)})
-            await self._kube.events.post(found, "Normal", "MachinesReturned", words)
+            await self._kube.events.post(found, "Normal", StatusReason.MACHINES_RETURNED, words)
 
     async def _take_step(self, found: Object) -> float | None:
         try:
@@ -118,10 +119,10 @@ class Reconciler:
             for action in decision.actions:
                 await self._do(action, observation, found)
         except Rejected as error:
-            return await self._report_not_made(found, observation, decision, "ClusterRejected", str(error))
+            return await self._report_not_made(found, observation, decision, StatusReason.CLUSTER_REJECTED, str(error))
         except NotOwned as error:
             words = f"{error} has another owner: delete it, or give this job another name"
-            return await self._report_not_made(found, observation, decision, "NameTaken", words)
+            return await self._report_not_made(found, observation, decision, StatusReason.NAME_TAKEN, words)
         return decision.requeue_after_s
 
     async def _report_not_made(
@@ -187,7 +188,7 @@ class Reconciler:
     async def _report_ttl_ignored(self, found: Object, observation: Observation) -> None:
         if observation.managed_by and observation.job.spec.ttl_seconds_after_finished is not None:
             words = f"ttlSecondsAfterFinished is ignored: {observation.managed_by} would make the job again"
-            await self._kube.events.post(found, "Normal", "TtlIgnored", words)
+            await self._kube.events.post(found, "Normal", StatusReason.TTL_IGNORED, words)
 
     async def _do(self, action: Action, observation: Observation, found: Object) -> None:
         match action:

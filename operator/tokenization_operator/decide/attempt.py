@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenization_operator.build.children import Attempt, build_ray_job
 from tokenization_operator.decide.actions import Action, Create, Decision
-from tokenization_operator.decide.context import AT_ONCE_S, FINISHING, NOT_PREPARED, Context
+from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.cost import machines_of
 from tokenization_operator.decide.failure import failure_of_ray_job
 from tokenization_operator.decide.pending import pending_changes
@@ -26,6 +26,7 @@ from tokenization_operator.decide.termination import fail, progress_of, with_log
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object
+from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import KubeRay
 from tokenization_operator.observe.rayjob_status import (
     Stage,
@@ -59,14 +60,16 @@ def decide_attempt(context: Context) -> Decision:
         state = f"no RayJob. {context.before.message}"
         return _too_late(context, attempt, state) or _make_ray_job(context, attempt)
     words = f"RayJob {attempt.ray_job_name} was deleted"
-    return fail(context, Failure(attempt.number, "RayJobGone", words, Blame.INFRASTRUCTURE))
+    return fail(context, Failure(attempt.number, StatusReason.RAY_JOB_GONE, words, Blame.INFRASTRUCTURE))
 
 
 def _begin_attempt(context: Context) -> Decision:
     """The first step of an attempt: write its number to the status."""
     if context.has_children(but_plan=True):
         before = context.before  # keep showing why the last attempt ended
-        return context.wait_for_end(before.reason or "Retrying", before.message or "what is left of it goes first")
+        return context.wait_for_end(
+            before.reason or StatusReason.RETRYING, before.message or "what is left of it goes first"
+        )
     if (pause := context.pause()) is not None:
         return pause
     if context.observation.kuberay is not KubeRay.AVAILABLE:
@@ -84,16 +87,18 @@ def _begin_attempt(context: Context) -> Decision:
     new = new.model_copy(update={"machines": machines_of(context.job, new.replicas or 1)})
     run = context.run.model_copy(update={"spec_digest": attempt_digest(context.observation.job)})
     words = f"attempt {new.number} begins"
-    return context.at(Phase.STARTING, "AttemptStarted", words, attempt=new, run=run, requeue_after_s=AT_ONCE_S)
+    return context.at(
+        Phase.STARTING, StatusReason.ATTEMPT_STARTED, words, attempt=new, run=run, requeue_after_s=AT_ONCE_S
+    )
 
 
 def _without_kuberay(context: Context) -> Decision:
     if context.observation.kuberay is KubeRay.MISSING:
         words = "the cluster does not serve RayJobs: install KubeRay 1.6 or newer"
-        return context.at(Phase.PENDING, "KubeRayUnavailable", words)
+        return context.at(Phase.PENDING, StatusReason.KUBERAY_UNAVAILABLE, words)
     return context.at(
         Phase.PENDING,
-        "KubeRayTooOld",
+        StatusReason.KUBERAY_TOO_OLD,
         "KubeRay's RayJobs have no authOptions, so its dashboards would be open to all: upgrade its "
         "CustomResourceDefinitions to 1.6 or newer",
     )
@@ -104,7 +109,11 @@ def _make_ray_job(context: Context, attempt: AttemptStatus) -> Decision:
     body = build_ray_job(context.job, context.observation.uid, made, context.run.ray_version, context.settings)
     words = f"RayJob {body['metadata']['name']}"
     return context.making(
-        Phase.STARTING, "ClusterRequested", words, context.update_checkpoint(made, None), Create(Kind.RAY_JOB, body)
+        Phase.STARTING,
+        StatusReason.CLUSTER_REQUESTED,
+        words,
+        context.update_checkpoint(made, None),
+        Create(Kind.RAY_JOB, body),
     )
 
 
@@ -132,7 +141,7 @@ def _follow(context: Context, attempt: AttemptStatus, job: Object) -> Decision:
     workers = WorkersStatus(desired=desired, ready=count_ready_workers(context.observation.pods))
     active = ActiveAttempt(attempt, job, state, workers, progress)
     grace_s = context.settings.commit_grace_s
-    failure = failure_of_ray_job(state, attempt, context.observation, context.waited_s(FINISHING), grace_s)
+    failure = failure_of_ray_job(state, attempt, context.observation, context.waited_s(StatusReason.FINISHING), grace_s)
     if failure is not None:
         return fail(context, failure, **active.changes)
     if not has_begun(context, attempt) and was_changed(context, attempt):
@@ -141,7 +150,13 @@ def _follow(context: Context, attempt: AttemptStatus, job: Object) -> Decision:
         return context.queued(**active.changes)
     if state.stage is Stage.ENDED:
         words = "the driver has ended; its last word is awaited"
-        return context.at(Phase.RUNNING, FINISHING, words, **active.changes, **context.patience(FINISHING, grace_s))
+        return context.at(
+            Phase.RUNNING,
+            StatusReason.FINISHING,
+            words,
+            **active.changes,
+            **context.patience(StatusReason.FINISHING, grace_s),
+        )
     return _attend(context, active)
 
 
@@ -161,11 +176,12 @@ def _running(context: Context, active: ActiveAttempt) -> Decision:
     """The status of an attempt whose driver works."""
     progress = active.progress
     done, total = (progress.ranges_completed, progress.ranges_total) if progress else (None, None)
-    reason, words = "Running", part_of(done or 0, total or 0, "range")
+    reason, words = StatusReason.RUNNING, part_of(done or 0, total or 0, "range")
     diagnosis = active.diagnosis(context.observation)
     if not context.observation.has_service_account:
-        reason, words = NOT_PREPARED, f"{words}, as last reported. {context.missing_account_message(active.account)}"
-    elif diagnosis is not None and diagnosis.reason == "WorkerMemory":
+        reason = StatusReason.NAMESPACE_NOT_PREPARED
+        words = f"{words}, as last reported. {context.missing_account_message(active.account)}"
+    elif diagnosis is not None and diagnosis.reason is StatusReason.WORKER_MEMORY:
         reason, words = diagnosis.reason, join(words, diagnosis.message)
     if active.attempt.pending_changes is not None:
         words += f"; {active.attempt.pending_changes}"
@@ -239,7 +255,7 @@ def _stalled(context: Context, active: ActiveAttempt) -> Failure:
     last, began = active.attempt.progress_time, active.attempt.running_time
     known = f"none since the driver began at {began}" if last in (None, began) else f"the last was reported at {last}"
     words = f"no new range for {context.job.spec.stall_timeout_seconds} s; {known}"
-    return Failure(active.attempt.number, "Stalled", words, Blame.INFRASTRUCTURE)
+    return Failure(active.attempt.number, StatusReason.STALLED, words, Blame.INFRASTRUCTURE)
 
 
 def _too_late(context: Context, attempt: AttemptStatus, state: str) -> Decision | None:

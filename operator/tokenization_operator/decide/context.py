@@ -13,6 +13,7 @@ from tokenization_operator.decide.status.truncate import shorten
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, condition, is_leaving
+from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import WORKER_ACCOUNT, TokenizationJob
@@ -21,11 +22,7 @@ from tokenization_worker.api.status import AttemptStatus, JobStatus, Phase, RunS
 from tokenization_worker.api.types.times import seconds_since, time_text
 
 AT_ONCE_S = 0.0
-FINISHING = "Finishing"
-"""The reason while the plan or the driver has ended and its report is awaited."""
-
-NOT_PREPARED = "NamespaceNotPrepared"
-NOT_MADE = ("ClusterRejected", "NameTaken")
+NOT_MADE = (StatusReason.CLUSTER_REJECTED, StatusReason.NAME_TAKEN)
 """Reasons why a child could not be created."""
 
 
@@ -86,7 +83,7 @@ class Context:
         """Kueue holds a child."""
         queue = self.job.metadata.labels.get(names.QUEUE_LABEL, "")
         words = f"waits in LocalQueue {queue!r}" if queue else "suspended"
-        return self.at(Phase.QUEUED, "Queued", words, **changes)
+        return self.at(Phase.QUEUED, StatusReason.QUEUED, words, **changes)
 
     def pulls_otherwise(self, template: Object) -> bool:
         """Whether the next Pods would use another image or other pull secrets than this template."""
@@ -133,13 +130,13 @@ class Context:
     def change_message(self, template: Object | None, words: str) -> tuple[str, str]:
         """Reason and message when a changed job replaces a plan or an attempt. `template`: of the replaced Pods."""
         if template is not None and self.pulls_otherwise(template):
-            return "ImageChanged", f"{words} with {self.image.name}"
-        return "SpecChanged", f"the job was changed: {words} with what it says now"
+            return StatusReason.IMAGE_CHANGED, f"{words} with {self.image.name}"
+        return StatusReason.SPEC_CHANGED, f"the job was changed: {words} with what it says now"
 
     @property
     def is_account_back(self) -> bool:
         """Whether the Pods' ServiceAccount was missing at the last reconcile and exists again."""
-        return self.before.reason == NOT_PREPARED and self.observation.has_service_account
+        return self.before.reason == StatusReason.NAMESPACE_NOT_PREPARED and self.observation.has_service_account
 
     def pause(self) -> Decision | None:
         """Wait for the next try; None if it may begin now."""
@@ -148,7 +145,10 @@ class Context:
         if passed is None or passed >= 0:
             return None
         return self.at(
-            Phase.RETRYING, self.before.reason or "Retrying", self.before.message or "", requeue_after_s=-passed
+            Phase.RETRYING,
+            self.before.reason or StatusReason.RETRYING,
+            self.before.message or "",
+            requeue_after_s=-passed,
         )
 
     def wait_for_end(self, reason: str, message: str, *, phase: Phase | None = None, **changes: Any) -> Decision:
@@ -163,7 +163,9 @@ class Context:
 
     def not_prepared(self, phase: Phase) -> Decision:
         """No Pod can be created before the namespace has the ServiceAccount."""
-        return self.at(phase, NOT_PREPARED, self.missing_account_message(self.image.service_account))
+        return self.at(
+            phase, StatusReason.NAMESPACE_NOT_PREPARED, self.missing_account_message(self.image.service_account)
+        )
 
     def missing_account_message(self, account: str) -> str:
         namespace = self.job.metadata.namespace

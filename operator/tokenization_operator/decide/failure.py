@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from tokenization_operator.decide.retry_policy import Blame, Failure, of_report
 from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.objects.reading import Object, condition
+from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import (
     Diagnosis,
@@ -23,6 +24,9 @@ from tokenization_operator.observe.rayjob_status import RayState, Stage, find_he
 from tokenization_worker.api.checkpoint import FailureReport
 from tokenization_worker.api.status import AttemptStatus
 from tokenization_worker.api.types.times import seconds_since
+
+_JOB_TOO_LONG = "DeadlineExceeded"
+"""The reason of Kubernetes for a Job that was ended after `activeDeadlineSeconds`."""
 
 
 def failure_of_plan(job: Object, observation: Observation, ended_s: float, grace_s: float) -> Failure | None:
@@ -39,15 +43,17 @@ def failure_of_plan(job: Object, observation: Observation, ended_s: float, grace
         killed = _killed_for_memory(observation.pods, 0)
         if killed is not None:
             return killed
-        if failed.get("reason") == "DeadlineExceeded":
+        if failed.get("reason") == _JOB_TOO_LONG:
             words = (
                 f"Job {name} did not end in time. Last seen: {observation.status.reason}: {observation.status.message}"
             )
-            return Failure(0, "PlanDeadline", words, Blame.INFRASTRUCTURE)
+            return Failure(0, StatusReason.PLAN_DEADLINE, words, Blame.INFRASTRUCTURE)
         words = f"Job {name} failed without a word: {failed.get('message', '')}"
-        return Failure(0, "PlanLost", words, Blame.INFRASTRUCTURE)
+        return Failure(0, StatusReason.PLAN_LOST, words, Blame.INFRASTRUCTURE)
     if condition(job, "Complete") is not None and ended_s >= grace_s:
-        return Failure(0, "PlanNotReported", f"Job {name} ended well and reported no plan", Blame.INFRASTRUCTURE)
+        return Failure(
+            0, StatusReason.PLAN_NOT_REPORTED, f"Job {name} ended well and reported no plan", Blame.INFRASTRUCTURE
+        )
     return None
 
 
@@ -65,16 +71,20 @@ def failure_of_ray_job(
         return _of_lost_head(attempt.head_pod, number, observation)
     match state.stage:
         case Stage.REFUSED:
-            return Failure(number, "ClusterRejected", f"KubeRay refuses the RayJob: {state.message}", Blame.FINAL)
+            return Failure(
+                number, StatusReason.CLUSTER_REJECTED, f"KubeRay refuses the RayJob: {state.message}", Blame.FINAL
+            )
         case Stage.FAILED:
             return _of_failed(state, number, observation)
-        case Stage.ENDED if state.reason == "STOPPED":
-            return Failure(number, "RayJobStopped", "the RayJob was stopped from outside", Blame.INFRASTRUCTURE)
-        case Stage.ENDED if state.reason == "FAILED":
+        case Stage.ENDED if state.was_stopped:
+            return Failure(
+                number, StatusReason.RAY_JOB_STOPPED, "the RayJob was stopped from outside", Blame.INFRASTRUCTURE
+            )
+        case Stage.ENDED if state.has_job_failed:
             return _of_failed(state, number, observation)
         case Stage.ENDED if ended_s >= grace_s:
             words = f"the driver ended well {grace_s:.0f} s ago and has not reported its commit"
-            return Failure(number, "CommitMissing", words, Blame.INFRASTRUCTURE)
+            return Failure(number, StatusReason.COMMIT_MISSING, words, Blame.INFRASTRUCTURE)
     return None
 
 
@@ -85,7 +95,7 @@ def failure_of_diagnosis(
     if diagnosis.limit_s is None or waited_s < diagnosis.limit_s:
         return None
     words = join(diagnosis.message, f"It was so for {diagnosis.limit_s / 60:.0f} minutes")
-    if diagnosis.reason == "Unschedulable":
+    if diagnosis.reason is StatusReason.UNSCHEDULABLE:
         if observation.pod_events is None or may_nodes_come(observation.pod_events, _age_s(diagnosis.pod, observation)):
             return None
         last = last_autoscaler_event(observation.pod_events)
@@ -112,7 +122,9 @@ def _of_failed(state: RayState, number: int, observation: Observation) -> Failur
         return killed
     if report is not None:
         return of_report(report, number)
-    return Failure(number, state.reason or "RayJobFailed", state.message or "the RayJob failed", Blame.INFRASTRUCTURE)
+    return Failure(
+        number, state.reason or StatusReason.RAY_JOB_FAILED, state.message or "the RayJob failed", Blame.INFRASTRUCTURE
+    )
 
 
 def _report_of(observation: Observation, number: int) -> FailureReport | None:
@@ -125,13 +137,17 @@ def _report_of(observation: Observation, number: int) -> FailureReport | None:
 def _of_lost_head(name: str, number: int, observation: Observation) -> Failure:
     """KubeRay would create another head and submit the job again; instead the attempt ends with its first head."""
     killed = _killed_for_memory((pod for pod in observation.pods if pod["metadata"]["name"] == name), number)
-    lost = Failure(number, "HeadLost", f"head Pod {name} is gone, and the driver with it", Blame.INFRASTRUCTURE)
+    lost = Failure(
+        number, StatusReason.HEAD_LOST, f"head Pod {name} is gone, and the driver with it", Blame.INFRASTRUCTURE
+    )
     return killed or lost
 
 
 def _killed_for_memory(pods: Iterable[Object], number: int) -> Failure | None:
     killed = find_oom_killed(pods)
-    return None if killed is None else Failure(number, "WorkerMemory", oom_advice(killed), Blame.INFRASTRUCTURE)
+    if killed is None:
+        return None
+    return Failure(number, StatusReason.WORKER_MEMORY, oom_advice(killed), Blame.INFRASTRUCTURE)
 
 
 def _has_head(pods: tuple[Object, ...], name: str) -> bool:

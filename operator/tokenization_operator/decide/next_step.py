@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tokenization_operator.decide.actions import Decision, Delete, deletion
 from tokenization_operator.decide.attempt import decide_attempt
-from tokenization_operator.decide.context import FINISHING, Context
+from tokenization_operator.decide.context import Context
 from tokenization_operator.decide.cost import settle
 from tokenization_operator.decide.plan import decide_plan
 from tokenization_operator.decide.run import (
@@ -29,11 +29,12 @@ from tokenization_operator.decide.termination import committed_of, fail_late, se
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.names import QUEUE_LABEL
 from tokenization_operator.objects.reading import is_leaving
+from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.status import JobStatus, Phase
 
-_UNACCEPTED = ("KubeRayUnavailable", "KubeRayTooOld")
+_UNACCEPTED = (StatusReason.KUBERAY_UNAVAILABLE, StatusReason.KUBERAY_TOO_OLD)
 _COMING = (Phase.PENDING, Phase.PLANNING, Phase.STARTING)
 SOON_S = 20.0
 """The interval while the job awaits something that no watch reports: events about Pods, a ServiceAccount, the end of a
@@ -50,7 +51,7 @@ def decide(observation: Observation, settings: Settings) -> Decision:
     decision = _with_wait(observation, decision)
     status = settle(context, restart_run_clock(observation.status, decision.status, observation.now))
     status = _complete(observation, status)
-    soon_s = SOON_S if status.phase in _COMING or status.reason == FINISHING else None
+    soon_s = SOON_S if status.phase in _COMING or status.reason == StatusReason.FINISHING else None
     due = [decision.requeue_after_s, soon_s, seconds_to_deadline(context, status)]
     if not any(isinstance(each, Delete) and each.kind is Kind.JOB for each in decision.actions):
         due.append(seconds_to_expiry(context, status))

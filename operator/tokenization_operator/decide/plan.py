@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from tokenization_operator.build.children import Attempt, build_plan_job
 from tokenization_operator.decide.actions import Create, Decision, deletion
-from tokenization_operator.decide.context import AT_ONCE_S, FINISHING, NOT_PREPARED, Context
+from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.cost import expect
 from tokenization_operator.decide.failure import failure_of_diagnosis, failure_of_plan
 from tokenization_operator.decide.status.printer_columns import plan_words
@@ -15,6 +15,7 @@ from tokenization_operator.decide.termination import fail
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, condition, is_leaving
+from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.pod_diagnosis import Diagnosis, diagnose
 from tokenization_worker.api.checkpoint import CheckpointPlan
 from tokenization_worker.api.keys import attempt_digest
@@ -31,12 +32,14 @@ def decide_plan(context: Context) -> Decision:
     if job is None:
         return context.pause() or _make_plan_job(context)
     grace_s = context.settings.commit_grace_s
-    failure = failure_of_plan(job, context.observation, context.waited_s(FINISHING), grace_s)
+    failure = failure_of_plan(job, context.observation, context.waited_s(StatusReason.FINISHING), grace_s)
     if failure is not None:
         return fail(context, failure)
     if condition(job, "Complete") is not None:
         words = _words(job["metadata"]["name"])
-        return context.at(Phase.PLANNING, "Planning", words, **context.patience(FINISHING, grace_s))
+        return context.at(
+            Phase.PLANNING, StatusReason.PLANNING, words, **context.patience(StatusReason.FINISHING, grace_s)
+        )
     if job["spec"].get("suspend"):
         return context.queued()
     diagnosis = diagnose(context.observation.pods, () if context.observation.pods else context.observation.warnings)
@@ -45,9 +48,9 @@ def decide_plan(context: Context) -> Decision:
         return _plan_again(context, job)
     if not is_prepared:
         account = job["spec"]["template"]["spec"]["serviceAccountName"]
-        return context.at(Phase.PLANNING, NOT_PREPARED, context.missing_account_message(account))
+        return context.at(Phase.PLANNING, StatusReason.NAMESPACE_NOT_PREPARED, context.missing_account_message(account))
     if diagnosis is None:
-        return context.at(Phase.PLANNING, "Planning", _words(job["metadata"]["name"]))
+        return context.at(Phase.PLANNING, StatusReason.PLANNING, _words(job["metadata"]["name"]))
     failure = failure_of_diagnosis(diagnosis, context.waited_s(diagnosis.reason), context.observation, 0)
     if failure is not None:
         return fail(context, failure)
@@ -60,7 +63,7 @@ def _would_differ(context: Context, job: Object, diagnosis: Diagnosis | None) ->
     """Whether a plan Job created now would differ: the job has changed, or the chart's default image or secrets."""
     if (
         diagnosis is not None
-        and diagnosis.reason == "ImagePullFailed"
+        and diagnosis.reason is StatusReason.IMAGE_PULL_FAILED
         and context.pulls_otherwise(job["spec"]["template"])
     ):
         return True
@@ -90,7 +93,7 @@ def _take_plan(context: Context, report: CheckpointPlan) -> Decision:
     versions = {name: getattr(report, name) for name in ("data_key", "ray_version", "worker_version")}
     return context.at(
         Phase.PLANNING,
-        "Planned",
+        StatusReason.PLANNED,
         plan_words(plan),
         run=context.run.model_copy(update=versions),
         plan=plan,
@@ -106,7 +109,7 @@ def _make_plan_job(context: Context) -> Decision:
     attempt = Attempt(context.run.number, 0, context.image, context.job.spec.workers.replicas)
     body = build_plan_job(context.job, context.observation.uid, attempt, name, context.settings)
     update = context.update_checkpoint(attempt, names.plan_pod_prefix(name))
-    return context.making(Phase.PLANNING, "Planning", _words(name), update, Create(Kind.PLAN_JOB, body))
+    return context.making(Phase.PLANNING, StatusReason.PLANNING, _words(name), update, Create(Kind.PLAN_JOB, body))
 
 
 def _words(name: str) -> str:

@@ -8,6 +8,7 @@ from tokenization_operator.decide.actions import Decision
 from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.status.derived import output_of
 from tokenization_operator.objects import names
+from tokenization_operator.objects.reasons import StatusReason
 from tokenization_worker.api.keys import attempt_digest, run_key
 from tokenization_worker.api.status import JobStatus, Phase, RunStatus
 from tokenization_worker.api.types.times import seconds_since, time_text
@@ -46,7 +47,7 @@ def begin_run(context: Context, number: int) -> Decision:
         ):  # tools would mistake the old phase for the new run's end
             return Decision(context.before, context.deletions(), is_observed=False)
         words = f"run {number} begins when what is left of run {context.before.run.number} is gone"
-        return context.wait_for_end("Rerun", words, attempt=context.ended_attempt())
+        return context.wait_for_end(StatusReason.RERUN, words, attempt=context.ended_attempt())
     job = context.observation.job
     run = RunStatus(
         number=number,
@@ -60,7 +61,7 @@ def begin_run(context: Context, number: int) -> Decision:
     )
     status = JobStatus(
         phase=Phase.PENDING,
-        reason="RunStarted",
+        reason=StatusReason.RUN_STARTED,
         message=f"run {number} begins",
         start_time=run.start_time,
         run=run,
@@ -76,7 +77,7 @@ def resume_failed(context: Context) -> Decision:
         changes["plan_job"] = names.next_plan_job_name(context.run.plan_job)
     run = context.run.model_copy(update=changes)
     words = "the job was changed: the run goes on"
-    return context.at(Phase.PENDING, "Resumed", words, run=run, failures=None, requeue_after_s=AT_ONCE_S)
+    return context.at(Phase.PENDING, StatusReason.RESUMED, words, run=run, failures=None, requeue_after_s=AT_ONCE_S)
 
 
 _WITHOUT_MACHINES = (Phase.QUEUED, Phase.SUSPENDING, Phase.SUSPENDED)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from tokenization_operator.decide.actions import Decision, deletion
-from tokenization_operator.decide.context import NOT_PREPARED, Context
+from tokenization_operator.decide.context import Context
 from tokenization_operator.decide.failure import failure_of_diagnosis
 from tokenization_operator.decide.retry_policy import Blame, Failure
 from tokenization_operator.decide.status.printer_columns import ready_words, share_of_workers
@@ -19,6 +19,7 @@ from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.decide.termination import fail
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, is_leaving, node_type
+from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import Diagnosis, diagnose
 from tokenization_operator.observe.rayjob_status import RayState, Stage
@@ -28,8 +29,6 @@ from tokenization_worker.api.types.times import read_time, seconds_since, time_t
 
 SILENCE_S = 60.0
 """KubeRay writes a RayJob's first status within a second of its creation; with thousands, within a minute."""
-
-_SILENT = "KubeRaySilent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def decide_start(context: Context, active: ActiveAttempt) -> Decision:
     diagnosis = active.diagnosis(context.observation)
     if (
         diagnosis is not None
-        and diagnosis.reason == "ImagePullFailed"
+        and diagnosis.reason is StatusReason.IMAGE_PULL_FAILED
         and context.pulls_otherwise(head_template(active.job))
     ):
         return restart_attempt(context, active.attempt, active.job)  # with the chart's present image and secrets
@@ -111,12 +110,12 @@ def decide_start(context: Context, active: ActiveAttempt) -> Decision:
 def _waiting_words(context: Context, active: ActiveAttempt, diagnosis: Diagnosis | None) -> tuple[str, str]:
     """Why the attempt does not run yet: a diagnosis of its Pods, or the missing ones."""
     if not context.observation.has_service_account:
-        return NOT_PREPARED, context.missing_account_message(active.account)
+        return StatusReason.NAMESPACE_NOT_PREPARED, context.missing_account_message(active.account)
     name = active.job["metadata"]["name"]
     silent_s = _seconds_to_silence(context, active)
     if silent_s is not None and silent_s <= 0:
         return (
-            _SILENT,
+            StatusReason.KUBERAY_SILENT,
             f"KubeRay has said nothing of RayJob {name} for {SILENCE_S:.0f} s. Look whether its operator runs, and "
             "whether it watches this namespace: kubectl get pods -A -l app.kubernetes.io/name=kuberay-operator",
         )
@@ -129,18 +128,19 @@ def _waiting_words(context: Context, active: ActiveAttempt, diagnosis: Diagnosis
     hint = "; workers.minReplicas would let it begin with fewer" if 1 < wanted <= least else ""
     words = f"{ready_words(workers)}; waits until {until}{hint}"
     if diagnosis is None and workers.ready == workers.desired:
-        return "WaitingForDriver", f"{ready_words(workers)}; the driver begins"
+        return StatusReason.WAITING_FOR_DRIVER, f"{ready_words(workers)}; the driver begins"
     if diagnosis is None:
-        return "WaitingForWorkers", words
-    are_some_ready = diagnosis.reason == "Unschedulable" and bool(workers.ready)
-    return "WaitingForWorkers" if are_some_ready else diagnosis.reason, join(diagnosis.message, words)
+        return StatusReason.WAITING_FOR_WORKERS, words
+    are_some_ready = diagnosis.reason is StatusReason.UNSCHEDULABLE and bool(workers.ready)
+    return StatusReason.WAITING_FOR_WORKERS if are_some_ready else diagnosis.reason, join(diagnosis.message, words)
 
 
 def _seconds_to_silence(context: Context, active: ActiveAttempt) -> float | None:
     """Seconds until KubeRay counts as silent; None once it has written a status."""
     if active.state.stage is not Stage.STARTING or active.job.get("status"):
         return None
-    if context.before.reason == _SILENT:  # until KubeRay writes a status, even if another operator's clock differs
+    # Until KubeRay writes a status, even if another operator's clock differs.
+    if context.before.reason == StatusReason.KUBERAY_SILENT:
         return 0.0
     return SILENCE_S - (seconds_since(active.job["metadata"].get("creationTimestamp"), context.observation.now) or 0.0)
 
@@ -160,7 +160,7 @@ def startup_failure(context: Context, attempt: AttemptStatus, state: str) -> Fai
     if _seconds_to_deadline(context, attempt) > 0:
         return None
     words = f"ready after {context.job.spec.startup_deadline_seconds} s: {state}"
-    return Failure(attempt.number, "StartupDeadline", words, Blame.INFRASTRUCTURE)
+    return Failure(attempt.number, StatusReason.STARTUP_DEADLINE, words, Blame.INFRASTRUCTURE)
 
 
 def _late(context: Context, active: ActiveAttempt, diagnosis: Diagnosis | None) -> Failure | None:

@@ -22,6 +22,7 @@ from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object
+from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.rayjob_status import Stage, read_ray_job
 from tokenization_worker.api.checkpoint import Committed
 from tokenization_worker.api.status import AttemptStatus, JobStatus, OutputStatus, Phase, ProgressStatus, WorkersStatus
@@ -67,7 +68,7 @@ def succeed(context: Context, committed: Committed) -> Decision:
         progress = progress.model_copy(update={"percent": 100})
     return context.at(
         Phase.SUCCEEDED,
-        "AlreadyComplete" if already else "Committed",
+        StatusReason.ALREADY_COMPLETE if already else StatusReason.COMMITTED,
         f"{counted(committed.documents or 0, 'document')}, {counted(committed.tokens or 0, 'token')}"
         f"{_spent_words(context)}: {committed.index_uri}",
         run=context.run.model_copy(update={"data_key": committed.data_key}),
@@ -139,13 +140,13 @@ def fail_late(context: Context) -> Decision:
     """The run has used up `activeDeadlineSeconds`."""
     words = f"the run took longer than {context.job.spec.active_deadline_seconds} s"
     number = context.before.attempt.number if context.before.attempt else 0
-    return fail(context, Failure(number, "DeadlineExceeded", words, Blame.FINAL))
+    return fail(context, Failure(number, StatusReason.DEADLINE_EXCEEDED, words, Blame.FINAL))
 
 
 def _fewer(context: Context, failure: Failure, workers: WorkersStatus | None) -> int | None:
     """The replicas of the next attempt, if fewer than wanted were ready in time and suffice."""
     least = context.job.spec.workers.min_replicas
-    if failure.reason != "StartupDeadline" or least is None or workers is None:
+    if failure.reason != StatusReason.STARTUP_DEADLINE or least is None or workers is None:
         return None
     ready = (workers.ready or 0) // context.hosts_of_replica
     return ready if ready >= least else None
@@ -155,8 +156,10 @@ def suspend(context: Context) -> Decision:
     """Release all machines. Finished work is kept."""
     changes: dict[str, Any] = {"attempt": context.ended_attempt(), "workers": None}
     if context.has_children(but_plan=True):
-        return context.wait_for_end("Suspending", "what is done is kept", phase=Phase.SUSPENDING, **changes)
-    return context.at(Phase.SUSPENDED, "Suspended", f"spec.suspend is true; {_suspended_words(context)}", **changes)
+        return context.wait_for_end(StatusReason.SUSPENDING, "what is done is kept", phase=Phase.SUSPENDING, **changes)
+    return context.at(
+        Phase.SUSPENDED, StatusReason.SUSPENDED, f"spec.suspend is true; {_suspended_words(context)}", **changes
+    )
 
 
 def _suspended_words(context: Context) -> str:

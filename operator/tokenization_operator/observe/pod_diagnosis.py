@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from pydantic import ValidationError
 
 from tokenization_operator.objects import names
 from tokenization_operator.objects.quantities import read_quantity
 from tokenization_operator.objects.reading import Object, node_type
+from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import PodEvent
 from tokenization_worker.api.checkpoint import FailureReport
 
@@ -45,10 +45,17 @@ _MAY_PASS = ("max ", "backoff", "not ready", "quota")
 _SCALES_UP = frozenset({"TriggeredScaleUp", "Nominated"})
 _SCALES_NOT = "NotTriggerScaleUp"
 
-DiagnosisReason = Literal[
-    "ClusterRejected", "ImagePullFailed", "NamespaceNotPrepared", "PodInvalid", "Unschedulable", "WorkerMemory"
-]
-DIAGNOSES: frozenset[str] = frozenset(get_args(DiagnosisReason))
+DIAGNOSES: frozenset[str] = frozenset(
+    {
+        StatusReason.CLUSTER_REJECTED,
+        StatusReason.IMAGE_PULL_FAILED,
+        StatusReason.NAMESPACE_NOT_PREPARED,
+        StatusReason.POD_INVALID,
+        StatusReason.UNSCHEDULABLE,
+        StatusReason.WORKER_MEMORY,
+    }
+)
+"""The reasons of diagnoses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ class Diagnosis:
     would end the same way. `pod`: the Pod without a node.
     """
 
-    reason: DiagnosisReason
+    reason: StatusReason
     message: str
     limit_s: float | None = None
     is_final: bool = False
@@ -87,7 +94,7 @@ def _of_pod(pod: Object) -> Diagnosis | None:
         if reason in _PULL:
             limit_s = POD_PATIENCE_S if reason in _NEVER_PULLED else None
             return Diagnosis(
-                "ImagePullFailed",
+                StatusReason.IMAGE_PULL_FAILED,
                 f"Pod {name} cannot pull {container['image']}: {words or reason}. Correct spec.image, or give the "
                 f"Pods imagePullSecrets: {_owner(pod)} starts again at once when the job is changed",
                 limit_s,
@@ -95,11 +102,15 @@ def _of_pod(pod: Object) -> Diagnosis | None:
             )
         if reason in _CONFIGURATION | _CREATION:
             is_final = reason in _CONFIGURATION
-            return Diagnosis("PodInvalid", f"Pod {name} cannot start: {words or reason}", POD_PATIENCE_S, is_final)
+            return Diagnosis(
+                StatusReason.POD_INVALID, f"Pod {name} cannot start: {words or reason}", POD_PATIENCE_S, is_final
+            )
     if status.get("reason") in _REFUSED_BY_NODE:
-        return Diagnosis("PodInvalid", f"Pod {name} cannot start: {status.get('message', '')}", POD_PATIENCE_S)
+        return Diagnosis(
+            StatusReason.POD_INVALID, f"Pod {name} cannot start: {status.get('message', '')}", POD_PATIENCE_S
+        )
     if find_oom_killed([pod]) is not None:
-        return Diagnosis("WorkerMemory", oom_advice(pod))
+        return Diagnosis(StatusReason.WORKER_MEMORY, oom_advice(pod))
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             return _of_scheduler(name, each)
@@ -115,7 +126,7 @@ def _of_scheduler(name: str, condition: Object) -> Diagnosis:
     words = condition.get("message", "")
     can_no_node = _NO_NODE.search(words) is not None and any(each in words for each in _TOO_SMALL)
     said = f"Pod {name} finds no node: {words}"
-    return Diagnosis("Unschedulable", said, NODE_PATIENCE_S if can_no_node else None, pod=name)
+    return Diagnosis(StatusReason.UNSCHEDULABLE, said, NODE_PATIENCE_S if can_no_node else None, pod=name)
 
 
 def last_autoscaler_event(events: Iterable[PodEvent]) -> PodEvent | None:
@@ -139,18 +150,18 @@ def may_nodes_come(events: Iterable[PodEvent], age_s: float) -> bool:
 
 def _of_warning(text: str) -> Diagnosis:
     if "serviceaccount" in text and "not found" in text:
-        return Diagnosis("NamespaceNotPrepared", text)
+        return Diagnosis(StatusReason.NAMESPACE_NOT_PREPARED, text)
     if "exceeded quota" in text:
-        return Diagnosis("Unschedulable", text)
+        return Diagnosis(StatusReason.UNSCHEDULABLE, text)
     if "failed calling webhook" in text:  # the webhook does not answer
-        return Diagnosis("ClusterRejected", text)
+        return Diagnosis(StatusReason.CLUSTER_REJECTED, text)
     if "violates PodSecurity" in text:
-        return Diagnosis("ClusterRejected", text, POD_PATIENCE_S, is_final=True)
+        return Diagnosis(StatusReason.CLUSTER_REJECTED, text, POD_PATIENCE_S, is_final=True)
     if "admission webhook" in text:
-        return Diagnosis("ClusterRejected", text, POD_PATIENCE_S)
+        return Diagnosis(StatusReason.CLUSTER_REJECTED, text, POD_PATIENCE_S)
     if " is invalid: " in text or (" is forbidden: " in text and "being terminated" not in text):
-        return Diagnosis("PodInvalid", text, POD_PATIENCE_S, is_final=True)
-    return Diagnosis("PodInvalid", text)
+        return Diagnosis(StatusReason.POD_INVALID, text, POD_PATIENCE_S, is_final=True)
+    return Diagnosis(StatusReason.POD_INVALID, text)
 
 
 def read_termination_message(pods: Iterable[Object]) -> FailureReport | None:

@@ -23,9 +23,17 @@ class Stage(StrEnum):
     REFUSED = "Refused"
 
 
+class JobEnd(StrEnum):
+    """Ends of the job inside that are no success, as Ray names them."""
+
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+
 @dataclass(frozen=True, slots=True)
 class RayState:
-    """`reason` and `message`: KubeRay's own, after a failure. `ended`: end time as Kubernetes writes it."""
+    """`reason` and `message`: KubeRay's own, after a failure; of an end, the status of the job inside. `ended`: end
+    time as Kubernetes writes it."""
 
     stage: Stage
     reason: str = ""
@@ -35,6 +43,16 @@ class RayState:
     @property
     def is_over(self) -> bool:
         return self.stage in (Stage.ENDED, Stage.FAILED, Stage.REFUSED)
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether the job inside was stopped."""
+        return self.stage is Stage.ENDED and self.reason == JobEnd.STOPPED
+
+    @property
+    def has_job_failed(self) -> bool:
+        """Whether the job inside failed where KubeRay counts that as an end."""
+        return self.stage is Stage.ENDED and self.reason == JobEnd.FAILED
 
 
 def read_ray_job(ray_job: Object) -> RayState:
