@@ -3,11 +3,10 @@
 
     python examples/build_corpus.py [FOLDER] [--megabytes N]      default: out/corpus, 24
 
-Documentation (help topics, docstrings, the names of Unicode's characters) becomes one Parquet file (JSONL where
-pyarrow is missing), sources become several JSONL files with zstd; every record has `id`, `text` and `kind`. Text
-is taken in a fixed order until there is enough of it, so one Python always builds the same bytes; where the library
-is too small (some distributions leave its tests out), the packages installed beside it fill up. No module is
-imported to read its docstrings and nothing is downloaded. The folder appears complete or not at all.
+Documentation (help topics, docstrings, names of Unicode characters) becomes one Parquet file (JSONL without pyarrow).
+Sources become several JSONL files with zstd. Every record has `id`, `text` and `kind`. One Python always builds the
+same bytes. If its library is too small (some distributions omit its tests), the script adds installed packages. It
+imports no module to read docstrings, and downloads nothing. The folder appears complete or not at all.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""What `make run` does: build a corpus, tokenize it, verify the dataset, say how to load it.
+"""What `make run` does: build a corpus, tokenize it, verify the dataset, print how to load it.
 
     python examples/run_local.py [--out FOLDER] [--megabytes N]
 
-Everything is written below FOLDER (default: out, in the checkout). Each step is a command that is printed as
-it is run, so each can be typed by hand. Steps that are done are not done again: the corpus is kept, and a
-finished run is recognised.
+The script writes only below FOLDER (default: out, in the checkout). It prints each command that it runs. A second
+start keeps the corpus and the finished run.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ SNIPPET = """\
 import numpy as np
 from tokenization_worker import open_dataset
 shard = np.load({shard!r}, mmap_mode="r")  # one shard: a plain numpy array
-train = open_dataset({dataset!r})["train"]  # all shards as one run of tokens
-x, y = train.tokens(0, 1024), train.tokens(1, 1025)  # a training window and what follows each of its tokens
+train = open_dataset({dataset!r})["train"]  # all shards as one array of tokens
+x, y = train.tokens(0, 1024), train.tokens(1, 1025)  # a training window, and the next token of each token
 """
 
 

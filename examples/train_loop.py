@@ -3,8 +3,8 @@
 
     python examples/train_loop.py [DATASET] [--split NAME] [--steps N]      default: out/tokens, train, 50
 
-What a real loop takes from here is `random_windows`: windows of a fixed length at random places of a split, read
-from memory-mapped shards. A dataset can be pickled, so the same works in the processes of a data loader.
+`random_windows` is for your own loop: windows of a fixed length at random places of a split, read from memory-mapped
+shards. A dataset can be pickled, so the same works in the processes of a data loader.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Waits until a TokenizationJob has its dataset, and writes what a training job needs to know of it into the ConfigMap
-# JOB-dataset. Ends with 1, and with the job's reason, where it has failed.
+# Waits for the dataset of a TokenizationJob, and writes what a training job needs into the ConfigMap JOB-dataset. If
+# the job failed, prints its reason and ends with 1.
 #
 #   hand_over.sh JOB [NAMESPACE]        needs kubectl 1.31 or newer
 set -eu
