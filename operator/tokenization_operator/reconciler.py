@@ -21,11 +21,11 @@ from tokenization_operator.kube.client import Conflict, JobGone, KubeClient, Not
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, has_ended, is_leaving, is_owned
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import DIAGNOSES
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.status import JobStatus, Phase
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.errors import SpecError
 
 log = logging.getLogger(__name__)

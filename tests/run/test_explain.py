@@ -20,6 +20,7 @@ from support.local_servers import Handler, serve
 from tokenization_worker.api.types.times import time_text
 from tokenization_worker.cli.explain.advice import ADVICE, Standing, advise, split_step
 from tokenization_worker.cli.explain.events import is_of_job, tell_events
+from tokenization_worker.cli.explain.goes_on import GoesOn, goes_on
 from tokenization_worker.cli.explain.logs import Log, order_pods, tail
 from tokenization_worker.cli.explain.pods import look_at_pod
 from tokenization_worker.cli.explain.report import Seen, age, make_report
@@ -232,6 +233,15 @@ def test_every_reason_of_the_documentation_has_a_next_step() -> None:
     reasons = table_heads(read("docs/troubleshooting.md")) | table_heads(operations)
     assert not reasons - ADVICE.keys(), "add to cli/explain/advice.py"
     assert not ADVICE.keys() - reasons, "these are in no page any more"
+
+
+def test_how_a_failed_job_goes_on_is_what_its_next_step_says() -> None:
+    """The words are written apart from what `explain` decides by."""
+    for reason, step in ADVICE.items():
+        assert ("{again}" in step) == (goes_on(reason) is GoesOn.BY_NEW_RUN), reason
+        assert ("{retried}" in step and "{again}" not in step) == (goes_on(reason) is GoesOn.BY_RETRY), reason
+    assert goes_on("QuarantineExceeded") is GoesOn.BY_LIMIT_FOR_DOCUMENTS
+    assert goes_on("OfANewerVersion") is GoesOn.BY_LIMIT
 
 
 @pytest.mark.parametrize("reason", [*ADVICE, "OfANewerVersion"])
@@ -621,6 +631,12 @@ def test_the_submitter_is_asked_first_and_the_plan_while_there_is_no_attempt() -
     looks = [look_at_pod(each, NOW) for each in pods]
     assert [look.name for look in order_pods(looks, is_planning=False, most=3)] == ["s", "h", "w"]
     assert [look.name for look in order_pods(looks, is_planning=True, most=1)] == ["p"]
+
+
+def test_a_pod_without_an_image_has_no_log_to_ask_for() -> None:
+    pulls = pod("h", "head", containerStatuses=container(waiting={"reason": "ImagePullBackOff", "message": "401"}))
+    looks = [look_at_pod(each, NOW) for each in (pulls, pod("w"))]
+    assert [look.name for look in order_pods(looks, is_planning=False, most=3)] == ["w"]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (200_000, "2d")])

@@ -26,7 +26,6 @@ from tokenization_operator.decide.termination import fail, progress_of, with_log
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import KubeRay
 from tokenization_operator.observe.rayjob_status import (
     Stage,
@@ -38,6 +37,7 @@ from tokenization_operator.observe.rayjob_status import (
 from tokenization_worker.api.checkpoint import report_interval_s
 from tokenization_worker.api.keys import attempt_digest, pods_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import seconds_since, time_text
 
 TOKEN_S = 3600.0

@@ -13,12 +13,12 @@ from tokenization_operator.decide.status.truncate import shorten
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, condition, is_leaving
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import WORKER_ACCOUNT, TokenizationJob
 from tokenization_worker.api.keys import attempt_digest
 from tokenization_worker.api.status import AttemptStatus, JobStatus, Phase, RunStatus, WaitStatus
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import seconds_since, time_text
 
 AT_ONCE_S = 0.0

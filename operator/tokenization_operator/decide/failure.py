@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from tokenization_operator.decide.retry_policy import Blame, Failure, of_report
 from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.objects.reading import Object, condition
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import (
     Diagnosis,
@@ -23,6 +22,7 @@ from tokenization_operator.observe.pod_diagnosis import (
 from tokenization_operator.observe.rayjob_status import RayState, Stage, find_head
 from tokenization_worker.api.checkpoint import FailureReport
 from tokenization_worker.api.status import AttemptStatus
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import seconds_since
 
 _JOB_TOO_LONG = "DeadlineExceeded"

@@ -29,10 +29,10 @@ from tokenization_operator.decide.termination import committed_of, fail_late, se
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.names import QUEUE_LABEL
 from tokenization_operator.objects.reading import is_leaving
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.status import JobStatus, Phase
+from tokenization_worker.api.types.reasons import StatusReason
 
 _UNACCEPTED = (StatusReason.KUBERAY_UNAVAILABLE, StatusReason.KUBERAY_TOO_OLD)
 _COMING = (Phase.PENDING, Phase.PLANNING, Phase.STARTING)

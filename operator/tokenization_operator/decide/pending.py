@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tokenization_operator.decide.context import Context
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_worker.api.keys import attempt_digest, pods_digest
 from tokenization_worker.api.status import AttemptStatus
+from tokenization_worker.api.types.reasons import StatusReason
 
 EVENT = StatusReason.CHANGED_FOR_NEXT_ATTEMPT
 HOW_TO_BEGIN_IT = "to begin it now, set spec.suspend to true, then to false"

@@ -15,11 +15,11 @@ from tokenization_operator.decide.termination import fail
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, condition, is_leaving
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.pod_diagnosis import Diagnosis, diagnose
 from tokenization_worker.api.checkpoint import CheckpointPlan
 from tokenization_worker.api.keys import attempt_digest
 from tokenization_worker.api.status import Phase, PlanStatus
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import read_time
 
 

@@ -8,9 +8,9 @@ from tokenization_operator.decide.actions import Decision
 from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.status.derived import output_of
 from tokenization_operator.objects import names
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_worker.api.keys import attempt_digest, run_key
 from tokenization_worker.api.status import JobStatus, Phase, RunStatus
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import seconds_since, time_text
 
 

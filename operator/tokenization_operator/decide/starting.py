@@ -19,12 +19,12 @@ from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.decide.termination import fail
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, is_leaving, node_type
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import Diagnosis, diagnose
 from tokenization_operator.observe.rayjob_status import RayState, Stage
 from tokenization_worker.api.keys import pods_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import read_time, seconds_since, time_text
 
 SILENCE_S = 60.0

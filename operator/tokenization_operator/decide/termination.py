@@ -22,10 +22,10 @@ from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.rayjob_status import Stage, read_ray_job
 from tokenization_worker.api.checkpoint import Committed
 from tokenization_worker.api.status import AttemptStatus, JobStatus, OutputStatus, Phase, ProgressStatus, WorkersStatus
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import seconds_since
 from tokenization_worker.messages.counts import counted
 

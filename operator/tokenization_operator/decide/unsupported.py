@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from tokenization_operator.decide.status.conditions import make_conditions
 from tokenization_operator.decide.status.truncate import shorten
 from tokenization_operator.objects.reading import Object
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_worker.api.status import Condition, JobStatus, Phase, PlanStatus
+from tokenization_worker.api.types.reasons import StatusReason
 
 REASON = StatusReason.NOT_UNDERSTOOD
 _NEXT_STEP = "upgrade the operator, or correct the job"

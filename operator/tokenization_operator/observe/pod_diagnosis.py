@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from tokenization_operator.objects import names
 from tokenization_operator.objects.quantities import read_quantity
 from tokenization_operator.objects.reading import Object, node_type
-from tokenization_operator.objects.reasons import StatusReason
 from tokenization_operator.observe.observation import PodEvent
 from tokenization_worker.api.checkpoint import FailureReport
+from tokenization_worker.api.types.reasons import StatusReason
 
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _NEVER_PULLED = frozenset({"InvalidImageName"})

@@ -9,7 +9,7 @@ import pytest
 
 import tokenization_operator
 from support.places import CHECKOUT
-from tokenization_operator.objects.reasons import StatusReason
+from tokenization_worker.api.types.reasons import StatusReason
 
 PACKAGE = Path(tokenization_operator.__file__).parent
 DECIDING = [*(PACKAGE / "decide").glob("*.py"), PACKAGE / "observe" / "pod_diagnosis.py", PACKAGE / "reconciler.py"]

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokenization_worker.api.job import JobSpec
+from tokenization_worker.api.status import Phase
+from tokenization_worker.cli.explain.goes_on import GoesOn, goes_on
 from tokenization_worker.messages.counts import counted
 
 _NOTHING = "Nothing to do."
@@ -249,17 +251,17 @@ class Standing:
 
     @property
     def is_over(self) -> bool:
-        return self.phase == "Failed"
+        return self.phase == Phase.FAILED
 
     @property
     def taken(self) -> str:
         """When the Pods are made as the job says now."""
         match self.phase:
-            case "Planning":
+            case Phase.PLANNING:
                 return "the plan starts again at once when the job is changed"
-            case "Queued" | "Starting":
+            case Phase.QUEUED | Phase.STARTING:
                 return "the attempt starts again at once when the job is changed"
-            case "Failed":
+            case Phase.FAILED:
                 return "the run then goes on from what is done"
         return "the next attempt has it, and goes on from what is done"
 
@@ -299,19 +301,22 @@ def advise_as_said(step: str, reason: str, at: Standing) -> str:
 
 
 def _effect(reason: str, at: Standing) -> str:
-    template = ADVICE.get(reason, "")
     if not at.is_over:
-        return _TRIED_AGAIN if at.phase == "Retrying" else ""
+        return _TRIED_AGAIN if at.phase == Phase.RETRYING else ""
     if not at.is_planned:
         return (
             "If you change the job, apply it: it goes on by itself. If you change only files, set a new "
             "spec.rerunToken."
         )
-    if "{again}" in template:
-        return "Then apply the job again with a new spec.rerunToken."
-    if reason == "QuarantineExceeded":
-        return f"The documents: `tokjob show --quarantined {at.output}`. The run goes on from what is done."
-    return _TRIED_OUT if _RETRIED in template else "A changed limit lets the run go on from what is done."
+    match goes_on(reason):
+        case GoesOn.BY_NEW_RUN:
+            return "Then apply the job again with a new spec.rerunToken."
+        case GoesOn.BY_LIMIT_FOR_DOCUMENTS:
+            return f"The documents: `tokjob show --quarantined {at.output}`. The run goes on from what is done."
+        case GoesOn.BY_RETRY:
+            return _TRIED_OUT
+        case GoesOn.BY_LIMIT:
+            return "A changed limit lets the run go on from what is done."
 
 
 def advise(reason: str, at: Standing) -> str:

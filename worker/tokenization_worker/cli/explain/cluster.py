@@ -24,6 +24,8 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
 from tokenization_worker.api.metadata import API_GROUP, VERSION
+from tokenization_worker.api.status import Phase
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import read_time
 from tokenization_worker.cli.explain.logs import Log, order_pods, pick, tail
 from tokenization_worker.cli.explain.pods import JOB_LABEL, look_at_pod
@@ -113,8 +115,10 @@ def read_job(cluster: Cluster, namespace: str, name: str) -> Seen:
     log, unread_log = _find_log(core, job, pods, now)
     not_shown = tuple(dict.fromkeys(cluster.not_shown))
     status, workers = job.get("status") or {}, (job.get("spec") or {}).get("workers") or {}
-    has_kueue = _has_kueue(cluster) if status.get("phase") == "Queued" else None
-    tpu_nodes = _find_tpu_nodes(core) if workers.get("tpu") and status.get("reason") == "Unschedulable" else None
+    has_kueue = _has_kueue(cluster) if status.get("phase") == Phase.QUEUED else None
+    tpu_nodes = (
+        _find_tpu_nodes(core) if workers.get("tpu") and status.get("reason") == StatusReason.UNSCHEDULABLE else None
+    )
     return Seen(job, now, tuple(events), tuple(pods), log, not_shown, unread_log, has_kueue, tpu_nodes)
 
 

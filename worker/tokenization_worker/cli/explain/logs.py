@@ -32,7 +32,7 @@ class Log:
 def order_pods(looks: Iterable[Look], *, is_planning: bool, most: int) -> list[Look]:
     """The Pods whose logs are worth a look, best first: those that ended badly before others of their role."""
     order = _ORDER_OF_PLAN if is_planning else _ORDER_OF_RUN
-    begun = (look for look in looks if look.state != "Pending" and look.reason != "ImagePullFailed")
+    begun = (look for look in looks if look.has_begun)
     newest_first = sorted(begun, key=lambda look: look.created.timestamp() if look.created else 0.0, reverse=True)
     return sorted(newest_first, key=lambda look: (order.index(look.role), look.is_well))[:most]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from tokenization_worker.api.metadata import API_GROUP
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import read_time
 from tokenization_worker.messages.redact import redact
 
@@ -18,8 +19,16 @@ _ATTEMPT_LABEL = f"{API_GROUP}/attempt"
 _NODE_TYPE_LABEL = "ray.io/node-type"
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _BEGINNING = frozenset({"ContainerCreating", "PodInitializing"})
+_PENDING = "Pending"
+_OUT_OF_MEMORY = "OOMKilled"
+"""A phase and a reason of Kubernetes for Pods."""
+
 _LONG_S = 120.0
 _SHOWN = ("google.com/tpu", "cpu", "memory", "ephemeral-storage")
+
+
+_Found = tuple[str, str, StatusReason | Literal[""]]
+"""State of a Pod, what blocks it, and the reason for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +43,17 @@ class Look:
     created: datetime | None
     node: str
     blocked: str = ""
-    reason: str = ""
+    reason: StatusReason | Literal[""] = ""
     asks: str = ""
 
     @property
     def is_well(self) -> bool:
         return not self.blocked
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a container of it may have written a log."""
+        return self.state != _PENDING and self.reason is not StatusReason.IMAGE_PULL_FAILED
 
 
 def role_of(pod: Object) -> str:
@@ -66,7 +80,7 @@ def look_at_pod(pod: Object, now: datetime) -> Look:
         node=str(spec.get("nodeName") or ""),
         blocked=redact(blocked),
         reason=reason,
-        asks=redact(_asks(spec)) if reason == "Unschedulable" else "",
+        asks=redact(_asks(spec)) if reason is StatusReason.UNSCHEDULABLE else "",
     )
 
 
@@ -83,7 +97,7 @@ def _asks(spec: Object) -> str:
     return f"{words or 'no resources'}{f' on a node with {labels}' if labels else ''}"
 
 
-def _find_state(pod: Object, containers: list[Object], created: datetime | None, now: datetime) -> tuple[str, str, str]:
+def _find_state(pod: Object, containers: list[Object], created: datetime | None, now: datetime) -> _Found:
     """State, what blocks it, and the reason for that."""
     status = pod.get("status") or {}
     if (pod.get("metadata") or {}).get("deletionTimestamp"):
@@ -94,36 +108,37 @@ def _find_state(pod: Object, containers: list[Object], created: datetime | None,
             return _of_waiting(container, waiting)
     for container in containers:
         ended = (container.get("state") or {}).get("terminated")
-        if ended and (ended.get("exitCode") or ended.get("reason") == "OOMKilled"):
+        if ended and (ended.get("exitCode") or ended.get("reason") == _OUT_OF_MEMORY):
             return str(ended.get("reason") or "Error"), _words_of_end(ended), _reason_of_end(ended)
     if status.get("phase") == "Failed":
         words = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
         return str(status.get("reason") or "Failed"), words or "it failed without a word", ""
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return "Pending", f"finds no node: {each.get('message') or each.get('reason') or ''}", "Unschedulable"
+            words = f"finds no node: {each.get('message') or each.get('reason') or ''}"
+            return _PENDING, words, StatusReason.UNSCHEDULABLE
     for container in containers:
         before = (container.get("lastState") or {}).get("terminated")
         if before and container.get("restartCount"):
             words = f"began again; before: {_words_of_end(before)}"
-            return str(status.get("phase") or "Pending"), words, _reason_of_end(before)
+            return str(status.get("phase") or _PENDING), words, _reason_of_end(before)
     return _of_slow(status, created, now)
 
 
-def _of_waiting(container: Object, waiting: Object) -> tuple[str, str, str]:
+def _of_waiting(container: Object, waiting: Object) -> _Found:
     state = str(waiting.get("reason") or "Waiting")
     words = str(waiting.get("message") or "")
     before = (container.get("lastState") or {}).get("terminated")
     if state in _PULL:
-        return state, f"cannot pull {container.get('image')}: {words or state}", "ImagePullFailed"
+        return state, f"cannot pull {container.get('image')}: {words or state}", StatusReason.IMAGE_PULL_FAILED
     if before:
         return state, f"ends again and again: {_words_of_end(before)}", _reason_of_end(before)
-    return state, words or state, "PodInvalid"
+    return state, words or state, StatusReason.POD_INVALID
 
 
 def _words_of_end(ended: Object) -> str:
     code, reason = ended.get("exitCode"), ended.get("reason") or ""
-    if reason == "OOMKilled":
+    if reason == _OUT_OF_MEMORY:
         return "killed for its memory (OOMKilled)"
     text = str(ended.get("message") or "").strip()
     try:
@@ -134,19 +149,19 @@ def _words_of_end(ended: Object) -> str:
     return f"ended with exit code {code}" + (f": {text}" if text else "")
 
 
-def _reason_of_end(ended: Object) -> str:
-    return "WorkerMemory" if ended.get("reason") == "OOMKilled" else ""
+def _reason_of_end(ended: Object) -> StatusReason | Literal[""]:
+    return StatusReason.WORKER_MEMORY if ended.get("reason") == _OUT_OF_MEMORY else ""
 
 
-def _of_slow(status: Object, created: datetime | None, now: datetime) -> tuple[str, str, str]:
+def _of_slow(status: Object, created: datetime | None, now: datetime) -> _Found:
     """A Pod of which nothing bad is known but that it may take long."""
-    phase = str(status.get("phase") or "Pending")
+    phase = str(status.get("phase") or _PENDING)
     is_old = created is not None and (now - created).total_seconds() > _LONG_S
     ready: Object = next((each for each in status.get("conditions") or () if each.get("type") == "Ready"), {})
     if phase == "Succeeded":
         return "Completed", "", ""
     if phase == "Running" and ready.get("status") == "False":
         return "Running", f"runs and is not ready: {ready.get('message') or ''}".rstrip(": ") if is_old else "", ""
-    if phase == "Pending" and is_old:
-        return "Pending", "its containers are not made yet: see the events of the Pod", ""
+    if phase == _PENDING and is_old:
+        return _PENDING, "its containers are not made yet: see the events of the Pod", ""
     return phase, "", ""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from tokenization_worker.api.status import Phase
+from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import last_report_seen, read_time
 from tokenization_worker.cli.explain.advice import FIND_OPERATOR, UNSEEN, Standing, advise, advise_as_said, split_step
 from tokenization_worker.cli.explain.events import Fact, is_of_job, tell_events
@@ -23,12 +25,20 @@ _MOST_FAILURES = 3
 _SILENT_S = 300.0
 """After this time without a report of a driver, which reports each minute, `explain` says so."""
 
-_PLAIN = frozenset(
-    {"Planning", "ClusterRequested", "AttemptStarted", "WaitingForWorkers", "WaitingForDriver", "Starting", "Running"}
+_PLAIN: frozenset[str] = frozenset(
+    {
+        StatusReason.PLANNING,
+        StatusReason.CLUSTER_REQUESTED,
+        StatusReason.ATTEMPT_STARTED,
+        StatusReason.WAITING_FOR_WORKERS,
+        StatusReason.WAITING_FOR_DRIVER,
+        Phase.STARTING,  # what an older operator gave as a reason, too
+        StatusReason.RUNNING,
+    }
 )
 """Reasons that say nothing of what a Pod may say of itself."""
 
-_BEGINS = _PLAIN - {"Running"}
+_BEGINS = _PLAIN - {StatusReason.RUNNING}
 """Reasons of a try that has done nothing yet."""
 
 
@@ -83,7 +93,7 @@ def make_report(seen: Seen, most_events: int = _MOST_EVENTS) -> Report:
         name=name,
         now=seen.now,
         created=created,
-        phase=str(status.get("phase") or "Pending"),
+        phase=str(status.get("phase") or Phase.PENDING),
         reason=str(status.get("reason") or ""),
         message=redact(str(status.get("message") or "")),
         facts=tuple((word, redact(text)) for word, text in _facts(seen) if text),
@@ -125,7 +135,7 @@ def _facts(seen: Seen) -> list[tuple[str, str]]:
     return [
         ("run", _run(status, str(_block(seen.job, "spec").get("image") or ""))),
         ("plan", _plan(_block(status, "plan"))),
-        ("progress", _progress(_block(status, "progress"), seen.now, is_moving=status.get("phase") == "Running")),
+        ("progress", _progress(_block(status, "progress"), seen.now, is_moving=status.get("phase") == Phase.RUNNING)),
         ("workers", _workers(_block(status, "workers"))),
         ("retries", _retries(_block(status, "failures"), seen.now)),
         *(("failed", _failure(each, seen.now)) for each in _untold(status)),
@@ -247,7 +257,7 @@ def _next_step(seen: Seen, pods: tuple[Look, ...]) -> str:
     trouble = next((look.reason for look in pods if look.reason), "")
     if trouble and reason in _PLAIN:
         reason = trouble
-    reason = reason if phase != "Suspended" else "Suspended"
+    reason = reason if phase != Phase.SUSPENDED else StatusReason.SUSPENDED
     said = split_step(str(status.get("message") or ""))[1]
     at = _standing(seen)
     step = advise_as_said(said, reason, at) if said else advise(reason, at)
@@ -299,7 +309,7 @@ def _staleness(seen: Seen) -> list[str]:
         )
     progress, seen_at = _block(status, "progress"), _block(status, "attempt").get("progressTime")
     told = last_report_seen(seen_at, progress.get("lastRangeTime"), progress.get("lastCheckpointTime"))
-    if status.get("phase") == "Running" and told is not None and (seen.now - told).total_seconds() > _SILENT_S:
+    if status.get("phase") == Phase.RUNNING and told is not None and (seen.now - told).total_seconds() > _SILENT_S:
         found.append(
             f"The driver's last report in the status is {age(told, seen.now)} old: the driver hangs (see its log), or "
             f"the operator is away: {FIND_OPERATOR}."

@@ -1,4 +1,4 @@
-"""The reasons that the operator gives in a job's status and in its events."""
+"""The reasons that the operator gives in a job's status and in its events, and that commands know there."""
 
 from __future__ import annotations
 
