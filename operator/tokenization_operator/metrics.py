@@ -18,9 +18,10 @@ from tokenization_operator.job_metrics import GAUGES, choose_jobs, count_phases,
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object
 from tokenization_worker.api.status import JobStatus, Phase
+from tokenization_worker.api.types.reasons import StatusReason
 
 MOST_REASONS = 100
-OUTCOMES = ("Succeeded", "AlreadyComplete", "Failed")
+OUTCOMES = (str(Phase.SUCCEEDED), str(StatusReason.ALREADY_COMPLETE), str(Phase.FAILED))
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _OF_RUNS = (

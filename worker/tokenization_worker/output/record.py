@@ -94,7 +94,9 @@ def made_again(path: str) -> str:
     """What is done again where the record at `path` is gone, in words."""
     if path.startswith(layout.VERDICTS):
         return "judges the source file again"
-    return "tokenizes the range again" if layout.is_range_receipt(path) else "writes the shard again"
+    if layout.is_range_receipt(path):
+        return "tokenizes the range again"
+    return "writes the shard again" if layout.is_shard_receipt(path) else "does the task of this receipt again"
 
 
 def require_plan(uri: str, path: str, plan_id: str, expected: str) -> None:

@@ -93,8 +93,13 @@ def test_a_ledger_has_only_the_kinds_it_was_made_for(store: LocalStore) -> None:
 
 def test_a_receipt_that_its_kind_refuses_is_an_error(store: LocalStore) -> None:
     write(store, COUNTED, 1, at=2)
-    with pytest.raises(DataError, match=r"RecordCorrupt: .*counted/0002\.json .*: it is the receipt of partition 1"):
+    with pytest.raises(
+        DataError, match=r"RecordCorrupt: .*counted/0002\.json .*: it is the receipt of partition 1"
+    ) as caught:
         read_ledger(store, PLAN, 0, [COUNTED])
+    assert caught.value.next_step.endswith(
+        "delete this file and start the same command again: it does the task of this receipt again"
+    ), "it is none of a range or a shard"
 
 
 def test_a_receipt_of_another_plan_is_an_error(store: LocalStore) -> None:
