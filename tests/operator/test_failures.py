@@ -14,7 +14,7 @@ import pytest
 
 from support.cluster.jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, local_spec, text_files, wait_for
 from support.cluster.operators import Release
-from support.stores.gcs_emulator import serve_emulator
+from support.stores.gcs_emulator import make_bucket, serve_emulator
 from support.stores.gcs_fake import Fault, serve_fake_gcs
 from testbed.cluster import Testbed
 from tokenization_operator.objects.kinds import Kind
@@ -136,7 +136,8 @@ def emulator() -> Iterator[str]:
 
 
 def test_a_bucket_that_does_not_exist(team: Jobs, emulator: str) -> None:
-    team.apply("no-bucket", gcs_spec(emulator, "gs://no-such-bucket/corpus/"))
+    output = {"uri": f"gs://{make_bucket(emulator)}/out"}  # or that of the output is missed first
+    team.apply("no-bucket", gcs_spec(emulator, "gs://no-such-bucket/corpus/", output=output))
     refused(
         team,
         "no-bucket",
