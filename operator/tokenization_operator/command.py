@@ -67,7 +67,7 @@ def require_free(address: str, port: int, flag: str) -> None:
     if not port:
         return
     if not 0 < port < 1 << 16:
-        raise PortTaken(f"{flag} {port} is no port: give a number from 1 to 65535, or 0 for none")
+        raise PortTaken(f"{flag} {port} is not a port: give a number from 1 to 65535, or 0 for none")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         socket.create_server((address, port), family=family).close()
@@ -98,7 +98,7 @@ async def _check() -> int:
         return 1
     async with client.ApiClient() as api:
         missing = await find_missing(api)
-    print("\n".join(missing) or "all that is needed is there")
+    print("\n".join(missing) or "the cluster has all that the operator needs")
     return 1 if missing else 0
 
 
@@ -108,17 +108,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tokenization-operator",
         description="Reconcile TokenizationJobs: plan them, give them Ray clusters, report progress.",
-        epilog=f"environment:\n{variables}\n\nexit codes: 0 told to stop, 1 it cannot go on, 2 settings make no sense",
+        epilog=f"environment:\n{variables}\n\nexit codes: 0 stopped by a signal, 1 cannot continue, 2 invalid settings",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--metrics-port", type=int, default=8081, help="for Prometheus; 0: none (8081)")
     parser.add_argument("--bind-address", default="0.0.0.0", help="where both listen; :: for IPv6 (0.0.0.0)")
     parser.add_argument("--health-port", type=int, default=8080, help="/healthz; 0: none (8080)")
     parser.add_argument(
-        "--check", action="store_true", help="only look whether the cluster has all that is needed, and end"
+        "--check", action="store_true", help="only check that the cluster has all that the operator needs, and end"
     )
-    parser.add_argument("--plain", action="store_true", help="logs for people in place of JSON lines")
-    parser.add_argument("--verbose", action="store_true", help="also what Kopf does")
+    parser.add_argument("--plain", action="store_true", help="readable logs instead of JSON lines")
+    parser.add_argument("--verbose", action="store_true", help="also log what Kopf does")
     parser.add_argument("--version", action="version", version=metadata.version("tokenization"))
     return parser
 

@@ -147,7 +147,7 @@ class Operator:
 
     def _lead(self, leads: bool) -> None:
         if leads:
-            log.info("this operator holds the Lease, and works")
+            log.info("this operator holds the Lease, and reconciles jobs")
             self._enqueue_all()
         else:
             log.warning("this operator has lost the Lease, and waits for it")
@@ -203,11 +203,15 @@ class Operator:
                     await drop_deleted(self.cache, self._kube, self._kinds, self.settings.namespaces)
                     next_comparison_at = time.monotonic() + COMPARE_S
                 if self._needs_kuberay and not await find_missing(self._api, KUBERAY):
-                    log.warning("KubeRay is there now: the operator starts again, to watch its RayJobs")
+                    log.warning("KubeRay is installed now: the operator restarts, to watch its RayJobs")
                     self.stop_flag.set()
                     return
             except (Forbidden, ApiException, aiohttp.ClientError, TimeoutError) as error:
-                log.warning("asked again in %.0f s: %s", self.settings.resync_s, describe_error(error))
+                log.warning(
+                    "cannot check for KubeRay; the operator checks again in %.0f s: %s",
+                    self.settings.resync_s,
+                    describe_error(error),
+                )
             for key in keys:
                 self.queue.add(key)
             if not keys and self._fence.is_open:
@@ -221,7 +225,7 @@ class Operator:
             await asyncio.sleep(self._kube.accounts.pause_s)
             changed, failed = await self._kube.accounts.find_changes()
             if failed is not None:
-                log.warning("a ServiceAccount could not be read, and is read again: %s", describe_error(failed))
+                log.warning("cannot read a ServiceAccount; the operator reads it again: %s", describe_error(failed))
             for key in self.cache.jobs():
                 if key[0] in changed:
                     self.queue.add(key)

@@ -67,19 +67,21 @@ class Metrics:
             registry=self.registry,
         )
         self._failures = Counter(
-            "tokenization_reconcile_failures", "Looks that ended in an error.", registry=self.registry
+            "tokenization_reconcile_failures", "Reconciles that ended in an error.", registry=self.registry
         )
         self._depth = Gauge(
             "tokenization_queue_depth",
-            "Jobs that are to be looked at now and wait for a worker of the operator.",
+            "Jobs that are due for a reconcile and wait for a worker of the operator.",
             registry=self.registry,
         )
         self._leader = Gauge(
-            "tokenization_leader", "1 for the operator that works, 0 for one that waits.", registry=self.registry
+            "tokenization_leader",
+            "1 for the active operator, 0 for one that waits for the Lease.",
+            registry=self.registry,
         )
         self._age = Gauge(
             "tokenization_last_reconcile_age_seconds",
-            "Since the last look at any job; before the first one, since the operator began.",
+            "Since the last reconcile of any job; before the first one, since the operator started.",
             registry=self.registry,
         )
         began = clock()
@@ -101,7 +103,7 @@ class Metrics:
         )
         self._starts = Histogram(
             "tokenization_start_duration_seconds",
-            "From when no queue holds an attempt to when its driver works.",
+            "From when no queue holds an attempt to when its driver runs.",
             buckets=_OF_STARTS,
             registry=self.registry,
         )

@@ -98,7 +98,8 @@ class Reconciler:
         for each in left:
             await self._delete(each, namespace)
         if left and (holders := metadata.get("finalizers")):
-            words = f"the job was deleted: its machines are given back. It stays until {', '.join(holders)} let it go"
+            words = "the job was deleted: the operator releases its machines. The object stays until "
+            words += f"{', '.join(holders)} remove their finalizers"
             log.info("%s", words, extra={"job": "/".join(key)})
             await self._kube.events.post(found, "Normal", StatusReason.MACHINES_RETURNED, words)
 
@@ -187,7 +188,7 @@ class Reconciler:
 
     async def _report_ttl_ignored(self, found: Object, observation: Observation) -> None:
         if observation.managed_by and observation.job.spec.ttl_seconds_after_finished is not None:
-            words = f"ttlSecondsAfterFinished is ignored: {observation.managed_by} would make the job again"
+            words = f"ttlSecondsAfterFinished is ignored: {observation.managed_by} would create the job again"
             await self._kube.events.post(found, "Normal", StatusReason.TTL_IGNORED, words)
 
     async def _do(self, action: Action, observation: Observation, found: Object) -> None:

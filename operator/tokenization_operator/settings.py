@@ -23,14 +23,14 @@ VARIABLES = {
     "TOKENIZATION_PRICE_PER_CHIP_HOUR": "of a TPU chip, for the cost of jobs; absent: none is shown",
     "TOKENIZATION_PRICE_PER_CPU_HOUR": "of a requested CPU on an ordinary node, its memory included; absent: likewise",
     "TOKENIZATION_CURRENCY": "of these prices (USD)",
-    "TOKENIZATION_PLAN_DEADLINE_SECONDS": "how long a plan may take (3600)",
+    "TOKENIZATION_PLAN_DEADLINE_SECONDS": "seconds that a plan may take (3600)",
     "TOKENIZATION_PLAN_RESOURCES": "requests and limits of plan Pods, as JSON",
-    "TOKENIZATION_RESYNC_SECONDS": "how often every job is looked at, whatever the watches say (60)",
-    "TOKENIZATION_RAY_JOB_RETENTION_SECONDS": "how long the RayJob of a committed run stays after its end (3600)",
+    "TOKENIZATION_RESYNC_SECONDS": "seconds between two checks of every job, independent of watches (60)",
+    "TOKENIZATION_RAY_JOB_RETENTION_SECONDS": "seconds that the RayJob of a committed run stays after its end (3600)",
     "TOKENIZATION_LEASE_NAME": "of the Lease that the working operator holds; absent: it is the only one",
     "TOKENIZATION_LEASE_NAMESPACE": "where that Lease is (required with it)",
     "TOKENIZATION_POD_NAME": "who holds the Lease (the machine's name)",
-    "TOKENIZATION_RETRY_DELAY_SECONDS": "the pause before a second attempt; it doubles from one to the next (10)",
+    "TOKENIZATION_RETRY_DELAY_SECONDS": "seconds before a second attempt; each further pause is twice as long (10)",
 }
 
 
@@ -143,7 +143,7 @@ def _object(environment: Mapping[str, str], name: str) -> Mapping[str, Any]:
     try:
         found = json.loads(value)
     except json.JSONDecodeError as error:
-        raise SettingsInvalid(f"{name} is no JSON: {error}") from None
+        raise SettingsInvalid(f"{name} is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise SettingsInvalid(f"{name} is {value!r}, expected a JSON object")
     return found

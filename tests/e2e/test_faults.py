@@ -85,7 +85,7 @@ def test_a_worker_that_runs_out_of_memory_is_named_with_numbers(
         told = wait_for(
             lambda: [words for _, reason, words in team.jobs.events(NAME) if reason == "WorkerMemory"], bool, RUN_S
         )
-    assert "it may take 2Gi. Give it more" in told[0]
+    assert "its limit is 2Gi. Raise the limit" in told[0]
     finish(team, expected)
 
 

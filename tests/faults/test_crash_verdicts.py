@@ -154,7 +154,7 @@ def test_a_document_that_kills_its_worker_is_left_out_and_the_job_goes_on(
     (row,) = read_table(bench.output, layout.QUARANTINE_TABLE)
     assert (row["record"], row["excerpt"]) == (number + 1, poisonous[:200])
     lost, left_out = warnings(ended)
-    assert f"range 0 ({bench.source}/a.jsonl) lost its worker and is done again: " in lost
+    assert f"range 0 ({bench.source}/a.jsonl) lost its worker and is retried: " in lost
     told = "this document crashes the tokenizer even when encoded alone; it was quarantined"
     assert f"{bench.source}/a.jsonl @ {position:,}: {told}" in left_out
     bench.require_proven("full")
@@ -235,7 +235,7 @@ def test_a_verdict_is_obeyed_by_later_starts_and_other_runs(bench: Bench) -> Non
     stopped = bench.run({"maxQuarantined": 1})
     assert stopped.returncode == 4
     assert "QuarantineExceeded: 2 of 300 documents are unusable (KillsWorker 2)" in stopped.stderr
-    assert "2 documents found to kill the worker" in bench.tokjob("status", str(bench.output)).stdout
+    assert "2 documents found to crash the tokenizer" in bench.tokjob("status", str(bench.output)).stdout
     before = bench.deaths()
     resumed = bench.run({"maxQuarantined": 2})
     assert resumed.returncode == 0, resumed.stderr

@@ -78,7 +78,7 @@ def test_what_a_lost_worker_was_doing_is_done_again(
     assert difference(output, expected) is None
     assert leftovers(output) == []
     assert len(warnings) == times
-    assert all(f"lost its {'node' if with_node else 'worker'} and is done again: gone" in text for text in warnings)
+    assert all(f"lost its {'node' if with_node else 'worker'} and is retried: gone" in text for text in warnings)
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_new_permissions_stop_a_run_that_is_not_done_with_the_file_and_the_next_
     with monkeypatch.context() as patch, pytest.raises(ChangedError, match="permissions, owner or links") as caught:
         while_reading(patch, bench, lambda: bench.file.chmod(0o600))
         bench.run()
-    assert caught.value.next_step.startswith("start the same command again if its text is still the planned one")
+    assert caught.value.next_step.startswith("start the same command again if its text is unchanged")
     bench.run()
     assert len(bench.warnings()) == 1
     bench.require_right()
@@ -262,7 +262,7 @@ def test_a_message_tells_another_file_from_one_that_was_touched() -> None:
     touched, other = replace(was, ctime_ns=OLD_NS + 1), replace(was, inode=6, ctime_ns=OLD_NS + 1)
     assert "it was written to, or its permissions, owner or links changed" in source_changed(was, touched).message
     assert "replaced by another file: its inode was 5, is 6" in source_changed(was, other).message
-    assert "it is gone" in source_changed(was, None).message
+    assert "it no longer exists" in source_changed(was, None).message
 
 
 def test_a_time_that_no_calendar_has_is_told_as_well() -> None:
@@ -312,9 +312,9 @@ def test_plan_tells_of_a_source_that_is_gone_after_completion(bench: Bench) -> N
     there = preview_run(bench.job(), 1, bench.events.append).there
     assert there.startswith("this run is complete: nothing would be done; changed since: ")
     assert f"{bench.file} changed since the plan was made" in there
-    assert "it is gone" in there
+    assert "it no longer exists" in there
     [warning] = bench.warnings()
-    assert "The dataset holds what was read then" in warning
+    assert "The dataset holds the earlier content" in warning
 
 
 # --- what is for ever
@@ -520,7 +520,9 @@ def test_verify_takes_a_source_that_changes_meanwhile_for_no_fault_of_the_datase
     assert json.loads((bench.output / "index.json").read_bytes())["conservation"]["files"] == {"Read": 2}
 
 
-@pytest.mark.parametrize(("way", "words"), [(Way.DELETE, "it is gone: deleted or moved"), (Way.RENAME, "replaced by")])
+@pytest.mark.parametrize(
+    ("way", "words"), [(Way.DELETE, "it no longer exists: it was deleted or moved"), (Way.RENAME, "replaced by")]
+)
 def test_a_file_that_is_deleted_or_replaced_while_it_is_read_is_told_as_that(
     way: Way, words: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -544,5 +546,5 @@ def test_an_output_that_is_taken_away_during_a_run_is_named(
     with pytest.raises(TemporaryError) as caught:
         bench.run()
     assert words.format(output=bench.output) in caught.value.message
-    assert "removed or moved while the run went on" in caught.value.message
-    assert caught.value.next_step.startswith("put it back and start the same command again, which goes on; without it")
+    assert "another program removed or moved them during the run" in caught.value.message
+    assert caught.value.next_step.startswith("put it back and start the same command again, which continues the run")

@@ -1,4 +1,4 @@
-"""A record of an unfinished run that is damaged: every command names it and the next step, and that step helps."""
+"""A record of an unfinished run that is corrupt: every command names it and the next step, and that step helps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EPOCH = layout.epoch_path(0)
 DELETE = "delete this file and start again"
 CLEAN = "remove the unfinished run (tokjob clean "
 AGAIN = ""
-"""A run goes on by itself."""
+"""A run continues by itself."""
 
 MORE = "  maxQuarantined: 1\n"
 
@@ -101,10 +101,10 @@ def test_damaged_receipt_or_verdict_on_a_file_is_made_again_with_a_warning(name:
     made = {
         RANGE: "tokenizes the range again",
         SHARD: "writes the shard again",
-        VERDICT: "judges the source file again",
+        VERDICT: "reads the source file again",
     }
     path = DAMAGE[name][0]
-    assert f"{file} is damaged: " in told
+    assert f"{file} is corrupt: " in told
     assert f"this run deletes it, and {made[path]}" in told
     assert file.exists() == (path != VERDICT)  # no file is damaged here
     if file.exists():
@@ -180,8 +180,8 @@ def test_run_tells_of_a_damaged_receipt(stopped: Bench, capsys: pytest.CaptureFi
     assert main(["status", "out"]) == 0
     assert main(["run", "job.yaml", "--maxQuarantined", "1", "--processes", "1"]) == 0
     told = capsys.readouterr().out
-    assert f"warning    {file} is damaged: " in told
-    assert "; this run deletes it, and tokenizes the range again" in told
+    assert f"warning    {file} is corrupt: " in told
+    assert "; this run deletes it and tokenizes the range again" in told
 
 
 @pytest.mark.parametrize("path", [RANGE, SHARD])
@@ -193,7 +193,7 @@ def test_damaged_receipt_of_a_complete_dataset_is_made_again_by_the_next_run(pat
     file.write_bytes(flip(file.read_bytes()))
     events: list[Event] = []
     bench.run(more='  rerunToken: "2"\n', watch=events.append)
-    assert [f"{file} is damaged: " in event.message for event in events if isinstance(event, Warned)] == [True]
+    assert [f"{file} is corrupt: " in event.message for event in events if isinstance(event, Warned)] == [True]
     load_record(file.read_bytes())
     assert dataset_of(bench.output) == before
     assert [path for path in leftovers(bench.output) if "/reruns/" not in path] == []
@@ -209,7 +209,7 @@ def test_ledger_that_was_moved_in_parts_is_not_made_whole_for_a_damaged_receipt(
     assert len(receipts) > 2
     events: list[Event] = []
     bench.run(more='  rerunToken: "2"\n', watch=events.append)
-    assert [f"{receipts[0]} is damaged: " in event.message for event in events if isinstance(event, Warned)] == [True]
+    assert [f"{receipts[0]} is corrupt: " in event.message for event in events if isinstance(event, Warned)] == [True]
     assert not any(receipt.exists() for receipt in receipts)
 
 
@@ -228,14 +228,14 @@ def test_damaged_record_is_named_and_the_next_step_helps(
         if command[0] != "plan" or file.name == "plan":  # which reads nothing else
             assert main(command) == 4
             told = capsys.readouterr().err
-            assert f"RecordCorrupt: {file} is damaged: " in told
+            assert f"RecordCorrupt: {file} is corrupt: " in told
             assert f"next: {next_step}" in told
 
     if next_step == DELETE:
         file.unlink()
     else:
         assert main(["clean", "out"]) == 0
-        for left in shards_of(stopped.output) if "they stay" in capsys.readouterr().out else ():
+        for left in shards_of(stopped.output) if "it leaves them" in capsys.readouterr().out else ():
             (stopped.output / left).unlink()
     stopped.run(more=MORE)
     assert shards_of(stopped.output) == byte_shards(stopped.documents)
@@ -247,7 +247,7 @@ def test_clean_works_whatever_record_is_damaged(name: str, stopped: Bench, capsy
     shards = set(shards_of(stopped.output))
     assert main(["clean", "out", "--dry-run"]) == 0
     assert main(["clean", "out"]) == 0
-    is_told = "which files are shards: they stay" in capsys.readouterr().out
+    is_told = "which files are shards: it leaves them" in capsys.readouterr().out
     assert is_told == (name in ("plan-empty", "plan-magic-alone", "plan-header-cut", "plan-half"))
     assert files_below(stopped.output) == (shards if is_told else set())
 
@@ -279,8 +279,8 @@ def test_damaged_index_is_named_and_written_again_from_the_ledger(
     ):
         assert main(command) == 4
         told = capsys.readouterr().err
-        assert f"RecordCorrupt: {index} is damaged: " in told
-        assert "next: put it back from a copy, or delete this file and run the job again: it is written again" in told
+        assert f"RecordCorrupt: {index} is corrupt: " in told
+        assert "next: restore it from a copy, or delete this file and run the job again, which writes it" in told
     assert main(["clean", "out"]) == 4  # the dataset may be complete
 
     index.unlink()
@@ -315,7 +315,7 @@ def test_index_whose_checksum_is_wrong_is_refused_by_every_reader(
     index = read_index(finished.output)
     change(index)
     (finished.output / "index.json").write_bytes(orjson.dumps(index))
-    with pytest.raises(DataError, match=r"RecordCorrupt: .*index.json is damaged: its checksum is"):
+    with pytest.raises(DataError, match=r"RecordCorrupt: .*index.json is corrupt: its checksum is"):
         open_dataset(finished.output)
     modes = [["verify", "out", "--mode", mode] for mode in ("checksums", "sample", "full")]
     commands = [["run", "job.yaml"], ["run", "job.yaml", "--rerunToken", "2"], ["verify", "out", "--digest"], *modes]
@@ -323,8 +323,8 @@ def test_index_whose_checksum_is_wrong_is_refused_by_every_reader(
         assert main(command) == 4
         told = capsys.readouterr()
         assert "RecordCorrupt" in told.err
-        assert "index.json is damaged: its checksum is" in told.err
-        assert "put it back from a copy, or delete this file and run the job again" in told.err
+        assert "index.json is corrupt: its checksum is" in told.err
+        assert "restore it from a copy, or delete this file and run the job again" in told.err
         assert told.out == ""
 
 
@@ -380,7 +380,7 @@ def test_older_index_is_checked_by_the_dataset_s_digest(
     index = read_index(bench.output)
     change(index)
     (bench.output / "index.json").write_bytes(dump_json(index))
-    with pytest.raises(DataError, match=r"TableCorrupt: .*do not make the digest in index.json"):
+    with pytest.raises(DataError, match=r"TableCorrupt: .*do not match the digest in index.json"):
         open_dataset(bench.output)
 
 
@@ -415,6 +415,6 @@ def test_index_with_other_fields_is_named(
     else:
         write_index(finished.output, index)
     for read in (open_dataset, verify, dataset_digest):
-        with pytest.raises(DataError, match=f"RecordCorrupt: .*index.json is damaged: .*{re.escape(words)}") as caught:
+        with pytest.raises(DataError, match=f"RecordCorrupt: .*index.json is corrupt: .*{re.escape(words)}") as caught:
             read(str(finished.output))
         assert caught.value.next_step

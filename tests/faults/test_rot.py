@@ -89,7 +89,7 @@ def test_rotten_shards_of_an_earlier_start_are_written_again(bench: Bench) -> No
     bench.finish()
     bench.require_right()
     [warning] = bench.warnings()
-    assert f"shards that are no longer what an earlier start wrote: 3, the first: {shards[0]}" in warning
+    assert f"shards whose bytes changed after an earlier start wrote them: 3, the first: {shards[0]}" in warning
     assert "written again" in warning
     assert verify(str(bench.output), processes=1).findings == ()
 

@@ -213,7 +213,7 @@ def test_what_a_killed_run_left_is_compared_and_never_taken_for_granted(path: st
     data = bytearray((bench.output / path).read_bytes())
     data[-1] ^= 1
     (bench.output / path).write_bytes(data)
-    with pytest.raises(ChangedError, match=rf"OutputConflict: {bench.output}/{path} holds something else"):
+    with pytest.raises(ChangedError, match=rf"OutputConflict: {bench.output}/{path} exists and differs from the file"):
         bench.run()
     assert (bench.output / path).read_bytes() == data
 
@@ -249,7 +249,7 @@ def test_a_resume_writes_the_damaged_shard_again_and_no_other(path: str, damage:
     bench.run(before=built.append, told=told)
     bench.require_whole()
     assert (bench.output / path).read_bytes() == content
-    how = "no longer what an earlier start wrote" if damage == "rotten" else "deleted or changed since an earlier start"
+    how = "shards whose bytes changed after" if damage == "rotten" else "deleted or changed since an earlier start"
     assert any(how in event.message for event in told if isinstance(event, Warned))
     again = [task for task in built if isinstance(task, BuildTask) and task.repair]
     assert [task.shard.name.index for task in again] == [1]
@@ -331,7 +331,7 @@ def test_clean_leaves_a_foreign_file_of_a_side_files_name(bench: Bench) -> None:
     foreign.write_bytes(b"lengths of mine")
     [(path, reason)] = clean_output(bench.output, dry_run=False).stays
     assert path == "train/train_000077.len"
-    assert "it does not begin as such a file does" in reason
+    assert "it does not begin with the header of such a file" in reason
     assert files_below(bench.output) == {path}
 
 
@@ -387,7 +387,7 @@ def test_a_receipt_whose_files_cannot_be_is_refused(change: Callable[[dict[str, 
     change(record)
     path.write_bytes(dump_record(record))
     with pytest.raises(
-        DataError, match=r"RecordCorrupt: .*shards/train/00000001\.json has the right checksum and is no"
+        DataError, match=r"RecordCorrupt: .*shards/train/00000001\.json has the right checksum, but this"
     ):
         bench.run()
 

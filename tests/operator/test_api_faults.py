@@ -119,7 +119,7 @@ def test_an_operator_stops_on_sigterm(release: Release) -> None:
     [
         (
             ["--metrics-port", "0", "--health-port", "80800"],
-            "--health-port 80800 is no port: give a number from 1",
+            "--health-port 80800 is not a port: give a number from 1",
         ),
         (["--metrics-port", "18080", "--health-port", "18080"], "--metrics-port and --health-port are the same"),
     ],

@@ -67,7 +67,7 @@ def test_a_cluster_without_kuberay_says_so_until_there_is_one_that_is_new_enough
         assert (accepted["status"], accepted["reason"]) == ("False", "KubeRayUnavailable")
         assert "install KubeRay 1.6" in accepted["message"]
         bed.apply_crds([without_auth(path, tmp_path) for path in bed.kuberay_crds])
-        assert process.wait(60) == 0, "it begins again, to watch RayJobs"
+        assert process.wait(60) == 0, "it restarts, to watch RayJobs"
     with release.operator():
         status = jobs.reach("demo", "Pending", "KubeRayTooOld", deadline_s=150)
         assert "dashboards would be open to all" in status["message"]

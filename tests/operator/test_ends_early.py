@@ -64,7 +64,7 @@ def test_a_request_above_every_node_ends_the_attempt(team: Jobs, tmp_path: Path)
     assert "Insufficient cpu" in status["message"]
     wait_longer(team, "giant", NODE_PATIENCE_S)
     status = team.reach("giant", "Retrying", "Unschedulable", WITHIN_S)
-    assert "no cluster autoscaler says that it would add one" in status["message"]
+    assert "no cluster autoscaler reports that it would add one" in status["message"]
 
 
 def test_a_request_that_an_autoscaler_will_satisfy_is_waited_for(

@@ -99,7 +99,7 @@ def test_a_source_that_is_not_there(team: Jobs, tmp_path: Path, explain: Explain
     assert "Failed SourceInvalid" in told
     assert f"{tmp_path}/nothing/*.jsonl' matches no file" in told
     assert "next: Check the path" in told
-    assert "If you change the job, apply it: it goes on by itself." in told
+    assert "If you change the job, apply it: it continues by itself." in told
 
 
 def test_a_job_that_has_succeeded_shows_the_log_that_its_driver_has_left(
@@ -150,7 +150,7 @@ def test_a_job_that_no_operator_has_seen(jobs: Jobs, tmp_path: Path, explain: Ex
     jobs.apply("explain-unseen", local_spec(tmp_path))
     told = words_of(explain(jobs, "explain-unseen"))
     assert (
-        f"next: The operator has not seen this job. Is it running, and does it watch namespace {jobs.namespace}?"
+        f"next: The operator has not processed this job. Check that it runs and watches namespace {jobs.namespace}:"
         in told
     )
     assert "kubectl get deploy -A -l app.kubernetes.io/name=tokenization-operator`" in told
@@ -160,7 +160,7 @@ def test_json_has_the_same(jobs: Jobs, tmp_path: Path, explain: Explain) -> None
     jobs.apply("explain-json", local_spec(tmp_path))
     found: dict[str, Any] = json.loads(explain(jobs, "explain-json", "--json"))
     assert (found["namespace"], found["name"], found["phase"]) == (jobs.namespace, "explain-json", "Pending")
-    assert found["next_step"].startswith("The operator has not seen this job")
+    assert found["next_step"].startswith("The operator has not processed this job")
 
 
 def test_what_may_not_be_read_is_said_and_the_rest_is_shown(
@@ -186,7 +186,7 @@ def test_what_may_not_be_read_is_said_and_the_rest_is_shown(
     told = capsys.readouterr().out
     assert f"not shown Pods of namespace {jobs.namespace}: pods is forbidden" in told
     assert f"not shown events of namespace {jobs.namespace}: events is forbidden" in told
-    assert "next:     The operator has not seen this job" in told
+    assert "next:     The operator has not processed this job" in told
     assert main(["explain", "another", *where]) == 2
     assert "has no TokenizationJob 'another'" in capsys.readouterr().err
 

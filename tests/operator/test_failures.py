@@ -235,7 +235,7 @@ def test_a_cluster_that_does_not_take_ray_jobs(release: Release, jobs: Jobs, bed
 def test_a_worker_that_takes_too_much_memory(team: Jobs, tmp_path: Path) -> None:
     workers = {"resources": {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"memory": "1Gi"}}}
     team.apply("greedy", local_spec(tmp_path, workers=workers, image=image("plan-run.worker-oom")))
-    words = ("killed for its memory: it may take 1Gi", "workers.resources.limits.memory", "1536Mi")
+    words = ("killed for its memory: its limit is 1Gi", "workers.resources.limits.memory", "1536Mi")
     refused(team, "greedy", "WorkerMemory", *words, phase="Starting")
 
 

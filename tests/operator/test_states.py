@@ -178,7 +178,7 @@ def test_a_finished_job_goes_when_its_time_has_come_unless_a_tool_would_make_it_
         if annotations:
             jobs.reach("demo", "Succeeded")
             told = wait_for(lambda: [each for each in jobs.events("demo") if each[1] == "TtlIgnored"], bool)
-            assert "Argo CD would make the job again" in told[0][2]
+            assert "Argo CD would create the job again" in told[0][2]
             jobs.edit("demo", {"ttlSecondsAfterFinished": 2})
             jobs.wait("demo", lambda status: status["observedGeneration"] == 2)
         else:

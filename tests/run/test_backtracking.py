@@ -203,7 +203,7 @@ def test_a_pattern_that_backtracks_on_a_text_that_is_tried_is_refused(
 ) -> None:
     error = refusal(job_of(tmp_path, with_pattern(ranks, pattern), ["hi there"]))
     assert error.reason == "TokenizerInvalid"
-    assert error.message.startswith(f"tokenizer.pattern: {pattern!r} cannot cut a text that is tried ({chapter}: ")
+    assert error.message.startswith(f"tokenizer.pattern: {pattern!r} cannot split a test text ({chapter}: ")
     assert "backtracks for more than 1 s" in error.message
     assert "(?:a|aa)+ as a+" in error.next_step
 
@@ -215,7 +215,7 @@ def test_a_pattern_that_is_slow_on_all_texts_that_are_tried_is_refused(
     monkeypatch.setattr(behaviour, "_LIMIT_S", 3.0)
     Ticks(monkeypatch, FOR_EVER)
     monkeypatch.setattr(behaviour, "_LONG_RUN", 1000)
-    with pytest.raises(SpecError, match=r"all texts that are tried take more than 3 s"):
+    with pytest.raises(SpecError, match=r"all test texts together take more than 3 s"):
         behaviour.behaviour_of(tokenizer)
 
 
@@ -224,7 +224,7 @@ def test_a_pattern_that_backtracks_on_a_special_token_is_refused(ranks: Path, tm
     special = f"<|{HARD}|>"
     error = refusal(job_of(tmp_path, with_pattern(ranks, HOPELESS, special), ["hi there"]))
     assert error.reason == "TokenizerInvalid"
-    assert f"tokenizer.pattern: {HOPELESS!r} cannot cut the text of a special token" in error.message
+    assert f"tokenizer.pattern: {HOPELESS!r} cannot split the text of a special token" in error.message
 
 
 @pytest.mark.parametrize(
@@ -419,5 +419,5 @@ def test_a_file_that_backtracks_on_ordinary_text_is_refused(tmp_path: Path) -> N
     file = write_json(tmp_path / "tokenizer.json", split_by(r"(?:.|..)+(?!.)\u2603|\s|\S".replace(r"\u2603", "☃")))
     error = refusal(job_of(tmp_path, {"name": None, "uri": str(file)}, ["hi there"]))
     assert error.reason == "TokenizerInvalid"
-    assert error.message.startswith(f"tokenizer.uri: {file}: it cannot cut ordinary text into pieces: ")
+    assert error.message.startswith(f"tokenizer.uri: {file}: it cannot split ordinary text: ")
     assert "backtracks too far" in error.message

@@ -178,12 +178,12 @@ def foreign_index(bench: Bench) -> None:
 
 
 REFUSED: dict[str, tuple[list[str], str, Callable[[Bench], object]]] = {
-    "status-of-a-foreign-index": (["status", "web"], "web/index.json is not of this program", foreign_index),
-    "clean-of-a-foreign-index": (["clean", "web"], "web/index.json is not of this program", foreign_index),
-    "verify-of-a-foreign-index": (["verify", "web"], "web/index.json is not of this program", foreign_index),
+    "status-of-a-foreign-index": (["status", "web"], "web/index.json was not written by this program", foreign_index),
+    "clean-of-a-foreign-index": (["clean", "web"], "web/index.json was not written by this program", foreign_index),
+    "verify-of-a-foreign-index": (["verify", "web"], "web/index.json was not written by this program", foreign_index),
     "show-of-a-foreign-index": (
         ["show", "web", "--token", "0"],
-        "web/index.json is not of this program",
+        "web/index.json was not written by this program",
         foreign_index,
     ),
     "clean-of-nothing": (["clean", "nowhere"], "nowhere does not exist", lambda bench: None),
@@ -213,5 +213,5 @@ def test_a_damaged_index_may_be_a_dataset_and_is_not_cleaned(tmp_path: Path) -> 
     index.write_bytes(index.read_bytes()[:100])
     before = bench.files()
     told = bench.tokjob("clean", "out")
-    assert_told(told, 4, "RecordCorrupt", "index.json is damaged", "may be a complete dataset", "rm -r")
+    assert_told(told, 4, "RecordCorrupt", "index.json is corrupt", "may hold a complete dataset", "rm -r")
     assert bench.files() == before

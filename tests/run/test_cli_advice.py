@@ -83,7 +83,7 @@ def test_a_current_folder_that_is_gone_is_named(
     gone.rmdir()
     told = answer(command)
     assert "SpecInvalid: the current folder does not exist any more" in told
-    assert "next: cd to one that does" in told
+    assert "next: cd to a folder that exists" in told
     assert not printed.getvalue()
 
 
@@ -276,7 +276,7 @@ def test_the_run_of_a_small_text_that_is_not_utf8_has_the_hint_of_its_plan(answe
         f"iconv -f ISO-8859-1 -t UTF-8 < {tmp_path}/roman.txt > {tmp_path}/utf8-roman.txt; then give the new file"
         in told
     )
-    assert "to source.uris in place of the old one, or move the old one away; look at the list" in told
+    assert "to source.uris in place of the old one, or move the old one away; list the documents" in told
 
 
 def test_texts_that_are_too_large_are_told_the_field_that_allows_them(answer: Answer) -> None:
@@ -356,17 +356,17 @@ def test_a_number_with_a_zero_before_it_is_written_once(answer: Answer) -> None:
 
 
 PATTERNS = {
-    "'{a,b}.jsonl'": "{a,b} is no pattern here",
+    "'{a,b}.jsonl'": "{a,b} is not a pattern here",
     "a.jsonl,b.jsonl": "a comma does not separate paths here",
-    "'$HOME/x'": "what begins with $ was not replaced",
-    "'a.jsonl b.jsonl'": "a blank is part of a name here, and separates no paths",
-    "'c{1..3}.jsonl'": "{1..3} is no pattern here",
+    "'$HOME/x'": "the variable after $ was not expanded",
+    "'a.jsonl b.jsonl'": "a space is part of a name here, and does not separate paths",
+    "'c{1..3}.jsonl'": "{1..3} is not a pattern here",
     "\"'data'\"": "the quotes are part of the name",
-    "'C:\\data\\a.jsonl'": "a backslash is part of a name here",
+    "'C:\\data\\a.jsonl'": "tokjob reads a backslash as part of a name",
     "C:/data": "in WSL: /mnt/c/",
-    "'data/?.jsonl'": "only * and ** are",
+    "'data/?.jsonl'": "the only patterns are * and **",
     "-": "standard input is not a source\n  next: write it to a file first",
-    "'gs{a,b}'": "{a,b} is no pattern",
+    "'gs{a,b}'": "{a,b} is not a pattern",
 }
 
 

@@ -341,7 +341,7 @@ def test_without_a_terminal_lines_are_plain(bench: Bench) -> None:
     assert re.fullmatch(
         r"plan       3 files  [\d.]+ kB stored  ~[\d.]+k tokens  \d+ ranges?  bytes  engine bytes", lines[1]
     )
-    assert re.fullmatch(r"commit     \d+ shards: checking the sums, then writing the index", lines[2])
+    assert re.fullmatch(r"commit     \d+ shards: checking the totals, then writing the index", lines[2])
     assert "120 read = 120 written + 0 quarantined" in lines[3]
     assert lines[4] == f"           {bench.output}/index.json   check it: tokjob verify {bench.output}"
 
@@ -541,7 +541,7 @@ def test_ctrl_c_on_a_terminal_leaves_it_clean_and_the_same_command_goes_on(bench
         r"tokjob: stopping after the ranges under way; again to stop at once",
         r"tokenize   [━╸╺]{23} +\d+%  .*",
         r"build      [━╸╺]{23} \d+/\? shards *",
-        r"tokjob: stopped; what is done is kept. The same command goes on from here",
+        r"tokjob: stopped; finished work is kept. The same command continues from here",
     )
     assert bench.tokjob("run", *LONG_RUN).code == 0
     assert shards_of(bench.output) == byte_shards(bench.documents, shard_tokens=300_000)
@@ -561,5 +561,5 @@ def test_error_on_a_terminal_comes_after_the_bars_and_leaves_it_clean(bench: Ben
         r"tokenize   ━{23} 100%  .* 1 quarantined  \d+:\d\d *",
         r"build      ━{23} (\d+)/\1 shards *",
         r"tokjob: QuarantineExceeded: 1 of 121 documents .*",
-        r"  next: look at the list: tokjob show --quarantined .*; raise .*",
+        r"  next: list the documents: tokjob show --quarantined .*; raise .*",
     )

@@ -175,7 +175,10 @@ REFUSED: dict[str, Refused] = {
     ),
     "delimiter-unknown": Refused(
         [*GPT2, "--tokenizer.delimiter.token", "<|eot|>"],
-        ["tokenizer.delimiter.token: '<|eot|>' is no special token of gpt2; it has '<|endoftext|>'", "leave token out"],
+        [
+            "tokenizer.delimiter.token: '<|eot|>' is not a special token of gpt2; it has '<|endoftext|>'",
+            "leave token out",
+        ],
     ),
     "dtype-too-small": Refused(
         ["job.yaml", "--tokenizer", "cl100k_base", "--output.dtype", "UInt16"],
@@ -232,7 +235,7 @@ REFUSED: dict[str, Refused] = {
     ),
     "format-undecidable": Refused(
         ["job.yaml", "--source", "part-0"],
-        ["cannot tell the format of", "part-0: no known suffix, and it begins with b'plain text'", "source.format"],
+        ["cannot detect the format of", "part-0: no known suffix, and it begins with b'plain text'", "source.format"],
         prepare=lambda b: b.write("part-0", "plain text"),
     ),
     # --- the output
@@ -263,7 +266,7 @@ REFUSED: dict[str, Refused] = {
     ),
     "output-foreign-index": Refused(
         JOB,
-        ["OutputConflict:", "out/index.json is not of this program", "another output.uri"],
+        ["OutputConflict:", "out/index.json was not written by this program", "another output.uri"],
         code=3,
         prepare=lambda b: b.write("out/index.json", b"theirs"),
     ),
@@ -502,7 +505,7 @@ def test_disk_that_may_be_too_small_is_told_and_tried(bench: Bench) -> None:
     """An estimate may be far off, and a full disk loses nothing."""
     with mounted(bench.folder / "disk", "160k") as disk:
         planned = bench.tokjob("plan", "job.yaml", "--output", "disk/out")
-        assert (planned.code, "it may stop when the disk is full" in planned.out) == (0, True), planned
+        assert (planned.code, "the run may stop when the disk is full" in planned.out) == (0, True), planned
         disk.resize("4m")
         assert bench.tokjob("run", "job.yaml", "--output", "disk/out").code == 0
         assert shards_of(disk.folder / "out") == byte_shards(bench.documents)
@@ -524,7 +527,7 @@ def test_disk_that_fills_up_in_the_middle_stops_the_run_and_the_same_command_goe
         output = disk.folder / "out"
         result = bench.tokjob(*command)
         assert_told(
-            result, 5, "OutputFull: cannot write", str(output), "No space left on device", "what is done is kept"
+            result, 5, "OutputFull: cannot write", str(output), "No space left on device", "finished work is kept"
         )
         assert not (output / "index.json").exists()
         assert not (output / "_tokenization" / "tmp").exists()

@@ -53,7 +53,7 @@ def into_full(bench: Bench, command: str, *full: str) -> Result:
 @pytest.mark.parametrize("command", ["run job.yaml", "run job.yaml --json", "plan job.yaml", "status out", "crd"])
 def test_full_output_is_a_message_and_the_same_command_goes_on(command: str, bench: Bench) -> None:
     result = into_full(bench, command, "stdout")
-    kept = "; what is done is kept" if command.startswith("run") else ""
+    kept = "; finished work is kept" if command.startswith("run") else ""
     assert result.code == 5
     assert result.err.splitlines() == [
         "tokjob: cannot write standard output: No space left on device",

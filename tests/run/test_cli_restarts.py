@@ -95,7 +95,9 @@ def test_stopped_run_ends_with_its_code_and_the_same_command_goes_on(
         run.wait_for_ranges(2)
         run.signal(number, group=group)
         result = run.finish()
-    assert_told(result, code, "stopping after the ranges under way", "what is done is kept. The same command goes on")
+    assert_told(
+        result, code, "stopping after the ranges under way", "finished work is kept. The same command continues"
+    )
     assert not (long_bench.output / "index.json").exists()
     assert not (long_bench.output / "_tokenization" / "tmp").exists()
     done = ledger_of(long_bench.output)
@@ -131,7 +133,7 @@ def test_second_signal_ends_at_once_and_the_same_command_goes_on(long_bench: Ben
         run.signal(signal.SIGINT, group=False)
         run.wait_for_message("again to stop at once")
         run.signal(signal.SIGINT, group=False)
-        assert_told(run.finish(), 130, "The same command goes on")
+        assert_told(run.finish(), 130, "The same command continues")
     long_bench.run(LONG)
     assert_right(long_bench, shard_tokens=300_000)
 
@@ -148,7 +150,7 @@ def press_until_it_ends(process: subprocess.Popen[bytes]) -> bytes:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        (["run", "slow"], "tokjob: stopped; the same command goes on where this one stopped\n"),
+        (["run", "slow"], "tokjob: stopped; the same command continues where this one stopped\n"),
         (["plan", "slow"], "tokjob: stopped\n"),
     ],
     ids=["run", "plan"],
@@ -273,10 +275,10 @@ def test_changed_file_stops_the_next_start_until_it_is_put_back(stopped: Bench) 
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("{src}", ["c.jsonl changed since the plan was made", "it is gone"]),
+        ("{src}", ["c.jsonl changed since the plan was made", "it no longer exists"]),
         (
             "{src}/a.jsonl, {src}/b.jsonl, {src}/c.jsonl",
-            ["c.jsonl changed since the plan was made", "it is gone", "c.jsonl' matches no file"],
+            ["c.jsonl changed since the plan was made", "it no longer exists", "c.jsonl' matches no file"],
         ),
     ],
     ids=["in-a-folder", "named"],
@@ -301,8 +303,10 @@ def test_new_files_are_a_warning_and_no_part_of_the_run(stopped: Bench) -> None:
     stopped.write("src/d.jsonl", json_lines(["new"]))
     result = stopped.tokjob(*FINISH)
     assert result.code == 0
-    assert "warning    2 files came after the plan was made; this run leaves them out" in result.out
-    assert f"the first: {stopped.source}/0.jsonl; a new rerunToken lists the source again" in result.out
+    assert (
+        "warning    2 files appeared in the source after the plan was made; this run does not read them" in result.out
+    )
+    assert f"the first: {stopped.source}/0.jsonl; to read them, set a new rerunToken" in result.out
     assert_right(stopped)
 
 
@@ -310,7 +314,7 @@ def test_new_files_are_a_warning_and_no_part_of_the_run(stopped: Bench) -> None:
     ("change", "is_now"),
     [
         (lambda path: path.write_bytes(path.read_bytes() + b"\n"), "is 40"),
-        (lambda path: path.unlink(), "it is gone"),
+        (lambda path: path.unlink(), "it no longer exists"),
         (lambda path: os.utime(path, ns=(0, 0)), "modified 1970-01-01T00:00:00.000000000Z"),
     ],
     ids=["longer", "gone", "time"],
@@ -360,7 +364,7 @@ def test_sidecars_of_an_unfinished_run_that_were_deleted_or_changed_are_written_
     result = stopped.tokjob(*FINISH)
 
     assert result.code == 0
-    assert "3 damaged or missing shards written again" in result.out
+    assert "3 mismatched or missing shards written again" in result.out
     assert {path: path.read_bytes() for path in sidecars} == before
     assert_right(stopped)
 
@@ -404,7 +408,7 @@ def test_changed_quarantine_list_is_written_again_with_a_warning(
     done = ledger_of(stopped.output)
     result = stopped.tokjob(*FINISH)
     assert_told(result, 0)
-    assert f"{changed}, the list of unusable documents of range 0, is damaged: " in result.out
+    assert f"{changed}, the list of unusable documents of range 0, is corrupt: " in result.out
     assert changed.read_bytes() == before
     assert ledger_of(stopped.output) == done  # no receipt and no shard is another one
     assert_right(stopped)
@@ -463,7 +467,7 @@ def test_truncated_zst_stops_the_run_and_a_raised_limit_drops_it_whole(bench: Be
         4,
         f"CorruptFile: {damaged}: ",
         ", near stored byte ",
-        "1 of 3 files damaged; maxCorruptFiles allows 0",
+        "1 of 3 files corrupt; maxCorruptFiles allows 0",
         "replace the file and start a new run; or raise maxCorruptFiles",
     )
     assert not (bench.output / "index.json").exists()
@@ -474,8 +478,8 @@ def test_truncated_zst_stops_the_run_and_a_raised_limit_drops_it_whole(bench: Be
     again = bench.tokjob("run", "job.yaml", "--maxCorruptFiles", "1")
 
     assert again.code == 0
-    assert "1 damaged file dropped whole" in again.out
-    assert "3 files read, 1 of them damaged and left out" in bench.tokjob("verify", "out").out
+    assert "1 corrupt file dropped whole" in again.out
+    assert "3 files read, 1 of them corrupt and left out" in bench.tokjob("verify", "out").out
     assert done.items() <= ledger_of(bench.output).items()
     assert_right(bench)
     bench.run(("uri: out", f"uri: {bench.folder}/fresh"), more="  maxCorruptFiles: 1\n")
@@ -499,8 +503,8 @@ def test_too_many_unusable_documents_stop_the_run_and_a_raised_limit_redoes_noth
         4,
         "QuarantineExceeded: 6 of 126 documents are unusable (WrongTextType 3, InvalidJson 2, NotAnObject 1)",
         f"maxQuarantined allows 5; the first: {bench.source}/b.jsonl record 1, WrongTextType: ",
-        "raise maxQuarantined and start again (nothing is redone), or correct the source and start a new run: "
-        "write elsewhere or `tokjob clean` this output",
+        "raise maxQuarantined and start again (no work is repeated), or correct the source and start a new run: write "
+        "elsewhere or `tokjob clean` this output",
     )
     lists = list((bench.output / "_tokenization" / "ledger" / "0" / "quarantine").iterdir())
     assert sum(len(zstd.decompress(path.read_bytes()).splitlines()) for path in lists) == 6
@@ -538,7 +542,7 @@ def test_no_documents_are_an_error(content: bytes, words: str, bench: Bench) -> 
     result = bench.tokjob("run", "job.yaml", "--maxQuarantined", "100%")
     assert_told(result, 4, "NoDocuments: no document was written:", words, "check source.uris and source.textField")
     assert not (bench.output / "index.json").exists()
-    assert ("of 0 bytes, without a document, the first: " in result.out) is (not content)
+    assert ("of 0 bytes, which hold no document, the first: " in result.out) is (not content)
 
 
 # --- the same job again
@@ -590,7 +594,7 @@ def test_new_token_on_the_same_output_proves_it_and_mends_what_is_damaged(bench:
     result = bench.tokjob("run", "job.yaml", "--rerunToken", "3")
 
     assert result.code == 0
-    assert "4 damaged or missing shards written again" in result.out
+    assert "4 mismatched or missing shards written again" in result.out
     assert shards_of(bench.output) == whole
     assert {path: path.read_bytes() for path in sidecars} == before
     assert (bench.output / "index.json").read_bytes() == index
@@ -612,7 +616,7 @@ def test_moved_dataset_is_proved_and_mended(damaged: str, bench: Bench) -> None:
         (moved / damaged).unlink()
     result = bench.tokjob("run", "job.yaml", "--output", "moved", "--rerunToken", "2")
     assert result.code == 0, result.err
-    assert ("1 damaged or missing shard written again" in result.out) == bool(damaged)
+    assert ("1 mismatched or missing shard written again" in result.out) == bool(damaged)
     assert dataset_of(moved) == dataset_of(bench.output)
     assert leftovers(moved) == [f"_tokenization/reruns/{name}" for name in rerun_files(moved)]
     assert bench.tokjob("verify", "moved", "--full").code == 0
@@ -655,7 +659,7 @@ def test_new_token_does_not_prove_a_dataset_without_its_tables(
 
     result = bench.tokjob("run", "job.yaml", "--rerunToken", "2", "--maxQuarantined", "1")
 
-    assert_told(result, 4, f"{reason}: {table}", "next: put it back from a copy, or delete index.json")
+    assert_told(result, 4, f"{reason}: {table}", "next: restore it from a copy, or delete index.json")
     assert rerun_files(bench.output) == set()
 
 
@@ -673,7 +677,7 @@ def test_new_token_does_not_prove_a_dataset_of_which_a_table_was_changed(name: s
 
     result = bench.tokjob("run", "job.yaml", "--rerunToken", "2", "--maxQuarantined", "1")
 
-    assert_told(result, 4, f"TableCorrupt: {table}", "next: put it back from a copy, or delete index.json")
+    assert_told(result, 4, f"TableCorrupt: {table}", "next: restore it from a copy, or delete index.json")
     assert rerun_files(bench.output) == set()
 
 

@@ -542,7 +542,7 @@ def test_bytes_that_are_no_sidecar_are_refused_even_with_their_digest(
     whole = (first_output / SIDECAR).read_bytes()
     damaged = damage(whole)
     assert damaged != whole
-    with pytest.raises(DataError, match=f"SidecarCorrupt: {SIDECAR} is damaged: .*\n  next: .*new rerunToken"):
+    with pytest.raises(DataError, match=f"SidecarCorrupt: {SIDECAR} is corrupt: .*\n  next: .*new rerunToken"):
         ShardDocuments.from_bytes(damaged, sha256(damaged).hexdigest(), SIDECAR)
 
 
@@ -553,9 +553,9 @@ def test_a_damaged_sidecar_is_named_wherever_it_is_read(datasets: dict[str, Path
     data = bytearray((output / SIDECAR).read_bytes())
     data[at] ^= 1
     (output / SIDECAR).write_bytes(data)
-    with pytest.raises(DataError, match=rf"SidecarCorrupt: {output}/{SIDECAR} is damaged"):
+    with pytest.raises(DataError, match=rf"SidecarCorrupt: {output}/{SIDECAR} is corrupt"):
         open_dataset(output).locate("val", 0)
-    with pytest.raises(DataError, match=rf"SidecarCorrupt: {output}/{SIDECAR} is damaged"):
+    with pytest.raises(DataError, match=rf"SidecarCorrupt: {output}/{SIDECAR} is corrupt"):
         show_documents(str(output), "val", 0)
     shown = run_command([str(TOKJOB), "show", str(output), "--split", "val"])
     assert (shown.returncode, "Traceback" in shown.stderr) == (4, False), shown.stderr
@@ -607,7 +607,7 @@ def copied(datasets: dict[str, Path], tmp_path: Path) -> Path:
 def test_a_shards_table_that_is_not_the_index_s_is_refused(copied: Path, old: bytes, new: bytes) -> None:
     rewrite(copied, "shards.jsonl.zst", old, new)
     with pytest.raises(
-        DataError, match=rf"TableCorrupt: {copied}/shards.jsonl.zst is damaged: .*\n  next: put it back"
+        DataError, match=rf"TableCorrupt: {copied}/shards.jsonl.zst is corrupt: .*\n  next: restore it back"
     ):
         open_dataset(copied)
 
@@ -630,7 +630,9 @@ def test_a_files_table_that_is_not_the_index_s_is_refused_when_it_is_needed(
     dataset = open_dataset(copied)
     assert len(dataset["train"].tokens(0, 10)) == 10
     for ask in (lambda: dataset.locate("train", 0), lambda: dataset.source_file("a")):
-        with pytest.raises(DataError, match=rf"TableCorrupt: {copied}/{FILES_TABLE} is damaged: .*\n  next: put it"):
+        with pytest.raises(
+            DataError, match=rf"TableCorrupt: {copied}/{FILES_TABLE} is corrupt: .*\n  next: restore it"
+        ):
             ask()
 
 

@@ -429,7 +429,7 @@ DAMAGED_ENTRIES: dict[str, tuple[int, dict[str, object]]] = {
     "a seal of what comes before the first": (0, {"epoch": 0, "sealed": -1}),
     "a seal of another epoch": (1, {"epoch": 1, "sealed": 1}),
     "another epoch's entry": (1, {"epoch": 2, "engine": "reference"}),
-    "no number": (0, {"engine": "reference"}),
+    "not a number": (0, {"engine": "reference"}),
     "no engine": (0, {"epoch": 0}),
 }
 
@@ -441,7 +441,7 @@ def test_an_entry_that_cannot_be_one_is_a_damaged_record(
     store = LocalStore(tmp_path)
     start_epoch(store, "fastokens")
     (tmp_path / layout.epoch_path(number)).write_bytes(dump_record(content))
-    with pytest.raises(DataError, match=rf"RecordCorrupt: .*/000{number}.json is damaged: .*\n.*tokjob clean"):
+    with pytest.raises(DataError, match=rf"RecordCorrupt: .*/000{number}.json is corrupt: .*\n.*tokjob clean"):
         current_epoch(store)
 
 

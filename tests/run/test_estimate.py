@@ -175,7 +175,7 @@ def test_room_is_not_taken_for_enough_where_tokens_are_unknown(tmp_path: Path) -
     output_check.require_room(Disk(tmp_path), estimate, told.append)
     (warning,) = told
     assert isinstance(warning, Warned)
-    assert "the room that this run needs is not known" in warning.message
+    assert "tokjob cannot estimate the space that this run needs" in warning.message
     assert "5.0 MB and 1.0 MB are free" in warning.message
     output_check.require_room(Disk(tmp_path), Estimate(None, 900_000, None, None, "bytes", None, None, 0), told.append)
     assert len(told) == 1

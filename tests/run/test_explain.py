@@ -109,8 +109,8 @@ BROKEN = Seen(
         observedGeneration=1,
         phase="Running",
         reason="WorkerMemory",
-        message="3 of 40 ranges. Pod demo-r1-a2-x-worker-1 was killed for its memory: it may take 8Gi. Give it more "
-        "(workers.resources.limits.memory), for example 12288Mi",
+        message="3 of 40 ranges. Pod demo-r1-a2-x-worker-1 was killed for its memory: its limit is 8Gi. Raise the "
+        "limit (workers.resources.limits.memory), for example 12288Mi",
         run={"number": 1, "image": "worker:1", "rerunToken": "b"},
         plan={
             "files": 6,
@@ -156,8 +156,8 @@ BROKEN = Seen(
 
 GOLDEN = """\
 team/demo  Running  WorkerMemory  created 60m ago, now 2026-11-24T12:00:00Z
-  3 of 40 ranges. Pod demo-r1-a2-x-worker-1 was killed for its memory: it may take 8Gi. Give it more
-  (workers.resources.limits.memory), for example 12288Mi
+  3 of 40 ranges. Pod demo-r1-a2-x-worker-1 was killed for its memory: its limit is 8Gi. Raise the
+  limit (workers.resources.limits.memory), for example 12288Mi
 run       1 (rerunToken b), attempt 2, image worker:2
 plan      6 files, 4.5 GB, 40 ranges, ~1.1B tokens, ~15 min
 progress  7%, 3 of 40 ranges, 80.0M tokens, 1.2M tokens/s, 14 min left, reported 20s ago
@@ -173,7 +173,7 @@ events    of the job and what was made for it, oldest first; ! = warning
 
 pods
   demo-r1-a2-x-worker-1  worker     CrashLoopBackOff  60s  4 restarts  on node-1
-      ends again and again: killed for its memory (OOMKilled)
+      keeps ending: killed for its memory (OOMKilled)
   demo-r1-a2-x-head      head       Running  9m  on node-1
   demo-r1-a2-zzzzz       submitter  Running  8m  on node-1
   demo-r1-a2-x-worker-3  worker     Running  60s  on node-1
@@ -187,7 +187,7 @@ log       of submitter Pod demo-r1-a2-zzzzz
 not shown events of kind X: forbidden
 
 next:     Raise spec.workers.resources.limits.memory as the message says (head:
-          spec.head.resources): the next attempt has it, and goes on from what is done."""
+          spec.head.resources): the next attempt has it, and continues from the finished work."""
 
 
 def test_the_screen_says_why_and_what_to_do() -> None:
@@ -265,12 +265,12 @@ SILENT = {"lastRangeTime": "2026-01-01T00:00:00Z", "lastCheckpointTime": "2026-0
 @pytest.mark.parametrize(
     ("found", "pods", "words"),
     [
-        (job(), (), "The operator has not seen this job."),
-        (job(phase="Pending", observedGeneration=0), (), "The operator has not seen this job."),
+        (job(), (), "The operator has not processed this job."),
+        (job(phase="Pending", observedGeneration=0), (), "The operator has not processed this job."),
         (
             job(phase="Failed", reason="SourceInvalid"),
             (),
-            "Correct spec.source.uris, textField or format, as the message says, and apply the job again: it goes on",
+            "Correct spec.source.uris, textField or format, as the message says, and apply the job again: it continues",
         ),
         (
             job(phase="Failed", reason="SourceInvalid", plan={"files": 1}),
@@ -304,8 +304,12 @@ SILENT = {"lastRangeTime": "2026-01-01T00:00:00Z", "lastCheckpointTime": "2026-0
         ),
         (job(phase="Planning", reason="ImagePullFailed"), (), "the plan starts again at once when the job is changed."),
         (job(phase="Starting", reason="WorkerMemory"), (), "the attempt starts again at once when the job is changed."),
-        (job(phase="Running", reason="WorkerMemory"), (), "the next attempt has it, and goes on from what is done."),
-        (job(phase="Queued", reason="Queued"), (), "Look at the queue: `kubectl -n team get workloads,localqueues`."),
+        (
+            job(phase="Running", reason="WorkerMemory"),
+            (),
+            "the next attempt has it, and continues from the finished work.",
+        ),
+        (job(phase="Queued", reason="Queued"), (), "Inspect the queue: `kubectl -n team get workloads,localqueues`."),
         (
             job(
                 phase="Starting",
@@ -315,7 +319,7 @@ SILENT = {"lastRangeTime": "2026-01-01T00:00:00Z", "lastCheckpointTime": "2026-0
             )
             | {"spec": {"stallTimeoutSeconds": 3}},
             (),
-            "Attempt 6 begins; the last 2 tries ended with Stalled. Look at the log for the last range and at the file "
+            "Attempt 6 begins; the last 2 tries ended with Stalled. Find the last range in the log, and check the file "
             "that it reads. spec.stallTimeoutSeconds is 3 (default 1800)",
         ),
         (
@@ -332,7 +336,7 @@ SILENT = {"lastRangeTime": "2026-01-01T00:00:00Z", "lastCheckpointTime": "2026-0
             job(phase="Failed", reason="SourceInvalid", observedGeneration=1)
             | {"metadata": job()["metadata"] | {"generation": 2}},
             (),
-            "The operator has not seen the last change of the job yet",
+            "The operator has not processed the last change of the job yet",
         ),
         (
             job(phase="Running", reason="Running")
@@ -402,7 +406,7 @@ def test_what_the_scheduler_says_of_preemption_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("has_kueue", "words"),
-    [(False, "Kueue is not installed in this cluster"), (True, "Look at the queue:"), (None, "Look at the queue:")],
+    [(False, "Kueue is not installed in this cluster"), (True, "Inspect the queue:"), (None, "Inspect the queue:")],
 )
 def test_a_queue_that_nothing_serves_is_named(has_kueue: bool | None, words: str) -> None:
     told = screen(Seen(job(phase="Queued", reason="Queued"), NOW, has_kueue=has_kueue), 160)
@@ -433,7 +437,7 @@ def test_a_message_is_told_apart_from_its_next_step(message: str, rest: str, ste
         (
             "SourceInvalid",
             {},
-            "Do a. If you change the job, apply it: it goes on by itself. If you change only files, set",
+            "Do a. If you change the job, apply it: it continues by itself. If you change only files, set",
         ),
         ("SourceInvalid", {"plan": {"files": 1}}, "Do a. Then apply the job again with a new spec.rerunToken."),
         ("CorruptFile", {"plan": {"files": 1}}, "Do a. Then apply the job again with a new spec.rerunToken."),
@@ -442,7 +446,11 @@ def test_a_message_is_told_apart_from_its_next_step(message: str, rest: str, ste
             {"plan": {"files": 1}},
             "Do a. The documents: `tokjob show --quarantined gs://tokens/demo`.",
         ),
-        ("TokenizerChanged", {"plan": {"files": 1}}, "Do a. A changed limit lets the run go on from what is done."),
+        (
+            "TokenizerChanged",
+            {"plan": {"files": 1}},
+            "Do a. A changed limit lets the run continue from the finished work.",
+        ),
         ("StorageFailed", {"plan": {"files": 1}}, "Do a. All tries that infraRetryLimit allows are used up."),
     ],
     ids=["unplanned", "planned", "file", "documents", "limit", "tried out"],
@@ -504,7 +512,7 @@ def test_the_image_is_that_of_the_attempt_before_it_that_of_the_job_and_else_the
 def test_a_log_that_cannot_be_read_is_told_in_one_place_with_the_end_of_the_reason() -> None:
     long = f"log of Pod demo-r1-a1-head: the API server answers 500: Get {'x/' * 200}: dial tcp: i/o timeout"
     told = " ".join(screen(Seen(job(phase="Running", reason="Running"), NOW, unread_log=long)).split())
-    assert "log not shown, and no driver has left one: log of Pod demo-r1-a1-head: the API server answers 500" in told
+    assert "log not shown, and no driver has stored one: log of Pod demo-r1-a1-head: the API server answers 500" in told
     assert told.count("log of Pod") == 1
     assert "dial tcp: i/o timeout next:" in told
 
@@ -598,11 +606,11 @@ def test_what_is_said_of_every_pod_gives_way_to_what_is_not() -> None:
         (
             pod("p", phase="Running", containerStatuses=container(2, OOM, running={})),
             "Running",
-            "began again; before: killed for its memory",
+            "restarted; before: killed for its memory",
             "WorkerMemory",
         ),
         (pod("p", phase="Pending", seconds=10), "Pending", "", ""),
-        (pod("p", phase="Pending", seconds=600), "Pending", "its containers are not made yet", ""),
+        (pod("p", phase="Pending", seconds=600), "Pending", "its containers are not created yet", ""),
         (pod("p", phase="Succeeded"), "Completed", "", ""),
     ],
     ids=["unschedulable", "image", "config", "oom", "exit", "evicted", "restarted", "young", "slow", "done"],

@@ -163,9 +163,9 @@ def test_epochs_that_vanish_during_a_run_stop_it_until_they_are_put_back(runs: R
         content.append(epoch.read_bytes())
         epoch.unlink()
 
-    with pytest.raises(DataError, match=r"epochs/0000\.json is gone"):
+    with pytest.raises(DataError, match=r"epochs/0000\.json is missing"):
         run_job(runs.job(runs.output), executor=inline(), on_progress=at_the_end(remove))
-    with pytest.raises(DataError, match=r"epochs/0000\.json is gone"):
+    with pytest.raises(DataError, match=r"epochs/0000\.json is missing"):
         run_job(runs.job(runs.output), executor=inline())
     epoch.write_bytes(content[0])
     run_job(runs.job(runs.output), executor=inline())

@@ -121,7 +121,10 @@ def test_a_process_that_is_stopped_from_outside_blames_nobody(deaths: Path) -> N
 
 def test_a_process_that_cannot_start_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_COMMAND", "raise SystemExit(3)")
-    with isolation_of(context_of()) as isolated, pytest.raises(TemporaryError, match=r"before it could: exit code 3"):
+    with (
+        isolation_of(context_of()) as isolated,
+        pytest.raises(TemporaryError, match=r"before it was ready: exit code 3"),
+    ):
         isolated.encode(Role.ENGINE, ["fine"])
 
 

@@ -161,7 +161,7 @@ def test_a_vocabulary_with_all_characters_is_not_refused(
 def test_a_pre_tokenizer_that_removes_blanks_is_told(tmp_path: Path) -> None:
     job = job_with(tmp_path, {"uri": str(write_letters(tmp_path, {"type": "WhitespaceSplit"}))}, ["some text"])
     (warning,) = [event.message for event in started(job) if isinstance(event, Warned)]
-    assert "its pre-tokenizer (WhitespaceSplit) leaves out the characters at which it cuts" in warning
+    assert "its pre-tokenizer (WhitespaceSplit) drops the characters at which it splits" in warning
 
 
 NORMALISING: dict[str, tuple[dict[str, Any], str]] = {
@@ -169,7 +169,7 @@ NORMALISING: dict[str, tuple[dict[str, Any], str]] = {
     "pre-tokenizer": ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer (Whitespace) changes text"),
     "prefix": (
         {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}},
-        "it puts a blank before the text",
+        "it puts a space before the text",
     ),
     "nothing": ({}, ""),
 }
@@ -226,7 +226,7 @@ def test_a_pattern_that_matches_nothing_is_refused(
 ) -> None:
     error = refusal(job_with(tmp_path, ranks_with(ranks, pattern)))
     assert error.reason == "TokenizerInvalid"
-    assert error.message.startswith(f"tokenizer.pattern: {pattern!r} matches nothing at all")
+    assert error.message.startswith(f"tokenizer.pattern: {pattern!r} matches an empty text")
     assert "at least one character" in error.message
     assert "panicked" not in capfd.readouterr().err
 
@@ -235,7 +235,7 @@ def test_a_pattern_that_backtracks_on_ordinary_text_is_refused(ranks: Path, tmp_
     pattern = r"(?:.|..)+(?!.)\u2603|\s|\S"
     error = refusal(job_with(tmp_path, ranks_with(ranks, pattern)))
     assert error.reason == "TokenizerInvalid"
-    assert error.message.startswith(f"tokenizer.pattern: {pattern!r} cannot cut ordinary text")
+    assert error.message.startswith(f"tokenizer.pattern: {pattern!r} cannot split ordinary text")
     assert "backtracking" in error.message
     assert "a+" in error.next_step
 
@@ -250,7 +250,7 @@ def test_a_pattern_that_repeats_itself_without_end_is_refused(ranks: Path, tmp_p
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     assert error.reason == "TokenizerInvalid"
-    assert error.message.startswith(f"tokenizer.pattern: {pattern!r} repeats itself without an end")
+    assert error.message.startswith(f"tokenizer.pattern: {pattern!r} recurses without end")
     assert "(?R)" in error.next_step
 
 

@@ -59,7 +59,7 @@ class Bed:
     @property
     def killed(self) -> int:
         """The processes that its runs have lost."""
-        return sum("lost its worker and is done again" in words for words in self.warnings)
+        return sum("lost its worker and is retried" in words for words in self.warnings)
 
     def journal(
         self, *deaths: tuple[int, str], name: str = "journal", first_deaths: tuple[tuple[str, str], ...] = ()

@@ -225,12 +225,12 @@ SLIPS: dict[str, Slip] = {
         f"run --source 'dat/*.jsonl' {INTO}", "dat/*.jsonl' matches no file", "check the path"
     ),
     "braces of a shell": source(
-        f"run --source 'data/{{a,b}}.jsonl' {INTO}", "matches no file: {a,b} is no pattern here", "--source"
+        f"run --source 'data/{{a,b}}.jsonl' {INTO}", "matches no file: {a,b} is not a pattern here", "--source"
     ),
     "paths with a comma": source(f"run --source data/a.jsonl,data/b.jsonl {INTO}", "a comma does not separate paths"),
     "an empty folder": source(f"run --source nothing {INTO}", "nothing' matches no file: the folder is empty"),
     "two paths in one pair of quotes": source(
-        f"run --source 'data/a.jsonl a.txt' {INTO}", "a blank is part of a name here", "its own quotes"
+        f"run --source 'data/a.jsonl a.txt' {INTO}", "a space is part of a name here", "its own quotes"
     ),
     "standard input by its name": source(
         f"run --source /dev/stdin {INTO}", "/dev/stdin is a pipe", "write its text to a file first"
@@ -300,7 +300,7 @@ SLIPS: dict[str, Slip] = {
     ),
     "a file without a known suffix": source(
         f"run --source notes.xyz {INTO}",
-        "cannot tell the format of",
+        "cannot detect the format of",
         "notes.xyz",
         "begins with",
         "--source.format Text",
@@ -316,7 +316,7 @@ SLIPS: dict[str, Slip] = {
         f"run --source cut.jsonl.gz {INTO}",
         "CorruptFile",
         4,
-        ("cut.jsonl.gz: gzip", "1 of 1 file damaged", "replace the file"),
+        ("cut.jsonl.gz: gzip", "1 of 1 file corrupt", "replace the file"),
     ),
     "lines that are no JSON": Slip(
         f"run --source mixed.jsonl {INTO}",
@@ -357,11 +357,11 @@ SLIPS: dict[str, Slip] = {
         2,
         ("/dev/null is a pipe, a socket or a device; the output needs a folder", "give --output a new folder"),
     ),
-    "an output that is a link in a circle": Slip(
+    "an output that is a link that leads back to itself": Slip(
         "run --source data --tokenizer bytes --output circle",
         "OutputNotWritable",
         2,
-        ("circle is a link in a circle", "give --output a new folder"),
+        ("circle is a link that leads back to itself", "give --output a new folder"),
     ),
     "the index in place of its folder": Slip(
         "verify done/index.json",
@@ -388,7 +388,10 @@ SLIPS: dict[str, Slip] = {
         ),
     ),
     "a folder that is no dataset": Slip(
-        "verify data", "NotADataset", 2, ("data has no index.json; found files, but none of ours", "check the path")
+        "verify data",
+        "NotADataset",
+        2,
+        ("data has no index.json; found files, but none that tokjob wrote", "check the path"),
     ),
     "a split that is not there": Slip(
         "show done --split valid", "SplitUnknown", 2, ("done has no split 'valid'", "one of: train")

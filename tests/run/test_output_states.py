@@ -314,24 +314,24 @@ def live(place: Place) -> None:
 
 
 RECEIPT = "_tokenization/ledger/0/ranges/00000000.json"
-DAMAGED_PLAN = Refused("RecordCorrupt", f"{layout.PLAN} is damaged: ")
+DAMAGED_PLAN = Refused("RecordCorrupt", f"{layout.PLAN} is corrupt: ")
 FOREIGN_PLAN = Refused("OutputConflict", f"{layout.PLAN} is not a plan that this version can read")
 UNKNOWN_FORMAT = Refused("OutputConflict", " has shards in the format Abc; this program reads Npy")
-DAMAGED_EPOCH = Refused("RecordCorrupt", f"{layout.epoch_path(0)} is damaged: ")
-EPOCHS_GONE = Refused("RecordCorrupt", f"{layout.epoch_path(0)} is gone, and ranges of the run are done")
-DAMAGED_INDEX = Refused("RecordCorrupt", f"{layout.INDEX} is damaged: ")
+DAMAGED_EPOCH = Refused("RecordCorrupt", f"{layout.epoch_path(0)} is corrupt: ")
+EPOCHS_GONE = Refused("RecordCorrupt", f"{layout.epoch_path(0)} is missing, but the run has finished ranges")
+DAMAGED_INDEX = Refused("RecordCorrupt", f"{layout.INDEX} is corrupt: ")
 NEWER_INDEX = Refused("OutputConflict", f"{layout.INDEX} has format version 3; this program reads versions up to 2")
 OTHER_RUN = Refused("OutputConflict", "holds an unfinished run of other data: ")
 OTHER_DATASET = Refused("OutputConflict", "holds a complete dataset of other data: ")
 CHANGED = Refused("SourceChanged", "a.jsonl changed since the plan was made: was ")
 LINK = Refused("OutputUnsafe", "is a link (to ")
-NEWER_RECEIPT = Refused("RecordCorrupt", f"{RECEIPT} has the right checksum and is no record of this version")
+NEWER_RECEIPT = Refused("RecordCorrupt", f"{RECEIPT} has the right checksum, but this version")
 OTHER_RECEIPT = Refused("OutputConflict", f"{RECEIPT} belongs to plan other, expected ")
-DAMAGED_VERDICT = Refused("RecordCorrupt", "_tokenization/poison/00000000-0000000000000000.json is damaged: ")
+DAMAGED_VERDICT = Refused("RecordCorrupt", "_tokenization/poison/00000000-0000000000000000.json is corrupt: ")
 
 
 def table(path: str, reason: str) -> Refused:
-    return Refused(reason, f"{path} is {'missing' if reason == 'TableMissing' else 'damaged: '}")
+    return Refused(reason, f"{path} is {'missing' if reason == 'TableMissing' else 'corrupt: '}")
 
 
 def phase(refused: Refused) -> Phase:
@@ -349,15 +349,15 @@ STATES: dict[str, State] = {
     "foreign-file": State(written("README.md"), NEW, FILES_HERE, FILES_HERE),
     "foreign-shard": State(
         written(SHARD),
-        Refused("OutputConflict", f"{SHARD} has a name that output.path gives to shards, and there is no plan"),
+        Refused("OutputConflict", f"{SHARD} has a name that output.path gives to shards, but the output has no plan"),
         FILES_HERE,
         FILES_HERE,
     ),
     "foreign-index": State(
         written(layout.INDEX, b'{"pages": []}'),
-        Refused("OutputConflict", f"{layout.INDEX} is not of this program"),
-        Refused("NotAnOutput", f"{layout.INDEX} is not of this program"),
-        Refused("NotAnOutput", f"{layout.INDEX} is not of this program"),
+        Refused("OutputConflict", f"{layout.INDEX} was not written by this program"),
+        Refused("NotAnOutput", f"{layout.INDEX} was not written by this program"),
+        Refused("NotAnOutput", f"{layout.INDEX} was not written by this program"),
     ),
     "inside-a-dataset": State(
         inside(complete), Refused("OutputNested", "which is an output"), Phase("Empty"), Refused("NotAnOutput", "exist")
@@ -654,7 +654,7 @@ def test_a_complete_run_is_shown_with_what_its_dataset_has(place: Place) -> None
     assert preview.there.startswith(
         f"{COMPLETE}; changed since: {place.source}/a.jsonl changed since the plan was made"
     )
-    assert any(isinstance(event, Warned) and "holds what was read then" in event.message for event in warnings)
+    assert any(isinstance(event, Warned) and "holds the earlier content" in event.message for event in warnings)
 
 
 def test_a_plan_of_an_unfinished_run_expects_no_tokens_of_files_that_came_later(place: Place) -> None:

@@ -133,7 +133,7 @@ def test_a_damaged_small_file_is_refused_or_told(damage: str, bench: Bench) -> N
     assert_refused(
         bench,
         f"CorruptFile: {bench.source}/b.jsonl.gz: ",
-        "(1 of 3 files damaged; maxCorruptFiles allows 0)",
+        "(1 of 3 files corrupt; maxCorruptFiles allows 0)",
         "raise maxCorruptFiles",
     )
     told = bench.tokjob("plan", "job.yaml", "--output", "new", "--maxCorruptFiles", "1")
@@ -177,8 +177,8 @@ def test_text_that_is_not_utf8_is_refused_with_the_command_that_converts_it(size
     assert_refused(
         bench,
         "QuarantineExceeded: 1 of 1 document is unusable (InvalidUtf8 1)",
-        "is not UTF-8 and looks like ISO-8859-1 (a guess: look at the result); convert it: "
-        f"iconv -f ISO-8859-1 -t UTF-8 < {bench.source}/roman.txt > {bench.source}/utf8-roman.txt",
+        "is not UTF-8 and looks like ISO-8859-1 (a guess: check the result); convert it: iconv -f ISO-8859-1 -t UTF-8 "
+        f"< {bench.source}/roman.txt > {bench.source}/utf8-roman.txt",
     )
 
 

@@ -212,7 +212,7 @@ def test_file_damaged_in_its_last_range_is_dropped_whole_and_a_raised_limit_resu
     how: dict[str, Any] = {"options": Options(processes=processes)} if processes else {"executor": inline(note)}
     output = tmp_path / "out"
 
-    with pytest.raises(DataError, match=r"b\.parquet.*1 of 3 files damaged; maxCorruptFiles allows 0") as caught:
+    with pytest.raises(DataError, match=r"b\.parquet.*1 of 3 files corrupt; maxCorruptFiles allows 0") as caught:
         run_job(late_job(late_damage, output, allowed=0), **how)
 
     assert caught.value.reason == "CorruptFile"
@@ -290,7 +290,9 @@ def test_a_file_that_looks_damaged_once_is_not_judged(tmp_path: Path, monkeypatc
     (source / "good.jsonl.gz").write_bytes(data)
     readings = iter([flip(data, len(data) // 2)])
     monkeypatch.setattr(planned_source, "open_as_listed", lambda *file: io.BytesIO(next(readings, data)))
-    with pytest.raises(TemporaryError, match=r"StorageFailed.*good\.jsonl\.gz: looked damaged .*was not"):
+    with pytest.raises(
+        TemporaryError, match=r"StorageFailed.*good\.jsonl\.gz: corrupt when it was read first .*but intact"
+    ):
         run(source, output, GENEROUS)
     assert not (output / "_tokenization" / "files").exists()
     assert run(source, output, GENEROUS).files_dropped == 0

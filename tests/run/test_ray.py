@@ -188,7 +188,7 @@ def test_a_run_that_has_lost_all_its_nodes_goes_on_with_a_new_one(
     assert running.wait() == 0, running.errors
     require_equal(output, alone)
     warnings = [event["message"] for event in running.events() if event["event"] == "warned"]
-    lost = [words for words in warnings if "is done again" in words]
+    lost = [words for words in warnings if "is retried" in words]
     assert lost
     assert all("lost its node" in words for words in lost), lost  # although Ray believes in it for a while
     assert any(str(receipt["node"]).endswith(new) for receipt in receipts(output) + receipts(output, "shards"))
@@ -231,7 +231,7 @@ def test_a_run_whose_machine_is_no_node_any_more_says_so(mixed: Corpus, tmp_path
 def require_no_cluster(running: Held) -> None:
     assert running.wait() == 5, running.errors
     assert "NoCluster" in running.errors
-    assert "what is done is kept" in running.errors
+    assert "finished work is kept" in running.errors
     assert "Traceback" not in running.errors
 
 
@@ -280,7 +280,7 @@ def test_a_signal_stops_in_order(three_nodes: Nodes, mixed: Corpus, alone: Path,
     running.wait_for_ranges(1)
     running.signal(signal.SIGTERM)
     assert running.wait() == 128 + signal.SIGTERM, running.errors
-    assert "the same command goes on" in running.errors.lower()
+    assert "the same command continues" in running.errors.lower()
     again = start(mixed, output, tmp_path / "again", "--ray-address", three_nodes.address, *TWO_WORKERS)
     assert again.wait() == 0, again.errors
     require_equal(output, alone)
@@ -317,4 +317,4 @@ def test_a_port_where_something_else_listens_is_no_cluster(mixed: Corpus, tmp_pa
         ended = run_command(command(job, tmp_path / "job", "--ray-address", address))
         server.shutdown()
     assert ended.returncode == 5
-    assert f"cannot connect to the Ray cluster at {address}: what listens there does not answer" in ended.stderr
+    assert f"cannot connect to the Ray cluster at {address}: the server at this address is not the head" in ended.stderr

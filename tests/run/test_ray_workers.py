@@ -269,13 +269,13 @@ def test_a_cluster_with_a_token_is_joined(source: Path, tmp_path: Path, monkeypa
         words = command(job, tmp_path / "job", "--ray-address", cluster.stdout.readline().decode().strip())
         stranger = Running(words, tmp_path / "stranger", HOME=str(tmp_path))
         assert stranger.wait() == 5, stranger.errors
-        assert "it asks for a token, and there is none here" in stranger.errors
+        assert "the cluster requires a token, and this machine has none" in stranger.errors
         assert "RAY_AUTH_TOKEN" in stranger.errors
         asked = Running(words, tmp_path / "asked", HOME=str(tmp_path), RAY_AUTH_MODE="token")
         assert asked.wait() == 5, asked.errors
         assert "NoCluster" in asked.errors
         wrong = Running(words, tmp_path / "wrong", HOME=str(tmp_path), RAY_AUTH_TOKEN="fedcba9876543210" * 4)
         assert wrong.wait() == 5, wrong.errors
-        assert "it refuses the token that is here" in wrong.errors
+        assert "the cluster rejects the token of this machine" in wrong.errors
         running = Running(words, tmp_path / "run", HOME=str(home))
         assert running.wait() == 0, running.errors

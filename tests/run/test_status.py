@@ -109,7 +109,7 @@ def test_what_cannot_be_written_down_does_not_hide_the_error(
 
     monkeypatch.setattr("tokenization_worker.output.last_failure.place_bytes", refuse)
     bench.stop()  # raises QuarantineExceeded
-    assert "will not tell of this failure: the disk is gone" in caplog.text
+    assert "cannot report this failure: the disk is gone" in caplog.text
 
 
 def cut(path: Path) -> None:

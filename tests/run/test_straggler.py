@@ -180,7 +180,7 @@ def test_damage_found_late_voids_the_earlier_ranges_and_a_raised_limit_resumes(
     output = tmp_path / "out"
     how: dict[str, Any] = {"options": Options(processes=processes)} if processes else {"executor": inline()}
 
-    with pytest.raises(DataError, match=r"b\.jsonl\.\w+: .*1 of 3 files damaged; maxCorruptFiles allows 0") as caught:
+    with pytest.raises(DataError, match=r"b\.jsonl\.\w+: .*1 of 3 files corrupt; maxCorruptFiles allows 0") as caught:
         run_job(straggler.job(output), **how)
 
     assert caught.value.reason == "CorruptFile"

@@ -186,7 +186,7 @@ def test_the_token_that_ends_a_document_is_known_by_its_name(
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (("</s>", "<|endoftext|>"), r"several could be meant: '<\|endoftext\|>', '</s>'"),
+        (("</s>", "<|endoftext|>"), r"several candidates: '<\|endoftext\|>', '</s>'"),
         (("<pad>", "<mask>"), "none of its special tokens is a known end of text: '<pad>', '<mask>'"),
         ((), "it has no special tokens"),
     ],
@@ -366,12 +366,15 @@ def test_ranks_of_no_known_encoding_may_be_cut(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="TokenizerInvalid") as caught:
         load_tokenizer(make_spec(uri=path))
     assert caught.value.next_step.startswith(
-        "if this should be the file of cl100k_base, it is cut or damaged: copy it again; else set tokenizer.pattern"
+        "if this should be the file of cl100k_base, it is truncated or corrupt: copy it again; otherwise set "
+        "tokenizer.pattern"
     )
 
 
 def test_a_sentencepiece_model_that_is_cut_says_so(tmp_path: Path) -> None:
     path = train_sentencepiece(tmp_path / "a.model")
     path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(SpecError, match=r"a\.model: the model cannot be read: it is probably cut \(2,000 bytes\)"):
+    with pytest.raises(
+        SpecError, match=r"a\.model: the model cannot be read: it is probably truncated \(2,000 bytes\)"
+    ):
         load_tokenizer(make_spec(uri=path))

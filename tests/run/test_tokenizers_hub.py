@@ -162,7 +162,7 @@ def test_a_model_or_revision_that_is_not_there_is_named(hub: FakeHub, first: byt
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:org/na me", "hf:org/model@", "hf:org/mod*"])
 def test_a_name_that_is_no_models_is_refused(name: str, tmp_path: Path) -> None:
     error = refusal(job_with(tmp_path, {"name": name}))
-    assert error.message == f"tokenizer.name: {name!r} is no model on the Hub"
+    assert error.message == f"tokenizer.name: {name!r} is not a model on the Hub"
     assert "hf:org/name" in error.next_step
 
 

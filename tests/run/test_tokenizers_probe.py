@@ -201,7 +201,7 @@ def test_little_text_is_left_to_the_reference() -> None:
     assert engine_check.choose_engine(tokenizer, "auto", 1_000_000) == engine_check.EngineChoice(
         "tiktoken", "little text"
     )
-    assert "not checked yet" in engine_check.choose_engine(tokenizer, "auto", 20_000_000).reason
+    assert "was checked on this machine yet" in engine_check.choose_engine(tokenizer, "auto", 20_000_000).reason
     assert engine_check.choose_engine(tokenizer, "auto", 10**9).name == "fastokens"
     assert engine_check.choose_engine(tokenizer, "auto", 20_000_000).name == "fastokens"
     assert engine_check.choose_engine(tokenizer, "reference", 10**9).name == "tiktoken"

@@ -74,7 +74,7 @@ def test_without_network_and_files_a_right_name_is_a_temporary_error(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(bare / "empty"))
-    with pytest.raises(TemporaryError, match="downloading it failed") as caught:
+    with pytest.raises(TemporaryError, match="its download failed") as caught:
         encodings.read_named("o200k_base")
     assert caught.value.reason == "TokenizerUnavailable"
     assert str(bare / "empty") in caught.value.message
@@ -86,7 +86,7 @@ def test_a_damaged_file_in_the_chosen_folder_is_named_and_kept(bare: Path, monke
     path = folder / rank_files.ENCODING_FILES["cl100k_base"][0].cache_name
     path.write_bytes(path.read_bytes()[:-1000])
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
-    with pytest.raises(SpecError, match="is damaged: expected sha256 223921b7") as caught:
+    with pytest.raises(SpecError, match="is corrupt: expected sha256 223921b7") as caught:
         encodings.read_named("cl100k_base")
     assert str(path) in caught.value.message
     assert path.exists()

@@ -71,7 +71,7 @@ def test_far_more_than_a_count_ends_the_run_early_and_a_raised_one_goes_on_with_
         f" documents are unusable (InvalidJson {len(listed):,}); maxQuarantined allows 7; the run ended before" in words
     )
     assert f"the first: {source}/b.jsonl @ {len(GOOD[100])}, InvalidJson: unexpected" in words
-    assert "raise maxQuarantined and start again (what is done is kept)" in words
+    assert "raise maxQuarantined and start again (finished work is kept)" in words
     places = [(len(GOOD[100]) + 2 * number, number + 2) for number in range(len(listed))]
     assert [(item.position, item.record) for item in listed] == places
     done = receipts(output)
@@ -155,7 +155,7 @@ def test_what_may_still_be_allowed_is_read_to_the_end(
     monkeypatch.setattr(RangeTokenizer, "_require_room", lambda self, part: rooms.append(self._room))
     with pytest.raises(DataError, match=f"QuarantineExceeded: {BAD:,} of ") as caught:
         run(source, tmp_path / "out", limits["maxQuarantined"], **limits)
-    assert "(nothing is redone)" in str(caught.value)
+    assert "(no work is repeated)" in str(caught.value)
     assert set(rooms) == {None}
 
 

@@ -613,7 +613,7 @@ def test_the_digest_of_damaged_bytes_is_told_with_what_is_damaged(first_dataset:
         dataset_digest(str(first_dataset), processes=1)
     found = check(first_dataset, VerifyMode.CHECKSUMS).digest
     assert found != clean
-    assert f"the bytes that are there have digest {found}" in caught.value.message
+    assert f"the existing bytes have digest {found}" in caught.value.message
     _remove_a_shard(first_dataset)
     with pytest.raises(DataError, match=r"DatasetIncomplete: .*ShardMissing"):
         dataset_digest(str(first_dataset), processes=1)

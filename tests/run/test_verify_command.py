@@ -131,7 +131,8 @@ def test_unexpected_file_is_moved_away_and_a_damaged_shard_written_again(
     assert main(["verify", "out", "--processes", "1"]) == 4
     told = capsys.readouterr().out
     assert (
-        "next: run the job again with a new rerunToken: it writes damaged shards again; move train/train_000099" in told
+        "next: run the job again with a new rerunToken: it writes mismatched shards again; move train/train_000099"
+        in told
     )
     (bench.output / "train" / "train_000099.npy").unlink()
     bench.run(more='  rerunToken: "2"\n')
@@ -142,4 +143,4 @@ def test_source_that_is_gone_is_said_in_a_sentence(bench: Bench, capsys: pytest.
     bench.run()
     (bench.source / "a.jsonl").unlink()
     assert main(["verify", "out", "--processes", "1"]) == 3
-    assert "; it is gone" in capsys.readouterr().err
+    assert "; it no longer exists" in capsys.readouterr().err

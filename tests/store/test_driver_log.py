@@ -136,7 +136,7 @@ def test_nothing_else_is_read_as_a_log(name: str) -> None:
 def test_a_damaged_log_is_said_to_be_damaged(tmp_path: Path) -> None:
     uri = write_log(open_store(str(tmp_path)), 1, 1, b"words\n")
     Path(uri).write_bytes(b"no zstd")
-    with pytest.raises(DataError, match="is damaged"):
+    with pytest.raises(DataError, match="is corrupt"):
         read_log(uri)
 
 

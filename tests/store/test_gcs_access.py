@@ -95,7 +95,7 @@ NO_PAYER = "Bucket is a requester pays bucket but no user project provided."
 )
 def test_a_bucket_whose_requesters_pay_says_what_to_set(fake: FakeGcs, method: str, path: str, reason: str) -> None:
     fake.faults.append(Fault(method, path, 400, NO_PAYER))
-    with pytest.raises(SpecError, match="paid by the requester") as raised:
+    with pytest.raises(SpecError, match="billed to the requester") as raised:
         run()
     assert raised.value.reason == reason
     assert raised.value.next_step.startswith("export GOOGLE_CLOUD_QUOTA_PROJECT=PROJECT")

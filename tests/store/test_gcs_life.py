@@ -89,7 +89,7 @@ def test_a_run_that_was_killed_just_now_may_live_and_is_cleaned_by_force(
     kill(fake, age_s=DEAD_AFTER_S - 30)
     state = read_status(OUT)
     assert state.phase == "Running"
-    assert "one that was killed is seen for 3 minutes" in state.next_step
+    assert "a run that was killed still counts as running for 3 more minutes" in state.next_step
     assert main(["clean", OUT]) == 3
     assert "killed less than 3 minutes ago" in capsys.readouterr().err
     assert main(["clean", OUT, "--force"]) == 0
@@ -135,7 +135,7 @@ def test_another_job_is_not_told_to_clean_what_a_run_writes(fake: FakeGcs) -> No
     assert "wait until it has ended" in living.value.next_step
     assert "clean" not in living.value.next_step
     kill(fake, age_s=DEAD_AFTER_S + 1)
-    with pytest.raises(ChangedError, match=f"no job or command goes on with that run.*tokjob clean {OUT}"):
+    with pytest.raises(ChangedError, match=f"no job or command continues that run.*tokjob clean {OUT}"):
         run_job(other, options=Options(processes=2), executor=inline())
 
 
@@ -213,7 +213,7 @@ def test_a_beat_that_fails_by_a_bug_is_told_and_the_next_one_comes(
             heart.next()
         assert caplog.messages == [
             f"cannot write the heartbeat gs://bucket/{name}: ValueError: not mapped: http://***@host; if no later one "
-            "succeeds, tokjob status and tokjob clean take this run for dead"
+            "succeeds, tokjob status and tokjob clean treat this run as dead"
         ]
         heart.next()
         assert fake.objects[name].generation > first

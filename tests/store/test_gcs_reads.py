@@ -356,7 +356,7 @@ def test_a_body_that_stops_is_asked_for_again(fake: FakeGcs) -> None:
 def test_a_body_that_never_ends_is_given_up(fake: FakeGcs) -> None:
     fake.put("a", DATA)
     end = stall(fake, 1000)
-    with closing(open_gcs(patience_s=0.1)) as stream, pytest.raises(TemporaryError, match="not done within") as raised:
+    with closing(open_gcs(patience_s=0.1)) as stream, pytest.raises(TemporaryError, match="did not finish") as raised:
         stream.read(1)
     end.set()
     assert raised.value.reason == "StorageFailed"

@@ -86,7 +86,7 @@ def test_https_where_http_is_spoken_is_refused_at_once(
     call: str, fake: FakeGcs, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setenv(EMULATOR_VARIABLE, fake.url.replace("http:", "https:"))
-    with pytest.raises(SpecError, match="the service there does not speak https") as raised:
+    with pytest.raises(SpecError, match="the service there does not use https") as raised:
         CALLS[call][1](GcsStore("gs://bucket/out"))
     assert raised.value.reason == "StorageNotUsable"
     assert clock.now == 0

@@ -193,7 +193,7 @@ def test_a_record_that_was_written_over_is_judged_by_its_bytes(fake: FakeGcs, st
     assert path not in fake.objects
     [warning] = warnings
     assert isinstance(warning, Warned)
-    assert f"{store.uri}/{layout.range_receipt_path(0, 4)} is damaged" in warning.message
+    assert f"{store.uri}/{layout.range_receipt_path(0, 4)} is corrupt" in warning.message
 
 
 def test_many_damaged_records_are_not_all_named_and_all_deleted(fake: FakeGcs, store: GcsStore) -> None:
@@ -204,7 +204,7 @@ def test_many_damaged_records_are_not_all_named_and_all_deleted(fake: FakeGcs, s
     discard_corrupt_records(store, read_tokenize_ledger(store, make_plan(), 0), warnings.append)
     assert len(warnings) == 21
     assert warnings[-1] == Warned(
-        f"this run deletes 10 more damaged records below {store.uri}/_tokenization/ and makes the same again"
+        f"this run deletes 10 more corrupt records below {store.uri}/_tokenization/ and writes them again"
     )
     assert not any("/ranges/" in path for path in fake.objects)
 
@@ -245,7 +245,7 @@ def test_a_record_that_is_deleted_while_it_is_read_is_none(
 def test_a_record_of_another_version_is_refused_and_not_deleted(store: GcsStore) -> None:
     """Its checksum is right: nothing has damaged it, this program does not know it."""
     create_record(store, layout.range_receipt_path(0, 4), {"plan_id": "plan", "of": "a later version"})
-    with pytest.raises(DataError, match=r"RecordCorrupt: .*00000004.json has the right checksum and is no record"):
+    with pytest.raises(DataError, match=r"RecordCorrupt: .*00000004.json has the right checksum, but this version"):
         read_tokenize_ledger(store, make_plan(), 0)
 
 

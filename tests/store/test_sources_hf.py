@@ -237,7 +237,7 @@ def test_a_revision_that_is_missing_is_named(hub: FakeHub, pattern: str) -> None
     ],
 )
 def test_what_is_no_place_in_a_dataset_is_refused(uri: str) -> None:
-    with pytest.raises(SpecError, match="models and spaces are not read") as raised:
+    with pytest.raises(SpecError, match="tokjob does not read models and spaces") as raised:
         list_source((uri,))
     assert "hf://datasets/org/name/path" in raised.value.next_step
 

@@ -238,7 +238,7 @@ def test_bytes_damaged_on_the_way_in_are_removed_again(fake: FakeGcs, store: Gcs
 def test_damaged_bytes_that_cannot_be_removed_are_named_with_their_generation(fake: FakeGcs, store: GcsStore) -> None:
     fake.damage = lambda data: data + b"?"
     fake.faults.append(Fault("DELETE", "/o/", 403, "no"))
-    with pytest.raises(TemporaryError, match="could not be removed") as raised:
+    with pytest.raises(TemporaryError, match="could not remove it") as raised:
         put(store, "a", b"mine")
     assert str(fake.objects["out/a"].generation) in raised.value.message
 
@@ -353,7 +353,7 @@ def test_an_upload_url_stays_secret_in_errors(fake: FakeGcs) -> None:
 
 
 def test_a_forgotten_upload_is_temporary(fake: FakeGcs, store: GcsStore) -> None:
-    with pytest.raises(TemporaryError, match="forgotten the upload"), store.upload("a") as upload:
+    with pytest.raises(TemporaryError, match="lost the upload"), store.upload("a") as upload:
         upload.write(LARGE)
         fake.sessions.clear()
         upload.commit()

@@ -271,7 +271,7 @@ def test_a_command_says_within_seconds_what_it_waits_for_and_can_be_stopped(clos
         said = run.stderr.readline()
         run.send_signal(signal.SIGTERM)
         assert run.wait(10) == 143  # not after two minutes
-        assert "what is done is kept" in run.stderr.read()
+        assert "finished work is kept" in run.stderr.read()
     assert said.startswith("cannot read gs://bucket/out/index.json yet: "), said
     assert f"yet: no connection to 127.0.0.1:{closed_port}: [Errno 111] Connection refused; waited " in said
     assert re.search(r"; waited [4-9] s, trying again for 11[1-6] s more\n$", said), said

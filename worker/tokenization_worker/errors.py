@@ -4,7 +4,7 @@
     ├── SpecError              2  fix the manifest or the command
     ├── ChangedError           3  the source changed, or the output holds something else
     ├── DataError              4  data is corrupt, or too much of it is unusable
-    └── TemporaryError         5  start again: what is done is kept
+    └── TemporaryError         5  start again: finished work is kept
 
 The number is the exit code of the command line. `reason` is a CamelCase word that machines compare
 (it becomes a condition's reason on Kubernetes); the message is for a tired person: what, where, expected
@@ -61,7 +61,7 @@ class DataError(TokenizationError):
 
 
 class TemporaryError(TokenizationError):
-    """Something outside failed; the same command goes on where this one stopped."""
+    """Something outside failed; the same command continues where this one stopped."""
 
     exit_code = 5
 

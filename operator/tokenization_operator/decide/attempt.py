@@ -68,7 +68,7 @@ def _begin_attempt(context: Context) -> Decision:
     if context.has_children(but_plan=True):
         before = context.before  # keep showing why the last attempt ended
         return context.wait_for_end(
-            before.reason or StatusReason.RETRYING, before.message or "what is left of it goes first"
+            before.reason or StatusReason.RETRYING, before.message or "the operator deletes its objects first"
         )
     if (pause := context.pause()) is not None:
         return pause
@@ -149,7 +149,7 @@ def _follow(context: Context, attempt: AttemptStatus, job: Object) -> Decision:
     if state.stage is Stage.QUEUED:
         return context.queued(**active.changes)
     if state.stage is Stage.ENDED:
-        words = "the driver has ended; its last word is awaited"
+        words = "the driver has ended; the operator waits for its last report"
         return context.at(
             Phase.RUNNING,
             StatusReason.FINISHING,

@@ -45,14 +45,14 @@ def failure_of_plan(job: Object, observation: Observation, ended_s: float, grace
             return killed
         if failed.get("reason") == _JOB_TOO_LONG:
             words = (
-                f"Job {name} did not end in time. Last seen: {observation.status.reason}: {observation.status.message}"
+                f"Job {name} did not end in time. Last state: {observation.status.reason}: {observation.status.message}"
             )
             return Failure(0, StatusReason.PLAN_DEADLINE, words, Blame.INFRASTRUCTURE)
-        words = f"Job {name} failed without a word: {failed.get('message', '')}"
+        words = f"Job {name} failed without a message: {failed.get('message', '')}"
         return Failure(0, StatusReason.PLAN_LOST, words, Blame.INFRASTRUCTURE)
     if condition(job, "Complete") is not None and ended_s >= grace_s:
         return Failure(
-            0, StatusReason.PLAN_NOT_REPORTED, f"Job {name} ended well and reported no plan", Blame.INFRASTRUCTURE
+            0, StatusReason.PLAN_NOT_REPORTED, f"Job {name} succeeded but reported no plan", Blame.INFRASTRUCTURE
         )
     return None
 
@@ -83,7 +83,7 @@ def failure_of_ray_job(
         case Stage.ENDED if state.has_job_failed:
             return _of_failed(state, number, observation)
         case Stage.ENDED if ended_s >= grace_s:
-            words = f"the driver ended well {grace_s:.0f} s ago and has not reported its commit"
+            words = f"the driver succeeded {grace_s:.0f} s ago but has not reported its commit"
             return Failure(number, StatusReason.COMMIT_MISSING, words, Blame.INFRASTRUCTURE)
     return None
 
@@ -94,17 +94,17 @@ def failure_of_diagnosis(
     """The failure of a Pod that has been unable to start for `waited_s`; None while it may still start."""
     if diagnosis.limit_s is None or waited_s < diagnosis.limit_s:
         return None
-    words = join(diagnosis.message, f"It was so for {diagnosis.limit_s / 60:.0f} minutes")
+    words = join(diagnosis.message, f"This lasted for {diagnosis.limit_s / 60:.0f} minutes")
     if diagnosis.reason is StatusReason.UNSCHEDULABLE:
         if observation.pod_events is None or may_nodes_come(observation.pod_events, _age_s(diagnosis.pod, observation)):
             return None
         last = last_autoscaler_event(observation.pod_events)
-        said = "no cluster autoscaler says that it would add one" if last is None else last.message
+        said = "no cluster autoscaler reports that it would add one" if last is None else last.message
         words = f"{words}, and no node will come: {join(said, 'Ask for less, or add such nodes')}"
     if not diagnosis.is_final:
         return Failure(number, diagnosis.reason, words, Blame.INFRASTRUCTURE)
     words += (
-        ". Correct the job; or make what is missing, and then change any limit of the job, such as infraRetryLimit: "
+        ". Correct the job; or create what is missing, and then change any limit of the job, such as infraRetryLimit: "
         "the run goes on"
     )
     return Failure(number, diagnosis.reason, words, Blame.FINAL)
@@ -138,7 +138,10 @@ def _of_lost_head(name: str, number: int, observation: Observation) -> Failure:
     """KubeRay would create another head and submit the job again; instead the attempt ends with its first head."""
     killed = _killed_for_memory((pod for pod in observation.pods if pod["metadata"]["name"] == name), number)
     lost = Failure(
-        number, StatusReason.HEAD_LOST, f"head Pod {name} is gone, and the driver with it", Blame.INFRASTRUCTURE
+        number,
+        StatusReason.HEAD_LOST,
+        f"head Pod {name} no longer exists, so its driver has ended",
+        Blame.INFRASTRUCTURE,
     )
     return killed or lost
 

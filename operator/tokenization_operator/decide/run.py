@@ -46,7 +46,7 @@ def begin_run(context: Context, number: int) -> Decision:
             Phase.FAILED,
         ):  # tools would mistake the old phase for the new run's end
             return Decision(context.before, context.deletions(), is_observed=False)
-        words = f"run {number} begins when what is left of run {context.before.run.number} is gone"
+        words = f"run {number} begins when the objects of run {context.before.run.number} are deleted"
         return context.wait_for_end(StatusReason.RERUN, words, attempt=context.ended_attempt())
     job = context.observation.job
     run = RunStatus(
@@ -76,7 +76,7 @@ def resume_failed(context: Context) -> Decision:
     if context.before.plan is None:
         changes["plan_job"] = names.next_plan_job_name(context.run.plan_job)
     run = context.run.model_copy(update=changes)
-    words = "the job was changed: the run goes on"
+    words = "the job was changed: the run continues"
     return context.at(Phase.PENDING, StatusReason.RESUMED, words, run=run, failures=None, requeue_after_s=AT_ONCE_S)
 
 

@@ -116,8 +116,8 @@ def _waiting_words(context: Context, active: ActiveAttempt, diagnosis: Diagnosis
     if silent_s is not None and silent_s <= 0:
         return (
             StatusReason.KUBERAY_SILENT,
-            f"KubeRay has said nothing of RayJob {name} for {SILENCE_S:.0f} s. Look whether its operator runs, and "
-            "whether it watches this namespace: kubectl get pods -A -l app.kubernetes.io/name=kuberay-operator",
+            f"KubeRay has reported no status of RayJob {name} for {SILENCE_S:.0f} s. Check that its operator runs and "
+            "watches this namespace: kubectl get pods -A -l app.kubernetes.io/name=kuberay-operator",
         )
     workers, attempt = active.workers, active.attempt
     began = read_time(_waits_since(attempt)) or context.observation.now

@@ -156,7 +156,7 @@ def suspend(context: Context) -> Decision:
     """Release all machines. Finished work is kept."""
     changes: dict[str, Any] = {"attempt": context.ended_attempt(), "workers": None}
     if context.has_children(but_plan=True):
-        return context.wait_for_end(StatusReason.SUSPENDING, "what is done is kept", phase=Phase.SUSPENDING, **changes)
+        return context.wait_for_end(StatusReason.SUSPENDING, "finished work is kept", phase=Phase.SUSPENDING, **changes)
     return context.at(
         Phase.SUSPENDED, StatusReason.SUSPENDED, f"spec.suspend is true; {_suspended_words(context)}", **changes
     )

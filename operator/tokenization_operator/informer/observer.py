@@ -161,8 +161,8 @@ class Observer:
             if namespace not in self._unreadable:
                 self._unreadable.add(namespace)
                 log.warning(
-                    "cannot read the events of namespace %s, so no status says what they tell of Pods that cannot be "
-                    "made: %s. Where this is a refusal, give the operator the role of the chart",
+                    "cannot read the events of namespace %s, so no status shows why Pods cannot be created: %s. If the "
+                    "API server denies access, give the operator the chart's role",
                     namespace,
                     describe_error(error),
                 )

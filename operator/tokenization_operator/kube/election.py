@@ -103,7 +103,7 @@ class LeaseLock:
                 found.spec.holder_identity = ""
                 self._leases.replace_namespaced_lease(self.name, self.namespace, found, _request_timeout=_RELEASE_S)
         except (ApiException, HTTPError) as error:
-            log.warning("the Lease is not released, and runs out: %s", _no_answer(error).reason)
+            log.warning("cannot release the Lease, which expires by itself: %s", _no_answer(error).reason)
         finally:
             self._one_at_a_time.release()
 
@@ -136,7 +136,7 @@ class LeaseLock:
             try:
                 ask()
             except (ApiException, HTTPError) as error:
-                words = "the Lease %s/%s is not written: %s. Look whether the namespace exists, and the role for Leases"
+                words = "cannot write the Lease %s/%s: %s. Check that the namespace exists, and the role for Leases"
                 log.warning(words, self.namespace, self.name, _no_answer(error).reason)
                 return False
             if self._is_released:

@@ -78,7 +78,7 @@ class EventRecorder:
         try:
             await self._core.create_namespaced_event(metadata["namespace"], body, _request_timeout=limit_s)
         except (ApiException, aiohttp.ClientError, TimeoutError) as error:
-            log.warning("an event is lost: %s: %s", reason, describe_error(error), extra={"job": metadata["name"]})
+            log.warning("cannot post an event: %s: %s", reason, describe_error(error), extra={"job": metadata["name"]})
 
     def _moment_of(self, uid: str) -> datetime:
         """Now, but at least a second after the job's last event: kubectl sorts events by whole seconds."""

@@ -233,7 +233,7 @@ def write_product(store: Store, item: Item, payload: bytes) -> None:
     path = shard_path(item)
 
     def refuse() -> None:
-        raise AssertionError(f"{path} holds something else")
+        raise AssertionError(f"{path} exists and differs from the file")
 
     place(
         store,

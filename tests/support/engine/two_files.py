@@ -51,7 +51,7 @@ class TwoFiles:
 
     def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
         begin = file.store.read_range(file.path, 0, 8)
-        return None if begin == (TOKENS, LENGTHS)[number] else "it does not begin as such a file does"
+        return None if begin == (TOKENS, LENGTHS)[number] else "it does not begin with the header of such a file"
 
 
 class TwoFilesWriter(FlatWriter):

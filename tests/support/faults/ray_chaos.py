@@ -34,7 +34,7 @@ from support.runs import Held, Running, command, difference, kill_all, leftovers
 N_NODES = 3
 OUTPUT = {"shards": {"tokens": 150_000}, "splits": [{"name": "val", "shards": 1}, {"name": "train"}]}
 DEADLINE_S = 60
-_LOST = re.compile(r"^(range \d+|shard \d+ of split \w+).* lost its (worker|node) and is done again")
+_LOST = re.compile(r"^(range \d+|shard \d+ of split \w+).* lost its (worker|node) and is retried")
 
 
 class Victim(StrEnum):

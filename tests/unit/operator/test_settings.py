@@ -38,7 +38,7 @@ def test_what_is_set_is_taken() -> None:
         ("TOKENIZATION_RESYNC_SECONDS", "soon", "expected a number"),
         ("TOKENIZATION_RESYNC_SECONDS", "0", "above 0"),
         ("TOKENIZATION_PLAN_RESOURCES", "[1]", "expected a JSON object"),
-        ("TOKENIZATION_PLAN_RESOURCES", "{", "is no JSON"),
+        ("TOKENIZATION_PLAN_RESOURCES", "{", "is not JSON"),
     ],
 )
 def test_what_makes_no_sense_is_named(name: str, value: str, words: str) -> None:

@@ -101,7 +101,7 @@ class AttemptStatus(StatusBlock):
     ray_job_name: Word | None = Field(default=None, description="Its RayJob.")
     ray_cluster_name: Word | None = Field(default=None, description="Its RayCluster.")
     head_pod: Word | None = Field(
-        default=None, description="The head Pod with which the driver has begun; without it the attempt is lost."
+        default=None, description="The head Pod on which the driver started; without it the attempt is lost."
     )
     start_time: Time | None = Field(default=None, description="When it was created.")
     admitted_time: Time | None = Field(
@@ -251,7 +251,7 @@ class Condition(StatusBlock):
 
     type: Word = Field(
         description="Accepted, Planned, Complete and Ready always; QuotaReserved, ClusterReady, Suspended, Failed, "
-        "Reconciling and Stalled while they say something."
+        "Reconciling and Stalled while they apply."
     )
     status: Word = Field(description="True, False or Unknown.")
     observed_generation: BigCount | None = Field(default=None, description="The generation it was derived from.")
@@ -276,7 +276,7 @@ class JobStatus(StatusBlock):
     progress: ProgressStatus | None = Field(default=None, description="How far the run is.")
     display: DisplayStatus | None = Field(default=None, description="The same as words, for the columns of kubectl.")
     cost: CostStatus | None = Field(
-        default=None, description="What the machines of the run came to; plan.estimatedCost is what was expected."
+        default=None, description="The machine time and cost of the run so far; plan.estimatedCost is the estimate."
     )
     wait: WaitStatus | None = Field(
         default=None, description="A wait that ends the plan or the attempt if it lasts for minutes."

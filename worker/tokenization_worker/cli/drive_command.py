@@ -77,7 +77,7 @@ def _drive(
         except (Stopped, KeyboardInterrupt):
             if not stop.exit_code:
                 raise
-            print("tokjob: stopped; what is done is kept", file=sys.stderr)
+            print("tokjob: stopped; finished work is kept", file=sys.stderr)
             reporter.name_log(kept.write(STOPPED_PATIENCE_S))
             reporter.leave()
             return stop.exit_code

@@ -1,4 +1,4 @@
-"""`tokjob explain`: why a job on Kubernetes is where it is, and what to do."""
+"""`tokjob explain`: explain the state of a job on Kubernetes, and what to do next."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def main(arguments: list[str]) -> int:
     """Show what is known of a job, on one screen."""
     parser = CommandParser(
         prog="tokjob explain",
-        description="Why a job on Kubernetes is where it is: its status, events, Pods with what blocks them, last log "
-        "lines, and the next step. Reads only. Also as kubectl tokjob explain.",
+        description="Explain the state of a job on Kubernetes: its status, events, Pods with what blocks them, last "
+        "log lines, and the next step. Writes nothing. Also as kubectl tokjob explain.",
     )
     parser.add_argument("job", metavar="JOB", help="the name of a TokenizationJob")
     parser.add_argument("-n", "--namespace", help="its namespace (default: that of the context)")

@@ -170,7 +170,9 @@ def add_job_arguments(parser: JobParser) -> None:
     )
     short.add_argument("--output", metavar="URI", help="where the dataset goes")
     short.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set any field of spec")
-    short.add_argument("--print-manifest", action="store_true", help="print the manifest this stands for, and stop")
+    short.add_argument(
+        "--print-manifest", action="store_true", help="print the manifest that the command line stands for, and stop"
+    )
     fields = parser.add_argument_group("fields of the manifest (lists and numbers as in YAML)")
     cluster = parser.add_argument_group("fields for clusters: a laptop ignores them")
     of_operator = {JobSpec.model_fields[name].alias for name in OPERATOR_FIELDS}

@@ -20,8 +20,8 @@ def main(arguments: list[str]) -> int:
     """Show the plan; writes nothing."""
     parser = JobParser(
         "tokjob plan",
-        "Show what a run would do: files, bytes, ranges, estimated tokens (from a sample of the source), "
-        "time and room. Writes nothing but a probe at the output, which it deletes.",
+        "Show what a run would do: files, bytes, ranges, estimated tokens (from a sample of the source), time and "
+        "room. Writes only a test file at the output, which it deletes.",
     )
     parser.add_argument("--processes", type=read_count, help="worker processes to plan for")
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")

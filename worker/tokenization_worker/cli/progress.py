@@ -147,7 +147,7 @@ class TerminalDisplay:
             self._progress.take(event, now - self._started)
             self._draw(now, "")
         elif isinstance(event, Committing) and self.is_drawing:
-            self._draw(now, "checking the sums")
+            self._draw(now, "checking the totals")
         elif not (isinstance(event, WaitingForWorkers) and self.is_drawing):  # the bars say so
             if isinstance(event, Finished):
                 self.close()
@@ -234,7 +234,7 @@ def describe(event: Event, elapsed_s: float) -> str:
         case WaitingForWorkers():
             return f"workers    waiting: 0 of {event.wanted:,} have started"
         case Committing():
-            return f"commit     {counted(event.shards, 'shard')}: checking the sums, then writing the index"
+            return f"commit     {counted(event.shards, 'shard')}: checking the totals, then writing the index"
         case Finished():
             return describe_end(event, elapsed_s)
         case Progress() | Advanced():
@@ -256,13 +256,13 @@ def describe_end(event: Finished, elapsed_s: float) -> str:
         f"{short_time(elapsed_s)}"
     ]
     if event.already:
-        lines[0] += "   (nothing to do: this run was finished before; its source and shards were not looked at)"
+        lines[0] += "   (nothing to do: this run was finished before; its source and shards were not checked)"
     if event.files_dropped:
         lines.append(
-            f"           {counted(event.files_dropped, 'damaged file')} dropped whole: {uri}/_tokenization/files"
+            f"           {counted(event.files_dropped, 'corrupt file')} dropped whole: {uri}/_tokenization/files"
         )
     if event.rebuilt:
-        lines.append(f"           {counted(event.rebuilt, 'damaged or missing shard')} written again")
+        lines.append(f"           {counted(event.rebuilt, 'mismatched or missing shard')} written again")
     lines.append(f"           {uri}/index.json   check it: {printable(tokjob('verify', event.uri))}")
     if event.documents_quarantined:
         limit = "" if event.quarantine_limit is None else f", limit {event.quarantine_limit:,}"

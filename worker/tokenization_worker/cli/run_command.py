@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
         "--engine",
         choices=["auto", "reference", "fastokens"],
         default="auto",
-        help="auto: the accelerated engine where it proved identical and pays off",
+        help="auto: the accelerated engine, if it is proven identical and saves time",
     )
     how.add_argument("--json", action="store_true", help="one JSON object a line instead of a display")
     options = parser.parse_args(arguments)
@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
         if not stop.exit_code:
             raise
         display.close()
-        print("tokjob: stopped; what is done is kept. The same command goes on from here", file=sys.stderr)
+        print("tokjob: stopped; finished work is kept. The same command continues from here", file=sys.stderr)
         return stop.exit_code
     finally:
         display.close()

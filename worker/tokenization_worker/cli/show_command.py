@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     """Show documents, decoded, and where they come from."""
     parser = CommandParser(
         prog="tokjob show",
-        description="The documents and tokens at a place in a dataset, decoded; or a run's unusable documents.",
+        description="Show the documents and tokens at a place in a dataset, decoded; or a run's unusable documents.",
     )
     parser.add_argument("output", help="output.uri of a finished job; with --quarantined of any job that was started")
     parser.add_argument(

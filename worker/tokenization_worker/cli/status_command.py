@@ -1,4 +1,4 @@
-"""`tokjob status`: how far a run at an output is, from its ledger."""
+"""`tokjob status`: show the progress of a run at an output, from its ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokenization_worker.output import layout
 
 def main(arguments: list[str]) -> int:
     """Show what is done at an output."""
-    parser = CommandParser(prog="tokjob status", description="How far a run at an output is.")
+    parser = CommandParser(prog="tokjob status", description="Show the progress of a run at an output.")
     parser.add_argument("output", help="output.uri of a job")
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")
     options = parser.parse_args(arguments)
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
         )
         if state.poison:
             say(
-                f"           {counted(state.poison, 'document')} found to kill the worker: "
+                f"           {counted(state.poison, 'document')} found to crash the tokenizer: "
                 f"{printable(state.uri)}/{layout.CRASH_VERDICTS}"
             )
         say(f"           engine {state.engine} (epoch {state.epoch})  plan {state.plan_id[:16]}")

@@ -38,7 +38,7 @@ def read_text(typed: str, *, flag: str, is_expression: bool = False) -> str | No
             parse_value(typed, origin=f"{flag}{typed}")  # raises, and says which escape is unknown
         raise SpecError(
             "SpecInvalid",
-            f"{flag}{typed}: begins with a quote, and is no text in quotes as in YAML",
+            f"{flag}{typed}: begins with a quote, but is not a quoted text as in YAML",
             next_step=f"for these characters, quotes included: {flag}{in_shell(typed)}",
         )
     meant = _ESCAPE.sub(_character, typed)

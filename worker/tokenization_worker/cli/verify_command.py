@@ -133,7 +133,7 @@ def _lines(report: VerifyReport, elapsed_s: float) -> list[str]:
         f"shards     {report.shards:,} read, {short_bytes(report.shard_bytes)}, {counted(report.tokens, 'token')}",
     ]
     if report.mode is not VerifyMode.CHECKSUMS:
-        dropped = f", {report.files_dropped:,} of them damaged and left out" if report.files_dropped else ""
+        dropped = f", {report.files_dropped:,} of them corrupt and left out" if report.files_dropped else ""
         lines.append(
             f"source     {counted(report.files, 'file')} read{dropped}, {short_bytes(report.source_bytes)} stored, "
             f"{counted(report.documents, 'document')} and {report.quarantined:,} unusable recounted"

@@ -110,7 +110,7 @@ class Shard:
 
     def _damaged(self, path: str, what: str) -> DataError:
         """The error of a file that is not what the index says; `what` goes on behind its URI."""
-        step = f"look what else is wrong: {tokjob('verify', self._store.uri)}"
+        step = f"list everything that is wrong: {tokjob('verify', self._store.uri)}"
         return DataError("ShardDamaged", f"{self._store.uri}/{path} {what}", next_step=step)
 
 

@@ -79,7 +79,7 @@ class _Dispatch:
         while not self._should_stop():
             self._hand_out()
             if not self._in_flight:
-                assert self._schedule.is_finished, "nothing to do and nothing under way, but not everything is done"
+                assert self._schedule.is_finished, "no task is ready and none is running, but the run is not finished"
                 self._pipeline.release(self._schedule.take_releasable())
                 return
             self._idle.clear()
@@ -130,7 +130,7 @@ class _Dispatch:
             raise Stopped
         times = self._losses.count(done.task, loss)
         self._schedule.worker_lost(done.task, loss, times, done.worker)
-        self._watch(Warned(f"{done.task.product} lost its {loss.lost} and is done again: {loss.detail}"))
+        self._watch(Warned(f"{done.task.product} lost its {loss.lost} and is retried: {loss.detail}"))
 
     def _take_product_loss(self, task: Task, loss: ProductLost) -> Receipt | None:
         """A concurrent run deletes scratch of what it has made; otherwise what is lost is made again."""

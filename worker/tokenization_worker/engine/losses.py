@@ -30,6 +30,6 @@ class Losses:
             raise WorkerDied(
                 "WorkerDied",
                 f"{task.product} lost its {loss.lost} {times} times: {loss.detail}",
-                next_step="look at the memory of the workers and the nodes, then start the same command again",
+                next_step="check the memory of the workers and the nodes, then start the same command again",
             )
         return times

@@ -153,7 +153,7 @@ class Products(Generic[K]):
             raise TemporaryError(
                 self._lost_reason,
                 f"{self._words_of(product)} was lost {MAX_LOSSES} times: {detail}",
-                next_step=f"check the disk, or whether something deletes files below {OWN}",
+                next_step=f"check the disk, and check whether another program deletes files below {OWN}",
             )
         self._there.discard(product)
         self.make_again(product)

@@ -43,7 +43,7 @@ class FlatFormat:
             return f"no shard of this run has {file.size:,} bytes"
         header = self._header(ShardShape(tokens, largest.dtype))
         is_ours = _read_header(file, len(header)) == header
-        return None if is_ours else "it does not begin as a shard of this run does"
+        return None if is_ours else "it does not begin with the header of a shard of this run"
 
 
 def _read_header(file: StoredFile, size: int) -> bytes:

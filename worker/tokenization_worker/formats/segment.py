@@ -163,7 +163,7 @@ class SegmentReader:
         if _footer_crc(self._blocks, tail) != int(tail["crc32c"][0]):
             raise self._torn("wrong checksum of the footer")
         if tail["digest"][0].tobytes().hex() != digest:
-            raise self._torn("not the segment of its receipt")
+            raise self._torn("it does not match its receipt")
 
     def _torn(self, detail: str) -> SegmentLost:
         return SegmentLost(self._range_id, f"{self._path}: {detail}", self._version)

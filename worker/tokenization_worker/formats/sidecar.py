@@ -59,9 +59,9 @@ class ShardDocuments:
     def from_bytes(cls, data: bytes, digest: str, where: str) -> ShardDocuments:
         """The sidecar at `where`; raises `DataError` if these bytes are none, or have another SHA-256 than `digest`."""
         if sha256(data).hexdigest() != digest:
-            raise _corrupt(where, "its SHA-256 is not what the shards table says")
+            raise _corrupt(where, "its SHA-256 does not match the shards table")
         if data[:8] != MAGIC:
-            raise _corrupt(where, "it does not begin as a documents sidecar does")
+            raise _corrupt(where, "it does not begin with the header of a documents sidecar")
         header_end = 12 + int.from_bytes(data[8:12], "little")
         try:
             header = orjson.loads(data[12:header_end])
@@ -87,8 +87,8 @@ class ShardDocuments:
 def _corrupt(where: str, what: str) -> DataError:
     return DataError(
         "SidecarCorrupt",
-        f"{where} is damaged: {what}",
-        next_step="run the job with a new rerunToken: it is written again; tokjob verify lists all that is damaged",
+        f"{where} is corrupt: {what}",
+        next_step="run the job with a new rerunToken, which writes it again; tokjob verify lists all that is wrong",
     )
 
 

@@ -17,7 +17,7 @@ def find_lost_folder() -> SpecError | None:
         return SpecError(
             "SpecInvalid",
             "the current folder does not exist any more",
-            next_step="cd to one that does (to the same path, where the folder was made again)",
+            next_step="cd to a folder that exists (to the same path, if the folder was created again)",
         )
     return None
 

@@ -48,7 +48,7 @@ def explain_open_files(error: BaseException) -> TokenizationError | None:
         if isinstance(cause, OSError) and cause.errno == errno.ENFILE:
             return TemporaryError(
                 "OpenFilesLimit",
-                f"all processes of this machine together have as many files open as it allows: {cause}",
+                f"the processes of this machine have opened as many files as it allows: {cause}",
                 next_step="end other programs, or raise fs.file-max (sysctl), and start the same command again",
             )
         is_named = isinstance(cause, OSError) and cause.errno == errno.EMFILE
@@ -69,5 +69,5 @@ def _limited(detail: str, needed: int) -> SpecError:
         "OpenFilesLimit",
         detail,
         next_step=f"raise the limit (ulimit -n {max(needed, 1024)}; for a service LimitNOFILE, for a container "
-        "--ulimit nofile), or give fewer --processes, and start the same command again; what is done is kept",
+        "--ulimit nofile), or give fewer --processes, and start the same command again; finished work is kept",
     )

@@ -72,7 +72,7 @@ def _committed(store: Store) -> ChangedError:
     return ChangedError(
         "DatasetCommitted",
         f"{store.uri} holds a complete dataset, which clean never removes",
-        next_step=f"if it is really not wanted, remove it yourself: {_remove_command(store)}",
+        next_step=f"if you do not want it, remove it yourself: {_remove_command(store)}",
     )
 
 
@@ -91,7 +91,7 @@ def _require_unfinished(store: Store, state: OutputState, *, force: bool) -> Non
             f"{store.uri}: a run is writing there now"
             + ("" if is_local else f", or was killed less than {DEAD_AFTER_S / 60:.0f} minutes ago"),
             next_step="stop it first (Ctrl-C; of a job on Kubernetes set spec.suspend)"
-            + ("" if is_local else "; if you know that it was killed, wait for so long, or give --force"),
+            + ("" if is_local else "; if you know that it was killed, wait that long, or give --force"),
         )
     if verdict.standing is Standing.NEW:  # asked last: a run that begins has no plan yet
         raise not_an_output(store)
@@ -105,8 +105,8 @@ def _worded(store: Store, error: TokenizationError) -> TokenizationError:
         return error
     return DataError(
         "RecordCorrupt",
-        f"{error.message}: there may be a complete dataset, which clean never removes",
-        next_step=f"{error.next_step}. If nothing there is wanted, remove it yourself: {_remove_command(store)}",
+        f"{error.message}: the output may hold a complete dataset, which clean never removes",
+        next_step=f"{error.next_step}. If you want nothing that is there, remove it yourself: {_remove_command(store)}",
     )
 
 

@@ -200,7 +200,10 @@ def _find_change(store: Store, state: OutputState, index: Index, job: Tokenizati
         changed = error.message
     except TokenizationError as error:
         watch(
-            Warned(f"whether the source or the tokenizer changed since is not known: {error.reason}: {error.message}")
+            Warned(
+                f"tokjob cannot check whether the source or the tokenizer changed since then: {error.reason}: "
+                f"{error.message}"
+            )
         )
         return ""
     if changed is None:
@@ -209,9 +212,9 @@ def _find_change(store: Store, state: OutputState, index: Index, job: Tokenizati
         return ""
     watch(
         Warned(
-            f"the source or the tokenizer changed after this run was complete: {changed}. The dataset holds "
-            "what was read then; to tokenize the source as it is now, write to another output.uri, or set a "
-            "new rerunToken where output.uri holds {rerunToken}"
+            f"the source or the tokenizer changed after this run was complete: {changed}. The dataset holds the "
+            "earlier content; to tokenize the source as it is now, write to another output.uri, or set a new "
+            "rerunToken where output.uri holds {rerunToken}"
         )
     )
     return f"; changed since: {changed}"

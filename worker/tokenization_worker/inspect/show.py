@@ -126,11 +126,11 @@ class _Source:
                     if len(found) == len(places):
                         return found, ""
         except NotFound:
-            return [], "the source file is gone"
+            return [], "the source file does not exist"
         except Changed as error:
             return [], f"the source file has changed: was {describe_file(error.was)}; is {describe_file(error.now)}"
         except DamagedFile as damage:
-            return [], f"the source file is damaged: {damage.detail}"
+            return [], f"the source file is corrupt: {damage.detail}"
         except TokenizationError as error:
             return [], f"the source cannot be read: {error.message}"
         return found, f"the source file ends before this document; {self._check()}"

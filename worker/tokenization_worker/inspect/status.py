@@ -28,7 +28,7 @@ from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.heartbeat import DEAD_AFTER_S
 from tokenization_worker.storage.open import open_store
 
-_GO_ON = "start the same `tokjob run` again; it goes on from here"
+_GO_ON = "start the same `tokjob run` again; it continues from here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,8 @@ def _finished(store: Store, index: Index, state: OutputStatus) -> OutputStatus:
         phase="Damaged",
         reason="DatasetIncomplete",
         message=f"{counted(len(missing), 'shard or sidecar is', 'shards and sidecars are')} missing or of another "
-        "size, the first: "
-        f"{store.uri}/{missing[0]}",
-        next_step="run the job with a new rerunToken: damaged shards are written again from the source; "
+        f"size, the first: {store.uri}/{missing[0]}",
+        next_step="run the job with a new rerunToken, which writes these files again from the source; "
         f"{tokjob('verify', store.uri)} lists everything",
     )
 
@@ -144,7 +143,11 @@ def _unfinished(store: Store, state: OutputStatus) -> OutputStatus:
     """Running, Failed or Interrupted."""
     if store.has_live_writers():
         is_local = store.local_path("") is not None
-        step = "wait" if is_local else f"wait; one that was killed is seen for {DEAD_AFTER_S / 60:.0f} minutes more"
+        step = (
+            "wait"
+            if is_local
+            else f"wait; a run that was killed still counts as running for {DEAD_AFTER_S / 60:.0f} more minutes"
+        )
         return replace(state, phase="Running", next_step=step)
     failure = read_failure(store)
     if failure is None:

@@ -117,7 +117,7 @@ def create_receipt(store: Store, path: str, receipt: R) -> R:
     if difference is not None:
         raise Disagreement(
             "NotDeterministic",
-            f"{store.uri}/{path}: two writers of the same work differ: {difference}",
+            f"{store.uri}/{path}: two writers of the same task wrote different records: {difference}",
             next_step="this is a bug or broken hardware: please report it with both records",
         )
     return found
@@ -246,7 +246,7 @@ def _refused_for_nothing(store: Store, path: str) -> TemporaryError:
     return TemporaryError(
         "StorageFailed",
         f'{store.uri}/{path}: create failed {_TRIES} times with "already exists", but the object does not exist',
-        next_step="start the same command again; what is done is kept",
+        next_step="start the same command again; finished work is kept",
     )
 
 

@@ -128,5 +128,5 @@ def read_log(uri: str) -> str:
     try:
         text = zstd.ZstdDecompressor().decompress(data, max_length=_MOST_STORED)
     except zstd.ZstdError as error:
-        raise DataError("RecordCorrupt", f"{uri} is damaged: {error}") from error
+        raise DataError("RecordCorrupt", f"{uri} is corrupt: {error}") from error
     return text.decode(errors="backslashreplace")

@@ -191,7 +191,7 @@ def read_index(store: Store) -> Index | None:
             raise
         raise ForeignIndex(
             "OutputConflict",
-            f"{store.uri}/{layout.INDEX} is not of this program",
+            f"{store.uri}/{layout.INDEX} was not written by this program",
             next_step="write to another output.uri",
         ) from error
     if version not in _FORMAT_VERSIONS:
@@ -248,7 +248,7 @@ def require_index(store: Store) -> Index:
     if store.stat(layout.PLAN) is not None:
         done = sum(layout.is_range_receipt(entry.path) for entry in store.list(layout.LEDGER))
         there = f"an unfinished run: a plan and the receipts of {counted(done, 'range')}"
-        next_step = "start its job again, which goes on where it stopped; tokjob status shows how far it is"
+        next_step = "start its job again, which continues where it stopped; tokjob status shows its progress"
     else:
         there = foreign_content(store) or "nothing"
         next_step = "check the path: it must be the output.uri of a finished job"
@@ -290,7 +290,7 @@ def _output_above(root: Path) -> Path | None:
     return next((each for each in root.parents if (each / layout.INDEX).is_file()), None)
 
 
-FOREIGN_FILES = "files, but none of ours"
+FOREIGN_FILES = "files, but none that tokjob wrote"
 
 
 def foreign_content(store: Store) -> str | None:

@@ -42,7 +42,7 @@ def recording_failure(store: Store, is_ours: Callable[[], bool]) -> Iterator[Non
                 _record(store, Failure(error.reason, error.message, error.next_step))
         except TokenizationError as second:  # the first error counts, and often it is the same
             if second.reason != error.reason:
-                _LOG.warning("tokjob status will not tell of this failure: %s", second.message)
+                _LOG.warning("tokjob status cannot report this failure: %s", second.message)
         raise
 
 

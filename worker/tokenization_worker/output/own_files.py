@@ -66,7 +66,7 @@ def sort_nested(store: Store, entries: Sequence[Entry]) -> Sorted:
         if inside is None:
             found.ours.append(entry)
         else:
-            found.foreign.append((entry, f"it lies in {inside}, which is an output of its own"))
+            found.foreign.append((entry, f"it lies in {inside}, which is another output"))
     return found
 
 

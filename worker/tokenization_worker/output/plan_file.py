@@ -164,7 +164,7 @@ class Plan:
     def _parse(cls, data: bytes) -> Plan:
         data, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
         if checksum != _checksum(data):
-            raise ValueError("its CRC32C is another one")
+            raise ValueError("its CRC32C does not match")
         header, position = _read_header(data)
         sections: dict[str, bytes] = {}
         for name, size in header["sections"].items():

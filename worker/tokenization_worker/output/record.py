@@ -67,21 +67,21 @@ def parsing(uri: str, path: str, *, is_whole: bool = False) -> Iterator[None]:
         if is_whole and path.startswith((layout.VERDICTS, layout.LEDGER)):
             raise DataError(
                 "RecordCorrupt",
-                f"{uri}/{path} has the right checksum and is no record of this version of the program: {what}",
-                next_step="go on with the version that wrote it. If there is none, delete this file and start the same "
+                f"{uri}/{path} has the right checksum, but this version of the program cannot read it: {what}",
+                next_step="use the version that wrote it. If you do not have it, delete this file and start the same "
                 f"command again: it {made_again(path)}",
             ) from error
-        raise DataError("RecordCorrupt", f"{uri}/{path} is damaged: {what}", next_step=_next_step(uri, path)) from error
+        raise DataError("RecordCorrupt", f"{uri}/{path} is corrupt: {what}", next_step=_next_step(uri, path)) from error
 
 
 def _next_step(uri: str, path: str) -> str:
     if path == layout.INDEX:
         return (
-            "put it back from a copy, or delete this file and run the job again: "
-            "it is written again from the ledger, and so are the tables"
+            "restore it from a copy, or delete this file and run the job again, which writes it and the tables again "
+            "from the ledger"
         )
     if path.startswith(layout.CRASH_VERDICTS):
-        return "delete this file and start again: the document is judged again"
+        return "delete this file and start again, which tests the document again"
     if path.startswith((layout.VERDICTS, layout.LEDGER)):
         return f"start the same command again: it deletes this file, and {made_again(path)}"
     return (
@@ -93,7 +93,7 @@ def _next_step(uri: str, path: str) -> str:
 def made_again(path: str) -> str:
     """What is done again where the record at `path` is gone, in words."""
     if path.startswith(layout.VERDICTS):
-        return "judges the source file again"
+        return "reads the source file again"
     if layout.is_range_receipt(path):
         return "tokenizes the range again"
     return "writes the shard again" if layout.is_shard_receipt(path) else "does the task of this receipt again"

@@ -21,7 +21,7 @@ from tokenization_worker.output.record import dump_json
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.base import NotFound, Store
 
-_NEXT_STEP = "put it back from a copy, or delete index.json and run the job again: both are written again"
+_NEXT_STEP = "restore it from a copy, or delete index.json and run the job again, which writes both again"
 
 _FEW = 100_000
 """Rows of a quarantine table that are read for the sake of an index without checksum: a tenth of a second."""
@@ -137,7 +137,7 @@ def _require_digest(store: Store, index: Index, *, has_rows: bool) -> None:
         for line, _ in table_rows(store, path):
             digest.update(line)
     if digest.hexdigest() != index["digest"]:
-        detail = f"its rows and those of {layout.INDEX} do not make the digest in {layout.INDEX}"
+        detail = f"its rows and those of {layout.INDEX} do not match the digest in {layout.INDEX}"
         raise _corrupt(store, layout.QUARANTINE_TABLE, detail)
 
 
@@ -165,4 +165,4 @@ def table_rows(store: Store, path: str) -> Iterator[tuple[bytes, Row]]:
 
 
 def _corrupt(store: Store, path: str, detail: str) -> DataError:
-    return DataError("TableCorrupt", f"{store.uri}/{path} is damaged: {detail}", next_step=_NEXT_STEP)
+    return DataError("TableCorrupt", f"{store.uri}/{path} is corrupt: {detail}", next_step=_NEXT_STEP)

@@ -73,12 +73,12 @@ def _refuse_unusable(
     if head.is_array:
         next_step = array_advice(file.uri, head.compression)
     elif hint:
-        next_step = f"{hint}; to go on all the same, raise maxQuarantined"
+        next_step = f"{hint}; to continue anyway, raise maxQuarantined"
     elif head.field_advice:
         next_step = head.field_advice
     else:
         next_step = (
-            "write one JSON object a line, or set source.format to what the files are; to go on all the same, raise "
+            "write one JSON object a line, or set source.format to what the files are; to continue anyway, raise "
             "maxQuarantined"
         )
     problem = SpecError(

@@ -42,7 +42,7 @@ def warn_of_empty_files(files: tuple[SourceFile, ...], format: SourceFormat, wat
     """Tell of files of 0 bytes that count as read; those that cannot be valid are found damaged by their reader."""
     empty = [file.uri for file in files if not file.size and may_be_empty(file.uri, format)]
     if empty:
-        watch(Warned(f"{counted(len(empty), 'file')} of 0 bytes, without a document, the first: {empty[0]}"))
+        watch(Warned(f"{counted(len(empty), 'file')} of 0 bytes, which hold no document, the first: {empty[0]}"))
 
 
 def warn_of_links(files: tuple[SourceFile, ...], watch: Watcher) -> None:

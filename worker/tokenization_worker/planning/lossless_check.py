@@ -58,14 +58,14 @@ def loses_text(spec: TokenizerSpec, tokenizer: Tokenizer, where: str, text: str,
     if spec.pattern is None:
         return SpecError(
             "TokenizerLosesText",
-            f"tokenizer.{'uri' if spec.uri else 'name'}: {name} loses text: {was!r} in {where} comes back from its "
+            f"tokenizer.{'uri' if spec.uri else 'name'}: {name} loses text: {was!r} in {where} is decoded from its "
             f"tokens as {now!r}",
             next_step="its pre-tokenizer or its vocabulary leaves characters out: give the model's original file, or "
             "train it again with an unknown token (unk_token) or with byte_fallback",
         )
     return SpecError(
         "TokenizerLosesText",
-        f"tokenizer.pattern: {spec.pattern!r} does not cover all text: {was!r} in {where} comes back from its tokens "
+        f"tokenizer.pattern: {spec.pattern!r} does not cover all text: {was!r} in {where} is decoded from its tokens "
         f"as {now!r}",
         next_step="write the pattern as the model's own code does, or add an alternative for what is left, at its end: "
         r"|\s|\S",
@@ -74,8 +74,8 @@ def loses_text(spec: TokenizerSpec, tokenizer: Tokenizer, where: str, text: str,
 
 def _removes_text(tokenizer: Tokenizer) -> str:
     return (
-        f"{tokenizer.name}: its pre-tokenizer ({tokenizer.removes}) leaves out the characters at which it cuts, "
-        "such as blanks and line breaks; they are in no token, so code and tables cannot be told from running text"
+        f"{tokenizer.name}: its pre-tokenizer ({tokenizer.removes}) drops the characters at which it splits, such as "
+        "spaces and line breaks; no token holds them, so code and tables cannot be distinguished from running text"
     )
 
 
@@ -92,6 +92,6 @@ def _tell_unknown(tokenizer: Tokenizer, documents: Sequence[SampledText], watch:
         Warned(
             f"{tokenizer.name} has no token for some text: {len(holding)} of {len(documents)} sampled documents hold "
             f"the unknown token, id {tokenizer.unknown_id} ({unknown / tokens:.2%} of their tokens), the first is in "
-            f"{holding[0].uri}; that text cannot be told from the tokens"
+            f"{holding[0].uri}; that text cannot be recovered from the tokens"
         )
     )

@@ -30,7 +30,7 @@ def require_room(store: Store, estimate: Estimate, watch: Watcher) -> None:
     words = f"{store.uri}: this run needs about {_in_words(needed)} ({shards}); {_in_words(free)} are free"
     if needed > 4 * free:
         raise TemporaryError("OutputFull", words, next_step="free space there, or write to another output.uri")
-    watch(Warned(f"{words}: it may stop when the disk is full, and goes on when there is more room"))
+    watch(Warned(f"{words}: the run may stop when the disk is full, and continues when you free space"))
 
 
 def _in_words(size: int) -> str:
@@ -46,10 +46,9 @@ def _warn_of_unknown_room(store: Store, estimate: Estimate, free: int, watch: Wa
     if estimate.source_bytes > free:
         watch(
             Warned(
-                f"{store.uri}: the room that this run needs is not known, because no whole document was found at the "
-                f"beginnings of the files; the source has about {_in_words(estimate.source_bytes)} and "
-                f"{_in_words(free)} are free: it may stop when the disk is full, and goes on when there is more "
-                "room"
+                f"{store.uri}: tokjob cannot estimate the space that this run needs, because the sampled beginnings of "
+                f"the files hold no whole document; the source has about {_in_words(estimate.source_bytes)} and "
+                f"{_in_words(free)} are free: the run may stop when the disk is full, and continues when you free space"
             )
         )
 

@@ -225,7 +225,5 @@ def encoding_hint(heads: Sequence[tuple[SourceFile, HeadSample]]) -> str:
                 command = conversion_command(file.uri, "ENCODING", head.compression)
                 return f"{file.uri} is not UTF-8; find out its encoding and convert it: {command}"
             command = conversion_command(file.uri, guess, head.compression)
-            return (
-                f"{file.uri} is not UTF-8 and looks like {guess} (a guess: look at the result); convert it: {command}"
-            )
+            return f"{file.uri} is not UTF-8 and looks like {guess} (a guess: check the result); convert it: {command}"
     return ""

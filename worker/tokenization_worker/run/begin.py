@@ -93,7 +93,7 @@ def _expansion(prepared: Prepared) -> float:
 
 def _unknown_versions(prepared: Prepared) -> str:
     return (
-        "an older version of this program began this run and did not record the versions of its libraries, so they "
-        f"cannot be compared with those here: {describe_versions(prepared.tokenizer.libraries)}; if they may differ, "
+        "an older version of this program began this run and did not record its library versions, so tokjob cannot "
+        f"compare them with the installed ones: {describe_versions(prepared.tokenizer.libraries)}; if they may differ, "
         "start a new run at another output.uri"
     )

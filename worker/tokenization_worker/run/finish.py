@@ -88,7 +88,7 @@ def _require_repaired(store: Store, damaged: frozenset[tuple[str, int]]) -> None
             "NotDeterministic",
             f"{store.uri}: shard {number} of split {split} was written again and differs from {layout.SHARDS_TABLE} "
             f"({counted(len(left), 'such shard')})",
-            next_step="start the same command again; if it stays so, please report it with the index",
+            next_step="start the same command again; if this error comes back, report it with the index",
         )
 
 

@@ -25,12 +25,12 @@ _TOLD = 20
 def discard_corrupt_records(store: Store, ledger: TokenizeLedger, watch: Watcher) -> None:
     """Delete the records that `ledger` found corrupt; `watch` is told of them."""
     for record in ledger.damaged[:_TOLD]:
-        damage = f"{store.uri}/{record.path} is damaged: {record.detail}"
+        damage = f"{store.uri}/{record.path} is corrupt: {record.detail}"
         watch(Warned(f"{damage}; this run deletes it, and {made_again(record.path)}"))
     if len(ledger.damaged) > _TOLD:
         more = len(ledger.damaged) - _TOLD
-        those = f"{counted(more, 'more damaged record')} below {store.uri}/{layout.OWN}"
-        watch(Warned(f"this run deletes {those} and makes the same again"))
+        those = f"{counted(more, 'more corrupt record')} below {store.uri}/{layout.OWN}"
+        watch(Warned(f"this run deletes {those} and writes them again"))
 
     def delete(record: DamagedRecord) -> None:
         store.delete(record.path, version=record.version)
@@ -56,8 +56,8 @@ def discard_corrupt_lists(store: Store, epoch: int, ledger: TokenizeLedger, watc
     for range_id, entry in find_damaged_lists(store, epoch, (named for named in lists if named[1])):
         watch(
             Warned(
-                f"{store.uri}/{entry.path}, the list of unusable documents of range {range_id}, is damaged: it is not "
-                "what the range's receipt says; this run deletes it, and tokenizes the range again"
+                f"{store.uri}/{entry.path}, the list of unusable documents of range {range_id}, is corrupt: it does "
+                "not match the range's receipt; this run deletes it and tokenizes the range again"
             )
         )
         store.delete(entry.path, version=entry.version)

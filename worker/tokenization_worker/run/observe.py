@@ -145,7 +145,7 @@ def refuse_foreign_files(store: Store, output: OutputSpec) -> None:
     for entry in list_named(store, output.path, output.formats):
         raise ChangedError(
             "OutputConflict",
-            f"{store.uri}/{entry.path} has a name that output.path gives to shards, and there is no plan",
+            f"{store.uri}/{entry.path} has a name that output.path gives to shards, but the output has no plan",
             next_step="move it away, or write to another output.uri",
         )
 
@@ -201,5 +201,5 @@ def _nested(uri: str, where: str) -> SpecError:
     return SpecError(
         "OutputNested",
         f"{uri} lies {where}",
-        next_step="choose an output.uri outside of it, such as a folder beside it: each output has a folder of its own",
+        next_step="choose an output.uri outside of it, such as a folder beside it: each output needs its own folder",
     )

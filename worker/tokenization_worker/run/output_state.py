@@ -51,9 +51,9 @@ class Standing(StrEnum):
     UNFINISHED = "an unfinished run of this job, which would be resumed"
     SAME_DATA = "the same data, from another run: its shards would be checked"
     COMPLETE = "this run is complete: nothing would be done"
-    UNKNOWN = "the source decides, which is not listed yet"
+    UNKNOWN = "not known yet: it depends on the source, which is not listed"
     CORRUPT = "an unfinished run with records that cannot be read"
-    REFUSED = "not this job's, or nothing that can be read"
+    REFUSED = "the output of another job, or files that tokjob cannot read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,16 +228,14 @@ def _corrupt(error: TokenizationError) -> Verdict:
 def _put_back(fields: str) -> str:
     """The ways out of a conflict; `fields`: those that differ, "" where only the source files do."""
     what = "the field" if fields else "the source files"
-    return f"write to another output.uri; or put {what} back; or, if the old output is not wanted, "
+    return f"write to another output.uri; or put {what} back; or, if you do not want the old output, "
 
 
 def _ways_past_a_run(state: OutputState, fields: str) -> str:
     """The ways out of a conflict with an unfinished run: its files are not to be removed while it goes on."""
     if state.is_live:
         return "that run is writing there now: write to another output.uri, or wait until it has ended"
-    return (
-        f"{_put_back(fields)}and no job or command goes on with that run, remove it with: {tokjob('clean', state.uri)}"
-    )
+    return f"{_put_back(fields)}and no job or command continues that run, remove it with: {tokjob('clean', state.uri)}"
 
 
 def _fields(was: dict[str, Any], was_asked: dict[str, object], wanted: Wanted) -> str:
@@ -262,8 +260,8 @@ def _describe_new_files(plan: Plan, files: tuple[SourceFile, ...]) -> tuple[str,
     if not new:
         return ()
     return (
-        f"{counted(len(new), 'file')} came after the plan was made; this run leaves them out, "
-        f"the first: {next(iter(new))}; a new rerunToken lists the source again",
+        f"{counted(len(new), 'file')} appeared in the source after the plan was made; this run does not read them, the "
+        f"first: {next(iter(new))}; to read them, set a new rerunToken",
     )
 
 
@@ -277,8 +275,8 @@ def describe_touched(plan: Plan, files: tuple[SourceFile, ...]) -> tuple[str, ..
     was, is_now = touched[0]
     return (
         f"source files that were touched since the plan was made: {len(touched):,}, the first: {was.uri}: "
-        f"{describe_touch(was, is_now)}; size and modification time are the planned ones. Their content counts "
-        "as the planned one, which is right for a copy (cp -p, rsync -t) and for new permissions or links; if "
-        "another program edited them, put the planned files back, or start a new run. `tokjob verify --mode "
-        "full` compares a complete dataset with them",
+        f"{describe_touch(was, is_now)}; size and modification time are unchanged. The run assumes that their content "
+        "is unchanged too, which is right for a copy (cp -p, rsync -t) and for new permissions or links; if another "
+        "program edited them, put the planned files back, or start a new run. `tokjob verify --mode full` compares a "
+        "complete dataset with them",
     )

@@ -126,20 +126,21 @@ def explain_disagreement(
     if repair is not None and not repair.is_known:
         return ChangedError(
             "TokenizerChanged",
-            f"{error.message}; {layout.INDEX} does not say which versions of libraries wrote the dataset; this process "
+            f"{error.message}; {layout.INDEX} does not record which library versions wrote the dataset; this process "
             f"has {now}",
             next_step="install the versions that wrote the dataset and start the same command again, or restore the "
-            "damaged files from a copy",
+            "changed files from a copy",
         )
     for versions in sorted({now, *(receipt.versions for receipt in ranges)}):
         if find_changes(was, versions):
-            finding = f"which may be why work came out otherwise: {error.message}"
+            finding = f"which may explain this difference: {error.message}"
             return tokenizer_changed(uri, was, versions, finding)
     return None
 
 
 def _unknown_versions(now: str) -> str:
     return (
-        f"{layout.INDEX} does not say which versions of libraries wrote the dataset, so they cannot be compared with "
-        f"those here: {now}; a shard that is written again gets its name only if it is as {layout.SHARDS_TABLE} says"
+        f"{layout.INDEX} does not record which library versions wrote the dataset, so tokjob cannot compare them with "
+        f"the installed ones: {now}; a shard that is written again is published only if it matches "
+        f"{layout.SHARDS_TABLE}"
     )

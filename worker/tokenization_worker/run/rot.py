@@ -29,8 +29,8 @@ def find_rot(
         first = rotten[min(rotten)]
         watch(
             Warned(
-                f"shards that are no longer what an earlier start wrote: {len(rotten):,}, the first: "
-                f"{store.uri}/{first.path}: its CRC32C was {first.crc32c:08x} and is another one. They are written "
+                f"shards whose bytes changed after an earlier start wrote them: {len(rotten):,}, the first: "
+                f"{store.uri}/{first.path}: its CRC32C was {first.crc32c:08x} and has changed. This run writes them "
                 "again now; check the disk"
             )
         )

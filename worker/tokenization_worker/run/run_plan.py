@@ -211,7 +211,7 @@ def _choose_epoch(
     if epoch is not None:
         wanted = tokenizer.reference.name if engine == REFERENCE else engine
         if wanted not in ("auto", epoch.engine):
-            watch(Warned(f"engine {engine} is not used: this run began with {epoch.engine}, and a run has one"))
+            watch(Warned(f"engine {engine} is not used: this run began with {epoch.engine}, and a run uses only one"))
         return epoch, epoch.engine, "this run began with it"
     was_voided = state.index is not None and state.index["run"].get("epochs")
     choice = choose_engine(
@@ -239,7 +239,8 @@ def _find_mismatched(store: Store, ledger: TokenizeLedger, watch: Watcher) -> fr
         watch(
             Warned(
                 f"{counted(len(changed), 'shard')} deleted or changed since an earlier start wrote them, the first: "
-                f"{store.uri}/{first.path}. They are written again now; check the disk, and which program writes there"
+                f"{store.uri}/{first.path}. This run writes them again now; check the disk, and check which other "
+                "program writes there"
             )
         )
     return frozenset((shard.split, shard.index) for shard in changed)

@@ -73,7 +73,7 @@ class Heartbeat:
         except Exception as error:  # noqa: BLE001  a beat that fails must not be the last one
             _LOG.warning(
                 "cannot write the heartbeat %s/%s: %s: %s; if no later one succeeds, tokjob status and tokjob clean "
-                "take this run for dead",
+                "treat this run as dead",
                 self._store.uri.rstrip("/"),
                 self._path,
                 type(error).__name__,

@@ -69,8 +69,8 @@ def take_result(future: Future[T], what: str, patience_s: float) -> T:
             raise
         raise TemporaryError(
             "StorageFailed",
-            f"{what}: not done within {patience_s:g} s",
-            next_step="start the same command again; what is done is kept",
+            f"{what}: did not finish within {patience_s:g} s",
+            next_step="start the same command again; finished work is kept",
         ) from error
 
 

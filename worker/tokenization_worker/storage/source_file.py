@@ -84,13 +84,13 @@ def source_changed(was: SourceFile, now: SourceFile | None, when: str = "since t
     """The error for a file that is not what the plan recorded; `now` None: it is gone."""
     way_back = _way_back(was)
     if now is None:
-        words = f"was {describe_file(was)}; it is gone: deleted or moved"
+        words = f"was {describe_file(was)}; it no longer exists: it was deleted or moved"
     elif not was.is_version(now):
         replaced = ", another file" if was.inode and now.inode and was.inode != now.inode else ""
         words = f"was {describe_file(was)}; is {describe_file(now)}{replaced}"
     else:
         words = f"{describe_touch(was, now)}; size and modification time are the same"
-        way_back = f"start the same command again if its text is still the planned one; if it is not, {way_back}"
+        way_back = f"start the same command again if its text is unchanged; otherwise {way_back}"
     next_step = f"{way_back}; or start a new run: another output.uri, or a new rerunToken where output.uri holds "
     return ChangedError("SourceChanged", f"{was.uri} changed {when}: {words}", next_step=next_step + "{rerunToken}")
 
@@ -122,11 +122,11 @@ def iso_date(time_ns: int) -> str:
 
 def _way_back(was: SourceFile) -> str:
     if not was.version.startswith(MTIME):
-        return "put the planned file back, and start the same command again: what is done is kept"
+        return "put the planned file back, and start the same command again: finished work is kept"
     date = iso_date(int(was.version.removeprefix(MTIME)))
     return (
         "put the planned file back with its modification time (cp -p, rsync -t; where its bytes are the planned ones: "
-        f"touch -d {date} {shlex.quote(was.uri)}), and start the same command again: what is done is kept"
+        f"touch -d {date} {shlex.quote(was.uri)}), and start the same command again: finished work is kept"
     )
 
 

@@ -41,7 +41,7 @@ def _source_without_pins(scheme: str) -> Source:
     if make is None:
         raise SpecError(
             "SourceInvalid",
-            f"source.uris: scheme {scheme!r} cannot be read by this version",
+            f"source.uris: scheme {scheme!r} is not supported by this version",
             next_step="use plain paths, file://, gs://, s3:// or hf://",
         )
     return make()
@@ -182,24 +182,27 @@ def _why_nothing(pattern: str, typed: str) -> tuple[str, str]:
     if typed[:1] in _QUOTES or name[-1:] in _QUOTES:
         return "the quotes are part of the name", "leave the inner quotes out"
     if re.match(r"[A-Za-z]:\\|[A-Za-z]:/", typed) or "\\" in typed:
-        return "a backslash is part of a name here, and no separator", "write / between folders (in WSL: /mnt/c/...)"
+        return (
+            "tokjob reads a backslash as part of a name, not as a separator",
+            "write / between folders (in WSL: /mnt/c/...)",
+        )
     if "$" in typed:
         step = (
-            "write the whole path (a manifest has no variables); on the command line, put it in double quotes, or in "
-            "none, and the shell replaces it"
+            "write the whole path (a manifest has no variables); on the command line, use double quotes or none, so "
+            "that the shell expands it"
         )
-        return "what begins with $ was not replaced", step
+        return "the variable after $ was not expanded", step
     if (braces := re.search(r"\{[^{}]*(?:,|\.\.)[^{}]*\}", typed)) is not None:
         step = "write --source (in a manifest: a list entry of source.uris) for each of them"
-        return f"{braces[0]} is no pattern here, only * and ** are", step
+        return f"{braces[0]} is not a pattern here; the only patterns are * and **", step
     if re.search(r"[?\[]", typed):
-        return "? and [...] are no patterns here, only * and ** are", "use *, or name the files"
+        return "? and [...] are not patterns here; the only patterns are * and **", "use *, or name the files"
     if "," in typed:
         step = "write --source (in a manifest: a list entry of source.uris) for each of them"
         return "a comma does not separate paths here", step
     if _is_list_of_paths(typed):
         step = "give each file its own --source, or its own quotes (in a manifest: its own list entry of source.uris)"
-        return "a blank is part of a name here, and separates no paths", step
+        return "a space is part of a name here, and does not separate paths", step
     if scheme_of(pattern) == "file":
         path = plain_path(pattern)
         if path.is_dir() and not any(path.iterdir()):

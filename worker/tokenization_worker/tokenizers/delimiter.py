@@ -51,7 +51,7 @@ def resolve_delimiter(
         known = f"it has {quote_list(near)}" if near else "it has none"
         raise SpecError(
             "DelimiterUnknown",
-            f"tokenizer.delimiter.token: {token!r} is no special token of {name}; {known}"
+            f"tokenizer.delimiter.token: {token!r} is not a special token of {name}; {known}"
             + (f" ({len(specials)} in all)" if len(specials) > len(near) else ""),
             next_step="write one of them, or leave token out for the tokenizer's own end of text",
         )
@@ -68,7 +68,7 @@ def find_end_of_text(name: str, specials: Mapping[str, int]) -> str:
         if candidates:
             break
     if candidates:
-        detail = f"several could be meant: {quote_list(candidates)}"
+        detail = f"several candidates: {quote_list(candidates)}"
     elif specials:
         detail = f"none of its special tokens is a known end of text: {quote_list(list(specials)[:6])}"
     else:

@@ -120,7 +120,7 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
         fingerprint = fingerprint_json(document, reference)
         check_specials(reference, specials, forbidden)
     except KillsEngine as kill:
-        what = f"it cannot cut ordinary text into pieces: {kill.detail}"
+        what = f"it cannot split ordinary text: {kill.detail}"
         raise _invalid(uri, what, f"in its pre-tokenizer, {WRITE_PLAINLY}") from kill
     normalises = find_normalising(document)
     restore = None if normalises else make_restorer(added, native.id_to_token)
@@ -166,7 +166,7 @@ def _parse(uri: str, data: bytes) -> dict[str, Any]:
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise _invalid(uri, f"it is not valid JSON: {error}", "check that the file is whole") from error
+        raise _invalid(uri, f"it is not valid JSON: {error}", "check that the file is complete") from error
     if not isinstance(document.get("model"), dict):
         found = ", ".join(sorted(document)[:6]) or "nothing"
         raise _invalid(
@@ -196,7 +196,7 @@ def _require_known_model(library: ModuleType, uri: str, document: dict[str, Any]
         raise _invalid(
             uri,
             f"its model, {found}, is not one that the library tokenizers {version('tokenizers')} knows{detail}",
-            "check that the file is whole, or upgrade tokenizers",
+            "check that the file is complete, or upgrade tokenizers",
         ) from error
 
 

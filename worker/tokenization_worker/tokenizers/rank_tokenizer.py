@@ -61,12 +61,11 @@ def load_rank_file(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
         meant = [name for name in KNOWN_FILES.values() if name in uri.rpartition("/")[2]] or ["one of these encodings"]
         raise SpecError(
             "TokenizerInvalid",
-            f"tokenizer.uri: {uri} holds the ranks of no known encoding ({', '.join(KNOWN_FILES.values())}); "
-            "such a file says neither how text is cut into pieces nor which special tokens there are "
-            "(Llama 3's is one)",
-            next_step=f"if this should be the file of {' or '.join(meant)}, it is cut or damaged: copy it again; else "
-            "set tokenizer.pattern and tokenizer.specialTokens {text: id} as the model's own code has them, "
-            "or give the model's tokenizer.json, which holds both",
+            f"tokenizer.uri: {uri} holds the ranks of no known encoding ({', '.join(KNOWN_FILES.values())}); such a "
+            "file (Llama 3's is one) defines neither the pattern that splits text nor the special tokens",
+            next_step=f"if this should be the file of {' or '.join(meant)}, it is truncated or corrupt: copy it again; "
+            "otherwise set tokenizer.pattern and tokenizer.specialTokens {text: id} as in the model's own code, or "
+            "give the model's tokenizer.json, which holds both",
         )
     return build_tokenizer(spec, read_known(known, data))
 
@@ -75,14 +74,14 @@ def _read_custom(spec: TokenizerSpec, pattern: str, uri: str, data: bytes) -> Ra
     try:
         ranks = parse_ranks(data)
     except ValueError as error:
-        raise _invalid(f"{uri}: {error}", "check that the file is whole") from error
+        raise _invalid(f"{uri}: {error}", "check that the file is complete") from error
     specials = dict(spec.special_tokens)
     ids = [*ranks.values(), *specials.values()]
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
         raise _invalid(
-            f"{uri}: {len(missing)} of 256 single bytes have no rank, the first is {missing[0]:#04x}: "
-            "some text could not be encoded",
-            "check that the file is whole",
+            f"{uri}: {len(missing)} of 256 single bytes have no rank, the first is {missing[0]:#04x}: some text could "
+            "not be encoded",
+            "check that the file is complete",
         )
     if len(set(ids)) < len(ids):
         used = set(ranks.values())
@@ -160,7 +159,7 @@ def _check_specials(
         check_specials(reference.limited(_LIMIT_S), specials, forbidden)
     except KillsEngine as kill:
         raise _invalid_pattern(
-            f"{spec.pattern!r} cannot cut the text of a special token: {kill.detail}", WRITE_PLAINLY
+            f"{spec.pattern!r} cannot split the text of a special token: {kill.detail}", WRITE_PLAINLY
         ) from kill
 
 
@@ -170,7 +169,7 @@ def _check_pattern(reference: TiktokenEngine, pattern: str) -> None:
         if (place := _find_empty_match(pattern, text)) is not None:
             where = repr(text[place : place + 12]) if text else "a text that is empty"
             raise _invalid_pattern(
-                f"{pattern!r} matches nothing at all (at {where}): a piece of text has at least one character",
+                f"{pattern!r} matches an empty text (at {where}): each match needs at least one character",
                 "let every alternative match a character: + in place of *, and no alternative that is empty",
             )
         try:
@@ -180,7 +179,7 @@ def _check_pattern(reference: TiktokenEngine, pattern: str) -> None:
                 raise
             detail = str(error).partition("\n")[0]
             raise _invalid_pattern(
-                f"{pattern!r} cannot cut ordinary text into pieces: tiktoken says: {detail}",
+                f"{pattern!r} cannot split ordinary text: tiktoken says: {detail}",
                 WRITE_PLAINLY,
             ) from error
 
@@ -203,7 +202,7 @@ def _find_empty_match(pattern: str, text: str) -> int | None:
         return None
     except MemoryError as error:  # the library's own limit of 1 GB, for a pattern that stands in itself
         raise _invalid_pattern(
-            f"{pattern!r} repeats itself without an end: the package regex needs more memory for it than there is",
+            f"{pattern!r} recurses without end: the package regex runs out of memory",
             "leave out what stands for the pattern or a part of it within itself: (?R), (?0), (?1), (?&name)",
         ) from error
     return None

@@ -37,7 +37,7 @@ def find_normalising(document: Mapping[str, Any]) -> str:
     if not levels or document["model"].get("type") != "BPE":
         return "its tokens are not bytes"
     if any(level.get("add_prefix_space") for level in levels):
-        return "it puts a blank before the text"
+        return "it puts a space before the text"
     model = document["model"]
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         return "it marks the parts of words"

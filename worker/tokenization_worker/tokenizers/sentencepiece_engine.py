@@ -67,7 +67,7 @@ def load_sentencepiece(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
     except RuntimeError as error:
         raise SpecError(
             "TokenizerInvalid",
-            f"tokenizer.uri: {uri}: the model cannot be read: it is probably cut ({len(data):,} bytes)",
+            f"tokenizer.uri: {uri}: the model cannot be read: it is probably truncated ({len(data):,} bytes)",
             next_step="copy the file again, and compare its size with the original's",
         ) from error
     name = shorten_uri(uri)

@@ -61,7 +61,7 @@ class Libraries:
     @property
     def words(self) -> str:
         if not self.was:
-            unknown = f"{layout.INDEX} does not say which versions of libraries wrote the dataset"
+            unknown = f"{layout.INDEX} does not record which library versions wrote the dataset"
             return f"{unknown}; this process has {self.now}"
         then, since = describe_changes(self.was, self.now)
         if self.is_mixed:

@@ -118,7 +118,7 @@ def next_step(findings: Sequence[Finding]) -> str:
     steps = []
     faults = {finding.fault for finding in findings}
     if any(fault.startswith(("Shard", "Sidecar", "TokenOut")) for fault in faults):
-        steps.append("run the job again with a new rerunToken: it writes damaged shards again")
+        steps.append("run the job again with a new rerunToken: it writes mismatched shards again")
     foreign = [finding.path for finding in findings if finding.fault is Fault.UNEXPECTED_FILE]
     if foreign:
         steps.append(f"move {foreign[0]} away" if len(foreign) == 1 else f"move the {len(foreign):,} other files away")

@@ -130,7 +130,7 @@ def dataset_digest(uri: str | os.PathLike[str], *, processes: int | None = None)
     if digest is not None and not findings:
         return digest
     more = f" (and {counted(len(findings) - 1, 'more finding')})" if len(findings) > 1 else ""
-    there = "" if digest is None else f"; the bytes that are there have digest {digest}"
+    there = "" if digest is None else f"; the existing bytes have digest {digest}"
     damage = f"{dataset.store.uri} is damaged: {findings[0]}{more}{there}"
     if digest is None:
         raise DataError("DatasetIncomplete", damage, next_step=next_step(findings))

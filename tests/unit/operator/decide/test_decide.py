@@ -241,7 +241,7 @@ def test_a_head_that_is_replaced_ends_the_attempt() -> None:
     story.api.remove(Kind.POD, "head-1")
     head_pod(story, "head-2")
     assert story.where == ("Retrying", "HeadLost")
-    assert "head Pod head-1 is gone" in story.status["message"]
+    assert "head Pod head-1 no longer exists" in story.status["message"]
     assert story.names(Kind.RAY_JOB) == []
 
 

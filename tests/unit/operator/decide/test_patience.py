@@ -167,7 +167,7 @@ def test_a_request_above_every_node_ends_the_attempt_after_minutes() -> None:
     assert story.where == ("Starting", "Unschedulable")
     story.pass_time(1)
     assert story.where == ("Retrying", "Unschedulable")
-    assert "no node will come: no cluster autoscaler says that it would add one" in story.status["message"]
+    assert "no node will come: no cluster autoscaler reports that it would add one" in story.status["message"]
     assert NO_NODE in story.status["message"]
     assert story.names(Kind.RAY_JOB) == []
 

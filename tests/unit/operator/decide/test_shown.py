@@ -146,7 +146,7 @@ def test_a_job_that_does_not_run_has_no_rate_and_no_eta(end: str) -> None:
         story.driver_fails(4 if end == "failed" else 5, "StorageFailed")
     assert not {"rate", "eta"} & story.status["display"].keys()
     assert not {"tokensPerSecond", "etaSeconds"} & story.status["progress"].keys()
-    assert story.status["progress"]["tokens"] == 4_200_000_000, "what is done is kept"
+    assert story.status["progress"]["tokens"] == 4_200_000_000, "finished work is kept"
 
 
 # The place of the dataset

@@ -183,7 +183,7 @@ def test_the_smallest_manifest_stays_valid() -> None:
     [
         (1, "file", "1 file"),
         (0, "file", "0 files"),
-        (2, "damaged file", "2 damaged files"),
+        (2, "corrupt file", "2 corrupt files"),
         (3, "worker process", "3 worker processes"),
         (1_234, "token", "1,234 tokens"),
     ],

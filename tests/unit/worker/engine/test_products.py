@@ -366,7 +366,7 @@ class Run:
         while self.naive.open:
             steps_left -= 1
             assert steps_left, "it goes on for ever"
-            assert self.begin() or self.under_way, "nothing to do and nothing under way"
+            assert self.begin() or self.under_way, "no task is ready and none is running"
             if self.under_way and self.random.random() < 0.7:
                 self.end()
         assert not self.under_way

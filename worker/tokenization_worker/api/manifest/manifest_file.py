@@ -102,7 +102,7 @@ def _wide_encoding(data: bytes) -> str | None:
 
 def _other_encoding(path: Path, found: str, encoding: str) -> SpecError:
     copy = path.with_name(f"{path.stem}-utf8{path.suffix}")
-    guess = "" if encoding.startswith("UTF") else " (a guess: look at the result)"
+    guess = "" if encoding.startswith("UTF") else " (a guess: check the result)"
     return SpecError(
         "SpecInvalid",
         f"{path}: the manifest is {found}, expected UTF-8",

@@ -1,10 +1,10 @@
 """From the reason of a status to the next step. Decides; does no I/O.
 
 One entry for each reason of docs/troubleshooting.md and docs/operations.md. The message of a status says what happened,
-and often how to go on; this says what to do, and whether the job then goes on by itself.
+and often how to go on; this says what to do, and whether the job then continues by itself.
 
 Fields in braces: `job`, `namespace`, `output`; `again`: how changed data fields take effect; `same`: how
-a failed job goes on where nothing in it was wrong; `retried`: whether the operator goes on by itself; `taken`: when a
+a failed job goes on where nothing in it was wrong; `retried`: whether the operator continues by itself; `taken`: when a
 changed field of the Pods takes effect; `unplaced`: what to do about a Pod without a node; `stall_s`: what the job says;
 `queued`: what to do about a queue.
 """
@@ -24,28 +24,32 @@ from tokenization_worker.messages.counts import counted
 _NOTHING = "Nothing to do."
 _WAIT = "Nothing to do: wait."
 _RETRIED = "{retried}"
-_TRIED_AGAIN = "The operator tries again by itself, until infraRetryLimit is reached; what is done is kept."
+_TRIED_AGAIN = "The operator tries again by itself, until infraRetryLimit is reached; finished work is kept."
 _TRIED_OUT = (
-    "All tries that infraRetryLimit allows are used up. When the cause is gone, raise spec.infraRetryLimit: the run "
-    "goes on from what is done."
+    "All tries that infraRetryLimit allows are used up. When the cause is fixed, raise spec.infraRetryLimit: the run "
+    "continues from the finished work."
 )
 _REPORT = "This is a bug or broken hardware: report it with the message above and the log."
-_COMMAND = "This is said by a command, not of a job: give it the path or the name that the message asks for."
+_COMMAND = "A command reports this, not a job: give the command the path or the name that the message asks for."
 _FILE = (
-    "Replace the damaged file and {again}, or raise spec.maxCorruptFiles, which drops such files whole: the run goes "
-    "on from what is done."
+    "Replace the corrupt file and {again}, or raise spec.maxCorruptFiles, which drops such files whole: the run "
+    "continues from the finished work."
 )
-_DAMAGED = "Set a new rerunToken: damaged shards are written again from the source. `tokjob verify {output}` lists all."
+_DAMAGED = (
+    "Set a new rerunToken: the run then writes mismatched shards again from the source. `tokjob verify {output}` "
+    "lists all."
+)
 _TABLE = "Put the file back from a copy, or delete index.json at the output and set a new rerunToken."
 _TOKENIZER = "Correct spec.tokenizer as the message says and {again}."
-_KUBERAY = "Ask for KubeRay 1.6 or newer with its CustomResourceDefinitions; the job then goes on by itself."
-_POD_LOG = "Look at the log and the Pods above. " + _RETRIED
+_KUBERAY = "Ask for KubeRay 1.6 or newer with its CustomResourceDefinitions; the job then continues by itself."
+_POD_LOG = "Read the log and the Pods above. " + _RETRIED
 
 ADVICE: Mapping[str, str] = {
     # the way of a job
     "Pending": _WAIT,
     "RunStarted": _WAIT,
-    "Planning": "Nothing to do: a plan Pod lists the source and probes the output, mostly within a minute or two.",
+    "Planning": "Nothing to do: a plan Pod lists the source and checks that it can write to the output, usually within "
+    "a minute or two.",
     "Planned": _WAIT,
     "AttemptStarted": _WAIT,
     "ClusterRequested": "Nothing to do: KubeRay makes the Pods.",
@@ -63,52 +67,52 @@ ADVICE: Mapping[str, str] = {
     "Resumed": _WAIT,
     "ImageChanged": _WAIT,
     "SpecChanged": _WAIT,
-    "Suspending": "Nothing to do: machines are given back; what is done is kept.",
-    "Suspended": "It goes on from what is done when spec.suspend is false: `kubectl -n {namespace} patch tkj {job} "
-    '--type merge -p \'{{"spec":{{"suspend":false}}}}\'`',
+    "Suspending": "Nothing to do: the operator releases the machines; finished work is kept.",
+    "Suspended": "It continues from the finished work when spec.suspend is false: "
+    '`kubectl -n {namespace} patch tkj {job} --type merge -p \'{{"spec":{{"suspend":false}}}}\'`',
     "Queued": "{queued}",
     "TtlIgnored": _NOTHING,
     "MachinesReturned": "Nothing to do: the event names the finalizer that keeps the job.",
     # what the cluster lacks or refuses
     "NamespaceNotPrepared": "Prepare the namespace: `tokjob namespace-manifest {namespace} | kubectl apply -f -` (with "
-    "--service-account where spec.serviceAccountName names another one). The job then goes on by itself.",
+    "--service-account where spec.serviceAccountName names another one). The job then continues by itself.",
     "KubeRayUnavailable": _KUBERAY,
     "KubeRayTooOld": _KUBERAY,
     "KubeRaySilent": (
-        "Look whether KubeRay's operator runs, and whether it watches this namespace: "
-        "kubectl get pods -A -l app.kubernetes.io/name=kuberay-operator. The job then goes on by itself."
+        "Check that KubeRay's operator runs and watches this namespace: kubectl get pods -A -l "
+        "app.kubernetes.io/name=kuberay-operator. The job then continues by itself."
     ),
     "ImagePullFailed": "Correct spec.image, or give the Pods spec.imagePullSecrets for a private registry: {taken}.",
     "ImageUnfit": "Build the image as this project's Dockerfile does, with Ray, and set it in spec.image.",
     "Unschedulable": "{unplaced}",
-    "ClusterRejected": "The words above are those of the cluster's admission (a webhook, Pod Security or KubeRay). "
-    "Change what they name in the job, or ask who runs the cluster.",
+    "ClusterRejected": "The message above comes from the cluster's admission (a webhook, Pod Security or KubeRay). "
+    "Change the fields that it names in the job, or ask the cluster's administrators.",
     "PodInvalid": "Correct what the message names: mostly a Secret or ConfigMap of spec.env that is not in namespace "
     "{namespace}, or resources that no Pod may have.",
-    "NameTaken": "Delete the object that has the name, or give the job another name; the job then goes on by itself.",
-    "WorkerTooOld": "Name a newer image in spec.image, or take the field out that the worker's version does not know.",
+    "NameTaken": "Delete the object that has the name, or give the job another name; the job then continues by itself.",
+    "WorkerTooOld": "Name a newer image in spec.image, or remove the field that the worker's version does not know.",
     "ChangedForNextAttempt": "Nothing to do. To begin the next attempt now, set spec.suspend to true, then to false.",
-    "NotUnderstood": "Upgrade the operator, or take the field that it does not know out of the job.",
-    "StartupDeadline": "Fewer nodes came than were asked for: lower spec.workers.replicas, set "
+    "NotUnderstood": "Upgrade the operator, or remove the field that it does not know from the job.",
+    "StartupDeadline": "The cluster added fewer nodes than the job requests: lower spec.workers.replicas, set "
     "spec.workers.minReplicas, or raise spec.startupDeadlineSeconds. " + _RETRIED,
     # how attempts end
-    "HeadLost": "The node of the head Pod went, or the Pod was deleted. " + _RETRIED,
+    "HeadLost": "The node of the head Pod was lost, or the Pod was deleted. " + _RETRIED,
     "WorkerMemory": "Raise spec.workers.resources.limits.memory as the message says (head: spec.head.resources): "
     "{taken}.",
     "RayJobGone": "The RayJob was deleted from outside; to stop a job set spec.suspend. " + _RETRIED,
     "RayJobStopped": "The RayJob was stopped from outside; to stop a job set spec.suspend. " + _RETRIED,
-    "Stalled": "Look at the log for the last range and at the file that it reads. spec.stallTimeoutSeconds is "
+    "Stalled": "Find the last range in the log, and check the file that it reads. spec.stallTimeoutSeconds is "
     "{stall_s}: raise it where one range takes longer. " + _RETRIED,
     "CommitMissing": "The next attempt proves what the last one has written, in seconds. " + _RETRIED,
     "PlanNotReported": _RETRIED,
     "PlanLost": _POD_LOG,
     "PlanDeadline": _POD_LOG,
-    "DeadlineExceeded": "Raise spec.activeDeadlineSeconds: the run goes on from what is done.",
+    "DeadlineExceeded": "Raise spec.activeDeadlineSeconds: the run continues from the finished work.",
     "AppFailed": _POD_LOG,
     "RayJobFailed": _POD_LOG,
     "SubmissionFailed": _POD_LOG,
     "ValidationFailed": _POD_LOG,
-    "Failed": "Look at the message, the last failures and the log above, and correct what they name.",
+    "Failed": "Read the message, the last failures and the log above, and correct what they name.",
     "Bug": _REPORT,
     "ApiServerAway": _RETRIED,
     "CheckpointMissing": "The job was deleted while its Pods ran: nothing to do.",
@@ -144,7 +148,7 @@ ADVICE: Mapping[str, str] = {
     "OpenFilesLimit": "Raise the limit of open files of the node's containers. " + _RETRIED,
     "FileSizeLimit": "Set a smaller spec.output.shards.tokens, or another spec.output.uri, and {again}.",
     "TemporaryFolderFull": "Raise the ephemeral storage of the Pods. " + _RETRIED,
-    "StorageFailed": "The store failed for minutes; the message has its words. " + _RETRIED,
+    "StorageFailed": "The store failed for minutes; the message quotes its error. " + _RETRIED,
     "DatasetCommitted": _COMMAND,
     "NotADataset": _COMMAND,
     "NotAnOutput": _COMMAND,
@@ -154,8 +158,8 @@ ADVICE: Mapping[str, str] = {
     "SourceChanged": "Put the planned file back as it was and {same}. Or set a new rerunToken, which lists the source "
     "again.",
     "TokenizerChanged": "Put the tokenizer's file back, or use the image that began the run (spec.image).",
-    "QuarantineExceeded": "Look at the documents: `tokjob show --quarantined {output}`. Correct the source, or raise "
-    "spec.maxQuarantined: the run goes on from what is done.",
+    "QuarantineExceeded": "List the documents: `tokjob show --quarantined {output}`. Correct the source, or raise "
+    "spec.maxQuarantined: the run continues from the finished work.",
     "CorruptFile": _FILE,
     "EmptyFile": _FILE,
     "WrongEncoding": _FILE,
@@ -172,11 +176,11 @@ ADVICE: Mapping[str, str] = {
     "DatasetIncomplete": _DAMAGED,
     "DatasetDamaged": _DAMAGED,
     # machines
-    "WorkerDied": "Mostly a lack of memory: raise spec.workers.resources.limits.memory. " + _RETRIED,
+    "WorkerDied": "Usually a lack of memory: raise spec.workers.resources.limits.memory. " + _RETRIED,
     "NoCluster": _RETRIED,
     "NoWorkers": "Give the workers more memory than 700 MiB a CPU (spec.workers.resources). " + _RETRIED,
     "ClusterMismatch": "Use one image for head and workers: leave spec.image to one value for all Pods.",
-    "SegmentLost": "Check whether something deletes files below {output}/_tokenization. " + _RETRIED,
+    "SegmentLost": "Check whether another program deletes files below {output}/_tokenization. " + _RETRIED,
     "QuarantineLost": _RETRIED,
     "ShardChanged": "Check which program writes to {output}. " + _RETRIED,
     "NotDeterministic": _REPORT,
@@ -191,8 +195,8 @@ ADVICE: Mapping[str, str] = {
 FIND_OPERATOR = "`kubectl get deploy -A -l app.kubernetes.io/name=tokenization-operator`"
 
 UNSEEN = (
-    f"The operator has not seen this job. Is it running, and does it watch namespace {{namespace}}? {FIND_OPERATOR}, "
-    "then the log of that Deployment."
+    "The operator has not processed this job. Check that it runs and watches namespace {namespace}: "
+    f"{FIND_OPERATOR}, then read the log of that Deployment."
 )
 _UNKNOWN = "Do what the message says. This version of tokjob does not know the reason {reason}: see docs/operations.md."
 
@@ -206,15 +210,15 @@ _FEWER = (
 )
 _NO_KUEUE = (
     "Kueue is not installed in this cluster, so nothing admits the job. Install Kueue. Or remove the label "
-    "kueue.x-k8s.io/queue-name from the job, and set spec.suspend to true, then to false: its RayJob is then made "
-    "anew, without a queue."
+    "kueue.x-k8s.io/queue-name from the job, and set spec.suspend to true, then to false: the operator then makes its "
+    "RayJob again, without a queue."
 )
 _QUEUED = (
-    "The job waits in the queue of its label kueue.x-k8s.io/queue-name; waiting there counts for no deadline. Look at "
-    "the queue: `kubectl -n {namespace} get workloads,localqueues`."
+    "The job waits in the queue of its label kueue.x-k8s.io/queue-name; time in the queue counts toward no deadline. "
+    "Inspect the queue: `kubectl -n {namespace} get workloads,localqueues`."
 )
 _UNPLACED_PLAN = (
-    "Compare what the Pod asks for with `kubectl describe nodes`, and add a node: it then goes on by itself."
+    "Compare what the Pod asks for with `kubectl describe nodes`, and add a node: the job then continues by itself."
 )
 _UNPLACED_TPU = (
     "Compare what the Pod asks for with `kubectl get nodes -L "
@@ -262,8 +266,8 @@ class Standing:
             case Phase.QUEUED | Phase.STARTING:
                 return "the attempt starts again at once when the job is changed"
             case Phase.FAILED:
-                return "the run then goes on from what is done"
-        return "the next attempt has it, and goes on from what is done"
+                return "the run then continues from the finished work"
+        return "the next attempt has it, and continues from the finished work"
 
     @property
     def unplaced(self) -> str:
@@ -305,23 +309,23 @@ def _effect(reason: str, at: Standing) -> str:
         return _TRIED_AGAIN if at.phase == Phase.RETRYING else ""
     if not at.is_planned:
         return (
-            "If you change the job, apply it: it goes on by itself. If you change only files, set a new "
+            "If you change the job, apply it: it continues by itself. If you change only files, set a new "
             "spec.rerunToken."
         )
     match goes_on(reason):
         case GoesOn.BY_NEW_RUN:
             return "Then apply the job again with a new spec.rerunToken."
         case GoesOn.BY_LIMIT_FOR_DOCUMENTS:
-            return f"The documents: `tokjob show --quarantined {at.output}`. The run goes on from what is done."
+            return f"The documents: `tokjob show --quarantined {at.output}`. The run continues from the finished work."
         case GoesOn.BY_RETRY:
             return _TRIED_OUT
         case GoesOn.BY_LIMIT:
-            return "A changed limit lets the run go on from what is done."
+            return "A changed limit lets the run continue from the finished work."
 
 
 def advise(reason: str, at: Standing) -> str:
     """What to do about a job with that reason, in a few sentences."""
-    again = "apply the job again: it goes on by itself"
+    again = "apply the job again: it continues by itself"
     if at.is_planned:
         again = "apply the job again with a new rerunToken, without which the data fields of a planned job are fixed"
     same = "raise spec.backoffLimit by 1: any changed limit lets a failed run go on"

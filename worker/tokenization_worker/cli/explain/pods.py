@@ -112,7 +112,7 @@ def _find_state(pod: Object, containers: list[Object], created: datetime | None,
             return str(ended.get("reason") or "Error"), _words_of_end(ended), _reason_of_end(ended)
     if status.get("phase") == "Failed":
         words = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
-        return str(status.get("reason") or "Failed"), words or "it failed without a word", ""
+        return str(status.get("reason") or "Failed"), words or "it failed without a message", ""
     for each in status.get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             words = f"finds no node: {each.get('message') or each.get('reason') or ''}"
@@ -120,7 +120,7 @@ def _find_state(pod: Object, containers: list[Object], created: datetime | None,
     for container in containers:
         before = (container.get("lastState") or {}).get("terminated")
         if before and container.get("restartCount"):
-            words = f"began again; before: {_words_of_end(before)}"
+            words = f"restarted; before: {_words_of_end(before)}"
             return str(status.get("phase") or _PENDING), words, _reason_of_end(before)
     return _of_slow(status, created, now)
 
@@ -132,7 +132,7 @@ def _of_waiting(container: Object, waiting: Object) -> _Found:
     if state in _PULL:
         return state, f"cannot pull {container.get('image')}: {words or state}", StatusReason.IMAGE_PULL_FAILED
     if before:
-        return state, f"ends again and again: {_words_of_end(before)}", _reason_of_end(before)
+        return state, f"keeps ending: {_words_of_end(before)}", _reason_of_end(before)
     return state, words or state, StatusReason.POD_INVALID
 
 
@@ -163,5 +163,5 @@ def _of_slow(status: Object, created: datetime | None, now: datetime) -> _Found:
     if phase == "Running" and ready.get("status") == "False":
         return "Running", f"runs and is not ready: {ready.get('message') or ''}".rstrip(": ") if is_old else "", ""
     if phase == _PENDING and is_old:
-        return _PENDING, "its containers are not made yet: see the events of the Pod", ""
+        return _PENDING, "its containers are not created yet: see the events of the Pod", ""
     return phase, "", ""

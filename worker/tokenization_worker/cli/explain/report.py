@@ -304,15 +304,15 @@ def _staleness(seen: Seen) -> list[str]:
     generation, observed = metadata.get("generation"), status.get("observedGeneration")
     if isinstance(generation, int) and isinstance(observed, int) and observed < generation:
         found.append(
-            "The operator has not seen the last change of the job yet; if that stays so for a minute, look at it: "
-            f"{FIND_OPERATOR}."
+            "The operator has not processed the last change of the job yet; if this lasts for a minute, check the "
+            f"operator: {FIND_OPERATOR}."
         )
     progress, seen_at = _block(status, "progress"), _block(status, "attempt").get("progressTime")
     told = last_report_seen(seen_at, progress.get("lastRangeTime"), progress.get("lastCheckpointTime"))
     if status.get("phase") == Phase.RUNNING and told is not None and (seen.now - told).total_seconds() > _SILENT_S:
         found.append(
             f"The driver's last report in the status is {age(told, seen.now)} old: the driver hangs (see its log), or "
-            f"the operator is away: {FIND_OPERATOR}."
+            f"the operator is down: {FIND_OPERATOR}."
         )
     return found
 

@@ -51,7 +51,7 @@ def draw(report: Report, width: int) -> list[str]:
 
 
 def _head(report: Report, width: int) -> list[str]:
-    reason = report.reason or "not seen by the operator"
+    reason = report.reason or "not processed by the operator"
     why = "  ".join(filter(None, (report.phase, reason if reason != report.phase else "")))
     made = f"created {age(report.created, report.now)} ago, now {time_text(report.now)}"
     lines = [_cut(f"{report.namespace}/{report.name}  {why}  {made}", width)]
@@ -150,10 +150,10 @@ def _both_ends(text: str, width: int) -> str:
 
 def _log(report: Report, width: int) -> list[str]:
     if report.log is None and report.unread_log:
-        words = f"not shown, and no driver has left one: {report.unread_log}"
+        words = f"not shown, and no driver has stored one: {report.unread_log}"
         return _wrap("log       ", _both_ends(words, width), width, 4)
     if report.log is None:
-        return ["log       none: no Pod has one to show, and no driver has left one"]
+        return ["log       none: no Pod has one to show, and no driver has stored one"]
     lines = [_cut(f"{_INDENT}{line}", width) for line in report.log.lines]
     return [*_wrap("log       ", report.log.origin, width, 2), *lines]
 

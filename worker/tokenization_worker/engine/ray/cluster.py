@@ -35,7 +35,7 @@ def require_slots() -> None:
         raise TemporaryError(
             "NoWorkers",
             f"no node of the Ray cluster has a CPU and {WORKER_BYTES >> 20} MiB of memory; it has {there}",
-            next_step="start its worker nodes (`ray start --address=...`) and then the same command again",
+            next_step="start worker nodes (`ray start --address=...`), then start the same command again",
         )
 
 
@@ -44,7 +44,7 @@ def no_answer(seconds: float) -> TemporaryError:
     return TemporaryError(
         "NoCluster",
         f"the head of the Ray cluster has not answered for {seconds:.0f} s",
-        next_step="look at the head node, then start the same command again; what is done is kept",
+        next_step="check the head node, then start the same command again; finished work is kept",
     )
 
 
@@ -52,9 +52,9 @@ def lost_own_node() -> TemporaryError:
     """The error for a driver whose machine is no part of the cluster any more: for it Ray would start nothing."""
     return TemporaryError(
         "NoCluster",
-        "the Ray node of this machine, by which the run is part of the cluster, is gone",
-        next_step="make the machine a node again (ray start --address=...), then start the same command again; what is "
-        "done is kept",
+        "the Ray node of this machine, which connects the run to the cluster, has stopped",
+        next_step="start the node again (ray start --address=...), then start the same command again; finished work is "
+        "kept",
     )
 
 

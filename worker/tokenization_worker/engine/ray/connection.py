@@ -69,8 +69,8 @@ def _connect(address: str | None, processes: int) -> None:
             raise SpecError(
                 "ClusterMismatch",
                 f"cannot join the Ray cluster at {address}: {error}",
-                next_step="run this on a node of the cluster (ray start --address=...), with the same versions of Ray "
-                "and Python as there",
+                next_step="run this on a node of the cluster (ray start --address=...), with the cluster's versions of "
+                "Ray and Python",
             ) from error
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -99,9 +99,9 @@ def _use_token(address: str) -> None:
     finally:
         setup.setLevel(level)
     if not has_token:
-        raise _no_cluster(address, PermissionError("it asks for a token, and there is none here to show"))
+        raise _no_cluster(address, PermissionError("the cluster requires a token, and this machine has none"))
     if _refuses(address):
-        raise _no_cluster(address, PermissionError("it refuses the token that is here"))
+        raise _no_cluster(address, PermissionError("the cluster rejects the token of this machine"))
 
 
 def _refuses(address: str) -> bool:
@@ -120,7 +120,7 @@ def _refuses(address: str) -> bool:
             return True
         if code is not grpc.StatusCode.UNIMPLEMENTED:  # as of another version of Ray, which says so itself
             raise _no_cluster(
-                address, ConnectionError("what listens there does not answer as the head of one")
+                address, ConnectionError("the server at this address is not the head of a Ray cluster")
             ) from error
     return False
 
@@ -161,6 +161,7 @@ def _no_cluster(address: str, error: Exception) -> TemporaryError:
     return TemporaryError(
         "NoCluster",
         f"cannot connect to the Ray cluster at {address}: {error}",
-        next_step="check the address, and that the cluster runs there (RAY_AUTH_MODE=token ray status --address=...); "
-        "one that asks for a token must find it here: in RAY_AUTH_TOKEN, or in ~/.ray/auth_token as on its head",
+        next_step="check the address, and check that the cluster runs there (RAY_AUTH_MODE=token ray status "
+        "--address=...); if the cluster requires a token, put it on this machine: in RAY_AUTH_TOKEN, or in "
+        "~/.ray/auth_token as on its head",
     )

@@ -147,7 +147,7 @@ class RayWorkers:
         if not self._is_there(worker.node_id, list_nodes()):
             return  # it went with its node
         self._failed[worker.node_id] += 1
-        self._last_error = f"; the last one could not start: {error}"
+        self._last_error = f"; the last worker failed to start: {error}"
         if self._has_had_one:
             self._rests_until[worker.node_id] = time.monotonic() + _REST_S * self._failed[worker.node_id]
         elif self._failed.total() >= _MAX_FAILED_STARTS:
@@ -198,14 +198,14 @@ class RayWorkers:
         if waited_s < PATIENCE_S:
             return ""
         if not self._all:
-            needed = f"a node that takes one and has a CPU and {WORKER_BYTES >> 20} MiB of memory for it"
+            needed = f"a node that accepts a worker and has a CPU and {WORKER_BYTES >> 20} MiB of memory for it"
             return (
                 f"no worker of the Ray cluster has started for {waited_s:.0f} s; waiting for {needed}{self._last_error}"
             )
         asked = f"{len(self._all)} are asked for on {len({worker.node_id for worker in self._all})} nodes"
         return (
-            f"no worker of the Ray cluster has started for {waited_s:.0f} s ({asked}); others may hold the CPUs or the "
-            "memory there: see `ray status`"
+            f"no worker of the Ray cluster has started for {waited_s:.0f} s ({asked}); other programs may hold the "
+            "CPUs or the memory there: see `ray status`"
         )
 
     def kill(self, *workers: RayWorker) -> bool:

@@ -81,9 +81,9 @@ def epochs_gone(store: Store) -> DataError:
     """The error of a run that has done ranges and has no epochs."""
     return DataError(
         "RecordCorrupt",
-        f"{store.uri}/{layout.epoch_path(0)} is gone, and ranges of the run are done: nothing else says which engine "
-        "and which versions of libraries their tokens are of",
-        next_step=f"put {layout.EPOCHS} back from a copy, or remove the unfinished run ({tokjob('clean', store.uri)}) "
+        f"{store.uri}/{layout.epoch_path(0)} is missing, but the run has finished ranges: only this file records which "
+        "engine and library versions made their tokens",
+        next_step=f"restore {layout.EPOCHS} from a copy, or remove the unfinished run ({tokjob('clean', store.uri)}) "
         "and start again",
     )
 
@@ -114,7 +114,7 @@ def _require_possible(entry: dict[str, Any]) -> None:
         document = entry["document"]
         texts += [entry["voids"]["engine"], document["uri"], document["excerpt"]]
         if type(entry["firstDifference"]) is not int or type(document["position"]) is not int:
-            raise TypeError("firstDifference or the position of its document is no number")
+            raise TypeError("firstDifference or the position of its document is not a number")
     for text in texts:
         if type(text) is not str:
             raise TypeError(f"found {text!r:.60}, expected text")

@@ -23,5 +23,5 @@ def _verdict(path: str, record: dict[str, Any]) -> tuple[int, str, str]:
     if type(file) is not int or path != layout.verdict_path(file):
         raise ValueError(f"it is the verdict on file {file!r:.60}")
     if outcome not in tuple(FileOutcome) or type(detail) is not str:
-        raise ValueError(f"{outcome!r:.60} is no outcome of a file, or its detail no text")
+        raise ValueError(f"{outcome!r:.60} is not a file outcome, or its detail is not text")
     return file, outcome, detail

@@ -227,8 +227,8 @@ def read_range_list(store: Store, epoch: int, range_id: int, digest: str) -> Ite
     except NotFound as error:
         raise ListLost(
             "QuarantineLost",
-            f"{store.uri}/{path} is gone: the list of unusable documents of range {range_id}",
-            next_step="start the same command again: it is written again",
+            f"{store.uri}/{path} does not exist: it is the list of unusable documents of range {range_id}",
+            next_step="start the same command again, which writes it again",
         ) from error
     except orjson.JSONDecodeError as error:
         raise _changed(store, path) from error
@@ -290,15 +290,15 @@ class ListLost(TemporaryError):
 
 
 class ListCorrupt(DataError):
-    """A list of unusable documents is not what its range's receipt says."""
+    """A list of unusable documents does not match its range's receipt."""
 
 
 def _changed(store: Store, path: str) -> ListCorrupt:
     return ListCorrupt(
         "QuarantineCorrupt",
-        f"{store.uri}/{path}, a list of unusable documents, is not what its range's receipt says",
-        next_step="start the same command again: it deletes this file, and tokenizes the range again; if it stays so, "
-        "check the disk",
+        f"{store.uri}/{path}, a list of unusable documents, does not match its range's receipt",
+        next_step="start the same command again: it deletes this file and tokenizes the range again; if this error "
+        "comes back, check the disk",
     )
 
 

@@ -73,11 +73,11 @@ class SliceResult(_Record, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         if self.outcome not in _OUTCOMES:
-            raise ValueError(f"{self.outcome!r:.60} is no outcome of a file")
+            raise ValueError(f"{self.outcome!r:.60} is not a file outcome")
         if len(self.tokens) != len(self.docs):
             raise ValueError(f"it has {len(self.tokens)} streams of tokens and {len(self.docs)} of documents")
         if any(item.position < 0 or item.bytes < 0 for item in self.crash_verdicts):
-            raise ValueError("position or bytes of a document in poison are below 0")
+            raise ValueError("poison: the position or size of a document is negative")
         force_setattr(self, "outcome", intern(str(self.outcome)))
 
     @property
@@ -147,7 +147,7 @@ class Piece(_Record, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         if self.start > self.end:
-            raise ValueError(f"a piece begins at {self.start} and ends at {self.end}")
+            raise ValueError(f"a span begins at {self.start} and ends at {self.end}")
 
 
 class WrittenFile(_Record, frozen=True, gc=False):

@@ -42,7 +42,7 @@ MOST_DOCUMENTS = 64
 MOST_CHARACTERS = 256 << 10
 _SHOWN = 60
 
-_LOST = f"{layout.SAMPLES} was lost, or is of other versions, or the dataset was moved without it"
+_LOST = f"{layout.SAMPLES} is missing, or belongs to other versions, or was not copied with the dataset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,9 @@ def require_proof(store: Store, was: str, now: str) -> Samples | None:
         return None
     samples = read_samples(store)
     if samples is None or find_changes(was, samples.versions):
-        raise tokenizer_changed(store.uri, was, now, f"and no samples prove that it gives the same tokens: {_LOST}")
+        raise tokenizer_changed(
+            store.uri, was, now, f"and tokjob has no samples to prove that it gives the same tokens: {_LOST}"
+        )
     return samples
 
 
@@ -230,7 +232,7 @@ def describe_others(others: OtherVersions) -> str:
 def _first_difference(samples: Samples, tokenizer: Tokenizer) -> str | None:
     """What this process's libraries treat differently, in words; None where every sample is as it was."""
     if parser_digest() != samples.parser:
-        return "lines that are not strict JSON: the parser accepts others, or reads other texts"
+        return "lines that are not strict JSON: the parser accepts other lines, or reads other texts from them"
     for sample in samples.documents:
         if not _is_same(sample, tokenizer):
             return f"a document of {sample.uri or 'the probe'}, which begins {sample.text[:_SHOWN]!r}"
@@ -257,7 +259,7 @@ def _parquet_difference(samples: Samples) -> str | None:
 def _describe_pyarrow(samples: Samples) -> str:
     if samples.parquet:
         return "; small Parquet files give the same texts"
-    return "; pyarrow was not compared, because the samples of the run say nothing of Parquet"
+    return "; pyarrow was not compared, because the samples of the run contain no Parquet"
 
 
 def _unpack(data: bytes) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusabl
     words = excess(totals.documents, limit)
     if words is not None:
         found = f"{words}; the first: {_described(next(unusable))}"
-        raise quarantine_exceeded(store, found, "nothing is redone", totals.quarantined)
+        raise quarantine_exceeded(store, found, "no work is repeated", totals.quarantined)
     if not totals.written:
         raise DataError(
             "NoDocuments",
@@ -161,7 +161,7 @@ def quarantine_exceeded(store: Store, found: str, kept: str, reasons: Collection
     return QuarantineExceeded(
         "QuarantineExceeded",
         found,
-        next_step=f"look at the list: {tokjob('show', '--quarantined', store.uri)}; raise maxQuarantined and start "
+        next_step=f"list the documents: {tokjob('show', '--quarantined', store.uri)}; raise maxQuarantined and start "
         f"again ({kept}), or {correct} and start a new run: write elsewhere or `tokjob clean` this output",
     )
 

@@ -52,8 +52,8 @@ from tokenization_worker.storage.sources import find_touched_files
 from tokenization_worker.tokenizers.base import Tokenizer
 
 _BYTES_UNKNOWN = (
-    "the bytes of unusable documents are not known, because an older version of this program wrote receipts of this "
-    "run: maxQuarantined is judged by documents alone"
+    "the size of the unusable documents is not known, because an older version of this program wrote receipts of this "
+    "run: maxQuarantined applies to the number of documents only"
 )
 
 
@@ -99,7 +99,7 @@ def commit(
         if found is None or found["dataKey"] != plan.data_key or found["digest"] != index["digest"]:
             raise Disagreement(
                 "NotDeterministic",
-                f"{store.uri}/{layout.INDEX} was committed meanwhile with other content",
+                f"{store.uri}/{layout.INDEX} has other content: another run committed it meanwhile",
                 next_step="please report this with both manifests",
             )
         return found
@@ -123,9 +123,9 @@ def _check_shards(store: Store, shards: list[ShardReceipt]) -> None:
     if changed:
         raise TemporaryError(
             "ShardChanged",
-            f"{store.uri}/{changed[0].path} or its documents sidecar is gone or no longer what its receipt "
-            f"says ({counted(len(changed), 'such shard')})",
-            next_step="start the same command again: they are written again",
+            f"{store.uri}/{changed[0].path} or its documents sidecar is missing or no longer matches its receipt "
+            f"({counted(len(changed), 'such shard')})",
+            next_step="start the same command again, which writes them again",
         )
 
 
@@ -145,8 +145,8 @@ def _require_sources_unchanged(plan: Plan, watch: Watcher) -> None:
         watch(
             Warned(
                 f"source files that were touched after they were read: {len(touched):,}, the first: {was.uri}: "
-                f"{describe_touch(was, now)}. The dataset holds what they were before; `tokjob verify --mode full` "
-                "compares it with what they are now"
+                f"{describe_touch(was, now)}. The dataset holds their earlier content; `tokjob verify --mode full` "
+                "compares it with their content now"
             )
         )
 
@@ -164,9 +164,9 @@ def _require_no_other_shards(store: Store, context: RunContext, shards: list[Sha
     if others:
         raise ChangedError(
             "OutputConflict",
-            f"{store.uri}/{others[0].path} has a name that output.path gives to shards, and is none of this run's "
+            f"{store.uri}/{others[0].path} has a name that output.path gives to shards, but this run did not write it "
             f"({counted(len(others), 'such file')})",
-            next_step="move it away or remove it, and start the same command again: all that is done is kept",
+            next_step="move it away or remove it, and start the same command again: finished work is kept",
         )
 
 

@@ -46,7 +46,7 @@ class _RangeKind:
             if [part.file for part in receipt.slices] != files:
                 raise ValueError("its slices are not those of the plan")
             if any(len(part.tokens) != n_streams for part in receipt.slices):
-                raise ValueError(f"its slices have not {n_streams} streams, as the plan has")
+                raise ValueError(f"its slices do not have the plan's {n_streams} streams")
 
         return check
 

@@ -172,8 +172,8 @@ class _ShardWork:
             raise Disagreement(
                 "NotDeterministic",
                 f"{self._store.uri}: shard {name.index} of split {name.split} was written again and differs from "
-                f"{layout.SHARDS_TABLE}; it did not get its name",
-                next_step="start the same command again; if it stays so, please report it with the index",
+                f"{layout.SHARDS_TABLE}; tokjob did not publish it",
+                next_step="start the same command again; if this error comes back, report it with the index",
             )
 
     def _chunks(self, builder: DocumentsBuilder) -> Iterator[TokenArray]:
@@ -205,7 +205,7 @@ class _ShardWork:
         if self._epoch == 0 and not self._task.repair:
             raise ChangedError(
                 "OutputConflict",
-                f"{self._store.uri}/{path} holds something else than what this job writes there for shard "
+                f"{self._store.uri}/{path} exists and differs from the file that this job writes there for shard "
                 f"{self._files.paths[0]}",
                 next_step="move it away, or write to another output.uri",
             )

@@ -57,10 +57,9 @@ class UnusableLimit:
             read, reasons = read + last.read, reasons + last.reasons
         words = excess(DocumentCounts(read, reasons, None, None), self._limit)
         where = f"{self._store.uri}/{layout.quarantine_prefix(self._epoch)}"
-        found = (
-            f"{words}; the run ended before it had read all; the first: {self._first(last)}; they are listed in {where}"
-        )
-        return quarantine_exceeded(self._store, found, "what is done is kept", reasons)
+        found = f"{words}; the run ended before it had read the whole source; the first: {self._first(last)}"
+        found += f"; they are listed in {where}"
+        return quarantine_exceeded(self._store, found, "finished work is kept", reasons)
 
     def _room(self) -> int | None:
         may_drop_files = len(self._ledger.verdicts) < self._most_dropped

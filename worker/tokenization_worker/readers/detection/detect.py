@@ -144,10 +144,10 @@ def detect_format(content: bytes, uri: str, format: SourceFormat, compression: C
 
 
 def _unknown_format(content: bytes, uri: str, compression: Compression) -> SpecError:
-    begins = f"cannot tell the format of {uri}: no known suffix, and it begins with {content[:20]!r}"
+    begins = f"cannot detect the format of {uri}: no known suffix, and it begins with {content[:20]!r}"
     wide = guess_wide(content)
     if wide is not None and not is_binary(content.replace(b"\0", b"")):
-        step = f"it looks like {wide} (a guess: look at the result); convert it: "
+        step = f"it looks like {wide} (a guess: check the result); convert it: "
         return SpecError("SourceInvalid", begins, next_step=step + conversion_command(uri, wide, compression))
     if is_binary(content):
         step = "leave it out of source.uris, or convert it to JSON lines, Parquet or text"
@@ -169,7 +169,7 @@ def _refuse_other_format(content: bytes, uri: str, format: SourceFormat, compres
 
 
 def _other_format(message: str) -> SpecError:
-    step = "leave source.format out: then the format of each file is told from its content and name"
+    step = "leave source.format out: tokjob then detects the format of each file from its content and name"
     return SpecError("SourceInvalid", message, next_step=step)
 
 

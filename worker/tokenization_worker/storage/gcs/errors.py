@@ -69,7 +69,7 @@ def _mapped(access: Access, uri: str) -> Iterator[None]:
         raise _no_credentials(access, uri, error) from error
     except requests.exceptions.SSLError as error:
         if is_refused_tls(error) and (host := os.environ.get(EMULATOR_VARIABLE)):
-            why = f"the service there does not speak https: {_words(error)}"
+            why = f"the service there does not use https: {_words(error)}"
             raise not_usable(EMULATOR_VARIABLE, host, why) from error
         raise _failed(access, uri, error) from error
     except (
@@ -92,7 +92,7 @@ def _failed(access: Access, uri: str, error: BaseException) -> TemporaryError:
     return TemporaryError(
         "StorageFailed",
         f"cannot {access.verb} {uri}: {_words(error)}",
-        next_step="start the same command again; what is done is kept. If it never works: "
+        next_step="start the same command again; finished work is kept. If it never works: "
         + (f"is {EMULATOR_VARIABLE} right?" if EMULATOR_VARIABLE in os.environ else "is the network open?"),
     )
 
@@ -115,9 +115,10 @@ def _wants_payer(error: exceptions.GoogleAPICallError) -> bool:
 def _no_payer(access: Access, uri: str, error: exceptions.GoogleAPICallError) -> SpecError:
     return SpecError(
         access.reason,
-        f"cannot {access.verb} {uri}: the requests of bucket {split_gcs_uri(uri)[0]!r} are paid by the requester, and "
-        f"no project is named: {_words(error)}",
-        next_step=f"export {PAYER}=PROJECT, wherever the job's processes run; requests are billed to that project",
+        f"cannot {access.verb} {uri}: the requests of bucket {split_gcs_uri(uri)[0]!r} are billed to the requester, "
+        f"but no project is set: {_words(error)}",
+        next_step=f"export {PAYER}=PROJECT, wherever the job's processes run; Google bills the requests to that "
+        "project",
     )
 
 
@@ -127,7 +128,8 @@ def _no_credentials(access: Access, uri: str, error: Exception) -> SpecError:
     return SpecError(
         access.reason,
         f"cannot {access.verb} {uri}: no valid credentials: {words}",
-        next_step="gcloud auth application-default login; in a cluster: a service account bound to a Google one",
+        next_step="run gcloud auth application-default login; in a cluster, bind the ServiceAccount to a Google "
+        "service account",
     )
 
 

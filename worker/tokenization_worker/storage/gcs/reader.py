@@ -53,9 +53,9 @@ class GcsReader(RangedReader):
         if self._summed_bytes == self._size and self._crc32c not in (None, self._crc32c_so_far):
             raise TemporaryError(
                 "StorageFailed",
-                f"{self._uri}: its {self._size} bytes came with CRC32C {self._crc32c_so_far:08x}, the store "
-                f"says {self._crc32c:08x}: they were changed on the way",
-                next_step="start the same command again; if it stays so, check the memory of this machine",
+                f"{self._uri}: its {self._size} bytes came with CRC32C {self._crc32c_so_far:08x}, the store says "
+                f"{self._crc32c:08x}: they changed on the way",
+                next_step="start the same command again; if this error comes back, check the memory of this machine",
             )
 
     def _fetch_generation(self, start: int, end: int) -> bytes:

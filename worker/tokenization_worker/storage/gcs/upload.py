@@ -204,7 +204,7 @@ class GcsUpload:
         try:
             delete_generation(self._store.blob(self._path), self._uri, entry.version, self._store.retry)
         except TokenizationError as error:
-            message += f"; and it could not be removed (generation {entry.version}): {error.message}"
+            message += f"; tokjob could not remove it (generation {entry.version}): {error.message}"
         return TemporaryError("StorageFailed", message, next_step="start the same command again")
 
 
@@ -261,8 +261,8 @@ class _Session:
         if response.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
             raise TemporaryError(
                 "StorageFailed",
-                f"{self._uri}: the store has forgotten the upload at byte {self._offset}",
-                next_step="start the same command again; what is done is kept",
+                f"{self._uri}: the store lost the upload at byte {self._offset}",
+                next_step="start the same command again; finished work is kept",
             )
         if response.status_code != HTTPStatus.PERMANENT_REDIRECT:
             raise http_error(response.status_code, response.text[:500], response=response)

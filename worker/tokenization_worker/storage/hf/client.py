@@ -153,7 +153,7 @@ def range_getter(url: str) -> RangeGetter:
 
 def _body(response: httpx.Response, start: int, end: int) -> bytes:
     if response.history and response.status_code in _EXPIRED:
-        raise BadAnswer(f"{response.status_code} from the store that the Hub led on to")
+        raise BadAnswer(f"{response.status_code} from the store to which the Hub redirected")
     hf_raise_for_status(response)
     parts, size = [], 0
     for part in response.iter_bytes():
@@ -173,7 +173,7 @@ def _parsing() -> Iterator[None]:
     except HFValidationError:
         raise  # a ValueError, of our own URI
     except (ValueError, KeyError, TypeError) as error:
-        raise BadAnswer(f"an answer that is not the Hub's: {type(error).__name__}: {error}") from error
+        raise BadAnswer(f"unexpected answer, not from the Hub: {type(error).__name__}: {error}") from error
 
 
 def _headers() -> dict[str, str]:
@@ -251,8 +251,8 @@ def _failed(uri: str, words: str) -> TemporaryError:
     return TemporaryError(
         "StorageFailed",
         f"cannot read {uri}: {words}",
-        next_step="start the same command again; what is done is kept. If it never works: is the network open, and "
-        "HF_ENDPOINT right?",
+        next_step="start the same command again; finished work is kept. If it never works, check the network and "
+        "HF_ENDPOINT",
     )
 
 

@@ -55,9 +55,9 @@ def split_hf_uri(uri: str) -> HfUri:
     if found is None or "*" in found["root"]:
         raise SpecError(
             "SpecInvalid",
-            f"{uri!r} is no place in a dataset on the Hub; models and spaces are not read",
-            next_step="write hf://datasets/org/name/path or hf://datasets/org/name@revision/path; wildcards may stand "
-            "in the path, and a slash in a revision is written %2F",
+            f"{uri!r} is not a path in a dataset on the Hub; tokjob does not read models and spaces",
+            next_step="write hf://datasets/org/name/path or hf://datasets/org/name@revision/path; the path may hold "
+            "wildcards; write a slash in a revision as %2F",
         )
     return HfUri(found["root"], found["repository"], unquote(found["revision"] or "main"), found["path"] or "")
 
@@ -78,7 +78,7 @@ def split_model_name(name: str) -> HfUri:
     if found is None:
         raise SpecError(
             "SpecInvalid",
-            f"tokenizer.name: {name!r} is no model on the Hub",
+            f"tokenizer.name: {name!r} is not a model on the Hub",
             next_step="write hf:org/name, or hf:org/name@revision with a branch, a tag or a commit (a slash in it is "
             "written %2F)",
         )

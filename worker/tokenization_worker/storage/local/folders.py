@@ -30,8 +30,8 @@ _OPEN = os.O_NONBLOCK | os.O_CLOEXEC
 
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _NO_LINKS = (
-    "put the folder itself there in place of the link. To have the output elsewhere, make output.uri a folder there, "
-    "or a link to one: scratch and shards lie on one file system, because finished files get their names by hard links"
+    "replace the link with the folder itself. To store the output elsewhere, make output.uri a folder there, or a link "
+    "to one: scratch and shards must be on one file system, because tokjob publishes finished files by hard links"
 )
 
 
@@ -110,7 +110,8 @@ def refuse_link(fd: int, name: str, path: Path) -> None:
         return
     raise SpecError(
         "OutputUnsafe",
-        f"{path} is a link (to {target}), and nothing is written through a link below output.uri, nor read below {OWN}",
+        f"{path} is a link (to {target}), but below output.uri tokjob writes through no link, and reads none below "
+        f"{OWN}",
         next_step=_NO_LINKS,
     )
 
@@ -121,7 +122,7 @@ def refuse_kind(mode: int, path: Path) -> None:
     if kind is not None:
         raise SpecError(
             "OutputUnsafe",
-            f"{path} is {kind}, and not a file of this project",
+            f"{path} is {kind}, expected a file that tokjob wrote",
             next_step=f"find out who made it and why, remove it (rm {path}), and start the same command again",
         )
 

@@ -25,7 +25,7 @@ def _what_is_no_folder(path: Path) -> str | None:
             mode = each.stat().st_mode
         except OSError as error:
             if error.errno == errno.ELOOP and each.is_symlink():
-                return f"{each} is a link in a circle"
+                return f"{each} is a link that leads back to itself"
             if each.is_symlink():  # to nothing, as the error itself says
                 return None
             continue
@@ -39,13 +39,15 @@ def _too_large_file(detail: str) -> SpecError:
     """The error of a file that outgrows what this process, or else the file system, allows."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit == resource.RLIM_INFINITY:
-        step = "write to a file system that takes larger files, or make output.shards.tokens smaller"
-        return SpecError("FileSizeLimit", f"{detail}: the file system takes no file that large", next_step=step)
+        step = "write to a file system that allows larger files, or make output.shards.tokens smaller"
+        return SpecError(
+            "FileSizeLimit", f"{detail}: the file system does not allow a file of this size", next_step=step
+        )
     return SpecError(
         "FileSizeLimit",
         f"{detail}: this process may write files of {limit:,} bytes at most (ulimit -f)",
         next_step="raise the limit (ulimit -f unlimited; for a service LimitFSIZE), and start the same command again; "
-        "what is done is kept",
+        "finished work is kept",
     )
 
 
@@ -55,8 +57,9 @@ def _output_gone(root: Path, path: Path | str) -> TemporaryError:
     verb = "are" if root.exists() else "is"
     return TemporaryError(
         "StorageFailed",
-        f"cannot write {path}: {gone} {root} {verb} gone: removed or moved while the run went on",
-        next_step="put it back and start the same command again, which goes on; without it the run begins anew",
+        f"cannot write {path}: {gone} {root} {verb} gone: another program removed or moved them during the run",
+        next_step="put it back and start the same command again, which continues the run; without it, the run starts "
+        "from the beginning",
     )
 
 
@@ -77,7 +80,7 @@ def map_os_errors(what: str, path: Path | str, *, root: Path | None = None) -> I
             raise TemporaryError(
                 "OutputFull",
                 detail,
-                next_step="free space there and start the same command again; what is done is kept",
+                next_step="free space there and start the same command again; finished work is kept",
             ) from error
         if error.errno == errno.EFBIG:
             raise _too_large_file(detail) from error
@@ -87,7 +90,8 @@ def map_os_errors(what: str, path: Path | str, *, root: Path | None = None) -> I
         if error.errno == errno.EXDEV:
             raise SpecError(
                 "OutputNotWritable",
-                f"{detail}: a folder of the output lies on another file system, and no file can be moved there whole",
+                f"{detail}: a folder of the output is on another file system, so tokjob cannot publish files there by "
+                "hard links",
                 next_step="keep the output on one file system: make output.uri a folder there, or a link to one",
             ) from error
         if error.errno in _NO_FOLDER and (found := _what_is_no_folder(Path(path))) is not None:

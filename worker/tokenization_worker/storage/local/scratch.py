@@ -52,7 +52,7 @@ class ScratchFolder:
                 with entered(root, SCRATCH, to_write=True, make=True) as parent:
                     if self._claim(parent):
                         return
-        raise PermissionError(errno.EPERM, "no folder can be made there")  # as in /proc
+        raise PermissionError(errno.EPERM, "tokjob cannot create a folder there")  # as in /proc
 
     def _claim(self, parent: int) -> bool:
         """Make a locked folder in `parent`; False where another process cleaned up before it was locked."""
@@ -233,7 +233,7 @@ def _refuse_broken_link(path: Path) -> None:
     """Raise where `path` goes through a link to nothing: no folder can ever be made there."""
     for folder in (path, *path.parents):
         if folder.is_symlink() and not folder.exists():
-            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a link to {folder.readlink()}, where nothing is")
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a link to {folder.readlink()}, which does not exist")
 
 
 def _lock_now(fd: int, kind: int) -> bool:

@@ -30,7 +30,7 @@ class LocalSource:
         while folders:
             folder, real, way = folders.pop()
             if real in way:
-                raise _refused(f"{folder} is {real} again, which is on the way to it: its links go in a circle")
+                raise _refused(f"{folder} is {real} again, one of its parent folders: the links form a cycle")
             inside = way | {real}
             for item in _scan(folder):
                 path = item.path
@@ -53,7 +53,7 @@ class LocalSource:
             status = path.stat()
         except (FileNotFoundError, NotADirectoryError):
             if path.is_symlink():
-                raise _refused(f"{path} is a link to {path.readlink()}, which is not there") from None
+                raise _refused(f"{path} is a link to {path.readlink()}, which does not exist") from None
             return None
         except OSError as error:
             if error.errno == errno.ELOOP:
@@ -144,7 +144,7 @@ def _require_utf8(path: str) -> None:
     except UnicodeEncodeError as error:
         raise SpecError(
             "SourceInvalid",
-            f"{os.fsencode(path)!r}: the name is not UTF-8, and the order of files is that of their UTF-8 names",
+            f"{os.fsencode(path)!r}: the name is not UTF-8, but tokjob orders files by their UTF-8 names",
             next_step="rename the file",
         ) from error
 
@@ -157,8 +157,9 @@ def _not_readable(path: Path, error: OSError) -> TokenizationError:
     if error.errno == errno.ENAMETOOLONG:
         return SpecError(
             "SourceNotReadable",
-            f"{path}: this file system has no name as long as that: {error.strerror}",
-            next_step="correct the path: a name in it has at most 255 bytes on most file systems, all of it 4,095",
+            f"{path}: the name is too long for this file system: {error.strerror}",
+            next_step="correct the path: most file systems allow at most 255 bytes in a name, and 4,095 bytes in a "
+            "path",
         )
     return explain_open_files(error) or SpecError(
         "SourceNotReadable",

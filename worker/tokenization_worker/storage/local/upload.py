@@ -121,8 +121,8 @@ class LocalUpload:
             if error.errno in _NO_HARD_LINKS:
                 raise SpecError(
                     "OutputNotWritable",
-                    f"cannot write {self._target}: the file system there makes no hard links ({error.strerror}), "
-                    "and without them nothing can be created only where nothing is",
+                    f"cannot write {self._target}: the file system there does not support hard links "
+                    f"({error.strerror}), and tokjob needs them to create a file without overwriting another one",
                     next_step="write to a disk of this machine, or to a gs:// URI rather than a mounted bucket",
                 ) from error
             raise
@@ -133,7 +133,7 @@ class LocalUpload:
             mode = os.stat(self._name, dir_fd=folder).st_mode
         except FileNotFoundError:
             try:
-                what = f"is a link to {os.readlink(self._name, dir_fd=folder)}, where nothing is"
+                what = f"is a link to {os.readlink(self._name, dir_fd=folder)}, which does not exist"
             except OSError:  # it went meanwhile
                 return
         else:

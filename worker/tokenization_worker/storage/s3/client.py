@@ -185,8 +185,8 @@ def _failed(access: S3Access, uri: str, words: str) -> TemporaryError:
     return TemporaryError(
         "StorageFailed",
         f"cannot {access.verb} {uri}: {words}",
-        next_step="start the same command again; what is done is kept. If it never works: is the network open, and "
-        "AWS_ENDPOINT_URL, where it is set, right?",
+        next_step="start the same command again; finished work is kept. If it never works, check the network, and "
+        "AWS_ENDPOINT_URL if it is set",
     )
 
 
@@ -203,8 +203,8 @@ def _no_credentials(access: S3Access, uri: str, words: str) -> SpecError:
     return SpecError(
         "SourceNotReadable",
         f"cannot {access.verb} {uri}: no valid credentials: {words}",
-        next_step="set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; in a cluster: a service account "
-        "bound to a role",
+        next_step="set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; in a cluster, bind the "
+        "ServiceAccount to a role",
     )
 
 
@@ -214,11 +214,11 @@ def _not_permitted(access: S3Access, uri: str, error: ClientError) -> SpecError:
         step = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     else:
         who = "this principal"
-        step = f"allow {access.action} to the principal that `aws sts get-caller-identity` names, or be another one: "
-        step += "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    hint = "; AWS says so of a key that is not there, too, to who may not s3:ListBucket" if access is READ else ""
+        step = f"allow {access.action} to the principal that `aws sts get-caller-identity` names, or use other "
+        step += "credentials: AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    hint = "; without s3:ListBucket, AWS gives the same answer for a key that does not exist" if access is READ else ""
     return SpecError(
         "SourceNotReadable",
         f"cannot {access.verb} {uri}: {who} lacks {access.action}: {_words(error)}{hint}",
-        next_step=f"{step}; where the reader pays: AWS_REQUEST_PAYER=requester",
+        next_step=f"{step}; for a bucket that bills the requester, set AWS_REQUEST_PAYER=requester",
     )

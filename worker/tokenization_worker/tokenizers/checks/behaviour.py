@@ -130,7 +130,7 @@ def _find_out(tokenizer: Tokenizer) -> Behaviour:
         except KillsEngine as kill:
             raise _cannot_encode(tokenizer, name, texts[kill.document], kill.detail) from kill
         if time.process_time() > deadline:
-            detail = f"all texts that are tried take more than {_LIMIT_S:.3g} s"
+            detail = f"all test texts together take more than {_LIMIT_S:.3g} s"
             raise _cannot_encode(tokenizer, name, texts[0], detail)
         digest = hashlib.blake2b(ids.astype("<u4").tobytes(), digest_size=_DIGEST_BYTES)
         digest.update(ends.astype("<i8").tobytes())
@@ -143,7 +143,7 @@ def _find_out(tokenizer: Tokenizer) -> Behaviour:
 
 
 def _cannot_encode(tokenizer: Tokenizer, chapter: str, text: str, detail: str) -> SpecError:
-    what = f"cannot cut a text that is tried ({chapter}: {text[:_SHOWN]!a}): {detail}"
+    what = f"cannot split a test text ({chapter}: {text[:_SHOWN]!a}): {detail}"
     if tokenizer.pattern is None:
         subject = f"tokenizer: {tokenizer.name}"
         return SpecError("TokenizerInvalid", f"{subject} {what}", next_step=f"in its pre-tokenizer, {WRITE_PLAINLY}")

@@ -97,7 +97,7 @@ def choose_engine(
         return EngineChoice(reference, "little text")
     unchecked = text_bytes < _WORTH_PROBING_BYTES.get(reference, 0) and read_verdict(tokenizer) is None
     if wanted == "auto" and unchecked:
-        return EngineChoice(reference, "little text, and a faster engine is not checked yet on this machine")
+        return EngineChoice(reference, "the source is small, and no faster engine was checked on this machine yet")
     accelerated = tokenizer.accelerated()
     if accelerated is None:
         if wanted == "auto":

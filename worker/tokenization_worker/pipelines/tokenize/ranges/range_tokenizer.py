@@ -161,8 +161,9 @@ class RangeTokenizer:
                 return
         raise TemporaryError(
             "StorageFailed",
-            f"{source.uri}: looked damaged ({damage}), and was not, or in another way, when it was read again",
-            next_step="start the same command again; if it stays so, check the disk or the network",
+            f"{source.uri}: corrupt when it was read first ({damage}), but intact or corrupt in another way when it "
+            "was read again",
+            next_step="start the same command again; if this error comes back, check the disk or the network",
         )
 
     def _record_verdict(self, source: FileSlice, damage: DamagedFile) -> tuple[str, str]:
