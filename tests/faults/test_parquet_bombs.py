@@ -17,7 +17,7 @@ from support.faults.hostile import TEXTS, parquet
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.readers.document_batch import (
     Compression,
-    DamagedFile,
+    CorruptFileError,
     FileKind,
     FileOutcome,
     FileSlice,
@@ -253,7 +253,7 @@ def test_more_than_there_is_room_for_is_no_damage(error: type[Exception], monkey
 def test_a_damaged_dictionary_is_damage() -> None:
     content = repeated(900_000, 10)
     at = content.index(b"\x28\xb5\x2f\xfd")
-    with pytest.raises(DamagedFile) as raised:
+    with pytest.raises(CorruptFileError) as raised:
         options = ReadOptions(SourceFormat.PARQUET, "text", None, MIB)
         broken = content[: at + 6] + b"\xff\xff" + content[at + 8 :]
         source = FileSlice(0, "f", len(broken), "", kind=FileKind(SourceFormat.PARQUET, Compression.NONE))

@@ -13,7 +13,7 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_bytes
 from tokenization_worker.output.ledger.quarantine import (
     QuarantineList,
-    find_damaged_lists,
+    find_corrupt_lists,
     read_range_list,
     read_range_lists,
 )
@@ -85,9 +85,9 @@ def test_a_list_of_an_older_version_is_read_as_it_is(count: int, tmp_path: Path)
     rows = list(read_range_list(store, 0, 5, digest))
     assert [row["record"] for row in rows] == list(range(count))
     assert list(read_range_lists(store, 0, [(5, digest)])) == [(5, row) for row in rows]
-    assert list(find_damaged_lists(store, 0, [(5, digest)])) == []
+    assert list(find_corrupt_lists(store, 0, [(5, digest)])) == []
     (tmp_path / layout.plain_quarantine_path(0, 5, digest)).write_bytes(plain[:-1])
-    [(range_id, entry)] = find_damaged_lists(store, 0, [(5, digest)])
+    [(range_id, entry)] = find_corrupt_lists(store, 0, [(5, digest)])
     assert (range_id, entry.path) == (5, layout.plain_quarantine_path(0, 5, digest))
 
 

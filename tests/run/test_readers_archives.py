@@ -26,11 +26,11 @@ from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.detection.detect import kind_of_source
-from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileKind, FileSlice, ReadOptions
+from tokenization_worker.readers.document_batch import Compression, CorruptFileError, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.run.run import run_job
-from tokenization_worker.verification.decoders.record import Damaged
+from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.facts import SourceRules
 
@@ -128,7 +128,7 @@ def test_what_is_no_corpus_is_refused_whatever_the_format(
 ) -> None:
     options = ReadOptions(format, "text", None, 1 << 20)
     source = FileSlice(0, f"/data/{name}", len(content), "")
-    with pytest.raises(DamagedFile) as raised:
+    with pytest.raises(CorruptFileError) as raised:
         list(read_documents(source, options, lambda _: io.BytesIO(content)))
     assert raised.value.outcome == "UnsupportedFile"
     assert command in raised.value.detail
@@ -136,7 +136,7 @@ def test_what_is_no_corpus_is_refused_whatever_the_format(
     head = read_head(source.uri, len(content), options, 1000, lambda _: io.BytesIO(content))
     assert head.damage is not None and head.damage.outcome == "UnsupportedFile"
     assert kind_of_source(source.uri, len(content), format, lambda _: io.BytesIO(content)) is None
-    with pytest.raises(Damaged) as verified:
+    with pytest.raises(CorruptSource) as verified:
         list(read_records(io.BytesIO(content), source.uri, SourceRules(format, "text", None, 1 << 20)))
     assert verified.value.outcome == "UnsupportedFile"
 
@@ -166,7 +166,7 @@ def test_every_slice_of_an_archive_gives_the_same_outcome(compression: Compressi
     content = gzip.compress(tar()) if compression is Compression.GZIP else zstd.compress(tar())
     kind = FileKind(SourceFormat.TEXT, compression)
     options = ReadOptions(SourceFormat.TEXT, "text", b"\n", 1 << 20)
-    with pytest.raises(DamagedFile) as raised:
+    with pytest.raises(CorruptFileError) as raised:
         list(
             read_documents(
                 FileSlice(0, "a", len(content), "", start, end, kind), options, lambda _: io.BytesIO(content)

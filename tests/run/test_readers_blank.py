@@ -24,7 +24,7 @@ from tokenization_worker.readers.lines import jsonl, text_fields
 from tokenization_worker.readers.lines.blank_lines import first_lines, skip_blank_lines
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.verification.decoders import source as verifying
-from tokenization_worker.verification.decoders.record import Damaged
+from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.facts import SourceRules
 
@@ -247,8 +247,8 @@ class Trickle(io.BytesIO):
 @pytest.mark.parametrize("packed", [zstd.compress(b"") * 30, gzip.compress(b"") * 30], ids=["zstd", "gzip"])
 def test_a_cut_in_the_last_of_many_empty_frames_is_damage(packed: bytes) -> None:
     for size in range(len(packed) - 5, len(packed)):
-        with pytest.raises(Damaged):
+        with pytest.raises(CorruptSource):
             verified(packed[:size])
-        with pytest.raises(decompress.DamagedFile):
+        with pytest.raises(decompress.CorruptFileError):
             compression = Compression.ZSTD if packed[0] == 0x28 else Compression.GZIP
             list(read_blocks(StoredBytes(io.BytesIO(packed[:size])), compression))

@@ -18,7 +18,7 @@ from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.detection.sizes import estimate_content_bytes
 from tokenization_worker.readers.document_batch import (
     Compression,
-    DamagedFile,
+    CorruptFileError,
     FileKind,
     FileOutcome,
     FileSlice,
@@ -246,7 +246,7 @@ def test_damage_is_found_by_the_last_slice_whoever_else_has_seen_it(pack: str, d
         try:
             reader.read(start, end, aside)
             outcomes.append(FileOutcome.READ)
-        except DamagedFile as found:
+        except CorruptFileError as found:
             outcomes.append(found.outcome)
     assert set(outcomes[:2]) == {FileOutcome.READ}
     assert outcomes[-1] is FileOutcome.CORRUPT_FILE
@@ -260,7 +260,7 @@ def test_a_wrong_encoding_is_what_every_slice_says_also_of_a_file_that_is_cut_sh
     content = b"\xff\xfe" + os.urandom(1 << 20).hex().encode("utf-16-le")
     stored = PACKS[pack][1](content)[:-1]
     for start, end in ((0, 3 << 20), (3 << 20, -1)):
-        with pytest.raises(DamagedFile) as found:
+        with pytest.raises(CorruptFileError) as found:
             Reader(pack, stored, JSONL).read(start, end)
         assert found.value.outcome is FileOutcome.WRONG_ENCODING
 

@@ -29,7 +29,7 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.sources import open_source
-from tokenization_worker.verification.decoders.record import Damaged
+from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.explain import History, explain
 from tokenization_worker.verification.facts import SourceRules
@@ -772,7 +772,7 @@ def test_the_second_reader_follows_the_policy(file: Hostile, tmp_path: Path) -> 
             for record in read_records(stream, str(path), rules):
                 documents += record.text is not None
                 quarantined.update([str(record.reason)] if record.reason else [])
-        except Damaged as damage:
+        except CorruptSource as damage:
             outcome = str(damage.outcome)
     assert outcome == file.outcome
     if outcome == "Read":

@@ -184,7 +184,7 @@ def test_a_record_that_was_written_over_is_judged_by_its_bytes(fake: FakeGcs, st
     ledger = read_tokenize_ledger(store, make_plan(), 0)
     assert 4 not in ledger.ranges
     assert len(ledger.ranges) == RANGES - 1
-    [damaged] = ledger.damaged
+    [damaged] = ledger.corrupt
     assert damaged.path == layout.range_receipt_path(0, 4)
     assert "checksum" in damaged.detail
 
@@ -239,7 +239,7 @@ def test_a_record_that_is_deleted_while_it_is_read_is_none(
     monkeypatch.setattr(GcsStore, "read", read_too_late)
     ledger = read_tokenize_ledger(store, make_plan(), 0)
     assert len(ledger.ranges) == RANGES - 1
-    assert ledger.damaged == []
+    assert ledger.corrupt == []
 
 
 def test_a_record_of_another_version_is_refused_and_not_deleted(store: GcsStore) -> None:

@@ -27,7 +27,7 @@ from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.record import dump_record, load_record
 from tokenization_worker.planning.splits import Streams, stream_of
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.document_batch import DamagedFile, FileSlice, ReadOptions
+from tokenization_worker.readers.document_batch import CorruptFileError, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.storage.local.upload import version_of
 from tokenization_worker.storage.open import open_store
@@ -90,7 +90,7 @@ class Planter:
                     tokens = delimiter + ids if before else ids + delimiter
                     stream = stream_of(text.encode(), thresholds)
                     documents.append(Document(number, uri, position, stream, tuple(tokens)))
-        except DamagedFile:
+        except CorruptFileError:
             return []
         return documents
 

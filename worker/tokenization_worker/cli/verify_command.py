@@ -19,7 +19,7 @@ from tokenization_worker.verification.report import VerifyMode, VerifyProgress, 
 from tokenization_worker.verification.verify import SAMPLE_ONE_IN, dataset_digest, verify
 
 SHOWN_FINDINGS = 20
-EXIT_DAMAGED = 4
+EXIT_FINDINGS = 4
 
 
 def main(arguments: list[str]) -> int:
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
         print(orjson.dumps(dataclasses.asdict(report)).decode())
     else:
         say("\n".join(_lines(report, time.monotonic() - started)))
-    return 0 if report.is_clean else EXIT_DAMAGED
+    return 0 if report.is_clean else EXIT_FINDINGS
 
 
 class _Watch:

@@ -50,7 +50,7 @@ def open_dataset(uri: str | os.PathLike[str]) -> Dataset:
     """The dataset at `uri`: a local folder or gs://bucket/prefix, the output.uri of a finished job.
 
     Raises `SpecError("NotADataset")`, naming what it found, if no run has finished there, and `DataError` if index or
-    shards table are damaged. Reads these two and no shard.
+    shards table are corrupt. Reads these two and no shard.
     """
     require_place("open_dataset", uri)
     store = open_store(os.fspath(uri).rstrip("/") or "/")

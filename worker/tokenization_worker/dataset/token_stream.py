@@ -97,18 +97,18 @@ class Shard:
         try:
             yield
         except ShardUnreadable as error:
-            raise self._damaged(error.file.path, error.what) from error
+            raise self._mismatched(error.file.path, error.what) from error
 
     def read_sidecar(self) -> ShardDocuments:
-        """Which documents it holds; raises `DataError` where that is damaged."""
+        """Which documents it holds; raises `DataError` where that is mismatched."""
         path = layout.documents_path(self.split, self.index)
         try:
             data = self._store.read(path)
         except NotFound as error:
-            raise self._damaged(self.path, f"has no documents sidecar at {path}") from error
+            raise self._mismatched(self.path, f"has no documents sidecar at {path}") from error
         return ShardDocuments.from_bytes(data, self.documents_sha256, f"{self._store.uri}/{path}")
 
-    def _damaged(self, path: str, what: str) -> DataError:
+    def _mismatched(self, path: str, what: str) -> DataError:
         """The error of a file that is not what the index says; `what` goes on behind its URI."""
         step = f"list everything that is wrong: {tokjob('verify', self._store.uri)}"
         return DataError("ShardDamaged", f"{self._store.uri}/{path} {what}", next_step=step)

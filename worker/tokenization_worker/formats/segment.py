@@ -11,7 +11,7 @@ A segment is a run of blocks and a footer. A block holds documents of one stream
 
 All numbers are little-endian. Every block carries its CRC32C in the footer, and the footer its own, so that a
 segment torn by a power failure is found out (and its range tokenized again) rather than copied into a shard.
-Blocks of a file that turned out damaged stay where they are but belong to no stream, so positions never depend
+Blocks of a file that turned out corrupt stay where they are but belong to no stream, so positions never depend
 on them. What identifies a segment is what its streams hold; how that is cut into blocks may differ from writer
 to writer.
 """

@@ -24,7 +24,7 @@ from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, TokenArr
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.planning.splits import Streams, stream_of
-from tokenization_worker.readers.document_batch import DamagedFile, FileSlice, ReadOptions
+from tokenization_worker.readers.document_batch import CorruptFileError, FileSlice, ReadOptions
 from tokenization_worker.readers.identity import read_id
 from tokenization_worker.readers.parquet.one_row import read_row
 from tokenization_worker.readers.records import SourceDocument, read_each
@@ -129,7 +129,7 @@ class _Source:
             return [], "the source file does not exist"
         except Changed as error:
             return [], f"the source file has changed: was {describe_file(error.was)}; is {describe_file(error.now)}"
-        except DamagedFile as damage:
+        except CorruptFileError as damage:
             return [], f"the source file is corrupt: {damage.detail}"
         except TokenizationError as error:
             return [], f"the source cannot be read: {error.message}"

@@ -1,7 +1,7 @@
 """How the last start of an unfinished run failed: told by `status`, and nothing else.
 
 A start that ends by an error which the same command would meet again leaves its words beside the ledger; the next start
-that gets as far removes them. Nothing is decided by this record: one that is stale, damaged or missing changes what
+that gets as far removes them. Nothing is decided by this record: one that is stale, corrupt or missing changes what
 `status` says of an unfinished run, and no more. Errors that pass (exit code 5) leave none: the same command goes on.
 """
 
@@ -58,7 +58,7 @@ def read_failure(store: Store) -> Failure | None:
         with parsing(store.uri, layout.FAILURE):
             fields = load_record(data)
             return Failure(*(str(fields[name]) for name in Failure._fields))
-    except (NotFound, DataError):  # a damaged one says nothing, and is in nobody's way
+    except (NotFound, DataError):  # a corrupt one says nothing, and is in nobody's way
         return None
 
 

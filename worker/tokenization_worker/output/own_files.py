@@ -80,7 +80,7 @@ def _is_output(store: Store, folder: str) -> bool:
 
 
 def _receipted_paths(store: Store, own: Iterable[Entry]) -> set[str]:
-    """The paths that the receipts among `own` name; a damaged receipt names none."""
+    """The paths that the receipts among `own` name; a corrupt receipt names none."""
     receipts = [entry for entry in own if layout.is_shard_receipt(entry.path)]
     named = map_at_once(lambda entry: _paths_in(store, entry), receipts, store.connections)
     return {path for paths in named for path in paths}

@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class DamagedRecord:
+class CorruptRecord:
     """A record that is not as it was written. `version`: which object it is; `detail`: how that shows."""
 
     path: str
@@ -49,11 +49,11 @@ def read_ours(
     pattern: str,
     names: Iterable[str],
     make: Callable[[str, dict[str, Any]], R],
-    damaged: list[DamagedRecord] | None = None,
+    corrupt: list[CorruptRecord] | None = None,
 ) -> Iterator[R]:
     """`make(path, fields)` of every record that `list_ours` would find, in no particular order.
 
-    One that is not as it was written is added to `damaged`. Without that list it raises `DataError("RecordCorrupt")`,
+    One that is not as it was written is added to `corrupt`. Without that list it raises `DataError("RecordCorrupt")`,
     as does one that is, and of which `make` cannot be made: another version of this program may have written it.
     """
     ours = re.compile(re.escape(folder) + pattern)
@@ -63,9 +63,9 @@ def read_ours(
             try:
                 fields = load_record(data, is_proven=is_proven)
             except (ValueError, TypeError) as error:
-                if damaged is None:
+                if corrupt is None:
                     raise
-                damaged.append(DamagedRecord(entry.path, entry.version, str(error)))
+                corrupt.append(CorruptRecord(entry.path, entry.version, str(error)))
                 return
         with parsing(store.uri, entry.path, is_whole=True):
             made = make(entry.path, fields)
@@ -85,7 +85,7 @@ def read_ours(
 
 
 def _read(store: Store, path: str) -> bytes | None:
-    """The object's bytes; None where a concurrent run has deleted it since it was listed, because it is damaged."""
+    """The object's bytes; None where a concurrent run has deleted it since it was listed, because it is corrupt."""
     try:
         return store.read(path)
     except NotFound:

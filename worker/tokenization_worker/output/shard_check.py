@@ -52,7 +52,7 @@ class _Written:
         return cls(row["split"], row["index"], files, row["documentsSha256"])
 
 
-def find_damaged_shards(store: Store, among: Container[tuple[str, int]] | None = None) -> frozenset[tuple[str, int]]:
+def find_mismatched_shards(store: Store, among: Container[tuple[str, int]] | None = None) -> frozenset[tuple[str, int]]:
     """(split, index) of every shard of which a file is missing, or differs from the shards table in size or CRC32C,
     or whose documents sidecar is missing or has another SHA-256. `among`: those to look at; None: all.
     """

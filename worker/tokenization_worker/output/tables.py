@@ -148,7 +148,7 @@ def _require_files_digest(store: Store, index: Index, digest: Digest) -> None:
 
 
 def table_rows(store: Store, path: str) -> Iterator[tuple[bytes, Row]]:
-    """A table's lines, each with the row that it holds; raises `DataError` if it is missing or damaged."""
+    """A table's lines, each with the row that it holds; raises `DataError` if it is missing or corrupt."""
     try:
         packed = store.read(path)
     except NotFound as error:

@@ -110,7 +110,7 @@ def cannot_judge_bytes(counts: DocumentCounts, limit: Limit) -> bool:
 
 
 def too_many_corrupt(outcome: str, what: str, corrupt: int, files: int, limit: Limit) -> DataError:
-    """The error of a source with more damaged files than `maxCorruptFiles` allows; `what` describes the first."""
+    """The error of a source with more corrupt files than `maxCorruptFiles` allows; `what` describes the first."""
     found, _, step = what.partition(WHAT_TO_DO)
     return DataError(
         outcome,

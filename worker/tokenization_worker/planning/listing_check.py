@@ -39,7 +39,7 @@ def refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> No
 
 
 def warn_of_empty_files(files: tuple[SourceFile, ...], format: SourceFormat, watch: Watcher) -> None:
-    """Tell of files of 0 bytes that count as read; those that cannot be valid are found damaged by their reader."""
+    """Tell of files of 0 bytes that count as read; those that cannot be valid are found corrupt by their reader."""
     empty = [file.uri for file in files if not file.size and may_be_empty(file.uri, format)]
     if empty:
         watch(Warned(f"{counted(len(empty), 'file')} of 0 bytes, which hold no document, the first: {empty[0]}"))

@@ -13,7 +13,7 @@ from tokenization_worker.planning.cut import Inside, choose_range_bytes, cut_fil
 from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.readers.detection.detect import kind_of_source
 from tokenization_worker.readers.detection.sizes import estimate_content_bytes
-from tokenization_worker.readers.document_batch import Compression, DamagedFile, ReadOptions
+from tokenization_worker.readers.document_batch import Compression, CorruptFileError, ReadOptions
 from tokenization_worker.readers.lines.record_splitter import can_cut
 from tokenization_worker.readers.open import record_separator
 from tokenization_worker.readers.parquet.file import parquet_row_groups
@@ -54,7 +54,7 @@ def _looker(data: DataSpec) -> Callable[[SourceFile], Inside]:
 
     def look(file: SourceFile) -> Inside:
         kind = kind_of_source(file.uri, file.size, options.format, _strict_opener(file))
-        if kind is None:  # damaged: the reader will say how
+        if kind is None:  # corrupt: the reader will say how
             return Inside(None)
         if kind.format is SourceFormat.PARQUET:
             return Inside(kind, row_groups=_row_group_bytes(file))
@@ -74,11 +74,11 @@ def _strict_opener(file: SourceFile) -> Callable[[str], ByteReader]:
 
 
 def _row_group_bytes(file: SourceFile) -> tuple[int, ...]:
-    """Stored bytes of each row group; none for a damaged footer, which the reader will describe."""
+    """Stored bytes of each row group; none for a corrupt footer, which the reader will describe."""
     stream = open_as_listed(file, _LISTED)
     try:
         return tuple(group.stored_bytes for group in parquet_row_groups(stream))
-    except DamagedFile:
+    except CorruptFileError:
         return ()
     finally:
         stream.close()

@@ -27,7 +27,7 @@ from tokenization_worker.planning.limits import (
 )
 from tokenization_worker.readers.detection.detect import conversion_command
 from tokenization_worker.readers.detection.encodings import guess_encoding, is_binary
-from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome, ReadOptions, Reason
+from tokenization_worker.readers.document_batch import CorruptFileError, FileOutcome, ReadOptions, Reason
 from tokenization_worker.readers.head import HeadSample, read_head
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.storage.source_file import SourceFile
@@ -100,7 +100,7 @@ def foresee(samples: Samples, n_files: int, limits: RunLimits, is_corrupt: Calla
     return Foresight(unusable.error, (*warnings, *unusable.warnings))
 
 
-def _place(file: SourceFile, damage: DamagedFile) -> str:
+def _place(file: SourceFile, damage: CorruptFileError) -> str:
     near = "" if damage.offset is None else f", near stored byte {damage.offset:,}"
     return f"{file.uri}: {damage.detail}{near}"
 

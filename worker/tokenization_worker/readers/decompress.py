@@ -1,6 +1,6 @@
-"""Stored bytes to decompressed blocks, with the errors of all decoders mapped to `DamagedFile`.
+"""Stored bytes to decompressed blocks, with the errors of all decoders mapped to `CorruptFileError`.
 
-Invariant: the blocks of a file concatenate to its whole decompressed content, or `DamagedFile` is raised;
+Invariant: the blocks of a file concatenate to its whole decompressed content, or `CorruptFileError` is raised;
 a file that ends early, fails a checksum or goes on after its end never passes. A block is never empty and
 holds about `BLOCK_BYTES`, however many frames or members that takes and however far one frame expands.
 Errors of the store itself pass through unchanged. What the bytes mean is left to `detect` and `record_splitter`.
@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 from isal import igzip, igzip_lib
 
-from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileOutcome
+from tokenization_worker.readers.document_batch import Compression, CorruptFileError, FileOutcome
 from tokenization_worker.storage.base import ByteReader
 
 if sys.version_info >= (3, 14):
@@ -104,7 +104,7 @@ class StoredBytes:
 
 
 def read_blocks(source: StoredBytes, compression: Compression) -> Iterator[bytes]:
-    """The decompressed content in order; raises `DamagedFile` where it cannot be had whole."""
+    """The decompressed content in order; raises `CorruptFileError` where it cannot be had whole."""
     if compression is Compression.GZIP:
         return _gzip_blocks(source)
     if compression is Compression.ZSTD:
@@ -236,5 +236,5 @@ def _window_size(frame: memoryview) -> int:
     return base + base // 8 * (frame[5] & 7)
 
 
-def _corrupt(source: StoredBytes, decoder: str, error: Exception) -> DamagedFile:
-    return DamagedFile(FileOutcome.CORRUPT_FILE, source.taken, f"{decoder}: {error}")
+def _corrupt(source: StoredBytes, decoder: str, error: Exception) -> CorruptFileError:
+    return CorruptFileError(FileOutcome.CORRUPT_FILE, source.taken, f"{decoder}: {error}")

@@ -49,7 +49,7 @@ class Reason(StrEnum):
     KILLS_WORKER = "KillsWorker"
 
 
-class DamagedFile(Exception):
+class CorruptFileError(Exception):
     """A file that cannot be used as a whole: none of its documents count, also not those before the damage.
 
     `offset` is how many stored bytes had been taken in when the decoder gave up (None: not known).
@@ -118,7 +118,7 @@ class ReadOptions:
 
 
 WHAT_TO_DO = "; what to do: "
-"""The detail of a damaged file ends with this and the step that repairs the file."""
+"""The detail of a corrupt file ends with this and the step that repairs the file."""
 
 EXCERPT_CHARACTERS = 200
 """How much of an unusable document the quarantine shows."""

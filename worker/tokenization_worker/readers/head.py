@@ -25,7 +25,7 @@ from tokenization_worker.readers.detection.detect import (
 from tokenization_worker.readers.detection.encodings import count_lines, guess_wide
 from tokenization_worker.readers.document_batch import (
     Compression,
-    DamagedFile,
+    CorruptFileError,
     DocumentBatch,
     ReadOptions,
     Reason,
@@ -81,7 +81,7 @@ class HeadSample:
     rejected: Counter[str]
     source_bytes: int
     stored_bytes: int
-    damage: DamagedFile | None
+    damage: CorruptFileError | None
     fields: list[str]
     is_array: bool = False
     field_advice: str = ""
@@ -162,7 +162,7 @@ def read_head(
             encoded_lines=count_lines(content[:whole] or content) if not_utf8 else (0, 0),
             compression=compression,
         )
-    except DamagedFile as damage:
+    except CorruptFileError as damage:
         return HeadSample([], Counter(), 0, 0, damage, [])
     finally:
         stream.close()

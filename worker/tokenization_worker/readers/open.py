@@ -1,9 +1,9 @@
 """A slice of a source file to batches of documents: puts the parts of this package together.
 
-Owns the open stream: it is closed when the iterator ends, fails or is dropped. Raises `DamagedFile` for a
+Owns the open stream: it is closed when the iterator ends, fails or is dropped. Raises `CorruptFileError` for a
 file to be dropped whole (what was yielded of it before does not count, nor do its other slices), `SpecError` for a
 format that cannot be told or read, and whatever the store raises. Nothing is retried here. A file that was changed
-while it was read is a `ChangedError` and nothing else, also where it looks damaged or of no known format.
+while it was read is a `ChangedError` and nothing else, also where it looks corrupt or of no known format.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tokenization_worker.readers.detection.detect import (
 )
 from tokenization_worker.readers.document_batch import (
     Compression,
-    DamagedFile,
+    CorruptFileError,
     DocumentBatch,
     FileKind,
     FileSlice,
@@ -62,7 +62,7 @@ def read_documents(
         else:
             yield from _read_from_start(stream, source, options)
         require_unchanged(stream)
-    except (DamagedFile, SpecError):
+    except (CorruptFileError, SpecError):
         require_unchanged(stream)
         raise
     finally:

@@ -13,7 +13,7 @@ from tokenization_worker.output.create_only import Disagreement, create_record
 from tokenization_worker.output.index import Index
 from tokenization_worker.output.ledger.quarantine import ListCorrupt
 from tokenization_worker.output.scratch import remove_scratch
-from tokenization_worker.output.shard_check import find_damaged_shards
+from tokenization_worker.output.shard_check import find_mismatched_shards
 from tokenization_worker.pipelines.tokenize.commit import commit
 from tokenization_worker.pipelines.tokenize.pipeline import Work
 from tokenization_worker.planning.prepare import Prepared
@@ -39,7 +39,7 @@ def finish_run(
 ) -> Finished | None:
     """Do what is left, and commit; None where `do_work` leaves some of it. `life`: ended before the last record."""
     store, ledger, prepared, work, index = begun.store, begun.ledger, begun.prepared, begun.work, begun.index
-    rewritten = work.damaged
+    rewritten = work.mismatched
     earlier = [receipt for name, receipt in ledger.shards.items() if name not in rewritten]
     if index is not None and begun.encodes:
         life.enter_context(store.showing_life())
@@ -48,7 +48,7 @@ def finish_run(
     if index is None:
         rotten = find_rot(store, earlier, watch, should_stop)
         if rotten:
-            if not do_work(replace(work, damaged=rotten)):
+            if not do_work(replace(work, mismatched=rotten)):
                 return None
             rewritten |= rotten
         watch(Committing(len(ledger.shards)))
@@ -75,13 +75,13 @@ def _commit(begun: Begun, do_work: DoWork, watch: Watcher) -> Index | None:
         return write()
     except ListCorrupt:
         work.ledger.set_lost_lists(discard_corrupt_lists(work.store, work.context.epoch, work.ledger, watch))
-        is_done = do_work(replace(work, damaged=frozenset()))  # those were written again before
+        is_done = do_work(replace(work, mismatched=frozenset()))  # those were written again before
         return write() if is_done else None
 
 
-def _require_repaired(store: Store, damaged: frozenset[tuple[str, int]]) -> None:
+def _require_repaired(store: Store, mismatched: frozenset[tuple[str, int]]) -> None:
     """Raise `Disagreement` where shards that were written again are still not what the dataset's table says."""
-    left = sorted(find_damaged_shards(store, among=damaged)) if damaged else []
+    left = sorted(find_mismatched_shards(store, among=mismatched)) if mismatched else []
     if left:
         split, number = left[0]
         raise Disagreement(

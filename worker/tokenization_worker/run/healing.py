@@ -12,9 +12,9 @@ from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
-from tokenization_worker.output.ledger.quarantine import find_damaged_lists
+from tokenization_worker.output.ledger.quarantine import find_corrupt_lists
 from tokenization_worker.output.record import made_again
-from tokenization_worker.output.scan import DamagedRecord
+from tokenization_worker.output.scan import CorruptRecord
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.storage.base import Store
 
@@ -24,18 +24,18 @@ _TOLD = 20
 
 def discard_corrupt_records(store: Store, ledger: TokenizeLedger, watch: Watcher) -> None:
     """Delete the records that `ledger` found corrupt; `watch` is told of them."""
-    for record in ledger.damaged[:_TOLD]:
+    for record in ledger.corrupt[:_TOLD]:
         damage = f"{store.uri}/{record.path} is corrupt: {record.detail}"
         watch(Warned(f"{damage}; this run deletes it, and {made_again(record.path)}"))
-    if len(ledger.damaged) > _TOLD:
-        more = len(ledger.damaged) - _TOLD
+    if len(ledger.corrupt) > _TOLD:
+        more = len(ledger.corrupt) - _TOLD
         those = f"{counted(more, 'more corrupt record')} below {store.uri}/{layout.OWN}"
         watch(Warned(f"this run deletes {those} and writes them again"))
 
-    def delete(record: DamagedRecord) -> None:
+    def delete(record: CorruptRecord) -> None:
         store.delete(record.path, version=record.version)
 
-    for _ in map_at_once(delete, ledger.damaged, store.connections):
+    for _ in map_at_once(delete, ledger.corrupt, store.connections):
         pass
 
 
@@ -44,8 +44,8 @@ def redoes_receipts(ledger: TokenizeLedger, n_ranges: int) -> bool:
 
     Otherwise it was moved in parts, and making it whole would be making the dataset again.
     """
-    lost = sum(record.path.startswith(layout.LEDGER) for record in ledger.damaged)
-    lost_ranges = sum(layout.is_range_receipt(record.path) for record in ledger.damaged)
+    lost = sum(record.path.startswith(layout.LEDGER) for record in ledger.corrupt)
+    lost_ranges = sum(layout.is_range_receipt(record.path) for record in ledger.corrupt)
     return lost > 0 and len(ledger.ranges) + lost_ranges == n_ranges
 
 
@@ -53,7 +53,7 @@ def discard_corrupt_lists(store: Store, epoch: int, ledger: TokenizeLedger, watc
     """Delete the lists of unusable documents that are not what their receipts say; returns their ranges."""
     lists = ((range_id, receipt.quarantine_digest) for range_id, receipt in sorted(ledger.ranges.items()))
     found: set[int] = set()
-    for range_id, entry in find_damaged_lists(store, epoch, (named for named in lists if named[1])):
+    for range_id, entry in find_corrupt_lists(store, epoch, (named for named in lists if named[1])):
         watch(
             Warned(
                 f"{store.uri}/{entry.path}, the list of unusable documents of range {range_id}, is corrupt: it does "

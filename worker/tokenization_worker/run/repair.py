@@ -20,7 +20,7 @@ from tokenization_worker.output.index import Index, recorded_versions
 from tokenization_worker.output.ledger.epochs import Epoch, current_epoch
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.ledger.version_samples import read_samples, require_proof, tokenizer_changed
-from tokenization_worker.output.shard_check import find_damaged_shards
+from tokenization_worker.output.shard_check import find_mismatched_shards
 from tokenization_worker.output.tables import ShardSums, read_shard_sums
 from tokenization_worker.output.versions import describe_versions, find_changes, same_as_any
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
@@ -46,7 +46,7 @@ def plan_repair(store: Store, index: Index, tokenizer: Tokenizer, watch: Watcher
     Raises `ChangedError("TokenizerChanged")` where shards are mismatched, and nothing can prove that this process's
     libraries give their tokens. `watch` is told where the index names no versions.
     """
-    expected = read_shard_sums(store, find_damaged_shards(store))
+    expected = read_shard_sums(store, find_mismatched_shards(store))
     now = describe_versions(tokenizer.libraries, has_parquet=has_parquet)
     repair = _repair(store, index, expected, now)
     if expected:

@@ -216,7 +216,7 @@ class RangedReader(io.RawIOBase):
         super().close()
 
     def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """See `base.ReadsAhead`. What is not in the file (a damaged footer may say anything) is left out."""
+        """See `base.ReadsAhead`. What is not in the file (a corrupt footer may say anything) is left out."""
         self._read_ahead(Range(max(0, start), min(end, self._size)) for start, end in ranges)
         self._is_announced = True
 

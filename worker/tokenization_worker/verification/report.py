@@ -80,7 +80,7 @@ class VerifyReport:
     """The outcome. Without findings everything that `mode` looks at is right.
 
     `shards`: those that are there. `files`, `documents` and `quarantined` were recounted from the source (0 in mode
-    checksums); `files_dropped` of these files are damaged and left out whole. `documents_compared` were encoded
+    checksums); `files_dropped` of these files are corrupt and left out whole. `documents_compared` were encoded
     again, `tokens_compared` compared with them. `stopped` says that the dataset's own tables cannot be read, so that
     nothing behind them was looked at. `digest` identifies the dataset's content as it is, whatever the index says;
     None where a part is missing.
@@ -114,7 +114,7 @@ _TABLES = (Fault.TABLE_MISSING, Fault.TABLE_CORRUPT, Fault.TABLES_DISAGREE, Faul
 
 
 def next_step(findings: Sequence[Finding]) -> str:
-    """The next steps for `findings`: of the files that are damaged, and of anything else only where no file is."""
+    """The next steps for `findings`: of the files that are corrupt, and of anything else only where no file is."""
     steps = []
     faults = {finding.fault for finding in findings}
     if any(fault.startswith(("Shard", "Sidecar", "TokenOut")) for fault in faults):

@@ -114,7 +114,7 @@ def dataset_digest(uri: str | os.PathLike[str], *, processes: int | None = None)
     """The digest of the dataset's content, from the bytes of shards, sidecars and tables.
 
     Equal for equal datasets, whatever runs wrote them (`digest` defines it), and to the index's `digest`. Raises
-    `DataError` where a part is missing or damaged: `DatasetIncomplete`, or `DatasetDamaged` with the digest of the
+    `DataError` where a part is missing or corrupt: `DatasetIncomplete`, or `DatasetDamaged` with the digest of the
     bytes that are there.
     """
     require_main_guard("verify")

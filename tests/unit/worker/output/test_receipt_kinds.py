@@ -114,7 +114,7 @@ def test_a_receipt_that_is_not_as_it_was_written_counts_as_absent(store: LocalSt
     create_bytes(store, torn, b"torn")
     ledger = read_ledger(store, PLAN, 0, [COUNTED, MERGED])
     assert list(ledger.receipts(COUNTED)) == [0]
-    assert [record.path for record in ledger.damaged] == [torn]
+    assert [record.path for record in ledger.corrupt] == [torn]
 
 
 def test_receipts_are_counted_on_from_where_a_count_had_ended(store: LocalStore) -> None:

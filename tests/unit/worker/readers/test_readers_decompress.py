@@ -11,7 +11,7 @@ import pytest
 from support.faults.hostile import named_gzip, skippable_frame
 from tokenization_worker.readers import decompress
 from tokenization_worker.readers.decompress import StoredBytes, read_blocks, zstd
-from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileOutcome
+from tokenization_worker.readers.document_batch import Compression, CorruptFileError, FileOutcome
 from tokenization_worker.verification.decoders.members import GzipContent
 
 CONTENT = b"".join(b"line %d\n" % n for n in range(200_000))
@@ -95,7 +95,7 @@ def test_windows_up_to_2_gib_are_declared_readable(window_log: int) -> None:
 def test_a_file_cut_anywhere_is_corrupt(compression: Compression, cut: float) -> None:
     packed = PACKED[compression]
     packed = packed[: int(len(packed) * cut)] if 0 < cut < 1 else packed[: int(cut)]
-    with pytest.raises(DamagedFile) as raised:
+    with pytest.raises(CorruptFileError) as raised:
         list(read_blocks(StoredBytes(io.BytesIO(packed)), compression))
     assert raised.value.outcome is FileOutcome.CORRUPT_FILE
     assert raised.value.offset == len(packed)
@@ -104,7 +104,7 @@ def test_a_file_cut_anywhere_is_corrupt(compression: Compression, cut: float) ->
 
 def test_a_gzip_header_that_is_too_long_says_so() -> None:
     content = named_gzip(b"text", 1 << 20)
-    with pytest.raises(DamagedFile, match=r"name and comment, is longer than 524,288 bytes") as raised:
+    with pytest.raises(CorruptFileError, match=r"name and comment, is longer than 524,288 bytes") as raised:
         list(read_blocks(StoredBytes(io.BytesIO(content)), Compression.GZIP))
     assert raised.value.outcome is FileOutcome.CORRUPT_FILE
 

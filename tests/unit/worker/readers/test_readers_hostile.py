@@ -9,7 +9,7 @@ import pytest
 
 from support.faults.hostile import Hostile, hostile_files
 from tokenization_worker.api.data import SourceFormat
-from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome, FileSlice, ReadOptions
+from tokenization_worker.readers.document_batch import CorruptFileError, FileOutcome, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
 
 FILES = hostile_files()
@@ -25,7 +25,7 @@ def outcome(file: Hostile) -> tuple[str, int, dict[str, int]]:
             reasons.update(item.reason for item in batch.rejected)
             assert len(batch.positions) == len(batch.texts)
             assert batch.records >= len(batch.texts) + len(batch.rejected)
-    except DamagedFile as damage:
+    except CorruptFileError as damage:
         assert damage.detail
         return damage.outcome, 0, {}
     return FileOutcome.READ, documents, dict(reasons)

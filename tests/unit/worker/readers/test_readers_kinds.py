@@ -12,7 +12,7 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.detection.detect import detect_kind, kind_of_source
-from tokenization_worker.readers.document_batch import Compression, DamagedFile, FileKind, FileOutcome
+from tokenization_worker.readers.document_batch import Compression, CorruptFileError, FileKind, FileOutcome
 
 AUTO, JSONL, PARQUET, TEXT = SourceFormat.AUTO, SourceFormat.JSONL, SourceFormat.PARQUET, SourceFormat.TEXT
 NONE, GZIP, ZSTD = Compression.NONE, Compression.GZIP, Compression.ZSTD
@@ -97,7 +97,7 @@ DAMAGED = {
 def test_damage_that_the_first_bytes_show_is_named(
     head: bytes, uri: str, asked: SourceFormat, outcome: FileOutcome, detail: str
 ) -> None:
-    with pytest.raises(DamagedFile) as raised:
+    with pytest.raises(CorruptFileError) as raised:
         detect_kind(head, uri, asked)
     assert raised.value.outcome is outcome
     assert detail in raised.value.detail

@@ -15,7 +15,7 @@ from support.faults.hostile import TEXTS, documents, hostile_files, jsonl, parqu
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome, FileSlice, ReadOptions
+from tokenization_worker.readers.document_batch import CorruptFileError, FileOutcome, FileSlice, ReadOptions
 from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.identity import read_id
 from tokenization_worker.readers.lines.oversized_lines import smallest_text_bytes
@@ -41,7 +41,7 @@ def test_the_stream_is_closed_at_the_end_on_damage_and_when_dropped(name: str) -
             for _ in found:
                 if stop_early:
                     break
-        except (DamagedFile, SpecError):
+        except (CorruptFileError, SpecError):
             pass
         found.close()
         assert stream.closed

@@ -16,7 +16,7 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.extras import install_command
 from tokenization_worker.readers.document_batch import (
     Compression,
-    DamagedFile,
+    CorruptFileError,
     FileKind,
     FileOutcome,
     FileSlice,
@@ -127,7 +127,7 @@ MISMATCHES = {
 
 @pytest.mark.parametrize(("column", "name", "field", "detail"), MISMATCHES.values(), ids=MISMATCHES.keys())
 def test_a_column_that_is_no_text_says_what_was_found(column: pa.Array, name: str, field: str, detail: str) -> None:
-    with pytest.raises(DamagedFile) as raised:
+    with pytest.raises(CorruptFileError) as raised:
         read(parquet(column, name), field)
     assert raised.value.outcome is FileOutcome.SCHEMA_MISMATCH
     assert detail in raised.value.detail

@@ -35,7 +35,7 @@ _FILE = (
     "Replace the corrupt file and {again}, or raise spec.maxCorruptFiles, which drops such files whole: the run "
     "continues from the finished work."
 )
-_DAMAGED = (
+_MISMATCHED = (
     "Set a new rerunToken: the run then writes mismatched shards again from the source. `tokjob verify {output}` "
     "lists all."
 )
@@ -171,10 +171,10 @@ ADVICE: Mapping[str, str] = {
     "TableMissing": _TABLE,
     "TableCorrupt": _TABLE,
     "QuarantineCorrupt": "Check the disk of {output}; then {same}.",
-    "ShardDamaged": _DAMAGED,
-    "SidecarCorrupt": _DAMAGED,
-    "DatasetIncomplete": _DAMAGED,
-    "DatasetDamaged": _DAMAGED,
+    "ShardDamaged": _MISMATCHED,
+    "SidecarCorrupt": _MISMATCHED,
+    "DatasetIncomplete": _MISMATCHED,
+    "DatasetDamaged": _MISMATCHED,
     # machines
     "WorkerDied": "Usually a lack of memory: raise spec.workers.resources.limits.memory. " + _RETRIED,
     "NoCluster": _RETRIED,

@@ -1,6 +1,6 @@
 """Verdicts on documents that kill their worker: written once, obeyed by every later writer.
 
-A verdict is a hint, as that on a damaged file is: which documents are left out of a dataset is in the receipts.
+A verdict is a hint, as that on a corrupt file is: which documents are left out of a dataset is in the receipts.
 """
 
 from __future__ import annotations

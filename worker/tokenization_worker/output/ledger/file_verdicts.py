@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tokenization_worker.output import layout
-from tokenization_worker.output.scan import RECORD, DamagedRecord, read_ours
+from tokenization_worker.output.scan import RECORD, CorruptRecord, read_ours
 from tokenization_worker.readers.document_batch import FileOutcome
 from tokenization_worker.storage.base import Store
 
 
-def read_file_verdicts(store: Store, damaged: list[DamagedRecord]) -> dict[int, tuple[str, str]]:
-    """All verdicts: file -> (outcome, detail). Those that are not as they were written are added to `damaged`."""
+def read_file_verdicts(store: Store, corrupt: list[CorruptRecord]) -> dict[int, tuple[str, str]]:
+    """All verdicts: file -> (outcome, detail). Those that are not as they were written are added to `corrupt`."""
     return {
         file: (outcome, detail)
-        for file, outcome, detail in read_ours(store, layout.VERDICTS, RECORD, ("",), _verdict, damaged)
+        for file, outcome, detail in read_ours(store, layout.VERDICTS, RECORD, ("",), _verdict, corrupt)
     }
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self, TypeVar
 from tokenization_worker.output import layout
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.record import require_plan
-from tokenization_worker.output.scan import DamagedRecord, read_ours
+from tokenization_worker.output.scan import CorruptRecord, read_ours
 from tokenization_worker.storage.base import Store
 
 K = TypeVar("K")
@@ -66,7 +66,7 @@ class Ledger:
     """
 
     _receipts: dict[str, dict[Any, Any]]  # by folder of the kind, by key
-    _damaged: list[DamagedRecord] = field(default_factory=list)
+    _corrupt: list[CorruptRecord] = field(default_factory=list)
 
     @classmethod
     def of(cls, kinds: Iterable[ReceiptKind[Any, Any]]) -> Self:
@@ -83,9 +83,9 @@ class Ledger:
         return islice(reversed(receipts.values()), len(receipts) - count)
 
     @property
-    def damaged(self) -> Sequence[DamagedRecord]:
+    def corrupt(self) -> Sequence[CorruptRecord]:
         """Receipts that are not as they were written: they count as absent."""
-        return self._damaged
+        return self._corrupt
 
     def add(self, kind: ReceiptKind[K, R], receipt: R) -> None:
         self._receipts[kind.folder][kind.key_of(receipt)] = receipt
@@ -131,4 +131,4 @@ def _read(store: Store, plan: Plan, epoch: int, kind: ReceiptKind[K, R], ledger:
         return receipt
 
     folder = f"{layout.epoch_ledger(epoch)}{kind.folder}"
-    return read_ours(store, folder, kind.pattern, kind.name_starts(plan, ledger), make, ledger._damaged)
+    return read_ours(store, folder, kind.pattern, kind.name_starts(plan, ledger), make, ledger._corrupt)

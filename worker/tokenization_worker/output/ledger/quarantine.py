@@ -180,7 +180,7 @@ def _has_digest(rows: Hash, digest: str) -> bool:
     return rows.hexdigest()[:32].startswith(digest)
 
 
-def find_damaged_lists(store: Store, epoch: int, digests: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Entry]]:
+def find_corrupt_lists(store: Store, epoch: int, digests: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Entry]]:
     """(range, the list) of each of these lists, named by (range, digest), that is not as it was written.
 
     One that is gone is not among them.

@@ -17,7 +17,7 @@ from tokenization_worker.output.ledger.file_verdicts import read_file_verdicts
 from tokenization_worker.output.ledger.ledger import Ledger, read_ledger, without_collector
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
-from tokenization_worker.output.scan import NUMBER, DamagedRecord, list_ours
+from tokenization_worker.output.scan import NUMBER, CorruptRecord, list_ours
 from tokenization_worker.pipelines.tokenize.receipt_kinds import RANGES, SHARDS, range_names
 from tokenization_worker.readers.document_batch import CrashVerdict
 from tokenization_worker.storage.base import Store
@@ -37,7 +37,7 @@ class TokenizeLedger:
     _lost_lists: set[int] = field(default_factory=set)
     _verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
     _crash_verdicts: dict[int, tuple[CrashVerdict, ...]] = field(default_factory=dict)
-    _damaged_verdicts: list[DamagedRecord] = field(default_factory=list)
+    _corrupt_verdicts: list[CorruptRecord] = field(default_factory=list)
 
     @property
     def ranges(self) -> Mapping[int, RangeReceipt]:
@@ -61,7 +61,7 @@ class TokenizeLedger:
 
     @property
     def verdicts(self) -> Mapping[int, tuple[str, str]]:
-        """Of damaged files: file -> (outcome, detail)."""
+        """Of corrupt files: file -> (outcome, detail)."""
         return MappingProxyType(self._verdicts)
 
     @property
@@ -70,9 +70,9 @@ class TokenizeLedger:
         return MappingProxyType(self._crash_verdicts)
 
     @property
-    def damaged(self) -> Sequence[DamagedRecord]:
+    def corrupt(self) -> Sequence[CorruptRecord]:
         """Receipts, and verdicts on files, that are not as they were written: they count as absent."""
-        return [*self._receipts.damaged, *self._damaged_verdicts]
+        return [*self._receipts.corrupt, *self._corrupt_verdicts]
 
     def ranges_from(self, count: int) -> Iterator[RangeReceipt]:
         """The receipts of ranges that were added after the first `count`, the last one first."""
@@ -89,7 +89,7 @@ class TokenizeLedger:
         self._receipts.add(SHARDS, receipt)
 
     def add_verdict(self, file: int, outcome: str, detail: str) -> None:
-        """Take a verdict on a damaged file; the first one stays."""
+        """Take a verdict on a corrupt file; the first one stays."""
         self._verdicts.setdefault(file, (outcome, detail))
 
     def forget_range(self, range_id: int) -> None:
@@ -119,7 +119,7 @@ def read_tokenize_ledger(store: Store, plan: Plan, epoch: int) -> TokenizeLedger
     ledger.set_lost_lists(_find_lost_lists(store, epoch, ledger.ranges, names))  # after the receipts: they come later
     segments = list_ours(store, layout.segments_prefix(epoch), NUMBER, names)
     ledger.set_segments(int(path.rpartition("/")[2]) for path in segments)
-    ledger._verdicts = read_file_verdicts(store, ledger._damaged_verdicts)
+    ledger._verdicts = read_file_verdicts(store, ledger._corrupt_verdicts)
     ledger._crash_verdicts = read_crash_verdicts(store)
     return ledger
 

@@ -32,8 +32,8 @@ from tokenization_worker.storage.base import NotFound, Store
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a start found: the plan, what is done of it, and which finished shards are damaged. `expansion`: source
-    bytes that a stored byte is expected to be, 0 where that is not known. `expected`: of the damaged shards of a
+    """What a start found: the plan, what is done of it, and which finished shards are mismatched. `expansion`: source
+    bytes that a stored byte is expected to be, 0 where that is not known. `expected`: of the mismatched shards of a
     complete dataset, what they must be."""
 
     store: Store
@@ -41,7 +41,7 @@ class Work:
     context: RunContext
     ledger: TokenizeLedger
     limits: RunLimits
-    damaged: frozenset[tuple[str, int]]
+    mismatched: frozenset[tuple[str, int]]
     expansion: float = 0.0
     expected: Mapping[tuple[str, int], ShardSums] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ class TokenizePipeline:
         self._work = work
         self._store = work.store
         self._epoch = work.context.epoch
-        self.schedule = TokenizeSchedule(work.plan, work.context, work.ledger, work.damaged, work.expected)
+        self.schedule = TokenizeSchedule(work.plan, work.context, work.ledger, work.mismatched, work.expected)
         self._unusable = UnusableLimit(work.store, self._epoch, work.ledger, work.limits, len(work.plan.files))
         self._progress = ProgressSums(work.plan, self.schedule, work.ledger, work.expansion)
 

@@ -47,13 +47,13 @@ class TokenizeSchedule:
         plan: Plan,
         context: RunContext,
         ledger: TokenizeLedger,
-        damaged: frozenset[tuple[str, int]],
+        mismatched: frozenset[tuple[str, int]],
         expected: Mapping[tuple[str, int], ShardSums] | None = None,
     ) -> None:
         self._plan = plan
         self._context = context
         self._ledger = ledger
-        self._damaged = damaged
+        self._mismatched = mismatched
         self._expected = expected or {}
         self.shard_planner = ShardPlanner(plan.cut, len(plan.files), context.streams, context.data.output.shard_tokens)
         self._affinity = DecoderAffinity(plan, ledger.ranges)
@@ -181,7 +181,7 @@ class TokenizeSchedule:
                 self._ledger.add_verdict(result.file, result.outcome, result.detail)
         for shard in self.shard_planner.add(receipt):
             key = shard.name.key
-            if key in self._ledger.shards and key not in self._damaged:
+            if key in self._ledger.shards and key not in self._mismatched:
                 self.shards_done += 1
                 continue
             self._shards[key] = shard
@@ -216,7 +216,7 @@ class TokenizeSchedule:
             shard=shard,
             segment_digests=tuple(receipt.segment_digest for receipt in receipts),
             slice_files=tuple(tuple(part.file for part in receipt.slices) for receipt in receipts),
-            repair=shard.name.key in self._damaged,
+            repair=shard.name.key in self._mismatched,
             releasable=self.take_releasable(RELEASED_A_TASK),
             expected=self._expected.get(shard.name.key),
         )

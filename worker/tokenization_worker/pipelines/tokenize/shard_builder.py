@@ -2,8 +2,8 @@
 
 A shard is fed by runs of tokens, wherever they come from. Order of writing: sidecar, the shard's side files, its main
 file, receipt, so a receipt says that all are there. Final names are create-only; only a later epoch than the first, or
-the repair of a damaged shard, may replace what it finds. A voided epoch may not even create: its names may be none of
-the dataset's. Nor may the repair of a complete dataset whose shard came out otherwise than its table says.
+the repair of a mismatched shard, may replace what it finds. A voided epoch may not even create: its names may be
+none of the dataset's. Nor may the repair of a complete dataset whose shard came out otherwise than its table says.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _CHUNK_BYTES = 1 << 20
 class BuildTask:
     """Build one shard.
 
-    `segment_digests` and `slice_files` have one entry per piece of the shard: the digest of the segment in
-    its range's receipt, and the file of each of the range's slices. `repair`: the shard that is there is
-    damaged and may be replaced. `expected`: what the shard must be, where a complete dataset says so. `releasable`: as
-    for `TokenizeTask`.
+    `segment_digests` and `slice_files` have one entry per span of the shard: the digest of the segment in
+    its range's receipt, and the file of each of the range's slices. `repair`: the existing shard is
+    mismatched and may be replaced. `expected`: what the shard must be, where a complete dataset says so. `releasable`:
+    as for `TokenizeTask`.
     """
 
     context: RunContext

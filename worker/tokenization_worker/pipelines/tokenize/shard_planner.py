@@ -81,7 +81,7 @@ class ShardPlanner:
         results = [(r, i, self._receipts[r].slices[i]) for r, i in self._file_slices(file)]
         is_kept = all(result.is_read for _, _, result in results)
         for range_id, number, result in results:
-            # A slice that was read is in the segment even when another slice of its file was damaged.
+            # A slice that was read is in the segment even when another slice of its file was corrupt.
             position = self._position.setdefault(range_id, [0] * self._streams.count)
             for stream, count in enumerate(result.tokens):
                 if is_kept and count:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.commands import THEN, before_command, beside, feed, shell_name
-from tokenization_worker.readers.document_batch import WHAT_TO_DO, Compression, DamagedFile, FileOutcome
+from tokenization_worker.readers.document_batch import WHAT_TO_DO, Compression, CorruptFileError, FileOutcome
 
 UNPACK = {Compression.NONE: "cat", Compression.GZIP: "zcat", Compression.ZSTD: "zstdcat"}
 """The command that writes a stored file's content to standard output."""
@@ -76,7 +76,7 @@ _ROWS_TO_LINES = (
 
 
 def check_supported(content: bytes, uri: str, compression: Compression) -> None:
-    """Raise `DamagedFile(UnsupportedFile)` if the first bytes of a file, decompressed, are those of something else."""
+    """Raise `CorruptFileError(UnsupportedFile)` if a file's first decompressed bytes are those of something else."""
     found = _kind_of(content, compression)
     if found is None:
         return
@@ -90,7 +90,7 @@ def check_supported(content: bytes, uri: str, compression: Compression) -> None:
     if "{" in step:
         step = before_command(uri) + step
     step = step.replace("{arrow}", _ARROW).replace("{name}", name).replace("{stored}", stored)
-    raise DamagedFile(
+    raise CorruptFileError(
         FileOutcome.UNSUPPORTED_FILE,
         None,
         f"it is {what}{around}, expected JSON lines, Parquet or text{WHAT_TO_DO}{step}",

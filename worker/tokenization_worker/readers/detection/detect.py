@@ -18,7 +18,7 @@ from tokenization_worker.messages.commands import COMPRESSION_SUFFIXES, convert
 from tokenization_worker.readers.decompress import Readable, StoredBytes, read_blocks
 from tokenization_worker.readers.detection.archives import UNPACK, check_supported, refuse_table
 from tokenization_worker.readers.detection.encodings import guess_wide, is_binary
-from tokenization_worker.readers.document_batch import WHAT_TO_DO, Compression, DamagedFile, FileKind, FileOutcome
+from tokenization_worker.readers.document_batch import WHAT_TO_DO, Compression, CorruptFileError, FileKind, FileOutcome
 
 HEAD_BYTES = 64 << 10
 """How much of a file's beginning is looked at."""
@@ -50,7 +50,7 @@ _WIDE_BOMS = (  # the longer ones first: UTF-32 LE begins like UTF-16 LE
 def detect_kind(head: bytes, uri: str, format: SourceFormat) -> FileKind:
     """The kind of a file by its first stored bytes (`HEAD_BYTES`, or all of a smaller file).
 
-    Raises `DamagedFile` (EmptyFile, WrongEncoding, CorruptFile), or `SpecError("SourceInvalid")` where the
+    Raises `CorruptFileError` (EmptyFile, WrongEncoding, CorruptFile), or `SpecError("SourceInvalid")` where the
     format has to be written down.
     """
     check_not_empty(head, uri, format)
@@ -62,14 +62,14 @@ def detect_kind(head: bytes, uri: str, format: SourceFormat) -> FileKind:
 def kind_of_source(
     uri: str, size: int, format: SourceFormat, open_source: Callable[[str], Readable]
 ) -> FileKind | None:
-    """The kind of a file for the plan; None if it is damaged, which the reading of it will describe.
+    """The kind of a file for the plan; None if it is corrupt, which the reading of it will describe.
 
     Reads at most `HEAD_BYTES`. Raises `SpecError("SourceInvalid")` and what the store raises.
     """
     stream = open_source(uri)
     try:
         return detect_kind(StoredBytes(stream).peek(min(size, HEAD_BYTES)), uri, format)
-    except DamagedFile:
+    except CorruptFileError:
         return None
     finally:
         stream.close()
@@ -99,7 +99,7 @@ def detect_compression(head: bytes) -> Compression:
 
 
 def check_not_empty(head: bytes, uri: str, format: SourceFormat) -> None:
-    """Raise `DamagedFile(EmptyFile)` for 0 bytes where a valid file has some."""
+    """Raise `CorruptFileError(EmptyFile)` for 0 bytes where a valid file has some."""
     if head:
         return
     suffix = _suffix(uri)
@@ -110,14 +110,14 @@ def check_not_empty(head: bytes, uri: str, format: SourceFormat) -> None:
     else:
         return
     detail = f"0 bytes, but a {what} file is never empty; an upload may have failed"
-    raise DamagedFile(FileOutcome.EMPTY_FILE, 0, detail)
+    raise CorruptFileError(FileOutcome.EMPTY_FILE, 0, detail)
 
 
 def may_be_empty(uri: str, format: SourceFormat) -> bool:
     """Whether a file of 0 bytes is a valid file without documents."""
     try:
         check_not_empty(b"", uri, format)
-    except DamagedFile:
+    except CorruptFileError:
         return False
     return True
 
@@ -136,7 +136,7 @@ def detect_format(content: bytes, uri: str, format: SourceFormat, compression: C
         return found
     if _suffix(uri) == ".parquet":
         begins = f"begins with {content[:4]!r} instead of {_PARQUET_MAGIC!r}"
-        raise DamagedFile(FileOutcome.CORRUPT_FILE, 0, f"named .parquet but {begins}")
+        raise CorruptFileError(FileOutcome.CORRUPT_FILE, 0, f"named .parquet but {begins}")
     if not content:
         return SourceFormat.JSONL  # it has no documents in any format
     refuse_table(content, uri, _without_compression_suffix(uri), compression)
@@ -174,16 +174,16 @@ def _other_format(message: str) -> SpecError:
 
 
 def check_readable(content: bytes, uri: str, compression: Compression) -> None:
-    """Raise `DamagedFile` if what begins with `content` is text of a wide encoding, or of a kind that is not read."""
+    """Raise `CorruptFileError` if `content` begins a text of a wide encoding, or a kind that is not read."""
     check_encoding(content, uri, compression)
     check_supported(content, uri, compression)
 
 
 def check_encoding(content: bytes, uri: str, compression: Compression) -> None:
-    """Raise `DamagedFile(WrongEncoding)` if text begins with a UTF-16 or UTF-32 byte order mark."""
+    """Raise `CorruptFileError(WrongEncoding)` if text begins with a UTF-16 or UTF-32 byte order mark."""
     for mark, encoding in _WIDE_BOMS:
         if content.startswith(mark):
-            raise DamagedFile(
+            raise CorruptFileError(
                 FileOutcome.WRONG_ENCODING,
                 None,
                 f"the text is {encoding} (byte order mark {mark.hex(' ')}), expected UTF-8{WHAT_TO_DO}"
@@ -203,7 +203,7 @@ def _check_parquet(content: bytes, uri: str, compression: Compression) -> None:
         return
     packing = compression.value.lower()
     if not content.startswith(_PARQUET_MAGIC):
-        raise DamagedFile(FileOutcome.CORRUPT_FILE, 0, f"expected Parquet, found a {packing} file")
+        raise CorruptFileError(FileOutcome.CORRUPT_FILE, 0, f"expected Parquet, found a {packing} file")
     raise SpecError(
         "SourceInvalid",
         f"{uri} is {packing} around Parquet, which has to be read from its end",
@@ -224,7 +224,7 @@ def _content_head(head: bytes, compression: Compression) -> bytes:
     """The first decompressed bytes of a head that may end inside a frame; damage is left to the reading."""
     try:
         return next(read_blocks(StoredBytes(io.BytesIO(head), read_bytes=4096), compression), b"")
-    except DamagedFile:
+    except CorruptFileError:
         return b""
 
 

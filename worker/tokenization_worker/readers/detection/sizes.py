@@ -15,7 +15,7 @@ from tokenization_worker.readers.decompress import (
     frame_content_bytes,
     read_blocks,
 )
-from tokenization_worker.readers.document_batch import Compression, DamagedFile
+from tokenization_worker.readers.document_batch import Compression, CorruptFileError
 from tokenization_worker.storage.base import ByteReader
 
 SAMPLE_BYTES = READ_BYTES
@@ -62,7 +62,7 @@ def _by_ratio(stored: StoredBytes, size: int, compression: Compression) -> int:
             found += len(block)
             if stored.taken >= SAMPLE_BYTES or found >= _MOST_CONTENT:
                 break
-    except DamagedFile:
+    except CorruptFileError:
         pass  # its reader will say how
     return size * found // stored.taken if stored.taken else 0
 

@@ -1,7 +1,7 @@
 """A Parquet file opened over a stream: its footer, its row groups, and what damage in it raises.
 
-pyarrow is imported when the first Parquet file is read. Damage in anything that is read raises `DamagedFile`; errors of
-the store pass through unchanged. That there is more than pyarrow or this machine can hold is no damage: it raises
+pyarrow is imported when the first Parquet file is read. Damage in anything that is read raises `CorruptFileError`;
+errors of the store pass through unchanged. More data than pyarrow or this machine can hold is no damage: it raises
 `MemoryError`.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.extras import install_command
-from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome
+from tokenization_worker.readers.document_batch import CorruptFileError, FileOutcome
 from tokenization_worker.readers.parquet.page_sizes import PageWalk
 from tokenization_worker.storage.base import ByteReader
 
@@ -30,7 +30,7 @@ class RowGroup(NamedTuple):
 
 
 def parquet_row_groups(stream: ByteReader) -> list[RowGroup]:
-    """The row groups of a file from its footer; raises `DamagedFile`."""
+    """The row groups of a file from its footer; raises `CorruptFileError`."""
     with open_parquet(stream, stream.seek(0, 2)) as (file, _):
         return [row_group_of(file, index) for index in range(file.metadata.num_row_groups)]
 
@@ -107,7 +107,7 @@ class SizedFile:
 
 @contextmanager
 def open_parquet(stream: ByteReader, size: int) -> Iterator[tuple[Any, SizedFile]]:
-    """A `pyarrow.parquet.ParquetFile` and what it reads; its errors in the block become `DamagedFile`."""
+    """A `pyarrow.parquet.ParquetFile` and what it reads; its errors in the block become `CorruptFileError`."""
     pa = load_pyarrow()
     source = SizedFile(stream, size)
     try:
@@ -121,7 +121,7 @@ def open_parquet(stream: ByteReader, size: int) -> Iterator[tuple[Any, SizedFile
         if isinstance(error, MemoryError):  # says more about this machine than about the file
             raise
         detail = f"Parquet: {error}"
-        raise DamagedFile(FileOutcome.CORRUPT_FILE, source.taken, detail) from error
+        raise CorruptFileError(FileOutcome.CORRUPT_FILE, source.taken, detail) from error
 
 
 def parquet_file(source: SizedFile, **options: Any) -> Any:

@@ -9,7 +9,7 @@ from tokenization_worker.storage.base import ByteReader
 
 
 def group_of_row(stream: ByteReader, row: int) -> int:
-    """The row group that holds row number `row`, or the number of groups; raises `DamagedFile`."""
+    """The row group that holds row number `row`, or the number of groups; raises `CorruptFileError`."""
     groups = parquet_row_groups(stream)
     for number, group in enumerate(groups):
         if row < group.rows:
@@ -22,7 +22,7 @@ def read_row(stream: ByteReader, row: int, column: str) -> dict[str, Any] | None
     """Row number `row` as Python values, of this column alone; None where there is no such column or row.
 
     Read in the thread that asks: one of pyarrow's that still holds the stream when the interpreter ends aborts it.
-    Raises `DamagedFile`.
+    Raises `CorruptFileError`.
     """
     with open_parquet(stream, stream.seek(0, 2)) as (file, _):
         for group in range(file.metadata.num_row_groups):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokenization_worker.readers.batches import BatchBuilder, invalid_utf8, too_large
-from tokenization_worker.readers.document_batch import DamagedFile, DocumentBatch, Reason
+from tokenization_worker.readers.document_batch import CorruptFileError, DocumentBatch, Reason
 from tokenization_worker.readers.parquet.file import load_pyarrow, open_parquet, row_group_of
 from tokenization_worker.readers.parquet.text_column import SharedTexts, TextColumn, require_text_column, value_ends
 from tokenization_worker.storage.base import ByteReader, expect_ranges
@@ -26,7 +26,7 @@ class ParquetHead(NamedTuple):
     batch: DocumentBatch | None
     stored_bytes: int
     columns: list[str]
-    damage: DamagedFile | None
+    damage: CorruptFileError | None
 
 
 def read_parquet(
@@ -34,7 +34,7 @@ def read_parquet(
 ) -> Iterator[DocumentBatch]:
     """Documents of the row groups [start, end) in batches; `end` -1 is the last one.
 
-    Raises `DamagedFile` (SchemaMismatch, CorruptFile), or `SpecError` where pyarrow is missing.
+    Raises `CorruptFileError` (SchemaMismatch, CorruptFile), or `SpecError` where pyarrow is missing.
     """
     path = tuple(text_field.split("."))
     with open_parquet(stream, size) as (file, source):
@@ -76,7 +76,7 @@ def read_parquet_head(
             group = row_group_of(file, 0)
             stored_bytes = group.stored_bytes * batch.records // max(1, group.rows)
             return ParquetHead(batch.take(), stored_bytes, columns, None)
-    except DamagedFile as damage:
+    except CorruptFileError as damage:
         return ParquetHead(None, 0, columns, damage)
 
 

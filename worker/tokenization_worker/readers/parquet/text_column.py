@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenization_worker.readers.document_batch import DamagedFile, FileOutcome
+from tokenization_worker.readers.document_batch import CorruptFileError, FileOutcome
 from tokenization_worker.readers.lines.text_fields import did_you_mean
 from tokenization_worker.readers.parquet.file import SizedFile, load_pyarrow, parquet_file
 from tokenization_worker.readers.parquet.page_sizes import MOST_ROWS, POINTERS_AT_ONCE, REPEATED_BYTES, Chunk, PageWalk
@@ -22,7 +22,7 @@ _PART_BYTES = 1 << 20
 
 
 def require_text_column(schema: Any, path: tuple[str, ...]) -> None:
-    """Raise `DamagedFile(SchemaMismatch)` unless `path` leads to a column of text."""
+    """Raise `CorruptFileError(SchemaMismatch)` unless `path` leads to a column of text."""
     types = load_pyarrow().types
     fields = type_ = schema
     for depth, name in enumerate(path):
@@ -47,11 +47,11 @@ def require_text_column(schema: Any, path: tuple[str, ...]) -> None:
 _TEXT_TYPES = ("string", "large_string", "string_view")
 
 
-def _mismatch(what: str, schema: Any) -> DamagedFile:
+def _mismatch(what: str, schema: Any) -> CorruptFileError:
     columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
     texts = [field.name for field in schema if str(field.type) in _TEXT_TYPES and "." not in field.name]
     hint = f"; {did_you_mean(texts)}" if texts else ""
-    return DamagedFile(FileOutcome.SCHEMA_MISMATCH, None, f"{what}; columns found: {columns or 'none'}{hint}")
+    return CorruptFileError(FileOutcome.SCHEMA_MISMATCH, None, f"{what}; columns found: {columns or 'none'}{hint}")
 
 
 class TextColumn:

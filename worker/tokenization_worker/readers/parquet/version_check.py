@@ -12,7 +12,7 @@ import json
 from base64 import b85decode
 from hashlib import sha256
 
-from tokenization_worker.readers.document_batch import DamagedFile
+from tokenization_worker.readers.document_batch import CorruptFileError
 from tokenization_worker.readers.parquet.reader import read_parquet
 
 _MOST_BYTES = 1 << 20
@@ -88,7 +88,7 @@ def _answer(name: str) -> object:
         for batch in read_parquet(io.BytesIO(data), len(data), 0, -1, field_of(name), _MOST_BYTES):
             texts += zip(batch.positions.tolist(), batch.texts, strict=True)
             refused += ((item.position, str(item.reason)) for item in batch.rejected)
-    except DamagedFile as damage:
+    except CorruptFileError as damage:
         return str(damage.outcome)
     return texts, refused
 

@@ -192,10 +192,10 @@ class GcsUpload:
         """
         found = self._store.stat(self._path)
         if found is None or (found.size, found.crc32c) != (self._size, self._crc32c):
-            raise self._damaged(answer)
+            raise self._mismatched(answer)
         return found
 
-    def _damaged(self, entry: Entry) -> TemporaryError:
+    def _mismatched(self, entry: Entry) -> TemporaryError:
         """The error for an object that is not what was sent; takes it away again, that generation and no other."""
         message = (
             f"{self._uri}: sent {self._size} bytes with CRC32C {self._crc32c:08x}, "

@@ -86,7 +86,7 @@ class FetchError(Exception):
 
 
 def fetch_missing(destination: Path) -> list[str]:
-    """Fill a folder; returns the names of the files that were not there, or were damaged. Raises `FetchError`."""
+    """Fill a folder; returns the names of the files that were not there, or were corrupt. Raises `FetchError`."""
     missing = [name for name in FILES if not is_present(destination, FILES[name])]
     if missing:
         fetch(destination, missing)

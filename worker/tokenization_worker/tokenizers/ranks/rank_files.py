@@ -89,7 +89,7 @@ def locate_files(encoding: str) -> Path | None:
         return None
     chosen = _chosen_folder()
     if chosen is not None:
-        _refuse_damaged(chosen, files)
+        _refuse_corrupt(chosen, files)
     for folder in [chosen, share_folder(), _download_folder()]:
         if folder is not None and all(_holds(folder, file) for file in files):
             return folder
@@ -127,7 +127,7 @@ def _holds(folder: Path, file: RankFile) -> bool:
         return False
 
 
-def _refuse_damaged(folder: Path, files: tuple[RankFile, ...]) -> None:
+def _refuse_corrupt(folder: Path, files: tuple[RankFile, ...]) -> None:
     for file in files:
         path = folder / file.cache_name
         if not path.exists():

@@ -12,7 +12,7 @@ from tokenization_worker.verification.advance import Tell, untold
 from tokenization_worker.verification.facts import CrashDigests
 
 
-class Damaged(Exception):
+class CorruptSource(Exception):
     """The file cannot be used as a whole."""
 
     def __init__(self, outcome: FileOutcome, detail: str) -> None:

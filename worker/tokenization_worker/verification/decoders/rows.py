@@ -13,7 +13,7 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.extras import install_command
 from tokenization_worker.readers.document_batch import FileOutcome, Reason
 from tokenization_worker.verification.decoders.page_sizes import decoded_bytes
-from tokenization_worker.verification.decoders.record import Damaged, Record, SeekableStream
+from tokenization_worker.verification.decoders.record import CorruptSource, Record, SeekableStream
 from tokenization_worker.verification.facts import SourceRules
 
 _FEW_ROWS = 16
@@ -34,7 +34,7 @@ _OTHERS_BYTES = 64 << 10
 
 
 def read_rows(stored: BinaryIO, raw: SeekableStream, rules: SourceRules, start: int) -> Iterator[Record]:
-    """The rows from `start` on; raises `Damaged`. An error of the store passes through unchanged."""
+    """The rows from `start` on; raises `CorruptSource`. An error of the store passes through unchanged."""
     pa = _import_pyarrow()
     try:
         file = _open(pa, stored)
@@ -56,7 +56,7 @@ def read_rows(stored: BinaryIO, raw: SeekableStream, rules: SourceRules, start: 
             raise raw.error from None
         if isinstance(error, MemoryError):
             raise
-        raise Damaged(FileOutcome.CORRUPT_FILE, str(error)) from error
+        raise CorruptSource(FileOutcome.CORRUPT_FILE, str(error)) from error
 
 
 def _import_pyarrow() -> Any:
@@ -76,7 +76,7 @@ def _require_text(pa: Any, schema: Any, names: list[str]) -> None:
     for name in names:
         index = fields.get_field_index(name) if fields is not None else -1
         if index < 0:
-            raise Damaged(FileOutcome.SCHEMA_MISMATCH, f"no column {name!r}")
+            raise CorruptSource(FileOutcome.SCHEMA_MISMATCH, f"no column {name!r}")
         type_ = fields.field(index).type
         fields = type_ if pa.types.is_struct(type_) else None
     if pa.types.is_dictionary(type_):
@@ -89,7 +89,7 @@ def _require_text(pa: Any, schema: Any, names: list[str]) -> None:
         pa.large_binary(),
         pa.binary_view(),
     ):
-        raise Damaged(FileOutcome.SCHEMA_MISMATCH, f"column {'.'.join(names)!r} is {type_}")
+        raise CorruptSource(FileOutcome.SCHEMA_MISMATCH, f"column {'.'.join(names)!r} is {type_}")
 
 
 def _open(pa: Any, stored: BinaryIO, **options: Any) -> Any:

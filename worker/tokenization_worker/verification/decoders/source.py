@@ -24,7 +24,7 @@ from tokenization_worker.verification.advance import Tell, untold
 from tokenization_worker.verification.decoders.foreign import foreign_kind
 from tokenization_worker.verification.decoders.frames import ZstdContent
 from tokenization_worker.verification.decoders.members import GzipContent
-from tokenization_worker.verification.decoders.record import Damaged, Record, SeekableStream
+from tokenization_worker.verification.decoders.record import CorruptSource, Record, SeekableStream
 from tokenization_worker.verification.decoders.rows import read_rows
 from tokenization_worker.verification.facts import SourceRules, zstd
 
@@ -47,7 +47,7 @@ _FORMATS = {
 def read_records(
     stream: ByteReader, uri: str, rules: SourceRules, start: int = 0, tell: Tell = untold
 ) -> Iterator[Record]:
-    """All records of a file in order; raises `Damaged`, also after records that look fine.
+    """All records of a file in order; raises `CorruptSource`, also after records that look fine.
 
     `start`: the position of the first record wanted; what lies before it is read (of a Parquet file: left out)
     but not judged. `tell` hears of stored bytes.
@@ -57,21 +57,21 @@ def read_records(
     magic = stored.read(4)
     stored.seek(0)
     if not magic and (uri.endswith(_NEVER_EMPTY) or rules.format is SourceFormat.PARQUET):
-        raise Damaged(FileOutcome.EMPTY_FILE, "0 bytes")
+        raise CorruptSource(FileOutcome.EMPTY_FILE, "0 bytes")
     content, is_packed = _decompressed(stored, magic)
     head = _read(content, 64 << 10)
     if foreign := foreign_kind(head, is_packed=is_packed):
-        raise Damaged(FileOutcome.UNSUPPORTED_FILE, foreign)
+        raise CorruptSource(FileOutcome.UNSUPPORTED_FILE, foreign)
     format = detect_format(head, uri, rules)
     if format is SourceFormat.PARQUET:
         if is_packed:
-            raise Damaged(FileOutcome.CORRUPT_FILE, "Parquet inside of a compressed file")
+            raise CorruptSource(FileOutcome.CORRUPT_FILE, "Parquet inside of a compressed file")
         stored.seek(0)
         yield from read_rows(stored, raw, rules, start)
         return
     for mark in (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff"):
         if head.startswith(mark):
-            raise Damaged(FileOutcome.WRONG_ENCODING, f"byte order mark {mark.hex(' ')}")
+            raise CorruptSource(FileOutcome.WRONG_ENCODING, f"byte order mark {mark.hex(' ')}")
     separator = b"\n" if format is SourceFormat.JSONL else rules.separator
     longest = _longest_line(rules) if format is SourceFormat.JSONL else rules.max_document_bytes
     is_lines = format is SourceFormat.JSONL
@@ -104,7 +104,7 @@ def _read(content: BinaryIO, size: int) -> bytes:
             parts.append(part)
             size -= len(part)
     except _DECODER_ERRORS as error:
-        raise Damaged(FileOutcome.CORRUPT_FILE, str(error)) from error
+        raise CorruptSource(FileOutcome.CORRUPT_FILE, str(error)) from error
     return b"".join(parts)
 
 
@@ -129,7 +129,7 @@ def detect_format(head: bytes, uri: str, rules: SourceRules) -> SourceFormat:
     if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
         return SourceFormat.TEXT  # what it is does not matter: its encoding is refused
     if suffix == ".parquet":
-        raise Damaged(FileOutcome.CORRUPT_FILE, f"named .parquet but begins with {head[:4]!r}")
+        raise CorruptSource(FileOutcome.CORRUPT_FILE, f"named .parquet but begins with {head[:4]!r}")
     raise SpecError("SourceInvalid", f"cannot detect the format of {uri}", next_step="set source.format")
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import Tell, untold
 from tokenization_worker.verification.compare import Expected, StreamComparer
-from tokenization_worker.verification.decoders.record import Damaged
+from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.facts import Facts, FileClaim
 from tokenization_worker.verification.files.claimed import (
     FileCheck,
@@ -58,13 +58,13 @@ def check_file(facts: Facts, task: FileTask, tell: Tell = untold) -> FileCheck:
 
 
 def _check_dropped(facts: Facts, claim: FileClaim, tell: Tell) -> FileCheck:
-    """The file is as damaged as the dataset says; that nothing of it was written follows from the sums."""
+    """The file is as corrupt as the dataset says; that nothing of it was written follows from the sums."""
     found = "Read"
     detail = ""
     try:
         for _ in claimed_records(facts, claim, tell):
             pass
-    except Damaged as damage:
+    except CorruptSource as damage:
         found, detail = damage.outcome, damage.detail
     if found == claim.outcome:
         return FileCheck((), 0, 0, 0, 0)
@@ -99,7 +99,7 @@ def _compare_all(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
             if size >= BATCH_BYTES:
                 compare()
                 size = 0
-    except Damaged as damage:
+    except CorruptSource as damage:
         findings.append(outcome_finding(task.claim, f"{damage.outcome}: {damage.detail}"))
     else:
         compare()

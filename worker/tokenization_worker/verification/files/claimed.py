@@ -12,7 +12,7 @@ from tokenization_worker.storage.source_file import Changed, SourceFile, describ
 from tokenization_worker.storage.sources import open_unchanged
 from tokenization_worker.storage.unchanged import require_unchanged
 from tokenization_worker.verification.advance import Tell
-from tokenization_worker.verification.decoders.record import Damaged, Record, refuse_crashing
+from tokenization_worker.verification.decoders.record import CorruptSource, Record, refuse_crashing
 from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.facts import Facts, FileClaim
 from tokenization_worker.verification.refused import Refusal, RefusedRows
@@ -60,14 +60,14 @@ def open_claimed(claim: FileClaim) -> ByteReader:
 
 
 def claimed_records(facts: Facts, claim: FileClaim, tell: Tell) -> Iterator[Record]:
-    """All records of the file; raises `Damaged` where it ends in damage, and `ChangedError` if it was changed."""
+    """All records of the file; raises `CorruptSource` where it ends in damage, and `ChangedError` if it was changed."""
     stream = open_claimed(claim)
     crash_verdicts = facts.crash_verdicts.get(claim.uri, {})
     try:
         for record in read_records(stream, claim.uri, facts.rules, tell=tell):
             yield refuse_crashing(record, crash_verdicts)
         require_unchanged(stream)
-    except Damaged:
+    except CorruptSource:
         require_unchanged(stream)
         raise
     finally:

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import Tell
-from tokenization_worker.verification.decoders.record import Damaged
+from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.facts import Facts, FileClaim
 from tokenization_worker.verification.files.claimed import FileCheck, FileTask, claimed_records
 from tokenization_worker.verification.files.counts import Counts
@@ -95,7 +95,7 @@ def compare_sample(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
             if size >= BATCH_BYTES:
                 compare()
                 size = 0
-    except Damaged as damage:
+    except CorruptSource as damage:
         raise Suspicion from damage
     compare()
     for sample in samples:

@@ -20,8 +20,8 @@ from tokenization_worker.pipelines.tokenize.ranges.block_writer import BlockWrit
 from tokenization_worker.pipelines.tokenize.ranges.planned_source import open_planned
 from tokenization_worker.pipelines.tokenize.ranges.slice_counts import SliceCounts
 from tokenization_worker.readers.document_batch import (
+    CorruptFileError,
     CrashVerdict,
-    DamagedFile,
     DocumentBatch,
     FileSlice,
     ReadOptions,
@@ -59,7 +59,7 @@ class RangeTokenizer:
 
     Batches of small files wait in `_pending` until a block is worth writing; only files that were read to
     their end wait there. A file larger than a block gets blocks of its own, which are taken back if it
-    turns out damaged. `decoder`: set aside between two ranges of one compressed file; another range costs time only.
+    turns out corrupt. `decoder`: set aside between two ranges of one compressed file; another range costs time only.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class RangeTokenizer:
                         mark = self._segment.mark()
                     self._write([(part, batch) for batch in batches])
                     batches, size = [], 0
-        except DamagedFile as damage:
+        except CorruptFileError as damage:
             self._segment.drop_from(mark)
             self._quarantine.drop_from(quarantine_mark)
             self._waiting_bytes -= sum(batch.source_bytes for batch in batches)
-            self._require_damaged_again(source, damage)
+            self._require_corrupt_again(source, damage)
             return SliceCounts(number, source, n_streams, *self._record_verdict(source, damage))
         if part.quarantined:
             self._unusable += part.quarantined
@@ -148,15 +148,15 @@ class RangeTokenizer:
         digest = self._quarantine.store(self._store, self._context.epoch, self._range_id)
         raise TooManyUnusable(self._range_id, digest, self._read, self._unusable + part.quarantined)
 
-    def _require_damaged_again(self, source: FileSlice, damage: DamagedFile) -> None:
-        """Raise `TemporaryError` unless the file is damaged when it is read again, too.
+    def _require_corrupt_again(self, source: FileSlice, damage: CorruptFileError) -> None:
+        """Raise `TemporaryError` unless the file is corrupt when it is read again, too.
 
-        What was changed on its way here looks like a damaged file, and a verdict is for ever.
+        What was changed on its way here looks like a corrupt file, and a verdict is for ever.
         """
         try:
             for _ in read_documents(source, self._options, lambda _: open_planned(source)):
                 pass
-        except DamagedFile as again:
+        except CorruptFileError as again:
             if again.outcome == damage.outcome:
                 return
         raise TemporaryError(
@@ -166,8 +166,8 @@ class RangeTokenizer:
             next_step="start the same command again; if this error comes back, check the disk or the network",
         )
 
-    def _record_verdict(self, source: FileSlice, damage: DamagedFile) -> tuple[str, str]:
-        """Write down that the file is damaged; the first writer's verdict is the one that counts."""
+    def _record_verdict(self, source: FileSlice, damage: CorruptFileError) -> tuple[str, str]:
+        """Write down that the file is corrupt; the first writer's verdict is the one that counts."""
         verdict = {
             "file": source.file,
             "uri": source.uri,
