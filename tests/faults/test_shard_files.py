@@ -233,7 +233,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "gone": lambda path: path.unlink(),
     "cut": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "flipped": lambda path: path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])),
-    "rotten": damage_in_place,
+    "changed": damage_in_place,
 }
 
 
@@ -249,7 +249,7 @@ def test_a_resume_writes_the_damaged_shard_again_and_no_other(path: str, damage:
     bench.run(before=built.append, told=told)
     bench.require_whole()
     assert (bench.output / path).read_bytes() == content
-    how = "shards whose bytes changed after" if damage == "rotten" else "deleted or changed since an earlier start"
+    how = "shards whose bytes changed after" if damage == "changed" else "deleted or changed since an earlier start"
     assert any(how in event.message for event in told if isinstance(event, Warned))
     again = [task for task in built if isinstance(task, BuildTask) and task.repair]
     assert [task.shard.name.index for task in again] == [1]
@@ -277,8 +277,8 @@ def test_a_complete_dataset_is_repaired_shard_by_shard(path: str, damage: str, b
         (SIDE, "gone", Fault.SHARD_MISSING),
         (MAIN, "cut", Fault.SHARD_SIZE),
         (SIDE, "cut", Fault.SHARD_SIZE),
-        (MAIN, "rotten", Fault.SHARD_CHECKSUM),
-        (SIDE, "rotten", Fault.SHARD_CHECKSUM),
+        (MAIN, "changed", Fault.SHARD_CHECKSUM),
+        (SIDE, "changed", Fault.SHARD_CHECKSUM),
     ],
 )
 def test_verify_names_the_damaged_file(path: str, damage: str, fault: Fault, bench: Bench) -> None:

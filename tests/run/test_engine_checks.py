@@ -170,9 +170,9 @@ def test_of_the_processes_of_a_host_one_probes(tmp_path: Path, monkeypatch: pyte
     probed: list[int] = []
     begun = threading.Barrier(4)
 
-    def probe_slowly(tokenizer: object, accelerated: object) -> engine_check.Verdict:
+    def probe_slowly(tokenizer: object, accelerated: object) -> engine_check.EngineVerdict:
         probed.append(1)
-        return engine_check.Verdict(True, 1, 1, "")
+        return engine_check.EngineVerdict(True, 1, 1, "")
 
     monkeypatch.setattr(engine_check, "probe_tokenizer", probe_slowly)
 

@@ -18,7 +18,7 @@ from test_docs import read, table_heads
 
 from support.local_servers import Handler, serve
 from tokenization_worker.api.types.times import time_text
-from tokenization_worker.cli.explain.advice import ADVICE, Standing, advise, split_step
+from tokenization_worker.cli.explain.advice import ADVICE, JobView, advise, split_step
 from tokenization_worker.cli.explain.events import is_of_job, tell_events
 from tokenization_worker.cli.explain.goes_on import GoesOn, goes_on
 from tokenization_worker.cli.explain.logs import Log, order_pods, tail
@@ -248,7 +248,7 @@ def test_how_a_failed_job_goes_on_is_what_its_next_step_says() -> None:
 def test_every_next_step_is_one_or_two_plain_sentences(reason: str) -> None:
     for is_planned in (False, True):
         for is_over in (False, True):
-            at = Standing(
+            at = JobView(
                 "demo", "team", "gs://o", "Failed" if is_over else "Starting", is_planned, asked_tpu="v5p 2x2x1"
             )
             text = advise(reason, at)

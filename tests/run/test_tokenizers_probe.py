@@ -131,7 +131,7 @@ def test_other_document_ends_are_a_difference() -> None:
             return Encoded(ids, np.maximum(ends - 1, 0))
 
     verdict = engine_check.compare_engines(ByteEngine(), Shifted(), ["ab", "cd"])
-    assert verdict == engine_check.Verdict(False, 2, 4, "only within a batch of texts")
+    assert verdict == engine_check.EngineVerdict(False, 2, 4, "only within a batch of texts")
 
 
 # ---- verdicts

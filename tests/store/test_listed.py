@@ -25,7 +25,7 @@ from tokenization_worker.output.scratch import remove_scratch
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger, read_tokenize_ledger
 from tokenization_worker.readers.decompress import zstd
-from tokenization_worker.run.healing import discard_corrupt_records
+from tokenization_worker.run.discard import discard_corrupt_records
 from tokenization_worker.storage.base import Entry, Store
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.listing import split_prefixes

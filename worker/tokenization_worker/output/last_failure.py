@@ -21,7 +21,7 @@ from tokenization_worker.storage.base import NotFound, Store
 _LOG = logging.getLogger(__name__)
 
 
-class Failure(NamedTuple):
+class RecordedFailure(NamedTuple):
     """The words of the error."""
 
     reason: str
@@ -39,25 +39,25 @@ def recording_failure(store: Store, is_ours: Callable[[], bool]) -> Iterator[Non
     except TokenizationError as error:
         try:
             if store.stat(layout.INDEX) is None and is_ours():
-                _record(store, Failure(error.reason, error.message, error.next_step))
+                _record(store, RecordedFailure(error.reason, error.message, error.next_step))
         except TokenizationError as second:  # the first error counts, and often it is the same
             if second.reason != error.reason:
                 _LOG.warning("tokjob status cannot report this failure: %s", second.message)
         raise
 
 
-def _record(store: Store, failure: Failure) -> None:
+def _record(store: Store, failure: RecordedFailure) -> None:
     place_bytes(store, layout.FAILURE, dump_record(failure._asdict()), allow_replace=lambda: None)
     store.close_scratch()  # this run is over, and must not seem to go on where its process does
 
 
-def read_failure(store: Store) -> Failure | None:
+def read_failure(store: Store) -> RecordedFailure | None:
     """How the last start failed; None where it did not, or nobody can tell."""
     try:
         data = store.read(layout.FAILURE)
         with parsing(store.uri, layout.FAILURE):
             fields = load_record(data)
-            return Failure(*(str(fields[name]) for name in Failure._fields))
+            return RecordedFailure(*(str(fields[name]) for name in RecordedFailure._fields))
     except (NotFound, DataError):  # a corrupt one says nothing, and is in nobody's way
         return None
 

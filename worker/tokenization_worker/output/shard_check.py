@@ -96,31 +96,32 @@ def find_changed_shards(store: Store, receipts: Iterable[ShardReceipt]) -> list[
     return [shard for shard in shards if (shard.split, shard.index) in changed]
 
 
-def find_rotten_shards(
-    store: Store, receipts: Iterable[ShardReceipt], tell: Callable[[int, int], None]
+def find_changed_bytes(
+    store: Store, receipts: Iterable[ShardReceipt], on_progress: Callable[[int, int], None]
 ) -> dict[tuple[str, int], WrittenFile]:
-    """The shards (split, index) whose bytes are no longer those of their receipts, whatever their names, sizes and
-    times say, each with its first such file: all are read. `tell` is called with the shards and bytes read so far,
-    after each and before the first.
+    """The shards (split, index) whose bytes no longer match their receipts, each with its first such file.
+
+    Reads all shards, whatever their names, sizes and times. Calls `on_progress` with the shards and bytes read so far,
+    before the first shard and after each.
 
     Nothing is read where the store compares what it keeps with a checksum of its own.
     """
     shards = list(receipts)
     if not shards or store.local_path("") is None:
         return {}
-    tell(0, 0)
-    rotten: dict[tuple[str, int], WrittenFile] = {}
+    on_progress(0, 0)
+    changed: dict[tuple[str, int], WrittenFile] = {}
     bytes_read = 0
-    found = map_at_once(lambda shard: _first_rotten(store, shard), shards, max(store.connections, _READS_AT_ONCE))
+    found = map_at_once(lambda shard: _first_changed_file(store, shard), shards, max(store.connections, _READS_AT_ONCE))
     for number, (shard, file) in enumerate(zip(shards, found, strict=True), 1):
         if file is not None:
-            rotten[shard.split, shard.index] = file
+            changed[shard.split, shard.index] = file
         bytes_read += sum(file.bytes for file in shard.files)
-        tell(number, bytes_read)
-    return rotten
+        on_progress(number, bytes_read)
+    return changed
 
 
-def _first_rotten(store: Store, shard: ShardReceipt) -> WrittenFile | None:
+def _first_changed_file(store: Store, shard: ShardReceipt) -> WrittenFile | None:
     return next((file for file in shard.files if not _is_whole(store, file)), None)
 
 

@@ -14,7 +14,7 @@ from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.pipeline import Work
 from tokenization_worker.pipelines.tokenize.ranges.tokenizer_check import require_same_tokenizer
 from tokenization_worker.planning.prepare import Prepared
-from tokenization_worker.run.healing import discard_corrupt_records
+from tokenization_worker.run.discard import discard_corrupt_records
 from tokenization_worker.run.repair import Repair, discard_other_receipts
 from tokenization_worker.run.run_plan import RunPlan
 from tokenization_worker.storage.base import Store

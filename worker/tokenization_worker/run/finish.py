@@ -19,8 +19,8 @@ from tokenization_worker.pipelines.tokenize.pipeline import Work
 from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.readers.document_batch import FileOutcome
 from tokenization_worker.run.begin import Begun
-from tokenization_worker.run.healing import discard_corrupt_lists
-from tokenization_worker.run.rot import find_rot
+from tokenization_worker.run.discard import discard_corrupt_lists
+from tokenization_worker.run.reread import reread_shards
 from tokenization_worker.run.run_plan import CompleteRun
 from tokenization_worker.storage.base import Store
 
@@ -46,11 +46,11 @@ def finish_run(
     if (index is None or begun.encodes) and not do_work(work):
         return None
     if index is None:
-        rotten = find_rot(store, earlier, watch, should_stop)
-        if rotten:
-            if not do_work(replace(work, mismatched=rotten)):
+        changed = reread_shards(store, earlier, watch, should_stop)
+        if changed:
+            if not do_work(replace(work, mismatched=changed)):
                 return None
-            rewritten |= rotten
+            rewritten |= changed
         watch(Committing(len(ledger.shards)))
         index = _commit(begun, do_work, watch)
         if index is None:

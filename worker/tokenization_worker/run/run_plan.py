@@ -27,12 +27,12 @@ from tokenization_worker.planning.estimate import SAMPLED_BYTES
 from tokenization_worker.planning.make_plan import make_plan_of
 from tokenization_worker.planning.output_check import require_room, require_shards
 from tokenization_worker.planning.prepare import Prepared
-from tokenization_worker.run.healing import redoes_receipts
+from tokenization_worker.run.discard import lacks_only_corrupt_receipts
 from tokenization_worker.run.observe import judge_now, observe_output, read_epoch
 from tokenization_worker.run.output_state import OutputState, Standing, Wanted, judge
 from tokenization_worker.run.planned_source import prepare_as_planned
 from tokenization_worker.run.repair import Repair, plan_repair
-from tokenization_worker.run.write_check import check_writable, check_writable_and_leave
+from tokenization_worker.run.write_check import check_writable, check_writable_leaving_nothing
 from tokenization_worker.storage.base import Store
 from tokenization_worker.tokenizers.checks.engine_check import EngineWanted, choose_engine
 
@@ -85,7 +85,7 @@ class RunPlan:
         """Whether documents are tokenized, or shards built from them."""
         if self.index is None:
             return bool(self.mismatched) or self.ranges_left > 0
-        return bool(self.mismatched) or redoes_receipts(self.ledger, self.plan.n_ranges)
+        return bool(self.mismatched) or lacks_only_corrupt_receipts(self.ledger, self.plan.n_ranges)
 
     @property
     def versions(self) -> str:
@@ -172,7 +172,7 @@ def _choose_plan(
         require_room(store, prepared.estimate, watch)
         require_shards(prepared)
     if not writes:
-        check_writable_and_leave(store)
+        check_writable_leaving_nothing(store)
     elif store.local_path("") is None:  # on a local disk the plan itself, written first, tells
         check_writable(store)
     plan = state.plan

@@ -1,4 +1,4 @@
-"""The write check: creates and removes an object, so that an output that cannot be written is refused now."""
+"""The write check: creates and removes an object, so that a start refuses an output that it cannot write."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def check_writable(store: Store) -> None:
     store.delete(layout.PROBE)
 
 
-def check_writable_and_leave(store: Store) -> None:
-    """`check_writable` that leaves nothing, no folder either."""
+def check_writable_leaving_nothing(store: Store) -> None:
+    """`check_writable`, which then also removes the folders that it created."""
     root = store.local_path("")
     folders = [] if root is None else [root / layout.OWN, root, *root.parents]
-    with map_os_errors("look at", store.uri):
+    with map_os_errors("check", store.uri):
         missing = [folder for folder in folders if not folder.exists()]
     try:
         check_writable(store)

@@ -236,7 +236,7 @@ _UNPLACED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobView:
     """What advice depends on besides the reason."""
 
     job: str
@@ -298,13 +298,13 @@ def split_step(message: str) -> tuple[str, str]:
     return f"{message[: found.start()]} {message[found.end() :]}".strip(), found[1].strip()
 
 
-def advise_as_said(step: str, reason: str, at: Standing) -> str:
+def advise_as_said(step: str, reason: str, at: JobView) -> str:
     """The next step that a message names, and how the job then goes on."""
     sentence = f"{step[:1].upper()}{step[1:]}"
     return f"{sentence if sentence.endswith(('.', '?', '!')) else f'{sentence}.'} {_effect(reason, at)}".strip()
 
 
-def _effect(reason: str, at: Standing) -> str:
+def _effect(reason: str, at: JobView) -> str:
     if not at.is_over:
         return _TRIED_AGAIN if at.phase == Phase.RETRYING else ""
     if not at.is_planned:
@@ -323,7 +323,7 @@ def _effect(reason: str, at: Standing) -> str:
             return "A changed limit lets the run continue from the finished work."
 
 
-def advise(reason: str, at: Standing) -> str:
+def advise(reason: str, at: JobView) -> str:
     """What to do about a job with that reason, in a few sentences."""
     again = "apply the job again: it continues by itself"
     if at.is_planned:

@@ -10,7 +10,7 @@ from typing import Any
 from tokenization_worker.api.status import Phase
 from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import last_report_seen, read_time
-from tokenization_worker.cli.explain.advice import FIND_OPERATOR, UNSEEN, Standing, advise, advise_as_said, split_step
+from tokenization_worker.cli.explain.advice import FIND_OPERATOR, UNSEEN, JobView, advise, advise_as_said, split_step
 from tokenization_worker.cli.explain.events import Fact, is_of_job, tell_events
 from tokenization_worker.cli.explain.logs import Log
 from tokenization_worker.cli.explain.pods import Look, look_at_pod
@@ -259,12 +259,12 @@ def _next_step(seen: Seen, pods: tuple[Look, ...]) -> str:
         reason = trouble
     reason = reason if phase != Phase.SUSPENDED else StatusReason.SUSPENDED
     said = split_step(str(status.get("message") or ""))[1]
-    at = _standing(seen)
+    at = _job_view(seen)
     step = advise_as_said(said, reason, at) if said else advise(reason, at)
     return " ".join([*_staleness(seen), _after_failures(status, reason, at) or step])
 
 
-def _after_failures(status: Object, reason: str, at: Standing) -> str:
+def _after_failures(status: Object, reason: str, at: JobView) -> str:
     """Of an attempt that begins after others have failed: why they did, which is more than that it begins."""
     failures = list(status.get("lastFailures") or ())
     if reason not in _BEGINS or not failures:
@@ -277,13 +277,13 @@ def _after_failures(status: Object, reason: str, at: Standing) -> str:
     return f"{what}; {so_far}. {advise(last, at)}"
 
 
-def _standing(seen: Seen) -> Standing:
+def _job_view(seen: Seen) -> JobView:
     job = seen.job
     metadata, spec, status = (_block(job, name) for name in ("metadata", "spec", "status"))
     workers = _block(spec, "workers")
     replicas, tpu = workers.get("replicas"), _block(workers, "tpu")
     stall_s = spec.get("stallTimeoutSeconds")
-    return Standing(
+    return JobView(
         job=str(metadata.get("name")),
         namespace=str(metadata.get("namespace")),
         output=output_uri(job),

@@ -21,7 +21,7 @@ from tokenization_worker.output.record import load_record, parsing
 from tokenization_worker.readers.document_batch import EXCERPT_CHARACTERS
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.tokenizers.base import EngineMismatch
-from tokenization_worker.tokenizers.checks.engine_check import Verdict
+from tokenization_worker.tokenizers.checks.engine_check import EngineVerdict
 
 REFERENCE = "reference"
 PROBE_ON = "the probe on "
@@ -142,7 +142,7 @@ def void_engine(
     return _void(store, epoch, engine, mismatch, document)
 
 
-def void_unchecked(store: Store, epoch: int, engine: str, verdict: Verdict, node: str) -> Voided:
+def void_unchecked(store: Store, epoch: int, engine: str, verdict: EngineVerdict, node: str) -> Voided:
     """`void_engine` for an engine that this node's probe has found to differ, on a text that it made."""
     mismatch = EngineMismatch(0, list(verdict.found), list(verdict.expected))
     place = f"{PROBE_ON}{node}"

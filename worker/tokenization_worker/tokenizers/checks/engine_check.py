@@ -59,7 +59,7 @@ def _untold(accelerated: Engine, reference: Engine) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EngineVerdict:
     """What the probe found; `difference` shows the first place where the engines disagree, "" where none.
 
     `text` is what they disagree on, `found` and `expected` are the tokens of the engine and of the reference.
@@ -134,7 +134,7 @@ def engine_by_name(tokenizer: Tokenizer, name: str) -> Engine:
     return accelerated
 
 
-def find_difference(tokenizer: Tokenizer, name: str, begins: Begins = _untold) -> Verdict | None:
+def find_difference(tokenizer: Tokenizer, name: str, begins: Begins = _untold) -> EngineVerdict | None:
     """The verdict against the engine `name` on this host; None where it may be used.
 
     Probes where this host has no verdict. Once it is known, asking again costs this process nothing.
@@ -147,7 +147,7 @@ def find_difference(tokenizer: Tokenizer, name: str, begins: Begins = _untold) -
     return None if verdict.identical else verdict
 
 
-def find_verdict(tokenizer: Tokenizer, accelerated: Engine, begins: Begins = _untold) -> Verdict:
+def find_verdict(tokenizer: Tokenizer, accelerated: Engine, begins: Begins = _untold) -> EngineVerdict:
     """The verdict on this host, from the cache or by a probe."""
     verdict = read_verdict(tokenizer)
     if verdict is not None:
@@ -161,14 +161,14 @@ def find_verdict(tokenizer: Tokenizer, accelerated: Engine, begins: Begins = _un
     return verdict
 
 
-def probe_tokenizer(tokenizer: Tokenizer, accelerated: Engine) -> Verdict:
+def probe_tokenizer(tokenizer: Tokenizer, accelerated: Engine) -> EngineVerdict:
     """Compare an engine with the tokenizer's reference on every probe text."""
     vocabulary = (tokenizer.decode([token]) for token in range(tokenizer.vocab_size))
     reference = tokenizer.limited_reference(_LIMIT_S)
     return compare_engines(reference, accelerated, make_texts(tokenizer.special_tokens, vocabulary))
 
 
-def compare_engines(reference: Engine, other: Engine, texts: Iterable[str]) -> Verdict:
+def compare_engines(reference: Engine, other: Engine, texts: Iterable[str]) -> EngineVerdict:
     """Encode all texts with both engines, 1 MB at a time, until they differ, or one cannot encode a text."""
     n_texts = n_characters = 0
     for batch in _batches(texts):
@@ -179,13 +179,13 @@ def compare_engines(reference: Engine, other: Engine, texts: Iterable[str]) -> V
         except KillsEngine as kill:
             text = batch[kill.document]
             difference = f"{reference.name} cannot encode {text[:_SHOWN]!a}: {kill.detail}"
-            return Verdict(False, n_texts, n_characters, difference, text)
+            return EngineVerdict(False, n_texts, n_characters, difference, text)
         if not np.array_equal(expected.ids, found.ids) or not np.array_equal(expected.ends, found.ends):
             return _disagree(reference, other, batch, n_texts, n_characters)
-    return Verdict(True, n_texts, n_characters, "")
+    return EngineVerdict(True, n_texts, n_characters, "")
 
 
-def _disagree(reference: Engine, other: Engine, batch: Sequence[str], n_texts: int, n_characters: int) -> Verdict:
+def _disagree(reference: Engine, other: Engine, batch: Sequence[str], n_texts: int, n_characters: int) -> EngineVerdict:
     """The verdict with the first text that differs, shortened by halves as long as it still differs."""
 
     def differs(text: str) -> bool:
@@ -196,7 +196,7 @@ def _disagree(reference: Engine, other: Engine, batch: Sequence[str], n_texts: i
 
     text = next((text for text in batch if differs(text)), None)
     if text is None:
-        return Verdict(False, n_texts, n_characters, "only within a batch of texts")
+        return EngineVerdict(False, n_texts, n_characters, "only within a batch of texts")
     while len(text) > 1:
         middle = len(text) // 2
         quarter = len(text) // 4
@@ -207,7 +207,7 @@ def _disagree(reference: Engine, other: Engine, batch: Sequence[str], n_texts: i
         text = shorter
     expected, found = reference.encode([text]).ids.tolist(), other.encode([text]).ids.tolist()
     difference = f"{text[:_SHOWN]!a} is {expected[:12]} with {reference.name}, {found[:12]} with {other.name}"
-    return Verdict(False, n_texts, n_characters, difference, text, tuple(found), tuple(expected))
+    return EngineVerdict(False, n_texts, n_characters, difference, text, tuple(found), tuple(expected))
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -223,7 +223,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def read_verdict(tokenizer: Tokenizer) -> Verdict | None:
+def read_verdict(tokenizer: Tokenizer) -> EngineVerdict | None:
     """The verdict kept on this host; None where there is none that can be read."""
     stored = read_fact(_KIND, _verdict_key(tokenizer))
     try:
@@ -233,8 +233,8 @@ def read_verdict(tokenizer: Tokenizer) -> Verdict | None:
     return verdict if verdict is not None and isinstance(verdict.identical, bool) else None
 
 
-def _verdict(found: Sequence[int] = (), expected: Sequence[int] = (), **others: Any) -> Verdict:
-    return Verdict(found=tuple(found), expected=tuple(expected), **others)
+def _verdict(found: Sequence[int] = (), expected: Sequence[int] = (), **others: Any) -> EngineVerdict:
+    return EngineVerdict(found=tuple(found), expected=tuple(expected), **others)
 
 
 def _verdict_key(tokenizer: Tokenizer) -> dict[str, object]:

@@ -69,7 +69,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def rot(path: Path) -> None:
+def flip_a_bit(path: Path) -> None:
     """Flip a bit as a disk does: size, times and inode stay."""
     status = path.stat()
     with path.open("r+b") as file:
@@ -81,28 +81,28 @@ def rot(path: Path) -> None:
     assert path.stat().st_ino == status.st_ino
 
 
-def test_rotten_shards_of_an_earlier_start_are_written_again(bench: Bench) -> None:
+def test_changed_shards_of_an_earlier_start_are_written_again(bench: Bench) -> None:
     shards = sorted((bench.output / "train").glob("*.npy"))
     assert len(shards) >= SHARDS
     for path in (shards[0], shards[3], shards[-1]):
-        rot(path)
+        flip_a_bit(path)
     bench.finish()
     bench.require_right()
     [warning] = bench.warnings()
     assert f"shards whose bytes changed after an earlier start wrote them: 3, the first: {shards[0]}" in warning
-    assert "written again" in warning
+    assert "This run writes them again" in warning
     assert verify(str(bench.output), processes=1).findings == ()
 
 
 def test_every_flip_is_found(bench: Bench) -> None:
     for path in sorted((bench.output / "train").glob("*.npy")):
-        rot(path)
+        flip_a_bit(path)
     bench.finish()
     bench.require_right()
 
 
-def test_a_rotten_documents_sidecar_is_written_again(bench: Bench) -> None:
-    rot(bench.output / "_tokenization" / "documents" / "train" / "00000002")
+def test_a_changed_documents_sidecar_is_written_again(bench: Bench) -> None:
+    flip_a_bit(bench.output / "_tokenization" / "documents" / "train" / "00000002")
     bench.finish()
     bench.require_right()
     assert verify(str(bench.output), processes=1).findings == ()

@@ -1,4 +1,4 @@
-"""What of an unfinished run is found corrupt and can be made again: it is deleted, and the run makes it again.
+"""Deletes the corrupt objects of an unfinished run that the run can create again.
 
 Receipts, verdicts on files and lists of unusable documents follow from the source and the plan, so that a run need not
 stop for one of them. A corrupt object is deleted in the version that was read: one that a concurrent run has made again
@@ -18,17 +18,17 @@ from tokenization_worker.output.scan import CorruptRecord
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.storage.base import Store
 
-_TOLD = 20
-"""Records that are named one by one: a disk that rots may have changed thousands of them."""
+_MOST_NAMED = 20
+"""Records that are named one by one: a failing disk may have changed thousands of them."""
 
 
 def discard_corrupt_records(store: Store, ledger: TokenizeLedger, watch: Watcher) -> None:
-    """Delete the records that `ledger` found corrupt; `watch` is told of them."""
-    for record in ledger.corrupt[:_TOLD]:
+    """Delete the records that `ledger` found corrupt; reports them to `watch`."""
+    for record in ledger.corrupt[:_MOST_NAMED]:
         damage = f"{store.uri}/{record.path} is corrupt: {record.detail}"
         watch(Warned(f"{damage}; this run deletes it, and {made_again(record.path)}"))
-    if len(ledger.corrupt) > _TOLD:
-        more = len(ledger.corrupt) - _TOLD
+    if len(ledger.corrupt) > _MOST_NAMED:
+        more = len(ledger.corrupt) - _MOST_NAMED
         those = f"{counted(more, 'more corrupt record')} below {store.uri}/{layout.OWN}"
         watch(Warned(f"this run deletes {those} and writes them again"))
 
@@ -39,7 +39,7 @@ def discard_corrupt_records(store: Store, ledger: TokenizeLedger, watch: Watcher
         pass
 
 
-def redoes_receipts(ledger: TokenizeLedger, n_ranges: int) -> bool:
+def lacks_only_corrupt_receipts(ledger: TokenizeLedger, n_ranges: int) -> bool:
     """Whether corrupt receipts are all that a complete dataset's ledger lacks, so that a few tasks make it whole.
 
     Otherwise it was moved in parts, and making it whole would be making the dataset again.
