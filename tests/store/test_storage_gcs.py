@@ -315,7 +315,7 @@ def list_all(store: GcsStore) -> object:
     [
         (403, FORBIDDEN, SpecError, "OutputNotWritable", "--member=serviceAccount:robot@project.iam.gserviceaccount"),
         (403, "denied", SpecError, "OutputNotWritable", "--member=serviceAccount:ACCOUNT"),
-        (401, "Invalid Credentials", SpecError, "OutputNotWritable", "gcloud auth application-default login"),
+        (401, "Invalid Credentials", SpecError, "OutputNotWritable", "run gcloud auth application-default login"),
         (404, "The specified bucket does not exist.", SpecError, "OutputNotWritable", "buckets create gs://bucket"),
         (503, "backend error", TemporaryError, "StorageFailed", "backend error"),
         (429, "slow down", TemporaryError, "StorageFailed", "slow down"),

@@ -572,7 +572,7 @@ def test_file_system_without_hard_links_is_named_with_a_way_out(
 
     monkeypatch.setattr(os, "link", refuse)
     store = LocalStore(tmp_path)
-    with pytest.raises(SpecError, match=r"(?s)makes no hard links.*gs:// URI rather than a mounted bucket"):
+    with pytest.raises(SpecError, match=r"(?s)does not support hard links.*gs:// URI rather than a mounted bucket"):
         put(store, "new", b"x")
     store.close_scratch()
     assert list(tmp_path.rglob("*")) == [tmp_path / "_tokenization"]
@@ -588,7 +588,7 @@ def test_a_folder_of_the_output_on_another_file_system_is_named_with_a_way_out(
     store = LocalStore(tmp_path)
     version = put(store, "train/old", b"x").version
     monkeypatch.setattr(os, call, refuse)
-    with pytest.raises(SpecError, match=r"(?s)lies on another file system.*make output\.uri a folder there") as raised:
+    with pytest.raises(SpecError, match=r"(?s)is on another file system.*make output\.uri a folder there") as raised:
         put(store, *(("train/new", b"x") if call == "link" else ("train/old", b"y", version)))
     assert raised.value.reason == "OutputNotWritable"
     assert f"{tmp_path}/train/" in raised.value.message

@@ -47,7 +47,7 @@ def open_claimed(claim: FileClaim) -> ByteReader:
     try:
         return open_unchanged(claim.uri, claim.size, claim.version, claim.pin)
     except NotFound as error:
-        now = "it is gone"
+        now = "it no longer exists"
         cause: Exception = error
     except Changed as error:
         now = f"is {describe_file(error.now)}"
