@@ -24,7 +24,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.engine import local
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.engine.task import Task, WorkerLost, WorkerState
-from tokenization_worker.engine.task_progress import Tell
+from tokenization_worker.engine.task_progress import OnAdvance
 from tokenization_worker.errors import TemporaryError, portable
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
@@ -41,7 +41,7 @@ class Echo:
     product: str
     output_uri: str = ""
 
-    def run(self, worker: WorkerState, tell: Tell) -> Echo:
+    def run(self, worker: WorkerState, on_advance: OnAdvance) -> Echo:
         return self
 
     def to_dict(self) -> dict[str, Any]:

@@ -463,11 +463,11 @@ def test_line_numbers_count_blank_lines(first_output: Path) -> None:
         assert f'"{item.id}"'.encode() in lines[item.record - 1]
 
 
-@pytest.mark.parametrize("change", ["gone", "changed"])
+@pytest.mark.parametrize("change", ["does not exist", "changed"])
 def test_documents_are_shown_without_their_source(datasets: dict[str, Path], tmp_path: Path, change: str) -> None:
     corpus = _jsonl(tmp_path / "source").finish()
     run_job(make_job(corpus.folder, tmp_path / "out", tokenizer={"name": "bytes"}), options=Options(processes=1))
-    if change == "gone":
+    if change == "does not exist":
         shutil.rmtree(corpus.folder)
     else:
         for path in corpus.folder.iterdir():
@@ -506,7 +506,7 @@ def test_a_prefix_without_index_is_no_dataset(tmp_path: Path) -> None:
         run_job(job, options=Options(processes=1), should_stop=lambda: True)
     with pytest.raises(SpecError, match=r"NotADataset: .*found an unfinished run"):
         open_dataset(tmp_path / "out")
-    with pytest.raises(SpecError, match=r"NotADataset: .*none of ours"):
+    with pytest.raises(SpecError, match=r"NotADataset: .*none that tokjob wrote"):
         open_dataset(corpus.folder)
 
 
@@ -607,7 +607,7 @@ def copied(datasets: dict[str, Path], tmp_path: Path) -> Path:
 def test_a_shards_table_that_is_not_the_index_s_is_refused(copied: Path, old: bytes, new: bytes) -> None:
     rewrite(copied, "shards.jsonl.zst", old, new)
     with pytest.raises(
-        DataError, match=rf"TableCorrupt: {copied}/shards.jsonl.zst is corrupt: .*\n  next: restore it back"
+        DataError, match=rf"TableCorrupt: {copied}/shards.jsonl.zst is corrupt: .*\n  next: restore it"
     ):
         open_dataset(copied)
 

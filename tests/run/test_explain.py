@@ -19,7 +19,7 @@ from test_docs import read, table_heads
 from support.local_servers import Handler, serve
 from tokenization_worker.api.types.times import time_text
 from tokenization_worker.cli.explain.advice import ADVICE, JobView, advise, split_step
-from tokenization_worker.cli.explain.events import is_of_job, tell_events
+from tokenization_worker.cli.explain.events import is_of_job, merge_events
 from tokenization_worker.cli.explain.goes_on import GoesOn, goes_on
 from tokenization_worker.cli.explain.logs import Log, order_pods, tail
 from tokenization_worker.cli.explain.pods import look_at_pod
@@ -563,7 +563,7 @@ def test_a_namesakes_events_are_left_out() -> None:
 def test_what_is_said_of_every_pod_gives_way_to_what_is_not() -> None:
     events = [event("Pulled", f"image {n}", n, f"Pod demo-r1-a1-{n}") for n in range(50)]
     events.append(event("FailedMount", "no such volume", 3000, "Pod demo-r1-a1-0") | {"type": "Warning"})
-    facts, left_out = tell_events(events, 10)
+    facts, left_out = merge_events(events, 10)
     assert [fact.reason for fact in facts] == ["FailedMount"]
     assert left_out == 50
 

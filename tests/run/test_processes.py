@@ -46,7 +46,7 @@ def test_as_many_processes_as_machine_and_container_have_room_for(
     assert default_processes(tmp_path) == expected
 
 
-def _larger(one: Any, other: int, tell: object) -> int:
+def _larger(one: Any, other: int, on_advance: object) -> int:
     return max(one, other)
 
 

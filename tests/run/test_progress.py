@@ -1,4 +1,4 @@
-"""How far a run is while ranges are under way: what workers tell, what it adds up to, and what a line shows of it."""
+"""The progress of running ranges: what workers report, what it adds up to, and what a line shows of it."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class Clock:
 
 def test_a_worker_tells_at_most_once_a_second() -> None:
     clock, told = Clock(), list[Advance]()
-    tell = EverySecond(told.append, clock)
+    on_advance = EverySecond(told.append, clock)
     for batch in range(1, 40):  # five seconds
         clock.now_s += 0.125
-        tell(batch * 10, batch)
+        on_advance(batch * 10, batch)
     assert [item.tokens for item in told] == [8, 16, 24, 32]
 
 
@@ -116,7 +116,7 @@ def test_the_bar_moves_within_ranges_and_never_beyond_the_end(
 
 
 class Telling(InlineExecutor):
-    """Keeps all that its tasks tell, and their receipts."""
+    """Keeps all that its tasks report, and their receipts."""
 
     def __init__(self) -> None:
         super().__init__(lambda task: None, 1)

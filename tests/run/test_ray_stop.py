@@ -15,15 +15,15 @@ import ray
 
 from tokenization_worker.engine.ray import connection as ray_connection
 from tokenization_worker.engine.ray.executor import RayCluster
-from tokenization_worker.engine.ray.signals import telling_of_stops
+from tokenization_worker.engine.ray.signals import announcing_stops
 from tokenization_worker.stop import StopToken
 
 STARTING = """
 import hashlib, signal
-from tokenization_worker.engine.ray.signals import telling_of_stops
+from tokenization_worker.engine.ray.signals import announcing_stops
 
 signal.signal(signal.SIGINT, lambda *_: None)  # none runs in the call; before it, Python's own would end the process
-with telling_of_stops():
+with announcing_stops():
     print("starting", flush=True)
     while True:  # each call takes minutes, and no handler runs in it
         hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)
@@ -89,6 +89,6 @@ def test_files_are_closed_where_nobody_stops() -> None:
 
     before = count()
     for _ in range(3):
-        with telling_of_stops():
+        with announcing_stops():
             pass
     assert count() == before

@@ -359,7 +359,7 @@ def test_reports_that_do_not_arrive_are_told_without_secrets() -> None:
     reporter = Reporter(Away(), 1, told.append)
     reporter(Resumed(1, ((0, 1),), 2, 0))
     reporter(Progress(1, 2, 1, 2, 1, 1, 0, 1, 0, None, None))
-    reporter.tell()
+    reporter.report()
     assert told
     hides("".join(told))
 

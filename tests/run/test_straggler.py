@@ -21,7 +21,7 @@ from support.runs import leftovers, make_job
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.engine.executor import UnderWay, take_idle
 from tokenization_worker.engine.task import Done, Task, Worker, WorkerState
-from tokenization_worker.engine.task_progress import untold
+from tokenization_worker.engine.task_progress import ignore_advance
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Progress
 from tokenization_worker.output.plan_file import Plan, read_plan
@@ -296,7 +296,7 @@ class TwoWorkers:
         del timeout_s
         worker, task = self._running.pop(0)
         self._idle.append(worker)
-        return [Done(task, task.run(WorkerState(str(worker)), untold), worker)]
+        return [Done(task, task.run(WorkerState(str(worker)), ignore_advance), worker)]
 
     def close(self, *, grace_s: float = 0.0) -> list[Done]:
         del grace_s

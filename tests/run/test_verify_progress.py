@@ -74,10 +74,10 @@ def test_a_file_that_is_read_again_counts_once(output: Path, monkeypatch: pytest
 
 def test_a_check_tells_at_most_once_a_second() -> None:
     now, told = [100.0], list[int]()
-    tell = EverySecond(told.append, lambda: now[0])
+    on_advance = EverySecond(told.append, lambda: now[0])
     for size in range(1, 40):
         now[0] += 0.125
-        tell(size)
+        on_advance(size)
     assert told == [8, 16, 24, 32]
 
 

@@ -124,7 +124,12 @@ REFUSED: list[tuple[str, Fault, str, str]] = [
     ("look", Fault("GET", "index.json", 403, "storage.objects.get"), "OutputNotReadable", OUTPUT),
     ("create", Fault("POST", "/upload/", 403, "storage.objects.create"), "OutputNotWritable", OUTPUT),
     ("delete", Fault("DELETE", "/o/", 403, "storage.objects.delete"), "OutputNotWritable", OUTPUT),
-    ("no-account", Fault("POST", "/upload/", 401, "Anonymous caller"), "OutputNotWritable", "run gcloud auth application"),
+    (
+        "no-account",
+        Fault("POST", "/upload/", 401, "Anonymous caller"),
+        "OutputNotWritable",
+        "run gcloud auth application",
+    ),
     ("no-bucket", Fault("GET", "index.json", 404, "The specified bucket does not exist."), "OutputNotReadable", ""),
 ]
 

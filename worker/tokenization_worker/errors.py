@@ -79,7 +79,7 @@ def portable(error: BaseException) -> BaseException:
         arrives = False
     if arrives:
         return error
-    told = RuntimeError(redact(f"{type(error).__name__}: {error}"))
+    redacted = RuntimeError(redact(f"{type(error).__name__}: {error}"))
     for note in getattr(error, "__notes__", ()):
-        told.add_note(redact(note))
-    return told
+        redacted.add_note(redact(note))
+    return redacted

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.task import Done, Task, Worker, WorkerState
-from tokenization_worker.engine.task_progress import untold
+from tokenization_worker.engine.task_progress import ignore_advance
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.prepare import Prepared
 
@@ -39,7 +39,7 @@ class InlineExecutor:
     def _run(self, task: Task) -> Done:
         try:
             self._before(task)
-            return Done(task, task.run(self._state, untold), "here")
+            return Done(task, task.run(self._state, ignore_advance), "here")
         except Exception as error:  # noqa: BLE001  what a pool does: the error is the task's result
             return Done(task, error)
 

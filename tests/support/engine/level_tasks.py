@@ -24,7 +24,7 @@ from typing import Any
 from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.products import Products
 from tokenization_worker.engine.task import ProductLost, Task, Worker, WorkerLost, WorkerState
-from tokenization_worker.engine.task_progress import Tell
+from tokenization_worker.engine.task_progress import OnAdvance
 from tokenization_worker.events import Advanced, Event, Receipt
 from tokenization_worker.output.create_only import create_receipt, find_receipt, place
 from tokenization_worker.storage.base import NotFound, PreconditionFailed, Store
@@ -183,7 +183,7 @@ class LevelTask:
     def product(self) -> str:
         return f"{self.item[0]} {self.item[1]}"
 
-    def run(self, worker: WorkerState, tell: Tell) -> LevelReceipt:
+    def run(self, worker: WorkerState, on_advance: OnAdvance) -> LevelReceipt:
         store = open_store(self.output_uri)
         death = self.journal.begin(self.item)
         _die_at(death, "begin")
@@ -200,7 +200,7 @@ class LevelTask:
         receipt = LevelReceipt(PLAN_ID, *self.item, sha256(payload).hexdigest())
         found = create_receipt(store, receipt_path(self.item), receipt)
         _die_at(death, "end")
-        tell(1, 1)
+        on_advance(1, 1)
         return found
 
 

@@ -49,11 +49,13 @@ def describe_changes(
     old, new = _flat(was), _flat(now)
     changed = {path for path in {*old, *new} if old.get(path) != new.get(path)}
     paths = [*dict.fromkeys([*_DEFAULTS, *now_asked, *was_asked])]
-    told = [path for path in paths if _resolved(path) in changed and _value(path, was_asked) != _value(path, now_asked)]
-    explained = {_resolved(path) for path in told}
+    asked_paths = [
+        path for path in paths if _resolved(path) in changed and _value(path, was_asked) != _value(path, now_asked)
+    ]
+    explained = {_resolved(path) for path in asked_paths}
     if not was_asked:
-        told, explained = [], set()
-    lines = [_told(path, _shown(path, now_asked), _shown(path, was_asked)) for path in told]
+        asked_paths, explained = [], set()
+    lines = [_describe_field(path, _shown(path, now_asked), _shown(path, was_asked)) for path in asked_paths]
     derived = {"output.dtype", "tokenizer.delimiter.id"} if "tokenizer.fingerprint" in changed else set()
     rest = sorted(changed - explained - derived)
     return lines + [_in_resolved_words(path, old, new, now_asked) for path in rest]
@@ -69,11 +71,11 @@ def _in_resolved_words(path: str, old: dict[str, object], new: dict[str, object]
         )
     if path == "tokenizer.delimiter.id":
         words = (f"the token with id {_plain(each.get(path))}" for each in (new, old))
-        return _told("tokenizer.delimiter", *words)
-    return _told(path, _plain(new.get(path)), _plain(old.get(path)))
+        return _describe_field("tokenizer.delimiter", *words)
+    return _describe_field(path, _plain(new.get(path)), _plain(old.get(path)))
 
 
-def _told(path: str, now: str, was: str) -> str:
+def _describe_field(path: str, now: str, was: str) -> str:
     return f"{path}: the job says {now}, the output has {was}"
 
 

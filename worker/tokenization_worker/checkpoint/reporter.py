@@ -148,7 +148,7 @@ class Reporter:
     def leave(self) -> None:
         """The last report of an attempt that was asked to stop: not worth waiting for."""
         self._stop()
-        self.tell()
+        self.report()
 
     def fail(self, error: BaseException) -> None:
         """The last report of an attempt that has failed."""
@@ -165,10 +165,10 @@ class Reporter:
             self._changed.clear()
             if self._ended.is_set():
                 return
-            pause_s = report_interval_s(time.monotonic() - began) if self.tell() else 0.0
+            pause_s = report_interval_s(time.monotonic() - began) if self.report() else 0.0
             self._ended.wait(pause_s)
 
-    def tell(self) -> bool:
+    def report(self) -> bool:
         """Report how far the run is now; False where that cannot be said yet."""
         progress = self._status()
         if progress.ranges_total is None:

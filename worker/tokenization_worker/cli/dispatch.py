@@ -112,10 +112,10 @@ def _open_outputs() -> None:
     own = sys.__stderr__
     if own is not None and own is sys.stderr:
         messages = io.BufferedWriter(_Messages(own.fileno(), "w", closefd=False))
-        sys.stderr = _Told(messages, own.encoding, "backslashreplace", line_buffering=True)
+        sys.stderr = _MessageStream(messages, own.encoding, "backslashreplace", line_buffering=True)
 
 
-class _Told(io.TextIOWrapper):
+class _MessageStream(io.TextIOWrapper):
     """Standard error as text. What libraries log and a traceback holds shows no secret either."""
 
     def write(self, text: str, /) -> int:
@@ -186,9 +186,9 @@ def _guarded(run: Callable[[], int], *, resumes: bool) -> int:
         try:
             return run()
         finally:
-            sys.stdout.flush()  # here, where an error can still be told
+            sys.stdout.flush()  # here, where an error can still be printed
     except TokenizationError as error:
-        return _tell(explain_open_files(error) or _explain_lost_folder(error) or error)
+        return _print_error(explain_open_files(error) or _explain_lost_folder(error) or error)
     except KeyboardInterrupt:
         say(f"tokjob: stopped{'; the same command continues where this one stopped' * resumes}", error=True)
         return 130
@@ -202,15 +202,15 @@ def _guarded(run: Callable[[], int], *, resumes: bool) -> int:
             say(f"  next: start the same command again with its output elsewhere{kept}", error=True)
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  as above
             return 5
-        told = explain_open_files(error) or _explain_lost_folder(error)
-        if told is not None:
-            return _tell(told)
+        explained = explain_open_files(error) or _explain_lost_folder(error)
+        if explained is not None:
+            return _print_error(explained)
         say(traceback.format_exc(), error=True, end="")
         print("tokjob: this is a bug: please report it with the lines above and the manifest", file=sys.stderr)
         return 1
 
 
-def _tell(error: TokenizationError) -> int:
+def _print_error(error: TokenizationError) -> int:
     say(f"tokjob: {error}", error=True)
     if error.exit_code == 1:
         print("  this is a bug: please report it with this message and the manifest", file=sys.stderr)
@@ -218,7 +218,7 @@ def _tell(error: TokenizationError) -> int:
 
 
 def _explain_lost_folder(error: BaseException) -> SpecError | None:
-    """The error to tell where a relative path had no meaning: the folder that the command was started in is gone."""
+    """The error to print where a relative path had no meaning: the folder that the command was started in is gone."""
     if not any(isinstance(cause, FileNotFoundError) for cause in chain_of(error)):
         return None
     return find_lost_folder()

@@ -82,7 +82,7 @@ def _drive(
             reporter.leave()
             return stop.exit_code
         except Exception as error:  # reported, and raised again
-            log.write(_told(error))
+            log.write(_describe_error(error))
             reporter.name_log(kept.write())
             reporter.fail(error)
             raise
@@ -93,6 +93,6 @@ def _drive(
     return 0
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """An error as the command will print it, once this block has ended."""
     return f"tokjob: {error}\n" if isinstance(error, TokenizationError) else traceback.format_exc()

@@ -47,8 +47,8 @@ def main(arguments: list[str]) -> int:
 
     preview = preview_run(job, options.processes, watch)
     if options.json:
-        told = [event.message for event in warnings]
-        print(orjson.dumps({**dataclasses.asdict(preview), "warnings": told}).decode())
+        messages = [event.message for event in warnings]
+        print(orjson.dumps({**dataclasses.asdict(preview), "warnings": messages}).decode())
         return 0
     say("\n".join([*(describe(event, 0.0) for event in warnings), *_lines(preview)]))
     return 0

@@ -151,8 +151,8 @@ class TerminalDisplay:
         elif not (isinstance(event, WaitingForWorkers) and self.is_drawing):  # the bars say so
             if isinstance(event, Finished):
                 self.close()
-            told = printable(describe(event, now - self._started), "\n\t")
-            self._console.print(told, markup=False, soft_wrap=True)
+            line = printable(describe(event, now - self._started), "\n\t")
+            self._console.print(line, markup=False, soft_wrap=True)
 
     def _draw(self, now: float, what: str) -> None:
         if self._tokenize is None or self._build is None:

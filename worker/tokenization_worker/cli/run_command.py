@@ -121,7 +121,7 @@ class StopOnSignal:
         self.exit_code = 0
         self._token = current_stop() or StopToken()
         self._display = display
-        self._is_told = False
+        self._is_announced = False
         self._terminals = [number for number in (1, 2) if os.isatty(number)]
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
@@ -138,13 +138,13 @@ class StopOnSignal:
         if self._token.stop() or is_second:  # it may be two minutes until the call ends that the driver is in
             raise KeyboardInterrupt
         if not self._display.is_drawing:  # the signal may have come in the middle of a line of a bar
-            self._tell()
+            self._announce()
 
-    def _tell(self) -> None:
-        self._is_told = True
+    def _announce(self) -> None:
+        self._is_announced = True
         print("\ntokjob: stopping after the ranges under way; again to stop at once", file=sys.stderr)
 
     def __call__(self) -> bool:
-        if self.exit_code and not self._is_told:
-            self._tell()
+        if self.exit_code and not self._is_announced:
+            self._announce()
         return self.exit_code != 0

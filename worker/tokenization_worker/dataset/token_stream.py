@@ -74,17 +74,17 @@ class Shard:
 
     def open(self) -> TokenArray:
         """All tokens, u16 or u32[tokens]: a read-only memory map of a local file, else read into memory."""
-        with self._telling_damage():
+        with self._mapping_damage():
             return self._reader.open()
 
     def check(self) -> None:
         """Raise `DataError` unless the files have the sizes and headers of this shard; reads nothing else of them."""
-        with self._telling_damage():
+        with self._mapping_damage():
             self._reader.check()
 
     def read(self, start: int, end: int) -> TokenArray:
         """Tokens [start, end) of the shard, read-only."""
-        with self._telling_damage():
+        with self._mapping_damage():
             return self._reader.read(start, end)
 
     @property
@@ -93,7 +93,7 @@ class Shard:
         return format_of(self.format).reader(ShardShape(self.tokens, self.dtype), files)
 
     @contextmanager
-    def _telling_damage(self) -> Iterator[None]:
+    def _mapping_damage(self) -> Iterator[None]:
         try:
             yield
         except ShardUnreadable as error:

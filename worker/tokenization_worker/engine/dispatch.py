@@ -161,7 +161,7 @@ class Ticks:
         self._awaited = 0
 
     def tick(self) -> None:
-        """Tell it, where the last time is long enough ago."""
+        """Report it, where the last time is long enough ago."""
         now = self._clock()
         if now < self._ticked_at + INTERVAL_S:
             return

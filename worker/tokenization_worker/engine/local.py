@@ -20,7 +20,7 @@ from multiprocessing.reduction import ForkingPickler
 
 from tokenization_worker.engine.executor import UnderWay, take_idle
 from tokenization_worker.engine.task import Done, Task, Worker, WorkerLost, WorkerState
-from tokenization_worker.engine.task_progress import Advance, EverySecond, Tell
+from tokenization_worker.engine.task_progress import Advance, EverySecond, OnAdvance
 from tokenization_worker.errors import portable
 from tokenization_worker.events import Receipt
 from tokenization_worker.host.main_guard import EXIT_CODE, guard_missing
@@ -164,7 +164,7 @@ def _serve(pipe: Connection, node: str) -> None:
 
 
 def _send_advance(pipe: Connection, advance: Advance) -> None:
-    """Tell the driver how far the task is, unless it has not read the last hundreds of times: a worker never waits."""
+    """Report the task's progress to the driver, unless hundreds of reports are unread: a worker never waits."""
     poll = select.poll()
     poll.register(pipe.fileno(), select.POLLOUT)
     if poll.poll(0):
@@ -172,10 +172,10 @@ def _send_advance(pipe: Connection, advance: Advance) -> None:
             pipe.send(advance)
 
 
-def _run(task: Task, worker: WorkerState, tell: Tell) -> memoryview:
+def _run(task: Task, worker: WorkerState, on_advance: OnAdvance) -> memoryview:
     """What became of the task, pickled: its receipt, or what it raised."""
     try:
-        result: Receipt | BaseException = task.run(worker, tell)
+        result: Receipt | BaseException = task.run(worker, on_advance)
     except BaseException as error:  # noqa: BLE001  the driver's to raise
         error.add_note(f"in process {os.getpid()}:\n{traceback.format_exc()}")
         result = portable(error)

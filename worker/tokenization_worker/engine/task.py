@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from tokenization_worker.engine.task_progress import Tell
+from tokenization_worker.engine.task_progress import OnAdvance
 from tokenization_worker.events import Receipt
 
 Worker = Hashable
@@ -45,8 +45,8 @@ class Task(Protocol):
     @property
     def output_uri(self) -> str: ...
 
-    def run(self, worker: WorkerState, tell: Tell) -> Receipt:
-        """Do it; returns the receipt that counts, which may be another writer's. `tell` hears how far it is.
+    def run(self, worker: WorkerState, on_advance: OnAdvance) -> Receipt:
+        """Do it; returns the receipt that counts, which may be another writer's. `on_advance` learns how far it is.
 
         Raises `ProductLost` where scratch that it needs is missing or torn.
         """

@@ -1,4 +1,4 @@
-"""How far a task is while it is under way: told at most once a second, and worth nothing once the task has ended.
+"""The progress of a running task: reported at most once a second, and worthless once the task has ended.
 
 A display asks for it, and nothing else: receipts alone say what is done. So it may be late, and it may be lost.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 INTERVAL_S = 1.0
-"""A worker tells no more often; a batch in between costs it one look at the clock (50 ns)."""
+"""The shortest time between two reports of a worker; a batch in between reads the clock once (50 ns)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,16 @@ class Advance:
     tokens: int
 
 
-Tell = Callable[[int, int], None]
+OnAdvance = Callable[[int, int], None]
 """Called with source bytes and tokens so far, as often as the caller likes."""
 
 
-def untold(source_bytes: int, tokens: int) -> None:
+def ignore_advance(source_bytes: int, tokens: int) -> None:
     """For a task that nobody watches."""
 
 
 class EverySecond:
-    """A `Tell` that sends what it is told, at most each `INTERVAL_S`. The first time is one interval after it began."""
+    """An `OnAdvance` that sends at most each `INTERVAL_S` what it receives, first one interval after it began."""
 
     def __init__(self, send: Callable[[Advance], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._send = send

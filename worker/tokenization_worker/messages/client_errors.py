@@ -27,11 +27,11 @@ def words_of(error: BaseException, service: str = "") -> str:
         text = f"no connection to {parts['endpoint_url']}: {_NO_CONNECTION.sub('', str(why or type(error).__name__))}"
     else:
         text = _NO_CONNECTION.sub(lambda found: f"no connection to {found['host']}:{found['port']}: ", str(error))
-    told = _ADDRESS.sub(_host_of, redact(text)) or type(error).__name__
+    text_shown = _ADDRESS.sub(_host_of, redact(text)) or type(error).__name__
     asked = _ADDRESS.sub(_host_of, redact(_asked_address(error) or service))
-    if asked and asked.partition("://")[2] not in told:
-        told = f"{asked}: {told}"
-    return told[:500]
+    if asked and asked.partition("://")[2] not in text_shown:
+        text_shown = f"{asked}: {text_shown}"
+    return text_shown[:500]
 
 
 def _asked_address(error: BaseException) -> str:

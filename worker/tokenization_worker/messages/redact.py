@@ -89,14 +89,14 @@ def causes_redacted() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if error.__cause__ is not None and _tells_a_secret(error.__cause__):
+        if error.__cause__ is not None and _holds_secret(error.__cause__):
             cause = error.__cause__
-            told = RuntimeError(redact(f"{type(cause).__name__}: {cause}"))
-            error.__cause__ = told.with_traceback(cause.__traceback__)
+            redacted = RuntimeError(redact(f"{type(cause).__name__}: {cause}"))
+            error.__cause__ = redacted.with_traceback(cause.__traceback__)
         raise
 
 
-def _tells_a_secret(error: BaseException) -> bool:
+def _holds_secret(error: BaseException) -> bool:
     return any(redact(str(each)) != str(each) for each in chain_of(error))
 
 

@@ -31,10 +31,10 @@ def sort_shards(store: Store, naming: Naming, shards: Iterable[Entry], own: Iter
     """Sort files that have a shard's name. `own`: what lies below `_tokenization/`, with the receipts of all epochs."""
     found = sort_nested(store, list(shards))
     receipted = _receipted_paths(store, own) if found.ours else set()
-    untold = [entry for entry in found.ours if entry.path not in receipted]
+    unlisted = [entry for entry in found.ours if entry.path not in receipted]
     ours = [entry for entry in found.ours if entry.path in receipted]
-    reasons = map_at_once(lambda entry: naming.why_foreign(store, entry), untold, store.connections)
-    for entry, reason in zip(untold, reasons, strict=True):
+    reasons = map_at_once(lambda entry: naming.why_foreign(store, entry), unlisted, store.connections)
+    for entry, reason in zip(unlisted, reasons, strict=True):
         if reason is None:
             ours.append(entry)
         else:

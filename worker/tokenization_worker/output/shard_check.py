@@ -160,15 +160,15 @@ def _changed_shards(store: Store, shards: list[_Written]) -> Iterator[int]:
 
 
 def _changed_sidecars(store: Store, shards: list[_Written]) -> Iterator[int]:
-    untold = {layout.documents_path(shard.split, shard.index): shard for shard in shards}
-    for entry in list_known(store, list(untold)) if store.connections > 1 else ():  # local files carry no metadata
+    unlisted = {layout.documents_path(shard.split, shard.index): shard for shard in shards}
+    for entry in list_known(store, list(unlisted)) if store.connections > 1 else ():  # local files carry no metadata
         digest = digest_of(entry)
-        if digest is not None and entry.path in untold:
-            shard = untold.pop(entry.path)
+        if digest is not None and entry.path in unlisted:
+            shard = unlisted.pop(entry.path)
             if digest != shard.documents_sha256:
                 yield shard.index
-    is_whole = map_at_once(lambda shard: _has_sidecar(store, shard), untold.values(), store.connections)
-    for shard, whole in zip(untold.values(), is_whole, strict=True):
+    is_whole = map_at_once(lambda shard: _has_sidecar(store, shard), unlisted.values(), store.connections)
+    for shard, whole in zip(unlisted.values(), is_whole, strict=True):
         if not whole:
             yield shard.index
 

@@ -10,7 +10,7 @@ from tokenization_worker.tokenizers.checks.behaviour import BEHAVIOUR_SECONDS
 from tokenization_worker.tokenizers.checks.engine_check import PROBE_SECONDS, Begins
 
 
-def telling_of_check(watch: Watcher) -> Begins:
+def reporting_check(watch: Watcher) -> Begins:
     """What `engine_check` calls before it compares an engine with the reference."""
 
     def begins(accelerated: Engine, reference: Engine) -> None:
@@ -19,7 +19,7 @@ def telling_of_check(watch: Watcher) -> Begins:
     return begins
 
 
-def telling_of_record(tokenizer: Tokenizer, watch: Watcher) -> Callable[[], None]:
+def reporting_record(tokenizer: Tokenizer, watch: Watcher) -> Callable[[], None]:
     """What `behaviour_of` calls before it finds out what the reference does."""
     name = tokenizer.reference.name
     return lambda: watch(RecordingReference(name, BEHAVIOUR_SECONDS.get(name, 1.0)))

@@ -119,7 +119,7 @@ def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | 
 
 
 def warn_of_empty_texts(data: DataSpec, samples: list[tuple[SourceFile, HeadSample]], watch: Watcher) -> None:
-    """Tell of a source whose sampled documents are all empty: another field may hold the text."""
+    """Warn of a source whose sampled documents are all empty: another field may hold the text."""
     texts = [text for _, head in samples for text in head.texts]
     if not texts or any(texts):
         return

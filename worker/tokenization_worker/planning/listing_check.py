@@ -39,14 +39,14 @@ def refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> No
 
 
 def warn_of_empty_files(files: tuple[SourceFile, ...], format: SourceFormat, watch: Watcher) -> None:
-    """Tell of files of 0 bytes that count as read; those that cannot be valid are found corrupt by their reader."""
+    """Warn of files of 0 bytes that count as read; those that cannot be valid are found corrupt by their reader."""
     empty = [file.uri for file in files if not file.size and may_be_empty(file.uri, format)]
     if empty:
         watch(Warned(f"{counted(len(empty), 'file')} of 0 bytes, which hold no document, the first: {empty[0]}"))
 
 
 def warn_of_links(files: tuple[SourceFile, ...], watch: Watcher) -> None:
-    """Tell of files that the source has under several names: each name is a file, with all its documents."""
+    """Warn of files that the source has under several names: each name is a file, with all its documents."""
     inodes = np.array([file.inode for file in files], dtype=np.uint64)
     values, counts = np.unique(inodes[inodes > 0], return_counts=True)
     if not (counts > 1).any():

@@ -16,7 +16,7 @@ from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.output.ledger.version_samples import SampledText
-from tokenization_worker.planning.check_events import telling_of_record
+from tokenization_worker.planning.check_events import reporting_record
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.checks.behaviour import behaviour_of
 from tokenization_worker.tokenizers.fingerprint import PROBE_TEXT
@@ -27,7 +27,7 @@ def require_text_kept(
     spec: TokenizerSpec, tokenizer: Tokenizer, documents: Sequence[SampledText], watch: Watcher
 ) -> None:
     """Raise `SpecError("TokenizerLosesText")` for a text whose tokens are not its bytes; tell of unknown text."""
-    _tell_unknown(tokenizer, documents, watch)
+    _warn_of_unknown(tokenizer, documents, watch)
     if tokenizer.removes:
         watch(Warned(_removes_text(tokenizer)))
     if tokenizer.drop is not None:
@@ -44,7 +44,7 @@ def require_text_kept(
             raise loses_text(spec, tokenizer, f"a document of {document.uri}", document.text, kept)
     texts = [PROBE_TEXT]
     if spec.pattern is not None:
-        texts.append(behaviour_of(tokenizer, telling_of_record(tokenizer, watch)).lost)
+        texts.append(behaviour_of(tokenizer, reporting_record(tokenizer, watch)).lost)
     for text in texts:
         kept = restore(tokenizer.reference.encode([text]).ids.tolist())
         if kept != text.encode():
@@ -79,7 +79,7 @@ def _removes_text(tokenizer: Tokenizer) -> str:
     )
 
 
-def _tell_unknown(tokenizer: Tokenizer, documents: Sequence[SampledText], watch: Watcher) -> None:
+def _warn_of_unknown(tokenizer: Tokenizer, documents: Sequence[SampledText], watch: Watcher) -> None:
     """Warn of text that the vocabulary lacks: its token says only that something was there."""
     if tokenizer.unknown_id is None or not documents:
         return

@@ -42,7 +42,7 @@ def _in_words(size: int) -> str:
 
 
 def _warn_of_unknown_room(store: Store, estimate: Estimate, free: int, watch: Watcher) -> None:
-    """Tell of a source that is larger than the free room: whether its tokens fit is not known."""
+    """Warn of a source that is larger than the free room: whether its tokens fit is not known."""
     if estimate.source_bytes > free:
         watch(
             Warned(

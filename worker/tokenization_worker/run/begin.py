@@ -59,13 +59,13 @@ def begin_run(found: RunPlan, sample_one_in: int, watch: Watcher) -> Begun:
         discard_other_receipts(store, epoch.number, ledger, repair)
     if found.index is None and ledger.ranges and not context.versions:
         watch(Warned(_unknown_versions(prepared)))
-    _tell(found, watch)
+    _report_progress(found, watch)
     expected = {} if repair is None else repair.expected
     work = Work(store, found.plan, context, ledger, prepared.limits, found.mismatched, _expansion(prepared), expected)
     return Begun(store, found.index, prepared, context, ledger, repair, work, encodes)
 
 
-def _tell(found: RunPlan, watch: Watcher) -> None:
+def _report_progress(found: RunPlan, watch: Watcher) -> None:
     prepared, ledger, plan = found.prepared, found.ledger, found.plan
     watch(
         Planned(

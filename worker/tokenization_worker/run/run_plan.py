@@ -22,7 +22,7 @@ from tokenization_worker.output.plan_file import Plan, write_plan
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.output.versions import describe_versions, find_changes, without_pyarrow
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger, read_tokenize_ledger
-from tokenization_worker.planning.check_events import telling_of_check, telling_of_record
+from tokenization_worker.planning.check_events import reporting_check, reporting_record
 from tokenization_worker.planning.estimate import SAMPLED_BYTES
 from tokenization_worker.planning.make_plan import make_plan_of
 from tokenization_worker.planning.output_check import require_room, require_shards
@@ -215,7 +215,7 @@ def _choose_epoch(
         return epoch, epoch.engine, "this run began with it"
     was_voided = state.index is not None and state.index["run"].get("epochs")
     choice = choose_engine(
-        tokenizer, "reference" if was_voided else engine, prepared.estimate.source_bytes, telling_of_check(watch)
+        tokenizer, "reference" if was_voided else engine, prepared.estimate.source_bytes, reporting_check(watch)
     )
     if not writes:
         return None, choice.name, choice.reason
@@ -224,7 +224,7 @@ def _choose_epoch(
         tokenizer,
         prepared.sampled_texts,
         prepared.data.tokenizer.revision,
-        telling_of_record(tokenizer, watch),
+        reporting_record(tokenizer, watch),
         has_parquet=prepared.has_parquet,
     )
     epoch = start_epoch(store, choice.name, samples.versions)

@@ -65,7 +65,7 @@ class ReadsAhead(Protocol):
 
 
 def expect_ranges(stream: ByteReader, ranges: Iterable[tuple[int, int]]) -> None:
-    """Tell `stream` what will be read of it, in case that it can make use of that."""
+    """OnAdvance `stream` what will be read of it, in case that it can make use of that."""
     if isinstance(stream, ReadsAhead):
         stream.expect(ranges)
 

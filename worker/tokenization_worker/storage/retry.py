@@ -62,7 +62,7 @@ class Retry:
         end = begin + self.limit_s
         last = end + MOST_ASKED_S
         step = self.first_s
-        with Waiting(self.limit_s, self.clock, self.pace) as tell:
+        with Waiting(self.limit_s, self.clock, self.pace) as warn:
             while True:
                 try:
                     return attempt()
@@ -74,7 +74,7 @@ class Retry:
                     end = min(end + asked, last)
                     if self.clock() + wait > end:
                         raise
-                    tell(error, end - begin)
+                    warn(error, end - begin)
                 self.sleep(wait)
                 step = min(2 * step, self.most_s)
 

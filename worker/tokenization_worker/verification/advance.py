@@ -1,4 +1,4 @@
-"""How many bytes a check has read while it runs, told from its process: for a display, and worth nothing afterwards.
+"""How many bytes a running check has read, reported from its process: for a display, and worthless afterwards.
 
 One pipe for all processes. A message has a fixed size below `PIPE_BUF`, so that those of several writers never mix.
 Where the pipe is full it is dropped: nobody waits, and a writer that is killed leaves nothing behind.
@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 
 INTERVAL_S = 1.0
 
-Tell = Callable[[int], None]
+OnAdvance = Callable[[int], None]
 """Called with the bytes of a task that are read so far, as often as the caller likes."""
 
 _MESSAGE = struct.Struct("<qq")
@@ -26,12 +26,12 @@ _MESSAGE = struct.Struct("<qq")
 _AT_ONCE = 4096 * _MESSAGE.size
 
 
-def untold(size: int) -> None:
+def ignore_advance(size: int) -> None:
     """For a check that nobody watches."""
 
 
 class EverySecond:
-    """A `Tell` that sends what it is told, at most each `INTERVAL_S`."""
+    """An `OnAdvance` that sends what it receives, at most each `INTERVAL_S`."""
 
     def __init__(self, send: Callable[[int], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._send = send
@@ -46,7 +46,7 @@ class EverySecond:
 
 
 class Advances:
-    """The reading end, and the bytes that each task has told of last. `writer` goes to the processes."""
+    """The reading end, and the bytes that each task has reported last. `writer` goes to the processes."""
 
     def __init__(self) -> None:
         self._reader, self.writer = Pipe(duplex=False)
@@ -68,7 +68,7 @@ class Advances:
 
 
 def send(writer: Connection, number: int, size: int) -> None:
-    """Tell how far task `number` is."""
+    """OnAdvance how far task `number` is."""
     os.set_blocking(writer.fileno(), False)
     with suppress(BlockingIOError, BrokenPipeError):
         os.write(writer.fileno(), _MESSAGE.pack(number, size))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.verification.advance import Tell, untold
+from tokenization_worker.verification.advance import OnAdvance, ignore_advance
 from tokenization_worker.verification.facts import ClaimedFile, Facts, ShardClaim
 from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
@@ -59,8 +59,8 @@ class ShardCheck:
         return sum(file.bytes for file in self.files)
 
 
-def check_shard(facts: Facts, claim: ShardClaim, tell: Tell = untold) -> ShardCheck:
-    """Read the shard's files and its sidecar; every difference is a finding. `tell` hears of the files' bytes."""
+def check_shard(facts: Facts, claim: ShardClaim, on_advance: OnAdvance = ignore_advance) -> ShardCheck:
+    """Read the shard's files and its sidecar; every difference is a finding. `on_advance` gets the files' bytes."""
     store = open_store(facts.uri)
     sidecar: Sidecar | None = None
     sidecar_sha256 = ""
@@ -83,7 +83,7 @@ def check_shard(facts: Facts, claim: ShardClaim, tell: Tell = untold) -> ShardCh
     first, *others = readings
     for reading in readings:
         done = sum(file.bytes for file in files)
-        there = reading.read(_behind(done, tell))
+        there = reading.read(_behind(done, on_advance))
         findings.extend(reading.findings(there, None if sidecar is None else sidecar.lengths))
         files += [file for file in there if file is not None]
     for other in others:
@@ -95,9 +95,9 @@ def check_shard(facts: Facts, claim: ShardClaim, tell: Tell = untold) -> ShardCh
     return ShardCheck(claim, tuple(findings), tuple(files), tokens, sidecar_sha256, _ends(sidecar))
 
 
-def _behind(done: int, tell: Tell) -> Tell:
+def _behind(done: int, on_advance: OnAdvance) -> OnAdvance:
     """Tells of bytes that are read after `done` others."""
-    return lambda size: tell(done + size)
+    return lambda size: on_advance(done + size)
 
 
 class _Reading:
@@ -114,17 +114,17 @@ class _Reading:
         self.scan = self._decoder.scan(facts.dtype)
         self._largest, self._largest_at = -1, 0
 
-    def read(self, tell: Tell) -> list[ClaimedFile | None]:
+    def read(self, on_advance: OnAdvance) -> list[ClaimedFile | None]:
         """The files as their bytes are; None for one that is missing."""
         found: list[ClaimedFile | None] = []
         done = 0
         for number, file in enumerate(self.listed):
-            read = self._read_file(number, file, _behind(done, tell))
+            read = self._read_file(number, file, _behind(done, on_advance))
             done += 0 if read is None else read.bytes
             found.append(read)
         return found
 
-    def _read_file(self, number: int, file: ClaimedFile, tell: Tell) -> ClaimedFile | None:
+    def _read_file(self, number: int, file: ClaimedFile, on_advance: OnAdvance) -> ClaimedFile | None:
         if self._store.stat(file.path) is None:
             return None
         crc, digest, size = 0, sha256(), 0
@@ -139,7 +139,7 @@ class _Reading:
                 if len(tokens) and int(tokens.max()) > self._largest:
                     self._largest, self._largest_at = int(tokens.max()), before + int(tokens.argmax())
                 size += len(chunk)
-                tell(size)
+                on_advance(size)
         except NotFound:
             return None
         return ClaimedFile(file.format, file.path, size, f"{crc:08x}", digest.hexdigest())

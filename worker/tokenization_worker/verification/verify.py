@@ -156,7 +156,7 @@ def _require_tokenizer(dataset: OpenedDataset, facts: Facts) -> Libraries:
 
 
 class _Progress:
-    """Adds up what is done and tells the watcher."""
+    """Adds up what is done and reports it to the watcher."""
 
     def __init__(self, dataset: OpenedDataset, mode: VerifyMode, watch: Watcher, findings: int) -> None:
         shards = dataset.facts.streams if dataset.facts is not None else ()
@@ -174,21 +174,21 @@ class _Progress:
         """Tasks of these `sizes` are checked now."""
         self._phase, self._sizes = phase, sizes
         self._under_way = {}
-        self._tell()
+        self._report()
 
     def take(self, under_way: dict[int, int]) -> None:
         """Bytes that tasks have told of; one that reads its file again, to find the very place, counts once."""
         self._under_way = {number: min(size, self._sizes[number]) for number, size in under_way.items()}
-        self._tell()
+        self._report()
 
     def end(self, number: int, findings: int) -> None:
         """A task is done."""
         self._under_way.pop(number, None)
         self._done += self._sizes[number]
         self._findings += findings
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         done = self._done + sum(self._under_way.values())
         self._watch(VerifyProgress(self._phase, done, self._total, self._findings))
 

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 from tokenization_worker.host.main_guard import EXIT_CODE, guard_missing
 from tokenization_worker.processes import begin_worker, end_pool, start_method, starting_processes, worker_died
-from tokenization_worker.verification.advance import INTERVAL_S, Advances, EverySecond, Tell, send
+from tokenization_worker.verification.advance import INTERVAL_S, Advances, EverySecond, OnAdvance, send
 from tokenization_worker.verification.facts import Facts
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-Check = Callable[[Facts, T, Tell], R]
+Check = Callable[[Facts, T, OnAdvance], R]
 
 _AHEAD = 4
 """Tasks that wait for every process, so that none of them waits for a task."""
@@ -36,7 +36,7 @@ def run_all(
     may_fork: bool,
     on_advance: Callable[[dict[int, int]], None] = lambda under_way: None,
 ) -> Iterator[tuple[int, R]]:
-    """`check(facts, task, tell)` of every task, with the task's number, as they are done.
+    """`check(facts, task, on_advance)` of every task, with the task's number, as they are done.
 
     At most `processes` * `_AHEAD` tasks are taken before they can be worked on.
     `on_advance` is called about each second with what the tasks under way have told, by number.

@@ -124,10 +124,10 @@ def test_a_report_comes_also_when_nothing_happens(recipient: Recipient) -> None:
 
 def test_nothing_is_reported_before_there_is_something_to_say(recipient: Recipient) -> None:
     with Reporter(recipient, 2, pytest.fail) as watch:
-        watch.tell()
+        watch.report()
         assert recipient.reports == [], "it would wipe what an earlier attempt has said"
         watch(progress(1, last=0, ranges=4))
-        watch.tell()
+        watch.report()
     assert recipient.reports[-1].ranges_total == 4
 
 

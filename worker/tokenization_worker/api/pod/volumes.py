@@ -35,9 +35,9 @@ def _overlaps(path: str) -> bool:
     return any(f"{path}/".startswith(f"{own}/") or f"{own}/".startswith(f"{path}/") for own in OWN_FOLDERS)
 
 
-def only_one(cel_names: tuple[str, ...], names: tuple[str, ...], told: int | None = None) -> Rule:
-    """Return the rule that a block has exactly one of these fields; the message names the first `told` of them."""
-    cel_names, every = cel_names[:told], cel_names
+def only_one(cel_names: tuple[str, ...], names: tuple[str, ...], n_named: int | None = None) -> Rule:
+    """Return the rule that a block has exactly one of these fields; the message names the first `n_named` of them."""
+    cel_names, every = cel_names[:n_named], cel_names
     listed = f"{', '.join(cel_names[:-1])} and {cel_names[-1]}"
     return Rule(
         f"write exactly one of {listed}",
@@ -267,7 +267,7 @@ class Volume(SpecBlock):
                 *("config_map", "secret", "empty_dir", "persistent_volume_claim"),
                 *("projected", "ephemeral", "csi", "downward_api", "host_path"),
             ),
-            told=-1,
+            n_named=-1,
         ),
         Rule(
             f"the names {', '.join(OWN_VOLUMES)} are taken: choose another one",

@@ -30,7 +30,7 @@ def last_report_seen(seen: str | None, last_range: str | None, last_report: str 
     `seen`: when the operator saw its last range. The other two are the driver's own times, of a clock that may be hours
     off: only what lies between them counts.
     """
-    moment, done, told = read_time(seen), read_time(last_range), read_time(last_report)
-    if moment is None or done is None or told is None:
+    moment, done, reported = read_time(seen), read_time(last_range), read_time(last_report)
+    if moment is None or done is None or reported is None:
         return None
-    return moment + max(told - done, timedelta())
+    return moment + max(reported - done, timedelta())

@@ -277,24 +277,24 @@ def _read_pod(core: Any, pod: Object, failed: dict[str, str]) -> tuple[str, ...]
 
 def _read_stored(uri: str) -> Log:
     """What the driver has left at the output, if this machine can read it in time."""
-    told = [f"{uri} (this machine cannot read it in {_STORED_PATIENCE_S:.0f} s)"]
+    origin = [f"{uri} (this machine cannot read it in {_STORED_PATIENCE_S:.0f} s)"]
     lines: list[str] = []
 
     def read() -> None:
         try:
             lines.extend(tail(read_log(uri), _LINES))
-            told[0] = f"that the driver has left: {uri}"
+            origin[0] = f"that the driver has left: {uri}"
         except NotFound:
-            told[0] = f"{uri} (not on this machine: read it where the output is)"
+            origin[0] = f"{uri} (not on this machine: read it where the output is)"
         except TokenizationError as error:
-            told[0] = f"{uri} (cannot be read here: {error.message})"
+            origin[0] = f"{uri} (cannot be read here: {error.message})"
         except BaseException as error:  # noqa: BLE001  in a thread: of a client library, or of a stop
-            told[0] = f"{uri} (cannot be read here: {redact(f'{type(error).__name__}: {error}')})"
+            origin[0] = f"{uri} (cannot be read here: {redact(f'{type(error).__name__}: {error}')})"
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     thread.join(_STORED_PATIENCE_S)
-    return Log(told[0], tuple(lines))
+    return Log(origin[0], tuple(lines))
 
 
 _RAW: dict[str, Any] = {"_preload_content": False, "_request_timeout": _TIMEOUTS_S}

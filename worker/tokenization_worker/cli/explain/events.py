@@ -62,7 +62,7 @@ def last_time(event: Object) -> datetime | None:
     return next((moment for text in (*times, metadata.get("creationTimestamp")) if (moment := read_time(text))), None)
 
 
-def tell_events(events: Iterable[Object], most: int) -> tuple[list[Fact], int]:
+def merge_events(events: Iterable[Object], most: int) -> tuple[list[Fact], int]:
     """At most so many facts, the oldest first, and how many were left out: first what every Pod says, then the oldest.
 
     Warnings and what the operator says of the job stay longest.

@@ -11,7 +11,7 @@ from tokenization_worker.api.status import Phase
 from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import last_report_seen, read_time
 from tokenization_worker.cli.explain.advice import FIND_OPERATOR, UNSEEN, JobView, advise, advise_as_said, split_step
-from tokenization_worker.cli.explain.events import Fact, is_of_job, tell_events
+from tokenization_worker.cli.explain.events import Fact, is_of_job, merge_events
 from tokenization_worker.cli.explain.logs import Log
 from tokenization_worker.cli.explain.pods import Look, look_at_pod
 from tokenization_worker.cli.numbers import short_bytes, short_count
@@ -86,7 +86,7 @@ def make_report(seen: Seen, most_events: int = _MOST_EVENTS) -> Report:
     created = read_time(metadata.get("creationTimestamp"))
     name, uid = str(metadata.get("name")), str(metadata.get("uid"))
     own = [event for event in seen.events if is_of_job(event, name, uid, created)]
-    events, left_out = tell_events(own, most_events)
+    events, left_out = merge_events(own, most_events)
     pods = tuple(look_at_pod(pod, seen.now) for pod in seen.pods)
     return Report(
         namespace=str(metadata.get("namespace")),
@@ -138,7 +138,7 @@ def _facts(seen: Seen) -> list[tuple[str, str]]:
         ("progress", _progress(_block(status, "progress"), seen.now, is_moving=status.get("phase") == Phase.RUNNING)),
         ("workers", _workers(_block(status, "workers"))),
         ("retries", _retries(_block(status, "failures"), seen.now)),
-        *(("failed", _failure(each, seen.now)) for each in _untold(status)),
+        *(("failed", _failure(each, seen.now)) for each in _unreported(status)),
         ("output", _output(seen.job)),
         ("log", str(_block(status, "attempt").get("logUri") or "")),
     ]
@@ -188,9 +188,9 @@ def _progress(progress: Object, now: datetime, *, is_moving: bool) -> str:
         words.append(f"{short_count(progress['tokensPerSecond'])} tokens/s")
         if progress.get("etaSeconds") is not None:
             words.append(f"{span(timedelta(seconds=progress['etaSeconds']))} left")
-    told = read_time(progress.get("lastCheckpointTime"))
-    if told is not None:
-        words.append(f"reported {age(told, now)} ago")
+    reported = read_time(progress.get("lastCheckpointTime"))
+    if reported is not None:
+        words.append(f"reported {age(reported, now)} ago")
     return ", ".join(words)
 
 
@@ -209,7 +209,7 @@ def _retries(failures: Object, now: datetime) -> str:
     return ", ".join(words)
 
 
-def _untold(status: Object) -> list[Object]:
+def _unreported(status: Object) -> list[Object]:
     """The newest failures of which the status' own message says nothing, the oldest first."""
     newest_first = list(status.get("lastFailures") or ())
     if newest_first and _is_said(newest_first[0], status):
@@ -308,11 +308,15 @@ def _staleness(seen: Seen) -> list[str]:
             f"operator: {FIND_OPERATOR}."
         )
     progress, seen_at = _block(status, "progress"), _block(status, "attempt").get("progressTime")
-    told = last_report_seen(seen_at, progress.get("lastRangeTime"), progress.get("lastCheckpointTime"))
-    if status.get("phase") == Phase.RUNNING and told is not None and (seen.now - told).total_seconds() > _SILENT_S:
+    reported = last_report_seen(seen_at, progress.get("lastRangeTime"), progress.get("lastCheckpointTime"))
+    if (
+        status.get("phase") == Phase.RUNNING
+        and reported is not None
+        and (seen.now - reported).total_seconds() > _SILENT_S
+    ):
         found.append(
-            f"The driver's last report in the status is {age(told, seen.now)} old: the driver hangs (see its log), or "
-            f"the operator is down: {FIND_OPERATOR}."
+            f"The driver's last report in the status is {age(reported, seen.now)} old: the driver hangs (see its log), "
+            f"or the operator is down: {FIND_OPERATOR}."
         )
     return found
 

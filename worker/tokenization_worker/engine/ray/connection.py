@@ -14,7 +14,7 @@ from ray import exceptions
 from ray._private.grpc_utils import init_grpc_channel
 
 from tokenization_worker.engine.ray.cluster import ANSWER_TIMEOUT_S
-from tokenization_worker.engine.ray.signals import signals_kept, telling_of_stops
+from tokenization_worker.engine.ray.signals import announcing_stops, signals_kept
 from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.messages.redact import redact_address
 from tokenization_worker.stop import current_stop, left_when_stopped
@@ -34,7 +34,7 @@ def connect(address: str | None, processes: int) -> None:
 
     Raises `SpecError` for what is no address, and `TemporaryError` where nothing answers.
     """
-    with signals_kept(), telling_of_stops(), left_when_stopped():
+    with signals_kept(), announcing_stops(), left_when_stopped():
         _connect(address, processes)
 
 

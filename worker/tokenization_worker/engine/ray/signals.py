@@ -28,7 +28,7 @@ def signals_kept() -> Iterator[None]:
 
 
 @contextmanager
-def telling_of_stops() -> Iterator[None]:
+def announcing_stops() -> Iterator[None]:
     """Say within a second what a stop waits for, and end at once at a second one.
 
     Ray spends seconds of its start in calls that no handler of Python interrupts. A signal's number gets

@@ -17,7 +17,7 @@ from hashlib import sha256
 import numpy as np
 
 from tokenization_worker.engine.task import ProductLost, WorkerState
-from tokenization_worker.engine.task_progress import Tell, untold
+from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats.base import ByteSink, ShardShape, TokenArray
 from tokenization_worker.formats.segment import SegmentLost, SegmentReader
@@ -66,7 +66,7 @@ class BuildTask:
     def output_uri(self) -> str:
         return self.context.data.output.uri
 
-    def run(self, worker: WorkerState, tell: Tell = untold) -> ShardReceipt:
+    def run(self, worker: WorkerState, on_advance: OnAdvance = ignore_advance) -> ShardReceipt:
         store = open_store(self.output_uri)
         discard_segments(store, self.context.epoch, self.releasable)
         try:

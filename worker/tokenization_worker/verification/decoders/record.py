@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from tokenization_worker.readers.document_batch import FileOutcome, Reason
 from tokenization_worker.storage.base import ByteReader
-from tokenization_worker.verification.advance import Tell, untold
+from tokenization_worker.verification.advance import OnAdvance, ignore_advance
 from tokenization_worker.verification.facts import CrashDigests
 
 
@@ -47,11 +47,11 @@ def refuse_crashing(record: Record, crash_verdicts: CrashDigests) -> Record:
 
 
 class SeekableStream(io.RawIOBase):
-    """The store's stream as the standard library wants it; keeps the store's own error. `tell` hears of bytes read."""
+    """The store's stream as the standard library wants it; keeps the store's own error. `on_advance`: of bytes."""
 
-    def __init__(self, stream: ByteReader, tell: Tell = untold) -> None:
+    def __init__(self, stream: ByteReader, on_advance: OnAdvance = ignore_advance) -> None:
         self._stream = stream
-        self._tell = tell
+        self._on_advance = on_advance
         self._read_bytes = 0
         self.error: BaseException | None = None
 
@@ -63,7 +63,7 @@ class SeekableStream(io.RawIOBase):
             raise
         buffer[: len(data)] = data
         self._read_bytes += len(data)
-        self._tell(self._read_bytes)
+        self._on_advance(self._read_bytes)
         return len(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:

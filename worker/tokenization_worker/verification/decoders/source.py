@@ -20,7 +20,7 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.document_batch import FileOutcome, Reason
 from tokenization_worker.storage.base import ByteReader
-from tokenization_worker.verification.advance import Tell, untold
+from tokenization_worker.verification.advance import OnAdvance, ignore_advance
 from tokenization_worker.verification.decoders.foreign import foreign_kind
 from tokenization_worker.verification.decoders.frames import ZstdContent
 from tokenization_worker.verification.decoders.members import GzipContent
@@ -45,14 +45,14 @@ _FORMATS = {
 
 
 def read_records(
-    stream: ByteReader, uri: str, rules: SourceRules, start: int = 0, tell: Tell = untold
+    stream: ByteReader, uri: str, rules: SourceRules, start: int = 0, on_advance: OnAdvance = ignore_advance
 ) -> Iterator[Record]:
     """All records of a file in order; raises `CorruptSource`, also after records that look fine.
 
     `start`: the position of the first record wanted; what lies before it is read (of a Parquet file: left out)
-    but not judged. `tell` hears of stored bytes.
+    but not judged. `on_advance` gets stored bytes.
     """
-    raw = SeekableStream(stream, tell)
+    raw = SeekableStream(stream, on_advance)
     stored = cast(BinaryIO, io.BufferedReader(raw, _BLOCK_BYTES))
     magic = stored.read(4)
     stored.seek(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.verification.advance import Tell, untold
+from tokenization_worker.verification.advance import OnAdvance, ignore_advance
 from tokenization_worker.verification.compare import Expected, StreamComparer
 from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.facts import Facts, FileClaim
@@ -27,42 +27,42 @@ from tokenization_worker.verification.report import Finding
 from tokenization_worker.verification.stream import BadSidecar, Stream
 
 
-def check_files(facts: Facts, tasks: tuple[FileTask, ...], tell: Tell = untold) -> list[FileCheck]:
-    """Several files, one after the other; `tell` hears of the stored bytes of all."""
+def check_files(facts: Facts, tasks: tuple[FileTask, ...], on_advance: OnAdvance = ignore_advance) -> list[FileCheck]:
+    """Several files, one after the other; `on_advance` gets the stored bytes of all."""
     checks = []
     before = 0
     for task in tasks:
-        checks.append(check_file(facts, task, partial(_tell_of, tell, before)))
+        checks.append(check_file(facts, task, partial(_advance_behind, on_advance, before)))
         before += task.claim.size
     return checks
 
 
-def _tell_of(tell: Tell, before: int, size: int) -> None:
-    tell(before + size)
+def _advance_behind(on_advance: OnAdvance, before: int, size: int) -> None:
+    on_advance(before + size)
 
 
-def check_file(facts: Facts, task: FileTask, tell: Tell = untold) -> FileCheck:
+def check_file(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore_advance) -> FileCheck:
     """Read the file and compare it with what the dataset holds of it."""
     if not task.claim.is_read:
-        check = _check_dropped(facts, task.claim, tell)
+        check = _check_dropped(facts, task.claim, on_advance)
     elif task.one_in == 1:
-        check = _compare_all(facts, task, tell)
+        check = _compare_all(facts, task, on_advance)
     else:
         try:
-            check = compare_sample(facts, task, tell)
+            check = compare_sample(facts, task, on_advance)
         except (Suspicion, BadSidecar):
-            check = _compare_all(facts, task, tell)
+            check = _compare_all(facts, task, on_advance)
     if check.findings:
         open_claimed(task.claim).close()  # a file that was changed meanwhile is no fault of the dataset
     return check
 
 
-def _check_dropped(facts: Facts, claim: FileClaim, tell: Tell) -> FileCheck:
+def _check_dropped(facts: Facts, claim: FileClaim, on_advance: OnAdvance) -> FileCheck:
     """The file is as corrupt as the dataset says; that nothing of it was written follows from the sums."""
     found = "Read"
     detail = ""
     try:
-        for _ in claimed_records(facts, claim, tell):
+        for _ in claimed_records(facts, claim, on_advance):
             pass
     except CorruptSource as damage:
         found, detail = damage.outcome, damage.detail
@@ -72,7 +72,7 @@ def _check_dropped(facts: Facts, claim: FileClaim, tell: Tell) -> FileCheck:
     return FileCheck((finding,), 0, 0, 0, 0)
 
 
-def _compare_all(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
+def _compare_all(facts: Facts, task: FileTask, on_advance: OnAdvance) -> FileCheck:
     store = open_store(facts.uri)
     streams = range(len(facts.streams))
     comparers = [StreamComparer(Stream(store, facts, number), task.claim, number) for number in streams]
@@ -90,7 +90,7 @@ def _compare_all(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
             waiting.clear()
 
     try:
-        for record in claimed_records(facts, task.claim, tell):
+        for record in claimed_records(facts, task.claim, on_advance):
             stream = counts.add(record)
             if stream is None or record.text is None:
                 continue

@@ -11,7 +11,7 @@ from tokenization_worker.storage.base import ByteReader, NotFound
 from tokenization_worker.storage.source_file import Changed, SourceFile, describe_file
 from tokenization_worker.storage.sources import open_unchanged
 from tokenization_worker.storage.unchanged import require_unchanged
-from tokenization_worker.verification.advance import Tell
+from tokenization_worker.verification.advance import OnAdvance
 from tokenization_worker.verification.decoders.record import CorruptSource, Record, refuse_crashing
 from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.facts import Facts, FileClaim
@@ -59,12 +59,12 @@ def open_claimed(claim: FileClaim) -> ByteReader:
     ) from cause
 
 
-def claimed_records(facts: Facts, claim: FileClaim, tell: Tell) -> Iterator[Record]:
+def claimed_records(facts: Facts, claim: FileClaim, on_advance: OnAdvance) -> Iterator[Record]:
     """All records of the file; raises `CorruptSource` where it ends in damage, and `ChangedError` if it was changed."""
     stream = open_claimed(claim)
     crash_verdicts = facts.crash_verdicts.get(claim.uri, {})
     try:
-        for record in read_records(stream, claim.uri, facts.rules, tell=tell):
+        for record in read_records(stream, claim.uri, facts.rules, on_advance=on_advance):
             yield refuse_crashing(record, crash_verdicts)
         require_unchanged(stream)
     except CorruptSource:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.verification.advance import Tell
+from tokenization_worker.verification.advance import OnAdvance
 from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.facts import Facts, FileClaim
 from tokenization_worker.verification.files.claimed import FileCheck, FileTask, claimed_records
@@ -65,7 +65,7 @@ class Sample:
             raise Suspicion
 
 
-def compare_sample(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
+def compare_sample(facts: Facts, task: FileTask, on_advance: OnAdvance) -> FileCheck:
     """Count all documents, compare the chosen ones; raises `Suspicion` or `BadSidecar` if anything is odd."""
     store = open_store(facts.uri)
     streams = range(len(facts.streams))
@@ -82,7 +82,7 @@ def compare_sample(facts: Facts, task: FileTask, tell: Tell) -> FileCheck:
             tokens_compared += tokens
 
     try:
-        for record in claimed_records(facts, task.claim, tell):
+        for record in claimed_records(facts, task.claim, on_advance):
             stream = counts.add(record)
             if stream is None or record.text is None:
                 continue

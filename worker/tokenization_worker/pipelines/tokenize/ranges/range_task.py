@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from tokenization_worker.engine.task import WorkerState
-from tokenization_worker.engine.task_progress import Tell, untold
+from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
 from tokenization_worker.formats.segment import SegmentWriter
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt, find_receipt
@@ -62,12 +62,12 @@ class TokenizeTask:
     def output_uri(self) -> str:
         return self.context.data.output.uri
 
-    def run(self, worker: WorkerState, tell: Tell = untold) -> RangeReceipt:
+    def run(self, worker: WorkerState, on_advance: OnAdvance = ignore_advance) -> RangeReceipt:
         discard_segments(open_store(self.output_uri), self.context.epoch, self.releasable)
-        return _tokenize_range(self, worker, tell)
+        return _tokenize_range(self, worker, on_advance)
 
 
-def _tokenize_range(task: TokenizeTask, worker: WorkerState, tell: Tell) -> RangeReceipt:
+def _tokenize_range(task: TokenizeTask, worker: WorkerState, on_advance: OnAdvance) -> RangeReceipt:
     """Tokenize one range; returns the receipt that counts, which may be another writer's."""
     started = time.monotonic()
     context = task.context
@@ -83,7 +83,7 @@ def _tokenize_range(task: TokenizeTask, worker: WorkerState, tell: Tell) -> Rang
             task = replace(task, crash_verdicts=_known_verdicts(task))
         while True:
             try:
-                return _tokenize(task, worker, started, isolation, tell)
+                return _tokenize(task, worker, started, isolation, on_advance)
             except _CrashFound as more:
                 task = replace(task, crash_verdicts=(*task.crash_verdicts, *more.crash_verdicts))
 
@@ -104,7 +104,7 @@ def _known_verdicts(task: TokenizeTask) -> tuple[tuple[int, CrashVerdict], ...]:
 
 
 def _tokenize(
-    task: TokenizeTask, worker: WorkerState, started: float, isolation: Isolation | None, tell: Tell
+    task: TokenizeTask, worker: WorkerState, started: float, isolation: Isolation | None, on_advance: OnAdvance
 ) -> RangeReceipt:
     """Tokenize one range once; raises `_CrashFound` after all of it, in isolation, and has written nothing then."""
     context = task.context
@@ -112,7 +112,7 @@ def _tokenize(
     segment_path = layout.segment_path(context.epoch, task.range_id)
     with store.upload(segment_path, durable=False) as upload, QuarantineList() as quarantine:
         blocks = BlockWriter(context, store, SegmentWriter(upload, context.streams.count), isolation)
-        work = RangeTokenizer(task, store, blocks, quarantine, worker.keep(SetAside), tell)
+        work = RangeTokenizer(task, store, blocks, quarantine, worker.keep(SetAside), on_advance)
         parts = [work.tokenize(number, source) for number, source in enumerate(task.slices)]
         work.write_pending()
         if blocks.verdicts_found:

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Protocol
 
-from tokenization_worker.engine.task_progress import Tell, untold
+from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_record
@@ -69,14 +69,14 @@ class RangeTokenizer:
         blocks: BlockWriter,
         quarantine: QuarantineList,
         decoder: SetAside,
-        tell: Tell = untold,
+        on_advance: OnAdvance = ignore_advance,
     ) -> None:
         context = task.context
         self.source_bytes = 0
         self._waiting_bytes = 0  # source bytes of batches that are read and not encoded
         self._blocks = blocks
         self._segment = blocks.segment
-        self._tell = tell
+        self._on_advance = on_advance
         self._decoder = decoder
         self._context: RunContext = context
         self._store = store
@@ -110,7 +110,7 @@ class RangeTokenizer:
                 part.read_bytes += batch.source_bytes - batch.other_bytes
                 if batch.texts:
                     self._waiting_bytes += batch.source_bytes
-                self._tell_done()
+                self._report_advance()
                 if batch.rejected:
                     self._quarantine.add(number, source, *batch.rejected)
                     part.quarantined.update(str(item.reason) for item in batch.rejected)
@@ -186,8 +186,8 @@ class RangeTokenizer:
     def _write(self, batches: list[tuple[SliceCounts, DocumentBatch]]) -> None:
         self._blocks.write(batches)
         self._waiting_bytes -= sum(batch.source_bytes for _, batch in batches)
-        self._tell_done()
+        self._report_advance()
 
-    def _tell_done(self) -> None:
+    def _report_advance(self) -> None:
         """What is read and waits to be encoded is not done: one document may take minutes."""
-        self._tell(self.source_bytes - self._waiting_bytes, self._blocks.tokens)
+        self._on_advance(self.source_bytes - self._waiting_bytes, self._blocks.tokens)

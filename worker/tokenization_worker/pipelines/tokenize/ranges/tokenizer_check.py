@@ -11,7 +11,7 @@ from tokenization_worker.events import Warned, Watcher, ignore
 from tokenization_worker.output.ledger.epochs import void_unchecked
 from tokenization_worker.output.ledger.version_samples import describe_others, require_same_tokens
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.planning.check_events import telling_of_check
+from tokenization_worker.planning.check_events import reporting_check
 from tokenization_worker.storage.base import Store
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.checks.engine_check import find_difference
@@ -26,5 +26,5 @@ def require_same_tokenizer(store: Store, context: RunContext, tokenizer: Tokeniz
     others = require_same_tokens(store.uri, context.plan_id, tokenizer, context.versions)
     if others is not None:
         watch(Warned(describe_others(others)))
-    if (verdict := find_difference(tokenizer, context.engine, telling_of_check(watch))) is not None:
+    if (verdict := find_difference(tokenizer, context.engine, reporting_check(watch))) is not None:
         raise void_unchecked(store, context.epoch, context.engine, verdict, socket.gethostname())
