@@ -20,7 +20,7 @@ from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.ray.connection import connect
 from tokenization_worker.engine.ray.executor import RayCluster
 from tokenization_worker.engine.task import Done, Task, Worker, WorkerState
-from tokenization_worker.engine.task_progress import untold
+from tokenization_worker.engine.task_progress import ignore_advance
 from tokenization_worker.events import Receipt
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.planning.prepare import Prepared
@@ -32,7 +32,7 @@ _STATE = WorkerState("task")
 
 
 def _run(task: Task) -> Receipt:
-    return task.run(_STATE, untold)
+    return task.run(_STATE, ignore_advance)
 
 
 class TaskExecutor:

@@ -13,7 +13,7 @@ import sys
 import time
 import tracemalloc
 
-from tokenization_worker.output.ledger.receipts import Piece, RangeReceipt, ShardReceipt, SliceResult
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult, Span
 from tokenization_worker.output.record import dump_record, load_record
 
 COUNT = 100_000
@@ -32,10 +32,10 @@ def range_receipt(number: int) -> RangeReceipt:
 
 def shard_receipt(number: int) -> ShardReceipt:
     digest = f"{number:064x}"
-    pieces = tuple(Piece(number + part, 0, 0, 5) for part in range(3))
+    spans = tuple(Span(number + part, 0, 0, 5) for part in range(3))
     path, version = f"train/train_{number:06d}.npy", f"1528-{number}"
     place = (number, -1, path, 700, 7, 1528, number)
-    return ShardReceipt("plan" * 8, 0, "train", *place, digest, digest, version, pieces, "node", 1, 0.5)
+    return ShardReceipt("plan" * 8, 0, "train", *place, digest, digest, version, spans, "node", 1, 0.5)
 
 
 def main() -> None:

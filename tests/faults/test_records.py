@@ -181,7 +181,7 @@ def test_run_tells_of_a_damaged_receipt(stopped: Bench, capsys: pytest.CaptureFi
     assert main(["run", "job.yaml", "--maxQuarantined", "1", "--processes", "1"]) == 0
     told = capsys.readouterr().out
     assert f"warning    {file} is corrupt: " in told
-    assert "; this run deletes it and tokenizes the range again" in told
+    assert "; this run deletes it, and tokenizes the range again" in told
 
 
 @pytest.mark.parametrize("path", [RANGE, SHARD])

@@ -606,9 +606,7 @@ def copied(datasets: dict[str, Path], tmp_path: Path) -> Path:
 )
 def test_a_shards_table_that_is_not_the_index_s_is_refused(copied: Path, old: bytes, new: bytes) -> None:
     rewrite(copied, "shards.jsonl.zst", old, new)
-    with pytest.raises(
-        DataError, match=rf"TableCorrupt: {copied}/shards.jsonl.zst is corrupt: .*\n  next: restore it"
-    ):
+    with pytest.raises(DataError, match=rf"TableCorrupt: {copied}/shards.jsonl.zst is corrupt: .*\n  next: restore it"):
         open_dataset(copied)
 
 

@@ -97,7 +97,7 @@ class Reader:
         return Counting(self.stored)
 
 
-def pieces_of(content: bytes, separator: bytes) -> list[tuple[int, str]]:
+def parts_of(content: bytes, separator: bytes) -> list[tuple[int, str]]:
     """(offset, text) of every piece, the obvious way."""
     found, offset = [], 0
     pieces = content.split(separator)
@@ -134,7 +134,7 @@ def test_any_cut_read_by_any_workers_in_any_order_gives_the_whole_file(
         for start, end in data.draw(st.permutations(slices)):
             found[start] = reader.read(start, end, workers[data.draw(st.integers(0, 1))])
             source_bytes += reader.source_bytes
-    assert [item[:2] for start in borders for item in found[start]] == pieces_of(content, b"<>")
+    assert [item[:2] for start in borders for item in found[start]] == parts_of(content, b"<>")
     assert source_bytes == len(content)
 
 

@@ -73,7 +73,7 @@ def receipt(range_id: int, file: int, tokens: int = 10) -> RangeReceipt:
 def shard_receipt(task: BuildTask) -> ShardReceipt:
     name = task.shard.name
     return ShardReceipt(
-        "plan", 0, name.split, name.index, name.shard, "", 0, 0, 0, 0, "", "", "", task.shard.pieces, "here", 1, 0.0
+        "plan", 0, name.split, name.index, name.shard, "", 0, 0, 0, 0, "", "", "", task.shard.spans, "here", 1, 0.0
     )
 
 
@@ -117,7 +117,7 @@ def test_a_segment_is_handed_to_be_deleted_once_and_when_no_shard_needs_it(seed:
             spent += task.releasable
             under_way.append(task)
             if isinstance(task, BuildTask):
-                for piece in task.shard.pieces:
+                for piece in task.shard.spans:
                     assert piece.range_id not in spent
                     needed_by.setdefault(piece.range_id, set()).add(task.shard.name.index)
         if not under_way:

@@ -111,7 +111,7 @@ def plan_of(output: Path) -> Plan:
     return plan
 
 
-def pieces_of_large(plan: Plan) -> int:
+def parts_of_large(plan: Plan) -> int:
     return int(np.count_nonzero(plan.cut.slice_file == 1))
 
 
@@ -143,7 +143,7 @@ def test_same_bytes_whatever_the_cut_and_however_wrong_the_size(
 
     run_job(straggler.job(tmp_path / "out", range_bytes), executor=inline(), on_progress=told.append)
 
-    assert pieces[0] <= pieces_of_large(plan_of(tmp_path / "out")) <= pieces[1]
+    assert pieces[0] <= parts_of_large(plan_of(tmp_path / "out")) <= pieces[1]
     assert shards_of(tmp_path / "out") == straggler.shards()
     last = [event for event in told if isinstance(event, Progress)][-1]
     assert last.bytes_done == last.bytes_total == sum(file.stat().st_size for file in straggler.source.iterdir())
@@ -243,7 +243,7 @@ def test_a_plan_that_left_the_file_whole_stays_as_it_is(one_straggler: Straggler
     with pytest.raises(Killed):
         run_job(one_straggler.job(output, "1Gi"), executor=inline(stop_after(0)))
     run_job(one_straggler.job(output), executor=inline())
-    assert pieces_of_large(plan_of(output)) == 1
+    assert parts_of_large(plan_of(output)) == 1
     assert shards_of(output) == one_straggler.shards()
 
 
@@ -268,7 +268,7 @@ def test_one_process_takes_in_the_file_once(
 
     monkeypatch.setattr(planned_source, "open_as_listed", open_counted)
     run_job(one_straggler.job(tmp_path / "out"), executor=inline())
-    assert pieces_of_large(plan_of(tmp_path / "out")) == MOST_PACKED_PIECES
+    assert parts_of_large(plan_of(tmp_path / "out")) == MOST_PACKED_PIECES
     assert taken == one_straggler.large_file.stat().st_size
 
 

@@ -18,7 +18,7 @@ from tokenization_worker.events import Event, Warned, ignore
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_bytes, create_receipt, create_record
 from tokenization_worker.output.ledger.quarantine import read_range_lists
-from tokenization_worker.output.ledger.receipts import Piece, RangeReceipt, ShardReceipt, SliceResult
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult, Span
 from tokenization_worker.output.object_metadata import digest_metadata, digest_of, record_metadata, record_of
 from tokenization_worker.output.plan_file import Cut, Plan
 from tokenization_worker.output.scratch import remove_scratch
@@ -70,7 +70,7 @@ def shard_receipt(store: Store, split: str, index: int, before: int = 0) -> Shar
     entry = store.stat(path)
     assert entry is not None
     crc, digests = google_crc32c.value(shard), (sha256(shard).hexdigest(), sha256(sidecar).hexdigest())
-    piece = Piece(index, 0, 0, RANGE_TOKENS)
+    piece = Span(index, 0, 0, RANGE_TOKENS)
     return ShardReceipt(
         "plan",
         0,

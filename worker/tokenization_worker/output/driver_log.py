@@ -38,9 +38,9 @@ _ADDRESS = re.compile(rf"(?P<output>.+)/(?P<path>{layout.LOGS}[0-9]+-[0-9]+(?:-[
 
 
 class DriverLog:
-    """Takes text in pieces and keeps its first and its last lines; threads may write at the same time.
+    """Takes text in parts and keeps its first and its last lines; threads may write at the same time.
 
-    A line gets the time of its end. Secrets are hidden in whole lines: a piece may end within one.
+    A line gets the time of its end. Secrets are hidden in whole lines: a part may end within one.
     """
 
     def __init__(self, now: Callable[[], datetime], most_bytes: int = MOST_BYTES) -> None:
@@ -55,7 +55,7 @@ class DriverLog:
         self._left_out = self._left_out_bytes = 0
 
     def write(self, text: str) -> None:
-        """Take a piece of output."""
+        """Take a part of the output."""
         *ended, begun = text.split("\n")
         with self._lock:
             for part in ended:

@@ -1,6 +1,6 @@
 """The plan: ordered files with sizes and versions, cut into ranges. Frozen once written.
 
-Held as arrays, because a corpus may have a million files and ranges. A **slice** is a piece of one file; a
+Held as arrays, because a corpus may have a million files and ranges. A **slice** is a part of one file; a
 **range** is a run of consecutive slices. Slices follow the order of files, so ranges do too.
 
 Bytes: magic, u64 header length, header (JSON), then the sections that the header lists: `files` (zstd JSONL

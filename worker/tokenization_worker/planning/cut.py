@@ -25,8 +25,8 @@ wait, on average for half a range."""
 
 
 MOST_PACKED_PIECES = 32
-"""Pieces of one gzip or zstd file: a process that begins in the middle inflates all before it, so that reading each
-piece from the start costs half as many inflations of the file as there are pieces. Two for each of 16 processes."""
+"""Parts of one gzip or zstd file: a process that begins in the middle inflates all before it, so that reading each
+part from the start costs half as many inflations of the file as there are parts. Two for each of 16 processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def cut_files(
         close_range()
         inside = look_inside(file)
         kinds[number] = inside.kind
-        for start, end, size in _pieces(file.size, inside, range_bytes):
+        for start, end, size in _parts(file.size, inside, range_bytes):
             slices.append((number, start, end))
             pending = size
             close_range()
@@ -94,8 +94,8 @@ def cut_files(
     return cut, tuple(kinds)
 
 
-def _pieces(size: int, inside: Inside, range_bytes: int) -> list[tuple[int, int, int]]:
-    """(start, end, stored bytes) of each piece of a file larger than a range."""
+def _parts(size: int, inside: Inside, range_bytes: int) -> list[tuple[int, int, int]]:
+    """(start, end, stored bytes) of each part of a file larger than a range."""
     if inside.cuttable:
         count = -(-size // range_bytes)
         ends = [size * (i + 1) // count for i in range(count)]
@@ -106,12 +106,12 @@ def _pieces(size: int, inside: Inside, range_bytes: int) -> list[tuple[int, int,
         shares = [size * (i + 1) // count - size * i // count for i in range(count)]
         return list(zip(borders, [*borders[1:], -1], shares, strict=True))
     if len(inside.row_groups) > 1:
-        pieces = []
+        parts = []
         start = pending = 0
         for group, group_bytes in enumerate(inside.row_groups):
             pending += group_bytes
             if pending >= range_bytes or group == len(inside.row_groups) - 1:
-                pieces.append((start, group + 1, pending))
+                parts.append((start, group + 1, pending))
                 start, pending = group + 1, 0
-        return pieces
+        return parts
     return [(0, -1, size)]

@@ -153,11 +153,11 @@ def test_all_shards_together_are_the_live_tokens_in_order_each_once(world: World
         held = [
             token
             for plan in mine
-            for piece in plan.pieces
-            for token in segments[piece.range_id, piece.stream][piece.start : piece.end]
+            for span in plan.spans
+            for token in segments[span.range_id, span.stream][span.start : span.end]
         ]
         assert held == world.live(stream)
-        assert all(piece.start < piece.end for plan in mine for piece in plan.pieces)
+        assert all(span.start < span.end for plan in mine for span in plan.spans)
         assert [plan.tokens for plan in mine[:-1]] == [world.shard_tokens] * len(mine[:-1])
         assert all(0 < plan.tokens <= world.shard_tokens for plan in mine)
         assert planner.shard_counts[stream] == len(mine)
@@ -185,8 +185,8 @@ def test_another_cut_of_the_same_files_gives_shards_of_the_same_tokens(world: Wo
             tuple(
                 (plan.name, token)
                 for plan in sorted(plans, key=place)
-                for piece in plan.pieces
-                for token in segments[piece.range_id, piece.stream][piece.start : piece.end]
+                for span in plan.spans
+                for token in segments[span.range_id, span.stream][span.start : span.end]
             )
         )
     assert len(contents) == 1
@@ -241,7 +241,7 @@ def test_no_range_is_given_up_while_a_shard_to_come_needs_it(world: World, seed:
     first_needed = 0
     for range_id in order:
         for plan in planner.add(world.receipt(range_id)):
-            assert min(piece.range_id for piece in plan.pieces) >= first_needed
+            assert min(span.range_id for span in plan.spans) >= first_needed
         assert planner.first_needed_range() >= first_needed
         first_needed = planner.first_needed_range()
     assert first_needed == len(order)

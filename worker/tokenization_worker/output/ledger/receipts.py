@@ -54,7 +54,7 @@ class SliceResult(_Record, frozen=True, gc=False):
     """What one file slice gave: `tokens[s]`, `docs[s]` per stream; zeros unless it was read to its end.
 
     `digest` covers the counts and the checksums of tokens and document lengths. `records` counts lines (rows,
-    pieces), blank ones too. `crash_verdicts`, on disk `poison`: documents that were left out because they crash their
+    texts), blank ones too. `crash_verdicts`, on disk `poison`: documents that were left out because they crash their
     worker, in order; they are among `quarantined`, too. `read_bytes`, `quarantined_bytes`: bytes of documents
     (docs/policy.md), which `digest` does not cover; None in receipts of versions that did not count them.
     """
@@ -137,7 +137,7 @@ class RangeReceipt(_Record, frozen=True, gc=False):
         return None
 
 
-class Piece(_Record, frozen=True, gc=False):
+class Span(_Record, frozen=True, gc=False):
     """Tokens [start, end) of one stream of one range's segment."""
 
     range_id: Count
@@ -182,7 +182,7 @@ class ShardReceipt(_Record, frozen=True, gc=False, omit_defaults=True):
     sha256: Digest
     documents_sha256: Digest
     version: str
-    pieces: tuple[Piece, ...]
+    spans: tuple[Span, ...] = field(name="pieces")
     node: str
     pid: Count
     seconds: float

@@ -1,6 +1,6 @@
-"""Who reads which piece of the gzip and zstd files that were cut. Decides; does no I/O and runs nothing.
+"""Who reads which part of the gzip and zstd files that were cut. Decides; does no I/O and runs nothing.
 
-A worker that has read a piece goes on with the next one: its decoder is there already. That is a lane. A worker that
+A worker that has read a part goes on with the next one: its decoder is there already. That is a lane. A worker that
 begins a lane elsewhere has to inflate everything before it, so a file gets a second lane only where one worker is
 less than its share of the work that is left, and only so far from the end that it pays. What is decided here costs
 or saves time and nothing else.
@@ -27,18 +27,18 @@ process on mixed text with cl100k_base, on English text twice that; 2026-11)."""
 
 @dataclass(slots=True)
 class _File:
-    """Ranges [first, end) are the pieces of one file; `waiting`: those after the first that nobody has, in order."""
+    """Ranges [first, end) are the parts of one file; `waiting`: those after the first that nobody has, in order."""
 
     first: int
     end: int
-    piece_bytes: int
+    part_bytes: int
     waiting: list[int]
     reading: set[int] = field(default_factory=set)
     starts: list[int] = field(default_factory=list)  # of lanes that were meant to begin together with the last one
 
 
 class DecoderAffinity:
-    """The pieces after the first one of every file that was cut; the first ones are ranges like all others."""
+    """The parts after the first one of every file that was cut; the first ones are ranges like all others."""
 
     def __init__(self, plan: Plan, done: Container[int]) -> None:
         self._files = _packed_files(plan)
@@ -46,8 +46,8 @@ class DecoderAffinity:
         for file in self._files:
             file.waiting = [r for r in file.waiting if r not in done]
         self._begun = {file.first: file for file in self._files if file.first in done and file.waiting}
-        self._held: dict[Worker, int] = {}  # the last piece that a worker has read
-        self.waiting_bytes = sum(file.piece_bytes * len(file.waiting) for file in self._files)
+        self._held: dict[Worker, int] = {}  # the last part that a worker has read
+        self.waiting_bytes = sum(file.part_bytes * len(file.waiting) for file in self._files)
 
     def whole_files(self) -> list[tuple[int, int]]:
         """(first, end) of each file's ranges."""
@@ -72,7 +72,7 @@ class DecoderAffinity:
                 self._held[worker] = range_id
 
     def choose(self, worker: Worker | None, other_bytes: int, *, busy: int, slots: int) -> int | None:
-        """The piece that an idle worker should read rather than any other range; it is no longer waiting then.
+        """The part that an idle worker should read rather than any other range; it is no longer waiting then.
 
         `other_bytes`: stored bytes of all ranges that wait elsewhere. `busy` of the `slots` workers have a task.
         """
@@ -82,7 +82,7 @@ class DecoderAffinity:
                 return self._take(following)
         total = self.waiting_bytes + other_bytes
         for file in self._begun.values():
-            wanted = slots * file.piece_bytes * len(file.waiting) / total
+            wanted = slots * file.part_bytes * len(file.waiting) / total
             if len(file.reading) < wanted:
                 found = self._place_for_lane(file, ceil(wanted) - len(file.reading), anyone_there=busy > 0)
                 if found is not None:
@@ -90,7 +90,7 @@ class DecoderAffinity:
         return None
 
     def _following(self, range_id: int) -> int | None:
-        """The next waiting piece after a range, unless another worker will get there first."""
+        """The next waiting part after a range, unless another worker will get there first."""
         file = self._file_of(range_id)
         if file is None:
             return None
@@ -100,7 +100,7 @@ class DecoderAffinity:
         return file.waiting[at]
 
     def _place_for_lane(self, file: _File, n_new: int, *, anyone_there: bool) -> int | None:
-        """Where the first of `n_new` more workers helps most: at the first piece that nobody will come to, else within
+        """Where the first of `n_new` more workers helps most: at the first part that nobody will come to, else within
         the longest stretch; None where it would get there too late."""
         attended = file.reading | (set(self._held.values()) if anyone_there else set())
         longest: list[int] = []
@@ -119,23 +119,23 @@ class DecoderAffinity:
         file = self._file_of(range_id)
         assert file is not None
         del file.waiting[bisect_left(file.waiting, range_id)]
-        self.waiting_bytes -= file.piece_bytes
+        self.waiting_bytes -= file.part_bytes
         if not file.waiting:
             self._begun.pop(file.first, None)
         return range_id
 
     def put_back(self, range_id: int) -> bool:
-        """Let a piece wait again whose worker was lost; False if the range is none of ours."""
+        """Let a part wait again whose worker was lost; False if the range is none of ours."""
         file = self._file_of(range_id)
         if file is None or range_id == file.first:
             return False
         insort(file.waiting, range_id)
-        self.waiting_bytes += file.piece_bytes
+        self.waiting_bytes += file.part_bytes
         self._begun[file.first] = file
         return True
 
     def gone(self, worker: Worker | None) -> None:
-        """A worker is no more: nobody has the decoder of the piece that it has read last."""
+        """A worker is no more: nobody has the decoder of the part that it has read last."""
         self._held.pop(worker, None)
 
     def _file_of(self, range_id: int) -> _File | None:
@@ -144,7 +144,7 @@ class DecoderAffinity:
 
 
 def _packed_files(plan: Plan) -> list[_File]:
-    """The compressed files that were cut; each piece is a range of its own."""
+    """The compressed files that were cut; each part is a range of its own."""
     cut = plan.cut
     starts = cut.slice_start[cut.range_slice[:-1]]
     files = cut.slice_file[cut.range_slice[:-1]]
@@ -164,8 +164,8 @@ def _packed_files(plan: Plan) -> list[_File]:
 def _lane_starts(begin: int, end: int, n_new: int) -> list[int]:
     """Where `n_new` workers begin that help the one who reads on from `begin`, so that all are done at one time.
 
-    Pieces are numbered from the file's first. In the time t in which the one before them reads t pieces, a worker that
-    begins at s inflates s pieces and reads t - s / SKIP_SPEED: the next one begins at s + t - s / SKIP_SPEED, and the
+    Parts are numbered from the file's first. In the time t in which the one before them reads t parts, a worker that
+    begins at s inflates s parts and reads t - s / SKIP_SPEED: the next one begins at s + t - s / SKIP_SPEED, and the
     last one's end is the `end`.
     """
     q = 1 - 1 / SKIP_SPEED

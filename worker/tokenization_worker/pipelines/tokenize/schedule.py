@@ -2,7 +2,7 @@
 
 Builds outrank tokenizing, so that segments do not pile up. Ranges far above the usual size go first, and the pieces
 of a compressed file count as one there, so that one straggler does not hold all shards back; the rest go in order,
-because shards are built in order. Which worker takes which piece is left to `decoder_affinity`, and which segments are
+because shards are built in order. Which worker takes which part is left to `decoder_affinity`, and which segments are
 there and needed to `Products`. A range is tokenized again only if its segment is gone and a shard still needs it.
 """
 
@@ -79,7 +79,7 @@ class TokenizeSchedule:
             self._products.make_again(range_id)
 
     def _ranges_of(self, item: Item) -> Iterable[int]:
-        return () if isinstance(item, int) else {piece.range_id: None for piece in self._shards[item].pieces}
+        return () if isinstance(item, int) else {span.range_id: None for span in self._shards[item].spans}
 
     def next_task(
         self, *, worker: Worker | None = None, busy: int = 0, slots: int = 1
@@ -210,7 +210,7 @@ class TokenizeSchedule:
         )
 
     def _build_task(self, shard: ShardPlan) -> BuildTask:
-        receipts = [self._ledger.ranges[piece.range_id] for piece in shard.pieces]
+        receipts = [self._ledger.ranges[span.range_id] for span in shard.spans]
         return BuildTask(
             context=self._context,
             shard=shard,

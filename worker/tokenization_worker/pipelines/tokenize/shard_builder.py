@@ -96,7 +96,7 @@ def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
         sha256=main.sha256,
         documents_sha256=sha256(work.documents.to_bytes()).hexdigest(),
         version=main.version,
-        pieces=task.shard.pieces,
+        spans=task.shard.spans,
         node=node,
         pid=os.getpid(),
         seconds=round(time.monotonic() - started, 3),
@@ -179,19 +179,19 @@ class _ShardWork:
     def _chunks(self, builder: DocumentsBuilder) -> Iterator[TokenArray]:
         """The shard's tokens in order, little-endian; its documents go to `builder` on the way."""
         task, context = self._task, self._task.context
-        for piece, digest, files in zip(task.shard.pieces, task.segment_digests, task.slice_files, strict=True):
+        for span, digest, files in zip(task.shard.spans, task.segment_digests, task.slice_files, strict=True):
             segment = SegmentReader(
                 self._store,
-                layout.segment_path(context.epoch, piece.range_id),
-                range_id=piece.range_id,
+                layout.segment_path(context.epoch, span.range_id),
+                range_id=span.range_id,
                 digest=digest,
                 dtype=context.numpy_dtype,
             )
             file_of_slice = np.array(files, dtype=np.int64)
-            for block in segment.blocks(piece.stream, piece.start, piece.end):
-                builder.add(block, piece.start, piece.end, file_of_slice)
-                first = max(0, piece.start - block.token_start)
-                data = block.tokens[first : piece.end - block.token_start]
+            for block in segment.blocks(span.stream, span.start, span.end):
+                builder.add(block, span.start, span.end, file_of_slice)
+                first = max(0, span.start - block.token_start)
+                data = block.tokens[first : span.end - block.token_start]
                 step = _CHUNK_BYTES // data.itemsize
                 for start in range(0, len(data), step):
                     yield data[start : start + step]

@@ -1,6 +1,6 @@
 """Which slices of which segments make which shard. Pure, and the heart of exactness.
 
-Receipts come in any order. A file counts once every range that holds a piece of it has its receipt: only
+Receipts come in any order. A file counts once every range that holds a span of it has its receipt: only
 then is it known whether the file was read to its end or is dropped whole. The longest prefix of such files
 fixes token positions, and every shard that lies inside the prefix can be built. What a shard is made of
 depends on the receipts' counts and never on the order in which they came.
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenization_worker.output.ledger.receipts import Piece, RangeReceipt
+from tokenization_worker.output.ledger.receipts import RangeReceipt, Span
 from tokenization_worker.output.plan_file import Cut
 from tokenization_worker.planning.splits import ShardName, Streams
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """One shard to build: its name and the pieces that hold its tokens, in order."""
+    """One shard to build: its name and the spans that hold its tokens, in order."""
 
     name: ShardName
     tokens: int
-    pieces: tuple[Piece, ...]
+    spans: tuple[Span, ...]
 
 
 class ShardPlanner:
@@ -39,11 +39,11 @@ class ShardPlanner:
         self._file_slice = np.searchsorted(cut.slice_file, np.arange(n_files + 1))
         self._slice_range = (np.searchsorted(cut.range_slice, np.arange(len(cut.slice_file)), "right") - 1).astype("i4")
         self._slices_missing = np.diff(self._file_slice)  # of each file: slices whose range has no receipt yet
-        self._receipts: dict[int, RangeReceipt] = {}  # of ranges that hold a piece of the next file or a later one
+        self._receipts: dict[int, RangeReceipt] = {}  # of ranges that hold a span of the next file or a later one
         self._position: dict[int, list[int]] = {}  # tokens of each of these that lie before the next file
         self._next_file = 0
         self._n_files = n_files
-        self._open: list[deque[Piece]] = [deque() for _ in range(streams.count)]
+        self._open: list[deque[Span]] = [deque() for _ in range(streams.count)]
         self._open_tokens = [0] * streams.count
         self._closed = False
         self.shard_counts = [0] * streams.count
@@ -85,34 +85,34 @@ class ShardPlanner:
             position = self._position.setdefault(range_id, [0] * self._streams.count)
             for stream, count in enumerate(result.tokens):
                 if is_kept and count:
-                    self._append_piece(Piece(range_id, stream, position[stream], position[stream] + count))
+                    self._append_span(Span(range_id, stream, position[stream], position[stream] + count))
                 position[stream] += count
             if number == len(self._receipts[range_id].slices) - 1:
                 del self._position[range_id], self._receipts[range_id]
 
-    def _append_piece(self, piece: Piece) -> None:
-        self._open_tokens[piece.stream] += piece.end - piece.start
-        pieces = self._open[piece.stream]
-        if pieces and pieces[-1].range_id == piece.range_id and pieces[-1].end == piece.start:
-            piece = Piece(piece.range_id, piece.stream, pieces.pop().start, piece.end)
-        pieces.append(piece)
+    def _append_span(self, span: Span) -> None:
+        self._open_tokens[span.stream] += span.end - span.start
+        spans = self._open[span.stream]
+        if spans and spans[-1].range_id == span.range_id and spans[-1].end == span.start:
+            span = Span(span.range_id, span.stream, spans.pop().start, span.end)
+        spans.append(span)
 
     def _full_shards(self, stream: int) -> Iterator[ShardPlan]:
         while self._open_tokens[stream] >= self._shard_tokens:
             yield self._take(stream, self._shard_tokens)
 
     def _take(self, stream: int, tokens: int) -> ShardPlan:
-        taken: list[Piece] = []
+        taken: list[Span] = []
         missing = tokens
-        pieces = self._open[stream]
+        spans = self._open[stream]
         while missing:
-            piece = pieces.popleft()
-            size = piece.end - piece.start
+            span = spans.popleft()
+            size = span.end - span.start
             if size > missing:
-                pieces.appendleft(Piece(piece.range_id, stream, piece.start + missing, piece.end))
-                piece = Piece(piece.range_id, stream, piece.start, piece.start + missing)
+                spans.appendleft(Span(span.range_id, stream, span.start + missing, span.end))
+                span = Span(span.range_id, stream, span.start, span.start + missing)
                 size = missing
-            taken.append(piece)
+            taken.append(span)
             missing -= size
         self._open_tokens[stream] -= tokens
         number = self.shard_counts[stream]
@@ -121,7 +121,7 @@ class ShardPlanner:
 
     def first_needed_range(self) -> int:
         """All tokens of the ranges before this one are in planned shards."""
-        needed = [pieces[0].range_id for pieces in self._open if pieces]
+        needed = [spans[0].range_id for spans in self._open if spans]
         if self._next_file < self._n_files:
             needed.append(int(self._slice_range[self._file_slice[self._next_file]]))
         return min(needed, default=len(self._cut.range_slice) - 1)

@@ -1,7 +1,7 @@
-"""Plain text to documents: a whole file, or pieces that each end with a separator.
+"""Plain text to documents: a whole file, or records that each end with a separator.
 
-Whitespace is kept, line ends are not touched, and nothing is parsed: a piece is a document if it is UTF-8
-and not larger than `documents.maxBytes`. Where pieces begin and end is decided by `record_splitter`.
+Whitespace is kept, line ends are not touched, and nothing is parsed: a record is a document if it is UTF-8
+and not larger than `documents.maxBytes`. Where records begin and end is decided by `record_splitter`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tokenization_worker.readers.lines.record_splitter import Oversized, Run, re
 def read_text(
     runs: Iterator[Run | Oversized], separator: bytes | None, max_document_bytes: int
 ) -> Iterator[DocumentBatch]:
-    """Documents of whole pieces in batches."""
+    """Documents of whole records in batches."""
     batch = BatchBuilder()
     for run in runs:
         if run.source_bytes > BATCH_BYTES and not batch.is_empty:
@@ -42,7 +42,7 @@ def read_text(
 
 
 def _decode(run: Run, separator: bytes | None, max_document_bytes: int, batch: BatchBuilder) -> Run | None:
-    """Add the pieces of a run; returns the rest of it if the batch has as many records as it may."""
+    """Add the records of a run; returns the rest of it if the batch has as many records as it may."""
     data, begin, end = run.data, run.begin, run.end
     view = memoryview(data)
     position = run.offset
@@ -50,7 +50,7 @@ def _decode(run: Run, separator: bytes | None, max_document_bytes: int, batch: B
     first_record = batch.records
     while begin < end and not batch.has_many_records:
         stop = data.find(separator, begin, end) if separator else -1
-        if separator and stop == begin:  # many empty pieces in a row: 0.04 us each, one by one 0.8 us (2026-11-24)
+        if separator and stop == begin:  # many empty records in a row: 0.04 us each, one by one 0.8 us (2026-11-24)
             stop = min(_end_of_repeated(separator, data, begin, end), begin + batch.room * len(separator))
             found = range(position, position + stop - begin, len(separator))
             batch.texts.extend([""] * len(found))
@@ -60,16 +60,16 @@ def _decode(run: Run, separator: bytes | None, max_document_bytes: int, batch: B
             continue
         if stop < 0:
             stop = end
-        piece = view[begin:stop]
-        if piece.nbytes > max_document_bytes:
-            detail = too_large(piece.nbytes, max_document_bytes)
-            batch.reject(position, batch.records, Reason.DOCUMENT_TOO_LARGE, detail, piece)
+        record = view[begin:stop]
+        if record.nbytes > max_document_bytes:
+            detail = too_large(record.nbytes, max_document_bytes)
+            batch.reject(position, batch.records, Reason.DOCUMENT_TOO_LARGE, detail, record)
         else:
             try:
-                batch.texts.append(str(piece, "utf-8"))
+                batch.texts.append(str(record, "utf-8"))
                 positions.append(position)
             except UnicodeDecodeError as error:
-                batch.reject(position, batch.records, Reason.INVALID_UTF8, invalid_utf8(error), piece)
+                batch.reject(position, batch.records, Reason.INVALID_UTF8, invalid_utf8(error), record)
         batch.records += 1
         begin = stop + len(separator or b"")
         position = run.offset + begin - run.begin
@@ -85,11 +85,11 @@ def _end_of_repeated(separator: bytes, data: bytes | bytearray, begin: int, end:
     return found.end() if found else begin
 
 
-def _separator_bytes(run: Run, stop: int, pieces: int, separator: bytes | None) -> int:
-    """Bytes of `run` before `stop` that are no piece's: separators and a byte order mark.
+def _separator_bytes(run: Run, stop: int, records: int, separator: bytes | None) -> int:
+    """Bytes of `run` before `stop` that are no record's: separators and a byte order mark.
 
-    The last piece of a file may have no separator: then `stop` is behind the run's end.
+    The last record of a file may have no separator: then `stop` is behind the run's end.
     """
     missing = max(0, stop - run.end)
     mark = max(0, run.source_bytes - (run.end - run.begin))
-    return pieces * len(separator or b"") - missing + mark
+    return records * len(separator or b"") - missing + mark

@@ -75,13 +75,13 @@ def read_records(
     separator = b"\n" if format is SourceFormat.JSONL else rules.separator
     longest = _longest_line(rules) if format is SourceFormat.JSONL else rules.max_document_bytes
     is_lines = format is SourceFormat.JSONL
-    judge = _judge_line if is_lines else _judge_piece
+    judge = _judge_line if is_lines else _judge_text
     mark_bytes = len(BOM) if head.startswith(BOM) else 0
-    pieces = _split(_blocks(content, head), separator, longest, passes_blank=is_lines)
-    for position, number, piece, length, has_separator in pieces:
+    parts = _split(_blocks(content, head), separator, longest, passes_blank=is_lines)
+    for position, number, part, length, has_separator in parts:
         if position >= start:
             size = length + has_separator if is_lines else length - (0 if position else mark_bytes)
-            record = judge(position, number, piece, size, rules)
+            record = judge(position, number, part, size, rules)
             if record is not None:
                 yield record
 
@@ -150,15 +150,15 @@ def _suffix(uri: str) -> str:
 def _split(
     blocks: Iterator[bytes], separator: bytes | None, longest: int, *, passes_blank: bool
 ) -> Iterator[tuple[int, int, bytes | None, int, bool]]:
-    """(offset, number, content, length, whether a separator follows) of every piece.
+    """(offset, number, content, length, whether a separator follows) of every part.
 
     The content is without byte order mark, which the length has; None: longer than `longest`. `passes_blank`: of blank
     lines that follow one another not all are given.
     """
-    buffer = bytearray()  # the bytes of the open piece that are kept; its last ones are never dropped
-    position = 0  # of the open piece
-    number = 1  # of the open piece
-    dropped = 0  # bytes of the open piece that are no longer in the buffer
+    buffer = bytearray()  # the bytes of the open part that are kept; its last ones are never dropped
+    position = 0  # of the open part
+    number = 1  # of the open part
+    dropped = 0  # bytes of the open part that are no longer in the buffer
     size = len(separator) if separator else 0
     for block in blocks:
         searched = len(buffer)
@@ -168,8 +168,8 @@ def _split(
             at = buffer.find(separator, max(begin, searched - size + 1))
             if at < 0:
                 break
-            piece = _piece(buffer[begin:at], dropped, longest, position)
-            yield position, number, piece, dropped + at - begin, True
+            part = _part(buffer[begin:at], dropped, longest, position)
+            yield position, number, part, dropped + at - begin, True
             position += dropped + at + size - begin
             number += 1
             begin, dropped = at + size, 0
@@ -183,7 +183,7 @@ def _split(
             dropped += max(0, len(buffer) - size)
             del buffer[: max(0, len(buffer) - size)]
     if dropped or (buffer and (position or buffer != BOM)):
-        yield position, number, _piece(buffer, dropped, longest, position), dropped + len(buffer), False
+        yield position, number, _part(buffer, dropped, longest, position), dropped + len(buffer), False
 
 
 def _pass_blank(buffer: bytearray, begin: int, longest: int) -> tuple[int, int]:
@@ -199,7 +199,7 @@ def _pass_blank(buffer: bytearray, begin: int, longest: int) -> tuple[int, int]:
         begin = stop
 
 
-def _piece(data: bytearray, dropped: int, longest: int, position: int) -> bytes | None:
+def _part(data: bytearray, dropped: int, longest: int, position: int) -> bytes | None:
     content = bytes(data if position else data.removeprefix(BOM))
     return None if dropped or len(content) > longest else content
 
@@ -208,11 +208,11 @@ def _longest_line(rules: SourceRules) -> int:
     return 6 * rules.max_document_bytes + (64 << 10)
 
 
-def _judge_piece(position: int, number: int, piece: bytes | None, size: int, rules: SourceRules) -> Record:
-    if piece is None or len(piece) > rules.max_document_bytes:
+def _judge_text(position: int, number: int, part: bytes | None, size: int, rules: SourceRules) -> Record:
+    if part is None or len(part) > rules.max_document_bytes:
         return Record(position, number, None, Reason.DOCUMENT_TOO_LARGE, size=size)
     try:
-        return Record(position, number, piece.decode(), size=size)
+        return Record(position, number, part.decode(), size=size)
     except UnicodeDecodeError:
         return Record(position, number, None, Reason.INVALID_UTF8, size=size)
 
