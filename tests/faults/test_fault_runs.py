@@ -99,7 +99,7 @@ def is_hit(cell: Cell, logged: Logged) -> bool:
         case What.GHOST:
             return logged.ghosts > 0 and not is_source
         case What.FLIPPED_SENT:
-            return not logged.name.endswith(layout.PROBE)  # which is empty
+            return not logged.name.endswith(layout.WRITE_CHECK)  # which is empty
         case What.FLIPPED | What.SHORT if cell.call is Call.RANGE:
             return not is_source  # those have cells of their own
         case What.FLIPPED | What.SHORT | What.WRONG_CRC:

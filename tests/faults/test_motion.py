@@ -37,7 +37,7 @@ from tokenization_worker.readers.open import read_documents
 from tokenization_worker.readers.resumable_decoder import Content, SetAside
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.base import ByteReader
-from tokenization_worker.storage.local.source import LocalSource, look_again
+from tokenization_worker.storage.local.source import LocalSource, stat_again
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.source_file import SourceFile, source_changed
 from tokenization_worker.storage.sources import list_source, open_as_seen, open_unchanged
@@ -481,7 +481,7 @@ def test_an_inode_alone_is_no_change(tmp_path: Path) -> None:
     path.write_bytes(b"one")
     [file] = list_source((str(path),))
     open_as_seen(replace(file, inode=file.inode + 1)).close()
-    assert list(find_touched([replace(file, inode=file.inode + 1)], look_again)) == []
+    assert list(find_touched([replace(file, inode=file.inode + 1)], stat_again)) == []
 
 
 def test_a_slice_is_looked_at_after_its_last_byte(tmp_path: Path) -> None:
@@ -503,7 +503,7 @@ def test_all_files_are_looked_at_again_in_order(tmp_path: Path) -> None:
     (tmp_path / "0003").unlink()
     (tmp_path / "0700").write_bytes(b"xx")
     (tmp_path / "1199").chmod(0o600)
-    found = list(find_touched(files, look_again))
+    found = list(find_touched(files, stat_again))
     assert [Path(was.uri).name for was, _ in found] == ["0003", "0700", "1199"]
     assert found[0][1] is None
     assert found[1][1] is not None

@@ -126,7 +126,7 @@ def test_a_run_that_ends_leaves_a_foreign_file_in_its_scratch(path: str, stopped
 
 def test_every_file_that_a_run_leaves_is_one_that_clean_knows(stopped: Bench) -> None:
     for path in (
-        layout.PROBE,
+        layout.WRITE_CHECK,
         f"{layout.ALIVE}host.example-17-0a1b2c3d",
         layout.epoch_path(3),
         layout.segment_path(1, 5),

@@ -174,7 +174,7 @@ def test_of_the_processes_of_a_host_one_probes(tmp_path: Path, monkeypatch: pyte
         probed.append(1)
         return engine_check.EngineVerdict(True, 1, 1, "")
 
-    monkeypatch.setattr(engine_check, "probe_tokenizer", probe_slowly)
+    monkeypatch.setattr(engine_check, "check_engine", probe_slowly)
 
     def ask() -> None:
         tokenizer = make_tokenizer(ByteEngine())

@@ -22,8 +22,8 @@ from tokenization_worker.cli.explain.advice import ADVICE, JobView, advise, spli
 from tokenization_worker.cli.explain.events import is_of_job, merge_events
 from tokenization_worker.cli.explain.goes_on import GoesOn, goes_on
 from tokenization_worker.cli.explain.logs import Log, order_pods, tail
-from tokenization_worker.cli.explain.pods import look_at_pod
-from tokenization_worker.cli.explain.report import Seen, age, make_report
+from tokenization_worker.cli.explain.pods import summarize_pod
+from tokenization_worker.cli.explain.report import Observed, age, make_report
 from tokenization_worker.cli.explain.screen import draw
 from tokenization_worker.cli.main import main
 from tokenization_worker.output.driver_log import write_log
@@ -94,17 +94,17 @@ OOM = {"exitCode": 137, "reason": "OOMKilled"}
 UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/9 nodes are available: 9 Insufficient cpu."}]
 
 
-def screen(seen: Seen, width: int = 100) -> str:
-    return "\n".join(draw(make_report(seen), width))
+def screen(observed: Observed, width: int = 100) -> str:
+    return "\n".join(draw(make_report(observed), width))
 
 
 def step(found: dict[str, Any], *pods: dict[str, Any]) -> str:
-    return make_report(Seen(found, NOW, pods=pods)).next_step
+    return make_report(Observed(found, NOW, pods=pods)).next_step
 
 
 # --- the screen
 
-BROKEN = Seen(
+BROKEN = Observed(
     job(
         observedGeneration=1,
         phase="Running",
@@ -201,7 +201,7 @@ def test_a_hundred_broken_pods_and_a_thousand_events_are_one_screen() -> None:
     failures = [{"attempt": n, "time": ago(9), "reason": "Bug", "message": f"{n} {words}"} for n in range(5)]
     found = job(phase="Running", reason="Running", message=words, lastFailures=failures, run={"number": 1})
     log = Log("of Pod x", tuple(["line " * 100] * 8))
-    lines = screen(Seen(found, NOW, tuple(events), tuple(broken), log)).splitlines()
+    lines = screen(Observed(found, NOW, tuple(events), tuple(broken), log)).splitlines()
     assert len(lines) <= 75
     assert max(map(len, lines)) <= 100
 
@@ -210,8 +210,8 @@ def test_what_others_write_is_shown_and_never_obeyed_and_tells_no_secret() -> No
     text = f"{HOSTILE} {SECRET}"
     found = job(phase="Failed", reason="Bug", message=text, run={"number": 1, "image": text}, output={"uri": text})
     broken = pod("demo-r1-a1-x", containerStatuses=container(waiting={"reason": HOSTILE, "message": text}))
-    seen = Seen(found, NOW, (event("Bug", text, 5),), (broken,), Log(HOSTILE, tail(text, 8)), (HOSTILE,))
-    told = screen(seen, 160)
+    observed = Observed(found, NOW, (event("Bug", text, 5),), (broken,), Log(HOSTILE, tail(text, 8)), (HOSTILE,))
+    told = screen(observed, 160)
     assert not set(told) & {"\x1b", "\x07", "\u202e"}
     assert "hunter2" not in told
     assert told.count("***@") >= 4
@@ -219,9 +219,9 @@ def test_what_others_write_is_shown_and_never_obeyed_and_tells_no_secret() -> No
 
 def test_commands_and_addresses_stay_whole_to_be_copied() -> None:
     uri = "gs://" + "a-long-folder/" * 12 + "out"
-    told = screen(Seen(job(phase="Succeeded", reason="Committed", output={"uri": uri}), NOW), 80)
+    told = screen(Observed(job(phase="Succeeded", reason="Committed", output={"uri": uri}), NOW), 80)
     assert f"`tokjob verify {uri}`" in told
-    unseen = screen(Seen(job(), NOW), 80)
+    unseen = screen(Observed(job(), NOW), 80)
     assert "`kubectl get deploy -A -l app.kubernetes.io/name=tokenization-operator`" in unseen
 
 
@@ -391,7 +391,7 @@ V5P = {"spec": {"workers": {"tpu": {"accelerator": "tpu-v5p-slice", "topology": 
 )
 def test_the_tpus_that_a_cluster_has_are_named(nodes: tuple[str, ...] | None, words: str) -> None:
     found = job(phase="Starting", reason="Unschedulable", plan={"files": 1}) | V5P
-    assert words in " ".join(screen(Seen(found, NOW, tpu_nodes=nodes), 160).split())
+    assert words in " ".join(screen(Observed(found, NOW, tpu_nodes=nodes), 160).split())
 
 
 def test_what_the_scheduler_says_of_preemption_is_left_out() -> None:
@@ -400,7 +400,7 @@ def test_what_the_scheduler_says_of_preemption_is_left_out() -> None:
         "claims to deallocate, preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling. 0/1 "
         "worker is ready"
     )
-    told = " ".join(screen(Seen(job(phase="Starting", reason="Unschedulable", message=message), NOW), 160).split())
+    told = " ".join(screen(Observed(job(phase="Starting", reason="Unschedulable", message=message), NOW), 160).split())
     assert "didn't match Pod's node affinity/selector. 0/1 worker is ready" in told
 
 
@@ -409,7 +409,7 @@ def test_what_the_scheduler_says_of_preemption_is_left_out() -> None:
     [(False, "Kueue is not installed in this cluster"), (True, "Inspect the queue:"), (None, "Inspect the queue:")],
 )
 def test_a_queue_that_nothing_serves_is_named(has_kueue: bool | None, words: str) -> None:
-    told = screen(Seen(job(phase="Queued", reason="Queued"), NOW, has_kueue=has_kueue), 160)
+    told = screen(Observed(job(phase="Queued", reason="Queued"), NOW, has_kueue=has_kueue), 160)
     assert words in " ".join(told.split())
 
 
@@ -457,7 +457,7 @@ def test_a_message_is_told_apart_from_its_next_step(message: str, rest: str, ste
 )
 def test_the_next_step_of_the_message_is_the_one_of_the_screen(reason: str, more: dict[str, Any], words: str) -> None:
     found = job(phase="Failed", reason=reason, message="it is wrong. Next: do a", **more)
-    told = " ".join(screen(Seen(found, NOW), 160).split())
+    told = " ".join(screen(Observed(found, NOW), 160).split())
     assert f"next: {words}" in told
     assert "Next:" not in told
 
@@ -468,12 +468,12 @@ def test_a_pod_without_a_node_shows_what_it_asks_for() -> None:
         "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x4"},
         "containers": [{"resources": {"requests": {"cpu": "8", "memory": "16Gi"}, "limits": {"google.com/tpu": "4"}}}],
     }
-    told = screen(Seen(job(phase="Starting", reason="Unschedulable"), NOW, pods=(found,)), 120)
+    told = screen(Observed(job(phase="Starting", reason="Unschedulable"), NOW, pods=(found,)), 120)
     assert (
         "asks for google.com/tpu 4, cpu 8, memory 16Gi on a node with cloud.google.com/gke-tpu-topology=2x4\n" in told
     )
     del found["status"]["conditions"]
-    assert "asks for" not in screen(Seen(job(phase="Starting", reason="Starting"), NOW, pods=(found,)))
+    assert "asks for" not in screen(Observed(job(phase="Starting", reason="Starting"), NOW, pods=(found,)))
 
 
 def test_a_driver_on_a_node_whose_clock_is_behind_does_not_hang() -> None:
@@ -484,8 +484,8 @@ def test_a_driver_on_a_node_whose_clock_is_behind_does_not_hang() -> None:
 
 def test_what_stands_still_has_no_rate() -> None:
     progress = {"percent": 50, "rangesTotal": 2, "tokensPerSecond": 1000, "etaSeconds": 60}
-    assert "tokens/s" in screen(Seen(job(phase="Running", reason="Running", progress=progress), NOW))
-    assert "tokens/s" not in screen(Seen(job(phase="Failed", reason="Bug", progress=progress), NOW))
+    assert "tokens/s" in screen(Observed(job(phase="Running", reason="Running", progress=progress), NOW))
+    assert "tokens/s" not in screen(Observed(job(phase="Failed", reason="Bug", progress=progress), NOW))
 
 
 def test_the_newest_failures_are_told_and_that_of_the_message_once() -> None:
@@ -494,24 +494,24 @@ def test_the_newest_failures_are_told_and_that_of_the_message_once() -> None:
         for number in (7, 6, 5, 4, 3)
     ]
     found = job(phase="Retrying", reason="Stalled", message="no new range at 7. Failure 7", lastFailures=failures)
-    assert re.findall(r"^failed    attempt (\d)", screen(Seen(found, NOW)), re.MULTILINE) == ["4", "5", "6"]
+    assert re.findall(r"^failed    attempt (\d)", screen(Observed(found, NOW)), re.MULTILINE) == ["4", "5", "6"]
     alike = [{**each, "message": "the RayJob failed"} for each in failures]
     found = job(phase="Retrying", reason="RayJobFailed", message="the RayJob failed", lastFailures=alike)
-    assert screen(Seen(found, NOW)).count("\nfailed ") == 3
+    assert screen(Observed(found, NOW)).count("\nfailed ") == 3
 
 
 def test_the_image_is_that_of_the_attempt_before_it_that_of_the_job_and_else_the_default() -> None:
     found = job(phase="Planning", reason="Planning", run={"number": 1, "image": "default"})
-    assert "run       1, image default\n" in screen(Seen(found, NOW))
+    assert "run       1, image default\n" in screen(Observed(found, NOW))
     found["spec"]["image"] = "mine"
-    assert "run       1, image mine\n" in screen(Seen(found, NOW))
+    assert "run       1, image mine\n" in screen(Observed(found, NOW))
     found["status"]["attempt"] = {"number": 1, "image": "first"}
-    assert "attempt 1, image first\n" in screen(Seen(found, NOW))
+    assert "attempt 1, image first\n" in screen(Observed(found, NOW))
 
 
 def test_a_log_that_cannot_be_read_is_told_in_one_place_with_the_end_of_the_reason() -> None:
     long = f"log of Pod demo-r1-a1-head: the API server answers 500: Get {'x/' * 200}: dial tcp: i/o timeout"
-    told = " ".join(screen(Seen(job(phase="Running", reason="Running"), NOW, unread_log=long)).split())
+    told = " ".join(screen(Observed(job(phase="Running", reason="Running"), NOW, unread_log=long)).split())
     assert "log not shown, and no driver has stored one: log of Pod demo-r1-a1-head: the API server answers 500" in told
     assert told.count("log of Pod") == 1
     assert "dial tcp: i/o timeout next:" in told
@@ -519,13 +519,13 @@ def test_a_log_that_cannot_be_read_is_told_in_one_place_with_the_end_of_the_reas
 
 def test_moments_to_come_are_told_with_how_long_that_is() -> None:
     words = f"none since {ago(90)}; waits until {ago(-57 * 60)}"
-    told = screen(Seen(job(phase="Starting", reason="Starting", message=words), NOW))
+    told = screen(Observed(job(phase="Starting", reason="Starting", message=words), NOW))
     assert f"none since {ago(90)}; waits until 2026-11-24T12:57:00Z (in 57 min)" in told
 
 
 def test_what_is_left_out_of_the_events_is_counted_and_where_it_is_told() -> None:
     events = tuple(event(f"Reason{number}", "words", number) for number in range(12))
-    told = screen(Seen(job(phase="Running", reason="Running"), NOW, events))
+    told = screen(Observed(job(phase="Running", reason="Running"), NOW, events))
     assert "oldest first; 2 left out (--json has all)\n" in told
 
 
@@ -616,10 +616,10 @@ def test_what_is_said_of_every_pod_gives_way_to_what_is_not() -> None:
     ids=["unschedulable", "image", "config", "oom", "exit", "evicted", "restarted", "young", "slow", "done"],
 )
 def test_what_blocks_a_pod(found: dict[str, Any], state: str, blocked: str, reason: str) -> None:
-    look = look_at_pod(found, NOW)
-    assert (look.state, look.reason) == (state, reason)
-    assert blocked in look.blocked
-    assert bool(blocked) is not look.is_well
+    summary = summarize_pod(found, NOW)
+    assert (summary.state, summary.reason) == (state, reason)
+    assert blocked in summary.blocked
+    assert bool(blocked) is not summary.is_well
 
 
 # --- logs
@@ -636,15 +636,15 @@ def test_the_end_of_a_log_is_what_the_driver_says() -> None:
 
 def test_the_submitter_is_asked_first_and_the_plan_while_there_is_no_attempt() -> None:
     pods = [pod("w", "worker"), pod("p", "plan"), pod("h", "head"), pod("s", "submitter"), pod("n", phase="Pending")]
-    looks = [look_at_pod(each, NOW) for each in pods]
-    assert [look.name for look in order_pods(looks, is_planning=False, most=3)] == ["s", "h", "w"]
-    assert [look.name for look in order_pods(looks, is_planning=True, most=1)] == ["p"]
+    summaries = [summarize_pod(each, NOW) for each in pods]
+    assert [summary.name for summary in order_pods(summaries, is_planning=False, most=3)] == ["s", "h", "w"]
+    assert [summary.name for summary in order_pods(summaries, is_planning=True, most=1)] == ["p"]
 
 
 def test_a_pod_without_an_image_has_no_log_to_ask_for() -> None:
     pulls = pod("h", "head", containerStatuses=container(waiting={"reason": "ImagePullBackOff", "message": "401"}))
-    looks = [look_at_pod(each, NOW) for each in (pulls, pod("w"))]
-    assert [look.name for look in order_pods(looks, is_planning=False, most=3)] == ["w"]
+    summaries = [summarize_pod(each, NOW) for each in (pulls, pod("w"))]
+    assert [summary.name for summary in order_pods(summaries, is_planning=False, most=3)] == ["w"]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (200_000, "2d")])

@@ -834,7 +834,7 @@ ENCODINGS = {
 def test_every_encoding_of_texts_is_among_the_probes_files() -> None:
     found = {}
     for name in version_check._FILES:
-        column = pq.ParquetFile(io.BytesIO(version_check.probe_file(name))).metadata.row_group(0).column(0)
+        column = pq.ParquetFile(io.BytesIO(version_check.sample_file(name))).metadata.row_group(0).column(0)
         (encoding,) = set(column.encodings) & {wanted for wanted, _ in ENCODINGS.values()} - (
             {"PLAIN"} if "RLE_DICTIONARY" in column.encodings else set()
         )

@@ -345,7 +345,7 @@ STATES: dict[str, State] = {
         lambda place: None, NEW, Phase("Empty", "", "does not exist"), Refused("NotAnOutput", "not exist")
     ),
     "empty-folder": State(empty, NEW, Phase("Empty"), NOTHING_HERE),
-    "write-check": State(written(layout.PROBE, b""), NEW, Phase("Empty"), NOTHING_HERE),
+    "write-check": State(written(layout.WRITE_CHECK, b""), NEW, Phase("Empty"), NOTHING_HERE),
     "foreign-file": State(written("README.md"), NEW, FILES_HERE, FILES_HERE),
     "foreign-shard": State(
         written(SHARD),
@@ -598,7 +598,7 @@ def test_every_command_says_the_same_of_an_output(name: str, place: Place, monke
             "clean": answer(lambda: ask_clean(place)),
             "plan": answer(lambda: ask_plan(place, state.changes)),
         }
-        before.pop(f"out/{layout.PROBE}", None)  # the write check of plan takes away what another one has left
+        before.pop(f"out/{layout.WRITE_CHECK}", None)  # the write check of plan takes away what another one has left
         assert place.files() == before, "one that only looks has changed something"
         backup = place.folder / "backup"
         has_output = os.path.lexists(place.output)

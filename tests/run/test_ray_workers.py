@@ -48,7 +48,7 @@ def nodes() -> Iterator[Nodes]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LOOK_INTERVAL_S", "PATIENCE_S"):
+    for name in ("CHECK_INTERVAL_S", "PATIENCE_S"):
         monkeypatch.setattr(ray_workers, name, _SOON_S)
     # it doubles, up to what a busy machine needs for a start
     monkeypatch.setattr(ray_workers, "MOVE_AFTER_S", 5 * _SOON_S)
@@ -168,7 +168,7 @@ def test_a_node_has_a_slot_for_each_cpu_for_which_it_has_memory(cpus: float, mem
 
 def test_the_run_ends_before_ray_ends_it() -> None:
     """Ray ends a process that has had no head for 60 s, without a word to the run."""
-    assert ray_workers.HEAD_GONE_S + ray_workers.LOOK_INTERVAL_S + ANSWER_TIMEOUT_S < 60
+    assert ray_workers.HEAD_GONE_S + ray_workers.CHECK_INTERVAL_S + ANSWER_TIMEOUT_S < 60
 
 
 class _NotThere(TaskWorker):

@@ -11,7 +11,7 @@ from tokenization_worker.engine.ray import workers as ray_workers
 
 if __name__ == "__main__":
     ray_workers.HEAD_GONE_S = 6.0
-    ray_workers.LOOK_INTERVAL_S = 1.0
+    ray_workers.CHECK_INTERVAL_S = 1.0
     ray_cluster.ANSWER_TIMEOUT_S = 2.0
     ray_connection.ANSWER_TIMEOUT_S = 2.0
     sys.exit(main(["run", *sys.argv[1:]]))

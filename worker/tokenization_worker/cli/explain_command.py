@@ -16,7 +16,7 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.extras import install_command
 
 if TYPE_CHECKING:
-    from tokenization_worker.cli.explain.report import Seen
+    from tokenization_worker.cli.explain.report import Observed
 
 _WIDTH = 120
 _LEAST_WIDTH, _MOST_WIDTH = 60, 160
@@ -39,18 +39,18 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     kind, slash, name = options.job.partition("/")
     job = name if slash and kind.lower() in _PREFIXES else options.job
-    seen = _read(job, options.namespace, options.kubeconfig, options.context)
+    observed = _read(job, options.namespace, options.kubeconfig, options.context)
     if options.json:
-        report = make_report(seen, _ALL_EVENTS)
+        report = make_report(observed, _ALL_EVENTS)
         print(orjson.dumps(dataclasses.asdict(report), option=orjson.OPT_UTC_Z).decode())
         return 0
     width = shutil.get_terminal_size((_WIDTH, 0)).columns
-    for line in draw(make_report(seen), min(_MOST_WIDTH, max(_LEAST_WIDTH, width))):
+    for line in draw(make_report(observed), min(_MOST_WIDTH, max(_LEAST_WIDTH, width))):
         say(line)
     return 0
 
 
-def _read(job: str, namespace: str | None, kubeconfig: str | None, context: str | None) -> Seen:
+def _read(job: str, namespace: str | None, kubeconfig: str | None, context: str | None) -> Observed:
     try:
         from tokenization_worker.cli.explain.cluster import connect, read_job
     except ModuleNotFoundError as error:

@@ -46,7 +46,7 @@ def map_at_once(call: Callable[[T], R], items: Iterable[T], at_once: int) -> Gen
         pool.shutdown(wait=not is_interrupted, cancel_futures=True)
 
 
-class LookAhead(Generic[T, R]):
+class MapAhead(Generic[T, R]):
     """A function whose answers for `expected` are asked for ahead of time, up to `at_once` of them at once.
 
     Its caller asks in that order; what was not expected then is found out on the spot.

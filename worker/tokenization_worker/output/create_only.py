@@ -179,7 +179,7 @@ def place_files(
                 require_current()
                 for number, file in reversed([*enumerate(files)]):
                     if file.entry is None and not file.commit(partial(is_same, number), metadata):
-                        file.look_at_other(store, partial(is_same, number), allow_replace)
+                        file.compare_with_other(store, partial(is_same, number), allow_replace)
                     if file.entry is None:
                         break  # a main file is not there before the others
         if any(file.is_made for file in files):
@@ -214,7 +214,7 @@ class _Placed:
             self.entry = entry
         return self.entry is not None
 
-    def look_at_other(
+    def compare_with_other(
         self, store: Store, is_same: Callable[[Entry], bool], allow_replace: Callable[[str], None]
     ) -> None:
         """Take what has the name, if it is the same; otherwise expect it, to replace it."""

@@ -13,7 +13,7 @@ SHARDS_TABLE = "shards.jsonl.zst"
 OWN = reserved.OWN
 PLAN = OWN + "plan"
 SAMPLES = OWN + "samples"
-PROBE = OWN + "probe"
+WRITE_CHECK = OWN + "probe"
 FAILURE = OWN + "failure.json"
 ALIVE = reserved.ALIVE
 EPOCHS = OWN + "epochs/"
@@ -160,7 +160,7 @@ _IN_LEDGER = (
 _OWN_NAMES = re.compile(
     "|".join(
         (
-            *map(re.escape, (PLAN, SAMPLES, PROBE, FAILURE, QUARANTINE_TABLE, FILES_TABLE)),
+            *map(re.escape, (PLAN, SAMPLES, WRITE_CHECK, FAILURE, QUARANTINE_TABLE, FILES_TABLE)),
             rf"{ALIVE}[^/]+-[0-9]+-[0-9a-f]+",
             rf"{EPOCHS}[0-9]{{4,}}\.json",
             *(rf"{LEDGER}[0-9]+/{names}" for names in _IN_LEDGER),

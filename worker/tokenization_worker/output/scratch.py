@@ -23,7 +23,7 @@ def remove_scratch(store: Store) -> None:
     for epoch in range(n_epochs):
         _delete_own(store, layout.segments_prefix(epoch))
     # A probe is of a start that was killed, or was not let, between its creation and its end.
-    for _ in map_at_once(store.delete, (layout.PROBE, layout.FAILURE), store.connections):
+    for _ in map_at_once(store.delete, (layout.WRITE_CHECK, layout.FAILURE), store.connections):
         pass
     _delete_own(store, layout.ALIVE)  # of runs that were killed
     store.close_scratch()

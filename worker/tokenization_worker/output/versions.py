@@ -14,7 +14,7 @@ PARSERS = ("orjson", "pyarrow")
 """Libraries that decide what a document's text is; pyarrow that of Parquet files alone."""
 
 _ENGINES = frozenset({"fastokens"})
-"""Pinned, and never the authority: an engine of another version is checked against the reference by its probe."""
+"""Pinned, and never the authority: an engine of another version is checked against the reference by its check."""
 
 
 def describe_versions(libraries: Mapping[str, str], *, has_parquet: bool = True) -> str:

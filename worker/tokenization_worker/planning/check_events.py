@@ -7,14 +7,14 @@ from collections.abc import Callable
 from tokenization_worker.events import CheckingEngine, RecordingReference, Watcher
 from tokenization_worker.tokenizers.base import Engine, Tokenizer
 from tokenization_worker.tokenizers.checks.behaviour import BEHAVIOUR_SECONDS
-from tokenization_worker.tokenizers.checks.engine_check import PROBE_SECONDS, Begins
+from tokenization_worker.tokenizers.checks.engine_check import ENGINE_CHECK_SECONDS, Begins
 
 
 def reporting_check(watch: Watcher) -> Begins:
     """What `engine_check` calls before it compares an engine with the reference."""
 
     def begins(accelerated: Engine, reference: Engine) -> None:
-        watch(CheckingEngine(accelerated.name, reference.name, PROBE_SECONDS.get(reference.name, 1.0)))
+        watch(CheckingEngine(accelerated.name, reference.name, ENGINE_CHECK_SECONDS.get(reference.name, 1.0)))
 
     return begins
 

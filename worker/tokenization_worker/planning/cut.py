@@ -51,7 +51,7 @@ def choose_range_bytes(wanted: int, total_bytes: int, slots: int | None) -> int:
 
 
 def cut_files(
-    files: Sequence[SourceFile], range_bytes: int, look_inside: Callable[[SourceFile], Inside]
+    files: Sequence[SourceFile], range_bytes: int, inspect_file: Callable[[SourceFile], Inside]
 ) -> tuple[Cut, tuple[FileKind | None, ...]]:
     """Cut `files` into ranges of about `range_bytes`; also returns the kinds that were found out."""
     kinds: list[FileKind | None] = [None] * len(files)
@@ -75,7 +75,7 @@ def cut_files(
                 close_range()
             continue
         close_range()
-        inside = look_inside(file)
+        inside = inspect_file(file)
         kinds[number] = inside.kind
         for start, end, size in _parts(file.size, inside, range_bytes):
             slices.append((number, start, end))

@@ -19,7 +19,7 @@ from tokenization_worker.output.ledger.version_samples import SampledText
 from tokenization_worker.planning.check_events import reporting_record
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.checks.behaviour import behaviour_of
-from tokenization_worker.tokenizers.fingerprint import PROBE_TEXT
+from tokenization_worker.tokenizers.fingerprint import CHECK_TEXT
 from tokenization_worker.tokenizers.restoring import show_loss
 
 
@@ -42,7 +42,7 @@ def require_text_kept(
         kept = restore(document.tokens.tolist())
         if kept != document.text.encode():
             raise loses_text(spec, tokenizer, f"a document of {document.uri}", document.text, kept)
-    texts = [PROBE_TEXT]
+    texts = [CHECK_TEXT]
     if spec.pattern is not None:
         texts.append(behaviour_of(tokenizer, reporting_record(tokenizer, watch)).lost)
     for text in texts:

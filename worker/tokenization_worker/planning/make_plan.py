@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tokenization_worker.api.changes import asked_fields
 from tokenization_worker.api.data import DataSpec, SourceFormat
 from tokenization_worker.api.keys import plan_id
-from tokenization_worker.host.parallel import LookAhead
+from tokenization_worker.host.parallel import MapAhead
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.planning.cut import Inside, choose_range_bytes, cut_files
 from tokenization_worker.planning.prepare import Prepared
@@ -29,8 +29,8 @@ def make_plan_of(prepared: Prepared, slots: int | None) -> Plan:
     range_bytes = choose_range_bytes(prepared.limits.range_bytes, prepared.stored_bytes, slots)
     large = [file for file in prepared.files if file.size > range_bytes]
     at_once = connections_to(prepared.data.source.uris)
-    with LookAhead(_looker(prepared.data), large, at_once) as look_inside:
-        cut, kinds = cut_files(prepared.files, range_bytes, look_inside)
+    with MapAhead(_inspector(prepared.data), large, at_once) as inspect_file:
+        cut, kinds = cut_files(prepared.files, range_bytes, inspect_file)
     return Plan(
         plan_id=plan_id(prepared.data_key, cut.digest()),
         data_key=prepared.data_key,
@@ -43,16 +43,16 @@ def make_plan_of(prepared: Prepared, slots: int | None) -> Plan:
     )
 
 
-def _looker(data: DataSpec) -> Callable[[SourceFile], Inside]:
+def _inspector(data: DataSpec) -> Callable[[SourceFile], Inside]:
     options = ReadOptions.of(data)
 
-    def look_inside(file: SourceFile) -> Inside:
-        found = look(file)
+    def inspect_file(file: SourceFile) -> Inside:
+        found = inspect(file)
         for was, now in find_touched_files([file]):  # a plan is for ever
             raise source_changed(was, now, _LISTED)
         return found
 
-    def look(file: SourceFile) -> Inside:
+    def inspect(file: SourceFile) -> Inside:
         kind = kind_of_source(file.uri, file.size, options.format, _strict_opener(file))
         if kind is None:  # corrupt: the reader will say how
             return Inside(None)
@@ -66,7 +66,7 @@ def _looker(data: DataSpec) -> Callable[[SourceFile], Inside]:
         size = estimate_content_bytes(file.uri, file.size, kind.compression, _strict_opener(file))
         return Inside(kind, content_bytes=size)
 
-    return look_inside
+    return inspect_file
 
 
 def _strict_opener(file: SourceFile) -> Callable[[str], ByteReader]:

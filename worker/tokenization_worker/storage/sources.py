@@ -130,8 +130,8 @@ def read_uri(uri: str) -> bytes:
 def find_model_commit(place: HfUri) -> str:
     """The commit at which a model's revision on the Hub stands now; raises `NotFound` where it lacks the file."""
     with _importing_hub():
-        from tokenization_worker.storage.hf.source import look_at_model
-    return look_at_model(place)[1]
+        from tokenization_worker.storage.hf.source import stat_model
+    return stat_model(place)[1]
 
 
 def read_model_file(place: HfUri) -> bytes:
@@ -283,9 +283,9 @@ def find_touched_files(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile
     local = [file for file in files if file.ctime_ns]
     if not local:
         return iter(())
-    from tokenization_worker.storage.local.source import look_again
+    from tokenization_worker.storage.local.source import stat_again
 
-    return find_touched(local, look_again)
+    return find_touched(local, stat_again)
 
 
 def is_same_file(a: str, b: str) -> bool:

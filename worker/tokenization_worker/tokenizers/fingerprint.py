@@ -17,7 +17,7 @@ import orjson
 
 from tokenization_worker.tokenizers.base import Engine
 
-PROBE_TEXT = (
+CHECK_TEXT = (
     "The quick brown fox doesn't jump over 13 lazy dogs; they'll SLEEP  until 07:45.\r\n\n"
     "\tdef f(x):\n        return x ** 2  # ½ of «it»\n"
     "Zażółć gęślą jaźń. Съешь же ещё этих мягких булок. Ὦ ξεῖν’. 他们为什么不说中文？ 日本語のテスト。 "
@@ -65,8 +65,8 @@ def fingerprint_model(kind: str, model: bytes, reference: Engine) -> str:
 
 
 def _digest(reference: Engine, **fields: bytes) -> str:
-    """SHA-256 over the fields in order, each as name and content with their lengths, then the probe's tokens."""
-    tokens = reference.encode([PROBE_TEXT]).ids.astype("<u4").tobytes()
+    """SHA-256 over the fields in order, each as name and content with their lengths, then the check's tokens."""
+    tokens = reference.encode([CHECK_TEXT]).ids.astype("<u4").tobytes()
     digest = hashlib.sha256()
     for name, content in [*fields.items(), ("probe", tokens)]:
         digest.update(b"%s %d\n" % (name.encode(), len(content)))

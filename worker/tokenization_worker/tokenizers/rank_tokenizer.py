@@ -31,7 +31,7 @@ from tokenization_worker.tokenizers.delimiter import (
     quote_list,
     resolve_delimiter,
 )
-from tokenization_worker.tokenizers.fingerprint import PROBE_TEXT, fingerprint_ranks
+from tokenization_worker.tokenizers.fingerprint import CHECK_TEXT, fingerprint_ranks
 from tokenization_worker.tokenizers.ranks.encodings import RankTable, parse_ranks, read_known, read_named
 from tokenization_worker.tokenizers.ranks.rank_files import KNOWN_FILES
 from tokenization_worker.tokenizers.tiktoken_engine import TiktokenEngine, is_refusal
@@ -165,7 +165,7 @@ def _check_specials(
 
 def _check_pattern(reference: TiktokenEngine, pattern: str) -> None:
     """Refuse a pattern of one's own that cannot cut ordinary text; SpecError (TokenizerInvalid)."""
-    for text in ("", PROBE_TEXT):
+    for text in ("", CHECK_TEXT):
         if (place := _find_empty_match(pattern, text)) is not None:
             where = repr(text[place : place + 12]) if text else "a text that is empty"
             raise _invalid_pattern(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tokenization_worker.host.parallel import LookAhead, map_at_once
+from tokenization_worker.host.parallel import MapAhead, map_at_once
 
 
 class Meeting:
@@ -65,7 +65,7 @@ def test_what_is_not_read_on_has_no_call_under_way() -> None:
 
 
 def ask(expected: list[str], asked: list[str], call: Callable[[str], str]) -> list[str]:
-    with LookAhead(call, expected, 3) as look:
+    with MapAhead(call, expected, 3) as look:
         return [look(item) for item in asked]
 
 

@@ -28,8 +28,8 @@ from tokenization_worker.api.status import Phase
 from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import read_time
 from tokenization_worker.cli.explain.logs import Log, order_pods, pick, tail
-from tokenization_worker.cli.explain.pods import JOB_LABEL, look_at_pod
-from tokenization_worker.cli.explain.report import Object, Seen
+from tokenization_worker.cli.explain.pods import JOB_LABEL, summarize_pod
+from tokenization_worker.cli.explain.report import Object, Observed
 from tokenization_worker.errors import SpecError, TemporaryError, TokenizationError
 from tokenization_worker.messages.redact import redact
 from tokenization_worker.output.driver_log import read_log
@@ -98,7 +98,7 @@ def _namespace_of(kubeconfig: str | None, context: str | None) -> str:
     return str((chosen.get("context") or {}).get("namespace") or "default")
 
 
-def read_job(cluster: Cluster, namespace: str, name: str) -> Seen:
+def read_job(cluster: Cluster, namespace: str, name: str) -> Observed:
     """All that is known of a job. Raises `SpecError` where it is not there or may not be read, and `TemporaryError`
     where the API server does not answer."""
     job, now = _read_own(cluster, namespace, name)
@@ -119,7 +119,7 @@ def read_job(cluster: Cluster, namespace: str, name: str) -> Seen:
     tpu_nodes = (
         _find_tpu_nodes(core) if workers.get("tpu") and status.get("reason") == StatusReason.UNSCHEDULABLE else None
     )
-    return Seen(job, now, tuple(events), tuple(pods), log, not_shown, unread_log, has_kueue, tpu_nodes)
+    return Observed(job, now, tuple(events), tuple(pods), log, not_shown, unread_log, has_kueue, tpu_nodes)
 
 
 def _find_tpu_nodes(core: Any) -> tuple[str, ...] | None:
@@ -239,12 +239,12 @@ def _find_log(core: Any, job: Object, pods: list[Object], now: datetime) -> tupl
     status = job.get("status") or {}
     attempt = status.get("attempt") or {}
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
-    looks = order_pods((look_at_pod(pod, now) for pod in pods), is_planning=not attempt, most=_MOST_LOGS)
+    summaries = order_pods((summarize_pod(pod, now) for pod in pods), is_planning=not attempt, most=_MOST_LOGS)
     failed: dict[str, str] = {}
     logs = (
-        Log(f"of {look.role} Pod {look.name}", _read_pod(core, by_name[look.name], failed))
-        for look in looks
-        if look.node not in failed
+        Log(f"of {summary.role} Pod {summary.name}", _read_pod(core, by_name[summary.name], failed))
+        for summary in summaries
+        if summary.node not in failed
     )
     found, uri = pick(logs), attempt.get("logUri")
     if found is None and uri:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tokenization_worker.cli.explain.pods import Look
+from tokenization_worker.cli.explain.pods import PodSummary
 from tokenization_worker.messages.redact import redact
 
 _DATE = re.compile(r"^\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)Z ")
@@ -29,12 +29,14 @@ class Log:
     lines: tuple[str, ...]
 
 
-def order_pods(looks: Iterable[Look], *, is_planning: bool, most: int) -> list[Look]:
-    """The Pods whose logs are worth a look, best first: those that ended badly before others of their role."""
+def order_pods(summaries: Iterable[PodSummary], *, is_planning: bool, most: int) -> list[PodSummary]:
+    """The Pods whose logs are worth a summary, best first: those that ended badly before others of their role."""
     order = _ORDER_OF_PLAN if is_planning else _ORDER_OF_RUN
-    begun = (look for look in looks if look.has_begun)
-    newest_first = sorted(begun, key=lambda look: look.created.timestamp() if look.created else 0.0, reverse=True)
-    return sorted(newest_first, key=lambda look: (order.index(look.role), look.is_well))[:most]
+    begun = (summary for summary in summaries if summary.has_begun)
+    newest_first = sorted(
+        begun, key=lambda summary: summary.created.timestamp() if summary.created else 0.0, reverse=True
+    )
+    return sorted(newest_first, key=lambda summary: (order.index(summary.role), summary.is_well))[:most]
 
 
 def tail(text: str, most: int) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ _Found = tuple[str, str, StatusReason | Literal[""]]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PodSummary:
     """`blocked`: what keeps it from running, or ended it; "" where nothing does. `reason`: the same as a reason of a
     status, where there is one. `asks`: of a Pod without a node, what it asks nodes for."""
 
@@ -65,13 +65,13 @@ def role_of(pod: Object) -> str:
     return "plan" if labels.get(_ATTEMPT_LABEL) == "0" else "submitter"
 
 
-def look_at_pod(pod: Object, now: datetime) -> Look:
+def summarize_pod(pod: Object, now: datetime) -> PodSummary:
     """What a Pod does, from its status."""
     metadata, spec, status = (pod.get(name) or {} for name in ("metadata", "spec", "status"))
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     created = read_time(metadata.get("creationTimestamp"))
     state, blocked, reason = _find_state(pod, containers, created, now)
-    return Look(
+    return PodSummary(
         name=str(metadata.get("name")),
         role=role_of(pod),
         state=state,

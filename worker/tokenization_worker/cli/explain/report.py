@@ -13,7 +13,7 @@ from tokenization_worker.api.types.times import last_report_seen, read_time
 from tokenization_worker.cli.explain.advice import FIND_OPERATOR, UNSEEN, JobView, advise, advise_as_said, split_step
 from tokenization_worker.cli.explain.events import Fact, is_of_job, merge_events
 from tokenization_worker.cli.explain.logs import Log
-from tokenization_worker.cli.explain.pods import Look, look_at_pod
+from tokenization_worker.cli.explain.pods import PodSummary, summarize_pod
 from tokenization_worker.cli.numbers import short_bytes, short_count
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.messages.redact import redact
@@ -43,7 +43,7 @@ _BEGINS = _PLAIN - {StatusReason.RUNNING}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observed:
     """What the API server has of a job at one moment, by its clock. `not_shown`: what could not be read, and why;
     `unread_log`: the same of the log of a Pod, or "". `has_kueue`: whether the cluster serves its kinds;
     `tpu_nodes`: accelerator and topology of each TPU node. None where that was not asked, or not answered."""
@@ -73,41 +73,41 @@ class Report:
     facts: tuple[tuple[str, str], ...]
     events: tuple[Fact, ...]
     events_left_out: int
-    pods: tuple[Look, ...]
+    pods: tuple[PodSummary, ...]
     log: Log | None
     not_shown: tuple[str, ...]
     unread_log: str
     next_step: str
 
 
-def make_report(seen: Seen, most_events: int = _MOST_EVENTS) -> Report:
+def make_report(observed: Observed, most_events: int = _MOST_EVENTS) -> Report:
     """Put together what was read."""
-    metadata, status = _block(seen.job, "metadata"), _block(seen.job, "status")
+    metadata, status = _block(observed.job, "metadata"), _block(observed.job, "status")
     created = read_time(metadata.get("creationTimestamp"))
     name, uid = str(metadata.get("name")), str(metadata.get("uid"))
-    own = [event for event in seen.events if is_of_job(event, name, uid, created)]
+    own = [event for event in observed.events if is_of_job(event, name, uid, created)]
     events, left_out = merge_events(own, most_events)
-    pods = tuple(look_at_pod(pod, seen.now) for pod in seen.pods)
+    pods = tuple(summarize_pod(pod, observed.now) for pod in observed.pods)
     return Report(
         namespace=str(metadata.get("namespace")),
         name=name,
-        now=seen.now,
+        now=observed.now,
         created=created,
         phase=str(status.get("phase") or Phase.PENDING),
         reason=str(status.get("reason") or ""),
         message=redact(str(status.get("message") or "")),
-        facts=tuple((word, redact(text)) for word, text in _facts(seen) if text),
+        facts=tuple((word, redact(text)) for word, text in _facts(observed) if text),
         events=tuple(events),
         events_left_out=left_out,
         pods=pods,
-        log=seen.log,
-        not_shown=seen.not_shown,
-        unread_log=seen.unread_log,
-        next_step=redact(_next_step(seen, pods)),
+        log=observed.log,
+        not_shown=observed.not_shown,
+        unread_log=observed.unread_log,
+        next_step=redact(_next_step(observed, pods)),
     )
 
 
-def is_seen(job: Object) -> bool:
+def is_observed(job: Object) -> bool:
     """Whether an operator has ever written the status: the API server fills in a phase by itself."""
     return bool(_block(job, "status").get("reason"))
 
@@ -130,16 +130,19 @@ def age(moment: datetime | None, now: datetime) -> str:
     return f"{seconds}s"
 
 
-def _facts(seen: Seen) -> list[tuple[str, str]]:
-    status = _block(seen.job, "status")
+def _facts(observed: Observed) -> list[tuple[str, str]]:
+    status = _block(observed.job, "status")
     return [
-        ("run", _run(status, str(_block(seen.job, "spec").get("image") or ""))),
+        ("run", _run(status, str(_block(observed.job, "spec").get("image") or ""))),
         ("plan", _plan(_block(status, "plan"))),
-        ("progress", _progress(_block(status, "progress"), seen.now, is_moving=status.get("phase") == Phase.RUNNING)),
+        (
+            "progress",
+            _progress(_block(status, "progress"), observed.now, is_moving=status.get("phase") == Phase.RUNNING),
+        ),
         ("workers", _workers(_block(status, "workers"))),
-        ("retries", _retries(_block(status, "failures"), seen.now)),
-        *(("failed", _failure(each, seen.now)) for each in _unreported(status)),
-        ("output", _output(seen.job)),
+        ("retries", _retries(_block(status, "failures"), observed.now)),
+        *(("failed", _failure(each, observed.now)) for each in _unreported(status)),
+        ("output", _output(observed.job)),
         ("log", str(_block(status, "attempt").get("logUri") or "")),
     ]
 
@@ -245,23 +248,23 @@ def span(duration: timedelta) -> str:
     return f"{seconds // 60} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _next_step(seen: Seen, pods: tuple[Look, ...]) -> str:
-    metadata, status = _block(seen.job, "metadata"), _block(seen.job, "status")
+def _next_step(observed: Observed, pods: tuple[PodSummary, ...]) -> str:
+    metadata, status = _block(observed.job, "metadata"), _block(observed.job, "status")
     names = {"job": str(metadata.get("name")), "namespace": str(metadata.get("namespace"))}
     if metadata.get("deletionTimestamp"):
         holders = ", ".join(metadata.get("finalizers") or ())
         return "The job is being deleted." + (f" It waits for its finalizers: {holders}." if holders else "")
-    if not is_seen(seen.job):
+    if not is_observed(observed.job):
         return UNSEEN.format(**names)
     phase, reason = str(status["phase"]), str(status.get("reason") or "")
-    trouble = next((look.reason for look in pods if look.reason), "")
+    trouble = next((summary.reason for summary in pods if summary.reason), "")
     if trouble and reason in _PLAIN:
         reason = trouble
     reason = reason if phase != Phase.SUSPENDED else StatusReason.SUSPENDED
     said = split_step(str(status.get("message") or ""))[1]
-    at = _job_view(seen)
+    at = _job_view(observed)
     step = advise_as_said(said, reason, at) if said else advise(reason, at)
-    return " ".join([*_staleness(seen), _after_failures(status, reason, at) or step])
+    return " ".join([*_staleness(observed), _after_failures(status, reason, at) or step])
 
 
 def _after_failures(status: Object, reason: str, at: JobView) -> str:
@@ -277,8 +280,8 @@ def _after_failures(status: Object, reason: str, at: JobView) -> str:
     return f"{what}; {so_far}. {advise(last, at)}"
 
 
-def _job_view(seen: Seen) -> JobView:
-    job = seen.job
+def _job_view(observed: Observed) -> JobView:
+    job = observed.job
     metadata, spec, status = (_block(job, name) for name in ("metadata", "spec", "status"))
     workers = _block(spec, "workers")
     replicas, tpu = workers.get("replicas"), _block(workers, "tpu")
@@ -290,19 +293,19 @@ def _job_view(seen: Seen) -> JobView:
         phase=str(status.get("phase") or ""),
         is_planned=bool(status.get("plan")),
         asked_tpu=f"{tpu.get('accelerator')} {tpu.get('topology')}" if tpu else "",
-        offered_tpus=seen.tpu_nodes,
+        offered_tpus=observed.tpu_nodes,
         stall_timeout_s=stall_s if isinstance(stall_s, int) else None,
         replicas=replicas if isinstance(replicas, int) else 1,
-        has_kueue=seen.has_kueue,
+        has_kueue=observed.has_kueue,
     )
 
 
-def _staleness(seen: Seen) -> list[str]:
+def _staleness(observed: Observed) -> list[str]:
     """What says that the status may be old."""
-    metadata, status = _block(seen.job, "metadata"), _block(seen.job, "status")
+    metadata, status = _block(observed.job, "metadata"), _block(observed.job, "status")
     found = []
-    generation, observed = metadata.get("generation"), status.get("observedGeneration")
-    if isinstance(generation, int) and isinstance(observed, int) and observed < generation:
+    generation, processed = metadata.get("generation"), status.get("observedGeneration")
+    if isinstance(generation, int) and isinstance(processed, int) and processed < generation:
         found.append(
             "The operator has not processed the last change of the job yet; if this lasts for a minute, check the "
             f"operator: {FIND_OPERATOR}."
@@ -312,11 +315,11 @@ def _staleness(seen: Seen) -> list[str]:
     if (
         status.get("phase") == Phase.RUNNING
         and reported is not None
-        and (seen.now - reported).total_seconds() > _SILENT_S
+        and (observed.now - reported).total_seconds() > _SILENT_S
     ):
         found.append(
-            f"The driver's last report in the status is {age(reported, seen.now)} old: the driver hangs (see its log), "
-            f"or the operator is down: {FIND_OPERATOR}."
+            f"The driver's last report in the status is {age(reported, observed.now)} old: the driver hangs (see its "
+            f"log), or the operator is down: {FIND_OPERATOR}."
         )
     return found
 

@@ -14,7 +14,7 @@ from tokenization_worker.api.types.times import read_time, time_text
 from tokenization_worker.cli.escapes import printable
 from tokenization_worker.cli.explain.advice import split_step
 from tokenization_worker.cli.explain.events import Fact
-from tokenization_worker.cli.explain.pods import Look
+from tokenization_worker.cli.explain.pods import PodSummary
 from tokenization_worker.cli.explain.report import Report, age, span
 from tokenization_worker.messages.counts import counted
 
@@ -111,29 +111,31 @@ def _event(fact: Fact, now: datetime, message: str, width: int) -> list[str]:
 def _pods(report: Report, width: int) -> list[str]:
     if not report.pods:
         return ["pods      none"]
-    shown = sorted(report.pods, key=lambda look: (look.is_well, look.role))[:_MOST_PODS]
-    room = max(len(look.name) for look in shown)
+    shown = sorted(report.pods, key=lambda summary: (summary.is_well, summary.role))[:_MOST_PODS]
+    room = max(len(summary.name) for summary in shown)
     lines = ["pods"]
-    for look in shown:
-        restarts = f"  {counted(look.restarts, 'restart')}" if look.restarts else ""
-        node = f"  on {look.node}" if look.node else ""
-        line = f"{_INDENT}{look.name:<{room}}  {look.role:<9}  {look.state}  {age(look.created, report.now)}"
+    for summary in shown:
+        restarts = f"  {counted(summary.restarts, 'restart')}" if summary.restarts else ""
+        node = f"  on {summary.node}" if summary.node else ""
+        line = (
+            f"{_INDENT}{summary.name:<{room}}  {summary.role:<9}  {summary.state}  {age(summary.created, report.now)}"
+        )
         lines.append(_cut(f"{line}{restarts}{node}", width))
-        if look.blocked:
-            lines += _wrap("      ", _without_preemption(look.blocked), width, _LINES_OF_BLOCKED)
-        if look.asks:
-            lines += _wrap("      asks for ", look.asks, width, _LINES_OF_FACT)
-    rest = [look for look in report.pods if look not in shown]
+        if summary.blocked:
+            lines += _wrap("      ", _without_preemption(summary.blocked), width, _LINES_OF_BLOCKED)
+        if summary.asks:
+            lines += _wrap("      asks for ", summary.asks, width, _LINES_OF_FACT)
+    rest = [summary for summary in report.pods if summary not in shown]
     if rest:
         lines.append(_cut(f"{_INDENT}and {_sum(rest)}", width))
     return lines
 
 
-def _sum(looks: list[Look]) -> str:
+def _sum(summaries: list[PodSummary]) -> str:
     """`60 worker Running, 2 worker Pending`."""
     counts: dict[str, int] = {}
-    for look in looks:
-        counts[f"{look.role} {look.state}"] = counts.get(f"{look.role} {look.state}", 0) + 1
+    for summary in summaries:
+        counts[f"{summary.role} {summary.state}"] = counts.get(f"{summary.role} {summary.state}", 0) + 1
     return ", ".join(f"{count} more {what}" for what, count in sorted(counts.items()))
 
 

@@ -27,7 +27,7 @@ _REST_S = 30.0
 _GONE_S = 60.0
 """How long a node that did not answer counts as gone. Ray needs 15 s to notice it."""
 
-LOOK_INTERVAL_S = 2.0
+CHECK_INTERVAL_S = 2.0
 """Seconds between two requests for the size of the cluster: a new node waits for half of it on average."""
 
 HEAD_GONE_S = 45.0
@@ -61,7 +61,7 @@ class RayWorkers:
         self._rests_until: dict[str, float] = {}
         self._moved: Counter[str] = Counter()  # by node: workers that have found no room
         self._move_after_s = MOVE_AFTER_S
-        self._looked_at = 0.0
+        self._checked_at = 0.0
         self._answered_at = self._had_ready_at = time.monotonic()
         self.idle: list[RayWorker] = []
         self.events: SimpleQueue[tuple[RayWorker, Future[Any]]] = SimpleQueue()
@@ -77,13 +77,13 @@ class RayWorkers:
         Where the head does not answer, nothing can be asked for. Raises `TemporaryError` after `HEAD_GONE_S` of that,
         and where this machine's own node is gone.
         """
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         if found is None:
-            away_s = self._looked_at - self._answered_at
+            away_s = self._checked_at - self._answered_at
             if away_s > HEAD_GONE_S:
                 raise no_answer(away_s)
             return
-        self._answered_at = self._looked_at
+        self._answered_at = self._checked_at
         nodes = {node["NodeID"]: slots_of(node) for node in found}
         if self._own_node not in nodes:
             raise lost_own_node()
@@ -95,7 +95,7 @@ class RayWorkers:
         free.subtract(worker.node_id for worker in self._all)
         while self._limit is None or len(self._all) < self._limit:
             node_id = max(
-                (name for name in nodes if free[name] > 0 and self._rests_until.get(name, 0.0) <= self._looked_at),
+                (name for name in nodes if free[name] > 0 and self._rests_until.get(name, 0.0) <= self._checked_at),
                 key=lambda name: (-self._moved[name], free[name]),
                 default=None,
             )
@@ -182,7 +182,7 @@ class RayWorkers:
 
     def count_ready(self) -> int:
         """Workers that have started; the cluster is looked at again from time to time. Raises as `fill`."""
-        if time.monotonic() - self._looked_at > LOOK_INTERVAL_S:
+        if time.monotonic() - self._checked_at > CHECK_INTERVAL_S:
             self.fill()
         if self._ready:
             self._had_ready_at = time.monotonic()

@@ -25,7 +25,7 @@ from tokenization_worker.tokenizers.checks.engine_check import EngineVerdict
 
 REFERENCE = "reference"
 PROBE_ON = "the probe on "
-"""Where a document's URI stands, if the text that voids an engine is one that a node's probe made."""
+"""Where a document's URI stands, if the text that voids an engine is one that a node's engine check made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def void_engine(
 
 
 def void_unchecked(store: Store, epoch: int, engine: str, verdict: EngineVerdict, node: str) -> Voided:
-    """`void_engine` for an engine that this node's probe has found to differ, on a text that it made."""
+    """`void_engine` for an engine that this node's check has found to differ, on a text that it made."""
     mismatch = EngineMismatch(0, list(verdict.found), list(verdict.expected))
     place = f"{PROBE_ON}{node}"
     excerpt = (verdict.text or verdict.difference)[:EXCERPT_CHARACTERS]

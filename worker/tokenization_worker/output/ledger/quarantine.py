@@ -186,7 +186,7 @@ def find_corrupt_lists(store: Store, epoch: int, digests: Iterable[tuple[int, st
     One that is gone is not among them.
     """
 
-    def look(named: tuple[int, str]) -> tuple[int, Entry | None]:
+    def find_entry(named: tuple[int, str]) -> tuple[int, Entry | None]:
         range_id, digest = named
         entry = _find_list(store, epoch, range_id, digest)
         try:
@@ -197,7 +197,7 @@ def find_corrupt_lists(store: Store, epoch: int, digests: Iterable[tuple[int, st
             return range_id, entry
         return range_id, None
 
-    for range_id, entry in map_at_once(look, digests, store.connections):
+    for range_id, entry in map_at_once(find_entry, digests, store.connections):
         if entry is not None:
             yield range_id, entry
 

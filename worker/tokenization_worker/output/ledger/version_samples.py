@@ -36,7 +36,7 @@ from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.tokenizers.base import IdArray, KillsEngine, Tokenizer
 from tokenization_worker.tokenizers.checks.behaviour import BEHAVIOUR_VERSION, behaviour_of, first_change
-from tokenization_worker.tokenizers.fingerprint import PROBE_TEXT
+from tokenization_worker.tokenizers.fingerprint import CHECK_TEXT
 
 MOST_DOCUMENTS = 64
 MOST_CHARACTERS = 256 << 10
@@ -126,7 +126,7 @@ def keep_samples(
     `has_parquet`: the plan has such files; otherwise pyarrow is not imported. `begins`: told before something that
     takes seconds, once for each host and version.
     """
-    probe = SampledText("", PROBE_TEXT, tokenizer.reference.encode([PROBE_TEXT]).ids)
+    probe = SampledText("", CHECK_TEXT, tokenizer.reference.encode([CHECK_TEXT]).ids)
     mine = Samples(
         versions=describe_versions(tokenizer.libraries),
         revision=revision,

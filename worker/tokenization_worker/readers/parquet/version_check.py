@@ -81,7 +81,7 @@ def parquet_digest() -> str:
 
 def _answer(name: str) -> object:
     """The texts of a file with their rows, and the rows that hold none with the reason."""
-    data = probe_file(name)
+    data = sample_file(name)
     texts: list[tuple[int, str]] = []
     refused: list[tuple[int, str]] = []
     try:
@@ -93,7 +93,7 @@ def _answer(name: str) -> object:
     return texts, refused
 
 
-def probe_file(name: str) -> bytes:
+def sample_file(name: str) -> bytes:
     """The bytes of a file."""
     return b85decode(_FILES[name])
 

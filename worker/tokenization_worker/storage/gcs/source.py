@@ -51,7 +51,7 @@ class GcsSource:
                     yield _file_of(f"gs://{bucket}/{blob.name}", blob)
 
     def stat(self, uri: str) -> SourceFile | None:
-        blob = self._look_at(uri)
+        blob = self._stat(uri)
         return None if blob is None else _file_of(uri, blob)
 
     def is_folder(self, uri: str) -> bool:
@@ -64,7 +64,7 @@ class GcsSource:
             return any(True for _ in found)
 
     def open(self, uri: str) -> tuple[SourceFile, ByteReader]:
-        blob = self._look_at(uri)
+        blob = self._stat(uri)
         if blob is None:
             raise NotFound(uri)
         file = _file_of(uri, blob)
@@ -78,7 +78,7 @@ class GcsSource:
         )
         return file, reader
 
-    def _look_at(self, uri: str) -> Blob | None:
+    def _stat(self, uri: str) -> Blob | None:
         bucket, name = split_gcs_uri(uri)
         if not name or name.endswith("/"):
             return None

@@ -100,7 +100,7 @@ class GcsUpload:
                 return found
         self._session = None
         if (entry.size, entry.crc32c) != (self._size, self._crc32c):
-            entry = self._look_again(entry)
+            entry = self._stat_again(entry)
         self._version = entry.version
         self.is_ours = True
         return entry
@@ -185,7 +185,7 @@ class GcsUpload:
         )
         return entry_of(self._path, blob)
 
-    def _look_again(self, answer: Entry) -> Entry:
+    def _stat_again(self, answer: Entry) -> Entry:
         """The object, where only the answer was wrong; raises `TemporaryError` where it is not what was sent.
 
         One answer is not enough to take it away: another run may have seen it, and trust it already.

@@ -99,7 +99,7 @@ def file_url(place: HfUri, revision: str) -> str:
     return hf_hub_url(place.repository, place.path, repo_type=place.kind, revision=revision, endpoint=hf_endpoint())
 
 
-def look_at(url: str) -> HfFileMetadata:
+def stat_file(url: str) -> HfFileMetadata:
     """A file's size, checksum and commit."""
     with _parsing():
         return get_hf_file_metadata(url, timeout=TIMEOUT_S, endpoint=hf_endpoint())

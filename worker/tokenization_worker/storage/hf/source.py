@@ -20,10 +20,10 @@ from tokenization_worker.storage.hf.client import (
     file_url,
     hf_wait,
     list_page,
-    look_at,
     map_hf_errors,
     range_getter,
     resolve_commit,
+    stat_file,
     tree_url,
 )
 from tokenization_worker.storage.hf.uri import HfUri, split_hf_uri
@@ -63,7 +63,7 @@ class HfSource:
             return None
         with map_hf_errors(uri):
             try:
-                return self._look_at(uri, place)
+                return self._stat(uri, place)
             except RemoteEntryNotFoundError:
                 return None
             except RevisionNotFoundError:
@@ -99,9 +99,9 @@ class HfSource:
                     raise
         return self._first_page(uri, place, recursive=recursive)
 
-    def _look_at(self, uri: str, place: HfUri) -> SourceFile:
+    def _stat(self, uri: str, place: HfUri) -> SourceFile:
         pin = self._pins.get(place.root)
-        found = self._call(lambda: look_at(file_url(place, pin or place.revision)))
+        found = self._call(lambda: stat_file(file_url(place, pin or place.revision)))
         if found.size is None or not found.etag or not found.commit_hash:
             raise BadAnswer("no size, no checksum or no commit for the file")
         if pin is None:
@@ -126,11 +126,11 @@ class HfSource:
         return self._retry.call(request, hf_wait)
 
 
-def look_at_model(place: HfUri) -> tuple[int, str]:
+def stat_model(place: HfUri) -> tuple[int, str]:
     """The size of a model's file and the commit at which its revision stands now; raises `NotFound`."""
     with map_hf_errors(place.root, place):
         try:
-            found = Retry().call(lambda: look_at(file_url(place, place.revision)), hf_wait)
+            found = Retry().call(lambda: stat_file(file_url(place, place.revision)), hf_wait)
         except RemoteEntryNotFoundError as error:
             raise NotFound(place.root) from error
         if not found.size or not found.commit_hash:
@@ -140,7 +140,7 @@ def look_at_model(place: HfUri) -> tuple[int, str]:
 
 def read_model(place: HfUri) -> bytes:
     """A model's file whole; raises `NotFound`."""
-    size, commit = look_at_model(place)
+    size, commit = stat_model(place)
     getter = range_getter(file_url(place, commit))
     with map_hf_errors(place.root, place):
         return Retry().call(lambda: getter.get(0, size), hf_wait)

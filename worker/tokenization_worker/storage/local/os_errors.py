@@ -14,7 +14,7 @@ from tokenization_worker.errors import SpecError, TemporaryError
 from tokenization_worker.host.open_files import explain_open_files
 
 _LASTING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP)
-_READING = ("list", "look at", "read")
+_READING = ("list", "inspect", "read")
 _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ELOOP)
 
 

@@ -104,7 +104,7 @@ def _require_file(path: Path, status: os.stat_result) -> None:
         raise _refused(f"{path} is a pipe, socket or device, and not a file")
 
 
-def look_again(uri: str) -> SourceFile | None:
+def stat_again(uri: str) -> SourceFile | None:
     """What is at the path of a listed file now; None where there is no file any more."""
     try:
         status = os.stat(uri)  # noqa: PTH116  500,000 of them

@@ -58,13 +58,13 @@ class LocalStore:
                     if path != SCRATCH and (path.startswith(prefix) or prefix.startswith(f"{path}/")):
                         yield from self._walk(fd, item.name, path, prefix)
                 elif path.startswith(prefix):
-                    status = self._look_at(fd, item.name, path)
+                    status = self._stat(fd, item.name, path)
                     if status is not None and S_ISREG(status.st_mode):
                         yield Entry(path, status.st_size, version_of(status))
                     elif status is not None and is_own(path):
                         refuse_kind(status.st_mode, self.root / path)
 
-    def _look_at(self, folder: int, name: str, path: str) -> os.stat_result | None:
+    def _stat(self, folder: int, name: str, path: str) -> os.stat_result | None:
         """What has this name, or what a link there leads to; raises `SpecError` for a link below `_tokenization`."""
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=not is_own(path))
@@ -76,9 +76,9 @@ class LocalStore:
 
     def stat(self, path: str) -> Entry | None:
         folder, _, name = path.rpartition("/")
-        with unless_gone("look at", self.root / path):
+        with unless_gone("inspect", self.root / path):
             with entered(self.root, folder) as fd:
-                status = self._look_at(fd, name, path)
+                status = self._stat(fd, name, path)
             if status is not None and S_ISREG(status.st_mode):
                 return Entry(path, status.st_size, version_of(status))
             if status is not None:
@@ -144,7 +144,7 @@ class LocalStore:
 
     def free_bytes(self) -> int | None:
         folder = self.root
-        with map_os_errors("look at", folder):
+        with map_os_errors("inspect", folder):
             while not folder.exists() and folder != folder.parent:
                 folder = folder.parent
             usage = shutil.disk_usage(folder)
@@ -156,7 +156,7 @@ class LocalStore:
 
     def has_live_writers(self) -> bool:
         """Whether a process of this machine does, at this moment."""
-        with map_os_errors("look at", self.root / SCRATCH):
+        with map_os_errors("inspect", self.root / SCRATCH):
             return has_live_writers(self.root)
 
     def close_own_scratch(self) -> None:

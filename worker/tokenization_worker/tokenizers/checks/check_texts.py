@@ -35,7 +35,7 @@ _SEED = 20261121
 
 
 def make_texts(special_tokens: Iterable[str], vocabulary: Iterable[str]) -> Iterator[str]:
-    """All texts of the probe; `vocabulary` is the text of every token."""
+    """All texts of the check; `vocabulary` is the text of every token."""
     yield ""
     yield from special_texts(special_tokens)
     yield from contraction_texts()

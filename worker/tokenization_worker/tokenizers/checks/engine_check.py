@@ -1,9 +1,9 @@
-"""Which engine a run uses: the accelerated one only after it gave the reference's tokens on every probe text.
+"""The engine check: a run uses the accelerated engine only after it gave the reference's tokens on every check text.
 
 The verdict is kept for each host (`kept_files`), under a digest of all that it depends on: fingerprint, versions of
-both libraries, machine, version of the probe. One process of a host probes at a time, and the others take its verdict.
-A worker asks for the verdict before it uses the engine, too: its host may be another one than the driver's. The probe
-cannot see every text; comparing a sample of the documents at run time (see `sample`) is the caller's part.
+both libraries, machine, version of the check. One process of a host runs the check at a time; the others take its
+verdict. A worker asks for the verdict before it uses the engine, too: its host may be another one than the driver's.
+The check cannot cover every text; comparing a sample of the documents at run time (see `sample`) is the caller's part.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tokenization_worker.host.kept_files import finding_out, keep_fact, read_fac
 from tokenization_worker.tokenizers.base import Engine, KillsEngine, Tokenizer
 from tokenization_worker.tokenizers.checks.check_texts import make_texts
 
-PROBE_VERSION = 2
-"""Counted up whenever the probe's texts or their comparison change: older verdicts then no longer count."""
+ENGINE_CHECK_VERSION = 2
+"""Counted up whenever the check's texts or their comparison change: older verdicts then no longer count."""
 
 _BATCH_CHARACTERS = 1_000_000
 
@@ -32,13 +32,13 @@ tokenizers.
 """
 
 _WORTH_PROBING_BYTES = {"tiktoken": 48_000_000, "tokenizers": 32_000_000}
-"""The same where the probe comes on top, once for each host: 4 s against tiktoken, 11 to 21 s against
+"""The same where the check comes on top, once for each host: 4 s against tiktoken, 11 to 21 s against
 tokenizers. For tiktoken less than it takes to win the time back at once: the next run on this host has the
 verdict.
 """
 
-PROBE_SECONDS = {"tiktoken": 5.0, "tokenizers": 20.0}
-"""By reference, about how long the probe takes on one core (2026-11)."""
+ENGINE_CHECK_SECONDS = {"tiktoken": 5.0, "tokenizers": 20.0}
+"""By reference, about how long the check takes on one core (2026-11)."""
 
 _LIMIT_S = 60.0
 """CPU time of the reference for the texts on which a pattern of the user's backtracks; known patterns do not."""
@@ -47,11 +47,11 @@ _SHOWN = 60
 
 _KIND = "engines"
 _PATIENCE_S = 180.0
-"""How long a process waits for the verdict of another one on its host, before it probes itself."""
+"""How long a process waits for the verdict of another one on its host, before it checks itself."""
 
 EngineWanted = Literal["auto", "reference", "fastokens"]
 Begins = Callable[[Engine, Engine], None]
-"""Told before a probe begins: the accelerated engine and the reference."""
+"""Told before a check begins: the accelerated engine and the reference."""
 
 
 def _untold(accelerated: Engine, reference: Engine) -> None:
@@ -60,7 +60,7 @@ def _untold(accelerated: Engine, reference: Engine) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EngineVerdict:
-    """What the probe found; `difference` shows the first place where the engines disagree, "" where none.
+    """What the check found; `difference` shows the first place where the engines disagree, "" where none.
 
     `text` is what they disagree on, `found` and `expected` are the tokens of the engine and of the reference.
     """
@@ -87,7 +87,7 @@ def choose_engine(
 ) -> EngineChoice:
     """The engine for a job of `text_bytes` of text (UTF-8, an estimate is fine).
 
-    May run the probe (some seconds, once for each host), and tells `begins` before. Raises SpecError
+    May run the check (some seconds, once for each host), and calls `begins` before. Raises SpecError
     (EngineUnavailable, EngineDiffers) where the accelerated engine is asked for by name and cannot be used.
     """
     reference = tokenizer.reference.name
@@ -137,7 +137,7 @@ def engine_by_name(tokenizer: Tokenizer, name: str) -> Engine:
 def find_difference(tokenizer: Tokenizer, name: str, begins: Begins = _untold) -> EngineVerdict | None:
     """The verdict against the engine `name` on this host; None where it may be used.
 
-    Probes where this host has no verdict. Once it is known, asking again costs this process nothing.
+    Runs the check where this host has no verdict. Once it is known, asking again costs this process nothing.
     """
     engine = engine_by_name(tokenizer, name)
     if engine is tokenizer.reference or tokenizer.is_engine_checked:
@@ -148,7 +148,7 @@ def find_difference(tokenizer: Tokenizer, name: str, begins: Begins = _untold) -
 
 
 def find_verdict(tokenizer: Tokenizer, accelerated: Engine, begins: Begins = _untold) -> EngineVerdict:
-    """The verdict on this host, from the cache or by a probe."""
+    """The verdict on this host, from the cache or by a check."""
     verdict = read_verdict(tokenizer)
     if verdict is not None:
         return verdict
@@ -156,13 +156,13 @@ def find_verdict(tokenizer: Tokenizer, accelerated: Engine, begins: Begins = _un
     with finding_out(_KIND, _verdict_key(tokenizer), _PATIENCE_S):
         verdict = read_verdict(tokenizer)
         if verdict is None:
-            verdict = probe_tokenizer(tokenizer, accelerated)
+            verdict = check_engine(tokenizer, accelerated)
             keep_fact(_KIND, _verdict_key(tokenizer), {"tokenizer": tokenizer.name, "verdict": asdict(verdict)})
     return verdict
 
 
-def probe_tokenizer(tokenizer: Tokenizer, accelerated: Engine) -> EngineVerdict:
-    """Compare an engine with the tokenizer's reference on every probe text."""
+def check_engine(tokenizer: Tokenizer, accelerated: Engine) -> EngineVerdict:
+    """Compare an engine with the tokenizer's reference on every check text."""
     vocabulary = (tokenizer.decode([token]) for token in range(tokenizer.vocab_size))
     reference = tokenizer.limited_reference(_LIMIT_S)
     return compare_engines(reference, accelerated, make_texts(tokenizer.special_tokens, vocabulary))
@@ -244,5 +244,5 @@ def _verdict_key(tokenizer: Tokenizer) -> dict[str, object]:
         "reference": tokenizer.reference.name,
         "libraries": tokenizer.libraries,
         "machine": platform.machine(),
-        "probe": PROBE_VERSION,
+        "probe": ENGINE_CHECK_VERSION,
     }
