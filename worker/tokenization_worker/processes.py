@@ -1,4 +1,4 @@
-"""Worker processes on this machine: how many, how they start, and that they end with their parent.
+"""Worker processes on this machine: how many, how they start, and how they end with their parent.
 
 On Linux, in a process without threads and with nothing but local files, workers are forked from a parent that
 has loaded the tokenizer already: they start in milliseconds and share its memory. Elsewhere (another platform,

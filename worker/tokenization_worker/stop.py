@@ -1,4 +1,4 @@
-"""One stop for all parts of a command: whether it was asked for, and which waits are left for it.
+"""The stop token of a command: whether a stop was requested, and how long parts may still wait.
 
 A `StopToken` is current within its `with` block: in that thread, and in the calls that the thread hands to others
 (`host.parallel`, `storage.prefetch`). What waits for a service asks the current token. Without one, nothing is left.

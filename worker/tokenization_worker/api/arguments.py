@@ -1,4 +1,4 @@
-"""Arguments of the Python API that no manifest and no command line has checked."""
+"""Checks arguments of the Python API, which no manifest and no command line has checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which fields the job at an output differs from another one, as their users wrote them.
+"""Describes in which fields two jobs for one output differ, as their users wrote them.
 
 Keys are digests of what fixes the bytes: a fingerprint, a delimiter's id, a resolved dtype. A message names what a
 person can put back: `tokenizer.name: the job says gpt2, the output has cl100k_base`. A field is named only where its

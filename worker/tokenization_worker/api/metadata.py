@@ -1,4 +1,4 @@
-"""What every object of this API has: its group and version, and the metadata that is read here."""
+"""The group, version and metadata of every object of this API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a manifest to the frozen values that the worker uses.
+"""Resolves a manifest to the frozen values that the worker uses.
 
 Pure but for the current directory, which makes local paths absolute: like any command, `data/*.jsonl`
 means the folder that the command was started in. `~` is the home folder. Nothing is opened or listed

@@ -1,4 +1,4 @@
-"""What operators and worker images of neighbouring minor versions owe each other through a checkpoint.
+"""The rules between operators and worker images of neighbouring minor versions that share a checkpoint.
 
 The writer (the operator) does not know which version a worker image has. So a checkpoint carries every field that it
 had in version 0.1.0, and a field that came later only where its value is not the one that it was born with: an image

@@ -1,4 +1,4 @@
-"""The Kubernetes side of a run: its TokenizationCheckpoint is read, and told how far the run is.
+"""The Kubernetes side of a run: reads its TokenizationCheckpoint, and reports progress to it.
 
 Imports `run` and below. Open `reporter` first; `client` is the only Kubernetes client of a run.
 """

@@ -1,4 +1,4 @@
-"""The TokenizationCheckpoint of a run, by which its Pods learn what to do and tell how far they are.
+"""The client of a run's TokenizationCheckpoint: its Pods read their task there and report progress.
 
 The worker's only Kubernetes client. Plan Pod and driver write parts of the status that do not overlap, so merge
 patches cannot collide; success alone is written over exactly what was read.

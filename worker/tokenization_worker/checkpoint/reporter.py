@@ -1,4 +1,4 @@
-"""Tells a checkpoint how far its run is, beside the run: nothing waits for the API server.
+"""Reports the progress of a run to its checkpoint, in a thread: the run never waits for the API server.
 
 `ProgressReport` adds the events of a run up, and does no I/O. `Reporter` sends the sum: at most once per
 `report_interval_s`, and once per `HEARTBEAT_S` even if nothing happens, so that a slow run differs from a dead one.

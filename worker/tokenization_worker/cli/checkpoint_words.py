@@ -1,4 +1,4 @@
-"""What `plan --checkpoint` and `drive` report of a dataset that is there."""
+"""Words the messages of `plan --checkpoint` and `drive` about an existing dataset."""
 
 from __future__ import annotations
 

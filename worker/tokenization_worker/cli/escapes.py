@@ -1,4 +1,4 @@
-"""Text from outside, as a terminal may show it: file names, ids, excerpts and messages of libraries.
+"""Escapes outside text for a terminal: file names, ids, excerpts and messages of libraries.
 
 A terminal obeys a control sequence in such a text: it moves the cursor, hides lines or sets the window's title. A
 bidirectional override changes the order in which a text is shown. Printable characters of every script stay.

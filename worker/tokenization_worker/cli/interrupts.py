@@ -1,4 +1,4 @@
-"""Ctrl-C while modules load: the process ends there and then.
+"""Ends the process at once on Ctrl-C while modules load.
 
 An exception would come up inside of whatever is loading: extension modules crash of one in their first lines (14 of
 520 starts that were interrupted in their first 0.3 s, 2026-11), and importlib's own callbacks lose it.

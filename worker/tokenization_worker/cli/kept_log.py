@@ -1,4 +1,4 @@
-"""Keeps a driver's log at the output when the driver ends. Best effort: a log fails no run, and holds none up.
+"""Stores a driver's log at the output when the driver ends. Best effort: no run fails or waits for its log.
 
 It is written only where the output is the run's own: what another job has at `output.uri` is not touched.
 """

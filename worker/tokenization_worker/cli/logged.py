@@ -1,4 +1,4 @@
-"""What `logging` prints for a command: warnings of this package and of libraries, escaped and without secrets.
+"""Prints warnings of `logging` for a command: of this package and of libraries, escaped and without secrets.
 
 A program that uses this package as a library decides itself where its log goes; nothing here is loaded then. A command
 configures no handler, so Python's handler of last resort prints: the message alone, from WARNING on, to standard error.

@@ -1,4 +1,4 @@
-"""`tokjob`, its first lines: they import nothing before an interrupt has its answer."""
+"""The entry point of `tokjob`: it imports nothing before Ctrl-C is handled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From arguments to a job: a manifest, flags that stand for its fields, or both.
+"""Makes a job from arguments: a manifest, flags for its fields, or both.
 
 Flags are made from the manifest's models, so every field has one (`--output.shards.tokens`), and a run that
 began with flags can be written down as a file (`--print-manifest`). `--set FIELD=VALUE` is the same for

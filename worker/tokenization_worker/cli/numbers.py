@@ -1,4 +1,4 @@
-"""Numbers as a person reads and writes them."""
+"""Parses and formats numbers for people."""
 
 from __future__ import annotations
 

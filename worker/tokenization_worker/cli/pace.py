@@ -1,4 +1,4 @@
-"""The speed of the last while, and the time that is left at it. Seconds are arguments."""
+"""Computes the recent speed and the time left. Seconds are arguments."""
 
 from __future__ import annotations
 

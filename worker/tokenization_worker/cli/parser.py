@@ -1,4 +1,4 @@
-"""The parser of all commands: an unknown flag is told the nearest one, and every refusal where to look."""
+"""The argument parser of all commands: it suggests the nearest flag, and names the help in every refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run is shown: bars on a terminal, plain lines elsewhere, JSON lines for machines.
+"""Shows the progress of a run: bars on a terminal, plain lines elsewhere, JSON lines for machines.
 
 A display is a watcher of `events`; it owns standard output while the run lasts.
 """

@@ -1,4 +1,4 @@
-"""How far a run is, in words: rates and the time left from its events, and what of that fits into a line.
+"""Words the progress of a run: rates and the time left from its events, fitted into a line.
 
 Decides; draws nothing.
 """

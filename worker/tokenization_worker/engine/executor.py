@@ -1,4 +1,4 @@
-"""What the engine asks of whatever runs its tasks.
+"""The executor protocol: how the engine starts tasks and gets their receipts.
 
 Tasks take frozen values and return receipts; what they tell meanwhile is for displays alone. `local` has processes on
 this machine, `ray` a cluster.

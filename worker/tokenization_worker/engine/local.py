@@ -1,4 +1,4 @@
-"""Processes on this machine, each with a task at a time: one that dies loses that task and nothing else.
+"""Runs tasks in processes of this machine, one task at a time each: a process that dies loses only its task.
 
 A pool of the standard library is broken as a whole by one death, does not say whose task it was, and runs threads. Here
 the driver has none, so that a process can be forked safely at any time: also one in a dead one's place.

@@ -1,4 +1,4 @@
-"""How often tasks lose their workers, and when that is too often. Pure."""
+"""Counts how often tasks lose their workers, and decides when that is too often. Pure."""
 
 from __future__ import annotations
 

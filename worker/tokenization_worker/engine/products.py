@@ -1,4 +1,4 @@
-"""Scratch products: which are there, who still needs them, which must be made again. Pure, and of no pipeline.
+"""Tracks scratch products: which exist, which tasks need them, which must be made again. Pure; for any pipeline.
 
 An **item** is a unit of work, known by a key that its pipeline chooses. Its product may be scratch, which other items
 need and which is deleted afterwards, or durable, which is not kept track of here. Items form levels: a result may need

@@ -1,4 +1,4 @@
-"""What the engine asks of a pipeline: what to do next, and what its driver does beside its tasks."""
+"""The schedule protocol: what the engine asks of a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine knows of a task: a worker runs it, it gives a receipt, and it can say what it makes."""
+"""The task protocol: a worker runs a task, and the task gives a receipt and describes its product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rest of the program may ask of a file format.
+"""The protocol of a file format: its writer, its files and its checks.
 
 A new format is one module that answers, and one line in `registry`.
 

@@ -1,4 +1,4 @@
-"""How tokens lie in memory and in files: little-endian, on every machine."""
+"""Token dtypes, in memory and in files: little-endian on every machine."""
 
 from __future__ import annotations
 

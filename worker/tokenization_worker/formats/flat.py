@@ -1,4 +1,4 @@
-"""Files whose tokens stand one after the other behind a header: what many formats have in common.
+"""Files with a header and then all tokens: the common code of several formats.
 
 The header must follow from the number of tokens and their type alone. Then a reader compares bytes and parses nothing.
 """

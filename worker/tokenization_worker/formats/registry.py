@@ -1,4 +1,4 @@
-"""The formats by the names that manifests give them."""
+"""Maps the names of formats in manifests to their code."""
 
 from __future__ import annotations
 

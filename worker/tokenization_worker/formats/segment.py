@@ -1,4 +1,4 @@
-"""Segments: the tokens of one range with its document lengths and places. Scratch.
+"""Segments: scratch files with the tokens, document lengths and positions of one range.
 
 A segment is a run of blocks and a footer. A block holds documents of one stream, in source order:
 

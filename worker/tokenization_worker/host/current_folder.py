@@ -1,4 +1,4 @@
-"""The folder that this process is in: what relative paths mean, unless it was deleted."""
+"""The current folder of this process, to which relative paths refer; it may have been deleted."""
 
 from __future__ import annotations
 

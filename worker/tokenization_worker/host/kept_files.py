@@ -1,4 +1,4 @@
-"""Files that this host keeps between runs: rank files, engine verdicts, behaviours. They appear whole or not at all.
+"""Files that this host keeps between runs (rank files, engine verdicts, behaviours), each written atomically.
 
 Kept facts are JSON objects below `$XDG_CACHE_HOME/tokenization` (else `~/.cache`), or in a folder of this user's own in
 the temporary folder where that cannot be written. They are a cache: an entry that cannot be read counts as none.

@@ -1,4 +1,4 @@
-"""Scripts that call this package at their top level: worker processes that are spawned import the script again.
+"""Detects scripts that call this package at their top level: spawned worker processes import the script again.
 
 Such an import would run the whole job in every worker, and Python forbids that with a message for those who know
 `multiprocessing`. Here the worker ends with a code that only its parent knows, and the parent says what to write.

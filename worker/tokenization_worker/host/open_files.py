@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open: asked for before the work, and named where it ends.
+"""The limit of open files: raises it before the work, and names it in the error when it is reached.
 
 The limit is `ulimit -n`, of each process. What a shell sets for itself (the soft limit) is raised as far as it may be.
 """

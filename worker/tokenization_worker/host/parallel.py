@@ -1,4 +1,4 @@
-"""Several calls at once, for what waits for a network and not for a processor.
+"""Runs several calls at once in threads, for calls that wait for a network.
 
 Results keep the order of their items, so nothing that is decided from them depends on which call was faster.
 """

@@ -1,4 +1,4 @@
-"""Files in the temporary folder, which may be on another disk than the output, and a small one.
+"""Maps errors of the temporary folder, which may be on another, smaller disk than the output.
 
 What goes wrong there is told by its folder and by TMPDIR, which names another. What the files are for is left to
 who writes them.

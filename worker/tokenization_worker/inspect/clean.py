@@ -1,4 +1,4 @@
-"""Removing what an unfinished run wrote, and nothing else (see `output.own_files`)."""
+"""Removes the files that an unfinished run wrote, and no others (see `output.own_files`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run would do: `tokjob plan`, and the plan that Python asks for."""
+"""Previews a run: `tokjob plan`, and `make_plan` of the Python API."""
 
 from __future__ import annotations
 

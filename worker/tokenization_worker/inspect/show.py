@@ -1,4 +1,4 @@
-"""Documents at a place in a dataset: tokens, decoded text, and where they stand in the source.
+"""Shows documents at a place in a dataset: tokens, decoded text, and their positions in the source.
 
 Tokens and text come from the dataset alone. Position, line and id come from reading the source file up to the
 document (a compressed file from its start), with the readers of a run. Where the source cannot be read any more, or

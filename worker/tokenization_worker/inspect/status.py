@@ -1,4 +1,4 @@
-"""How far the run at an output is, from its index, plan and ledger."""
+"""Reads the progress of the run at an output, from its index, plan and ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unusable documents at an output: of a dataset, or of a run that has failed or goes on.
+"""Lists the unusable documents at an output: of a dataset, or of a run that failed or still runs.
 
 A dataset has a table of them. Before that they are in lists, one a range, of which the receipts say which count; lists
 have no line numbers, because those need the ranges before in the file to be done. A range without a receipt may have a

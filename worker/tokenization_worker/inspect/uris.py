@@ -1,4 +1,4 @@
-"""How a command takes the output that it is given."""
+"""Resolves the output that a command gets as its argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What led to an error."""
+"""Walks the chain of causes of an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a client library's error, made fit for a message: what is wrong, who was asked, and no secret."""
+"""Words the errors of client libraries for messages: the fault, the address, and no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that a message shows, as a shell takes them."""
+"""Quotes the commands that a message shows, for a shell."""
 
 from __future__ import annotations
 

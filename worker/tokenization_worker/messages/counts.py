@@ -1,4 +1,4 @@
-"""Counts as messages show them."""
+"""Formats counts for messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to install for an optional part of this package, in the words of its own metadata."""
+"""Names what to install for an optional part of this package, from the package's metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets that stand in an address: user and password, signatures, tokens. No message shows them.
+"""Removes secrets from messages: user and password, signatures and tokens in addresses.
 
 Every `TokenizationError`, warning and report passes through `redact`, and so does the text of a foreign exception where
 it enters one of ours. It knows secrets by their place in a text, not by their value: it reads no environment, changes

@@ -1,4 +1,4 @@
-"""Create-only: the one module that decides what a second writer may do.
+"""Creates objects only where none exists: the one module that decides what a second writer may do.
 
 Every durable object is written here. The first writer wins. A later writer compares its data with the existing object,
 by a digest and never by reading the data again. Equal means that another writer did the same work. Different means that

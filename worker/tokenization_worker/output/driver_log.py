@@ -1,4 +1,4 @@
-"""What a driver says, as it is kept at the output: bounded, with times, without secrets.
+"""Keeps the driver's log at the output: bounded, with times, without secrets.
 
 `DriverLog` collects; it does no I/O. `write_log` and `read_log` are its way to the store and back. A log is a record of
 one attempt, not part of the dataset: nothing reads it but people and `tokjob explain`.

@@ -1,4 +1,4 @@
-"""How the last start of an unfinished run failed: told by `status`, and nothing else.
+"""Records how the last start of an unfinished run failed. Only `status` shows it.
 
 A start that ends by an error which the same command would meet again leaves its words beside the ledger; the next start
 that gets as far removes them. Nothing is decided by this record: one that is stale, corrupt or missing changes what

@@ -1,4 +1,4 @@
-"""Where everything lives below `output.uri`. The authority for names; docs/layout.md describes the bytes."""
+"""The paths of all objects below `output.uri`. The authority for names; docs/layout.md describes the bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names the shards of an output get: those of all files of every format.
+"""Names the shard files of an output, in every format.
 
 `layout` knows templates, `formats` knows suffixes; here they meet.
 """

@@ -1,4 +1,4 @@
-"""Which files at an output this program wrote, so that it deletes no other.
+"""Decides which files at an output this program wrote, so that it deletes no other.
 
 A file of a shard is ours if a receipt of any epoch names it. It gets its name before the receipt is written, so a run
 that was killed may leave a few without one: of those, ours are the files that look as one of a shard of the plan (its

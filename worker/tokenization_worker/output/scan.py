@@ -1,4 +1,4 @@
-"""Reading what lies below `_tokenization/` in great numbers: records, and names that tell of something.
+"""Lists and reads many records below `_tokenization/`, in parallel.
 
 Whoever reads knows what names there can be, so a store with a network in between is listed in parts, at once. Records
 come with the listing where their objects carry them (see `object_metadata`), and are read, several at once, where not.

@@ -1,4 +1,4 @@
-"""What a run writes for itself and nobody reads afterwards: when it is removed."""
+"""Removes the scratch objects of a run when no task needs them any more."""
 
 from __future__ import annotations
 

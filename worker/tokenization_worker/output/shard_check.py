@@ -1,4 +1,4 @@
-"""Whether the shards that were written are still there: by receipts during a run, by the table afterwards."""
+"""Checks that written shards still exist unchanged: by receipts during a run, by the shards table afterwards."""
 
 from __future__ import annotations
 

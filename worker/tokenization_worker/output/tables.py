@@ -1,4 +1,4 @@
-"""The tables of a finished dataset: JSON lines under zstd, believed only with the digest that the index has of them.
+"""The tables of a finished dataset: JSON lines under zstd, trusted only if they match the index's digest.
 
 zstd frames hold a checksum of their content (those of older datasets do not). What the rows are is known by digests:
 `splits[].digest` of the shards table's, `run.filesDigest` of the files table's, and the dataset's `digest` of the

@@ -1,4 +1,4 @@
-"""Which versions of libraries decide bytes here, as one short text such as `orjson 3.13.0, tiktoken 0.14.0`.
+"""The versions of the libraries that decide bytes, as one text such as `orjson 3.13.0, tiktoken 0.14.0`.
 
 It stands in epochs, receipts and the index, never in a key or a digest. Two texts are compared by what both name: a
 library that one side does not have decided nothing there.

@@ -1,4 +1,4 @@
-"""Tells the watcher that a check begins which takes seconds, once for each host."""
+"""Reports that a check begins which takes seconds, once for each host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting the ordered files into ranges. Pure: what a file is like inside comes in as a function.
+"""Cuts the ordered files into ranges. Pure: a function argument inspects the inside of a file.
 
 A range is about `range_bytes` of stored bytes. Small files share a range. Files larger than a range are cut
 where that needs no reading: plain JSONL and text at any byte (the reader finds the next record), Parquet

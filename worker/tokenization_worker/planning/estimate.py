@@ -1,4 +1,4 @@
-"""How many tokens a source holds, from the heads of a few of its files."""
+"""Estimates how many tokens a source holds, from the heads of a few files."""
 
 from __future__ import annotations
 

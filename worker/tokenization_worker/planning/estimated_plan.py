@@ -1,4 +1,4 @@
-"""A plan, and what a run of it is expected to take."""
+"""A plan with its estimated tokens, time and size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heads of a few files: read, and refused where they hold no document that the job could use."""
+"""Reads the heads of a few files, and refuses a source without usable documents."""
 
 from __future__ import annotations
 

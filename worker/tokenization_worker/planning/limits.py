@@ -1,4 +1,4 @@
-"""When too much of a source is unusable: `maxQuarantined` and `maxCorruptFiles`, judged from counts alone.
+"""Decides from counts when too much of a source is unusable: `maxQuarantined` and `maxCorruptFiles`.
 
 A count limits documents. A percentage limits documents and their bytes, each rounded down: one document may hold most
 of a corpus. What the bytes of a document are is said in docs/policy.md. Pure; `accounting` judges what a run has read,

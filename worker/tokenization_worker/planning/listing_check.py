@@ -1,4 +1,4 @@
-"""What the listing of a source tells: an output among its files is refused; empty files and links are told."""
+"""Checks the list of source files: refuses an output among them, and warns of empty files and links."""
 
 from __future__ import annotations
 

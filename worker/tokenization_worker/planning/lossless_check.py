@@ -1,4 +1,4 @@
-"""Does text come back from its tokens? A job whose tokenizer loses text is refused before it works.
+"""Checks that text can be decoded from its tokens, and refuses a tokenizer that loses text.
 
 A pattern that does not cover the text is the usual cause: what it does not match is in no token, and nothing that is
 written later shows it. So tokens are turned back into bytes, where they stand for bytes at all: of a text with many

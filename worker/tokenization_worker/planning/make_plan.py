@@ -1,4 +1,4 @@
-"""Makes a plan: looks into the files that are larger than a range, and cuts all of them into ranges."""
+"""Makes a plan: inspects files larger than a range, and cuts all files into ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a new dataset fits: into the room at the output, and into the names and splits that the job gives it."""
+"""Checks that a new dataset fits: the free space at the output, the names and the splits."""
 
 from __future__ import annotations
 

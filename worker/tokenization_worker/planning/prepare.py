@@ -1,4 +1,4 @@
-"""The plan phase: everything that can be refused is refused here, before any work is done.
+"""The plan phase: checks everything that can be checked before the work begins.
 
 Loads the tokenizer, lists the source, reads the heads of a few files, and estimates tokens and room. Writes nothing.
 What happens at the output is decided by `run.output_state`, and `make_plan` cuts the files.

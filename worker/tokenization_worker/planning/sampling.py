@@ -1,4 +1,4 @@
-"""What the heads of a few files say about a whole run: where to read on, and how the run would end.
+"""Decides from the heads of a few files where to read on, and how the run would end.
 
 `prepare` reads the heads; here they are read further where they hold no text, and their unusable records are held
 against the job's limits. What is certain is an error, which `plan` raises; what is only likely is a warning with

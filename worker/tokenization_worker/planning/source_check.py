@@ -1,4 +1,4 @@
-"""Files of a folder or glob that do not seem to belong to the corpus: companions of a dataset, another format.
+"""Finds files that do not seem to belong to the corpus: companions of a dataset, another format.
 
 By names alone, pattern by pattern, no I/O. Names have one of five kinds: `.jsonl` and `.ndjson`; `.json`; `.parquet`;
 `.txt` and `.md`; any other. Most files of a pattern, companions left out, have the **pattern's kind**. Strange are

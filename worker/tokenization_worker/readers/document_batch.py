@@ -1,4 +1,4 @@
-"""The values that cross the border of the readers: what to read, what came out, what was wrong.
+"""The values at the border of the readers: source slices, batches of documents, and refused records.
 
 Owns the words (file kinds, slices, batches, reasons, outcomes). Invariant: every record of a slice is in
 exactly one place: `texts`, `rejected`, or only in the count `records` (a blank line). Which tokens a

@@ -1,4 +1,4 @@
-"""Documents that are to be left out: moved from a slice's texts to its refused records, where they stand.
+"""Moves excluded documents from a slice's texts to its refused records, in order.
 
 Costs nothing for batches that hold none of them.
 """

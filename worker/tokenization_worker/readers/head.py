@@ -1,4 +1,4 @@
-"""The first documents of a file, for the plan: is the text where the job says, and how much is in there?
+"""Reads the first documents of a file, for the plan: where the text is, and how much there is.
 
 Reads some hundred KiB, never a whole large file. What it finds is an estimate and a warning; the outcome of the
 file is decided by reading all of it.

@@ -1,4 +1,4 @@
-"""The id of a document as people see it. Ids are shown, never stored and never part of a path."""
+"""The id of a document, for display. Ids are never stored and never part of a path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether another version of the JSON parser still decides the same: its answers to a few hostile lines, digested.
+"""Digests the JSON parser's answers to a few hostile lines, to compare two versions of the parser.
 
 Parsers differ on duplicate keys, on numbers and constants that are no JSON, on lone surrogates, on depth, on bytes that
 are not UTF-8, and on what may stand around a value.

@@ -1,4 +1,4 @@
-"""The documents of a file one by one, each with its number and its record: for people who look at one.
+"""Reads the documents of a file one by one, each with its number and its record, for display.
 
 The same detection, decoders and parsers as for a run, fed a record at a time, which is slow. What becomes of a record
 is decided there; those that are no documents are left out, but count.

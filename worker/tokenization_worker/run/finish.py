@@ -1,4 +1,4 @@
-"""The end of a run: its missing work is done, what earlier starts wrote is read again, and the index is written."""
+"""The end of a run: does the missing work, checks the shards of earlier starts, and writes the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan phase of a start that may go on with a plan: its commits are kept, and a source that is gone is a change."""
+"""The plan phase of a start that has a plan already: keeps its commits, and treats missing sources as changed."""
 
 from __future__ import annotations
 

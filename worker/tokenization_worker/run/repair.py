@@ -1,4 +1,4 @@
-"""What a complete dataset needs to be whole again, and which versions of libraries may write it.
+"""Finds what a complete dataset lacks, and which library versions may write it.
 
 A shard that is written again must be the one that the shards table names. The libraries that may write it are those of
 the run's first epoch, if the run sealed that epoch. An epoch without a seal was written later, to repair a dataset that

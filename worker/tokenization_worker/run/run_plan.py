@@ -1,4 +1,4 @@
-"""What a run will do, as a value: which plan and epoch it works with, what is done, and what is expected of the rest.
+"""The plan of a start, as a value: plan and epoch, finished work, and the work left.
 
 `plan_run` is what `tokjob plan`, the plan Pod of a run on Kubernetes and `run_job` call. For the first it writes
 nothing. For the others it also writes what is decided: the plan, create-only, and its first epoch.

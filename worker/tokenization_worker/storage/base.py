@@ -1,4 +1,4 @@
-"""What the rest of the code may ask of a place that holds objects.
+"""The protocols of places that hold objects: what the rest of the code may ask of them.
 
 A store is a flat map from slash-separated paths to bytes below one root URI. Two rules make it safe to
 kill anything at any time:

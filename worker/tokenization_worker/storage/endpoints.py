@@ -1,4 +1,4 @@
-"""Addresses of services and proxies that stand in environment variables, checked before a client library reads them."""
+"""Checks addresses of services and proxies in environment variables, before a client library reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run on a store shows that it goes on: a small object that its driver writes again each minute.
+"""The heartbeat of a run on an object store: its driver rewrites a small object each minute.
 
 A process of another machine cannot be asked, and its receipts come whenever a range ends. The object's age is told by
 the store's own clock, which also dates its answers, so that no machine's clock counts. It says nothing about data: no

@@ -1,4 +1,4 @@
-"""Listing very many objects whose names are known before.
+"""Lists very many objects whose names are known.
 
 Pages of a listing come one after the other, a thousand objects a call. Where a call takes 50 ms, 200,000 objects are
 10 s in one listing, and less than one in two hundred, 32 of them at once.

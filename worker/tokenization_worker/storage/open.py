@@ -1,4 +1,4 @@
-"""From a URI to the store that serves it: the only place that knows which scheme means which client."""
+"""Opens the store of a URI: the only place that maps schemes to clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pattern of `source.uris` selects. Pure: names only, no I/O.
+"""Matches the patterns of `source.uris`. Pure: names only, no I/O.
 
 `*` matches within one path component, `**` over any number of them; a pattern without wildcards is a folder with
 all below it. Names that begin with `.` or `_` are skipped below the folder (markers, temporary files).

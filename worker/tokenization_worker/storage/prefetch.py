@@ -1,4 +1,4 @@
-"""Reads ahead in remote files: calls that run before their results are needed, and a raw stream made of them.
+"""Reads ahead in remote files: starts calls before their results are needed, and makes a raw stream of them.
 
 Each call has a thread of its own, which is a daemon and ends with the call: nothing has to be shut down, and a
 forked child inherits none. A result is handed out where it is needed, and so is an error. What nobody waits for any

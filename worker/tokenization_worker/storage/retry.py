@@ -1,4 +1,4 @@
-"""Trying again what failed for a while: the one place for clients whose own retries have no end in time.
+"""Retries calls that fail for a while, for clients whose own retries have no time limit.
 
 Waits grow from one try to the next and are random below that, so that a thousand workers do not come back at
 once. A service that says how long to wait (a rate limit's window) is waited for, beyond the usual end where need be.

@@ -1,4 +1,4 @@
-"""What the beginning of an address means: the scheme of a URI, and the path that one names on this machine."""
+"""Parses the scheme of an address, and the path that it names on this machine."""
 
 from __future__ import annotations
 

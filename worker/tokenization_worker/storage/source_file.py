@@ -1,4 +1,4 @@
-"""A source file as the plan sees it, what every scheme must offer, and how a change of a file is told."""
+"""A source file in the plan, the protocol of its scheme, and the description of a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source: which files it has, in which order, and their bytes.
+"""Lists the files of the source in order, and opens them.
 
 Order is part of the output: patterns as given, within a pattern by the URI's UTF-8 bytes, a file matched
 twice counts once. What is skipped below folders and wildcards is the business of `patterns`.

@@ -1,4 +1,4 @@
-"""A source file that must stay the same while it is read.
+"""Opens a source file that must not change while it is read.
 
 A store serves one version of an object, whatever is written to its name meanwhile. A local file can be cut, extended,
 written in place or replaced under its reader, so every byte of it is held against the file that was planned: its end

@@ -1,4 +1,4 @@
-"""What the rest of the code sees of a tokenizer, whatever its kind.
+"""The protocol of a tokenizer of any kind.
 
 Invariant: `reference` defines the tokens; any other engine of the same tokenizer gives the same ones or is
 not used (`engine_check` and the sampling at run time see to that). Ids come from text only: no engine ever yields

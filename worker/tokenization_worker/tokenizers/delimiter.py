@@ -1,4 +1,4 @@
-"""Special tokens: which one separates documents, and that none of them ever comes from text.
+"""Special tokens: finds the one that separates documents, and checks that text never produces it.
 
 Invariant: after `check_specials` a text that spells a special token is ordinary text for that engine.
 Whether a whole batch contains the delimiter is looked at again by the caller at run time.

@@ -1,4 +1,4 @@
-"""What a tokenizer does, as one SHA-256: two tokenizers with the same fingerprint give the same tokens.
+"""The fingerprint of a tokenizer, one SHA-256: equal fingerprints mean equal tokens.
 
 Hashed are the things that decide (ranks or model, pattern, normalizer, special tokens) and, as a witness
 that they were understood the same way, the reference's tokens of a fixed text. Not hashed: names, file

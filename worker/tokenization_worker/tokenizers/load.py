@@ -1,4 +1,4 @@
-"""The way in: from a `TokenizerSpec` to a loaded `Tokenizer`.
+"""Loads the `Tokenizer` of a `TokenizerSpec`.
 
 Owns the choice of the kind (by name, or by the content of a file, never by its suffix). Importing this module
 loads no tokenizer library; loading starts no thread, so that a process may fork afterwards.

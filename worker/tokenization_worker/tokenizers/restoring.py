@@ -1,4 +1,4 @@
-"""From tokens back to the bytes of their text, where tokens stand for bytes: a tokenizer.json's, and what was lost.
+"""Decodes tokens to the bytes of their text, for a tokenizer.json, and finds lost text.
 
 That is so for byte-level BPE without a normalizer. It is not the library's decoder, which is made to be read: that one
 takes an added token such as "éé" for two bytes, and turns bytes that are no UTF-8 into U+FFFD.

@@ -1,4 +1,4 @@
-"""The reference engine for tiktoken encodings: tiktoken itself, made total.
+"""The reference engine for tiktoken encodings: tiktoken, with an answer for every text.
 
 tiktoken panics (a BaseException) on about a million blanks in a row: its regex engine keeps one
 backtracking state for each. In a text with such a run, the pieces that touch the run come from the `regex`

@@ -1,4 +1,4 @@
-"""One file's documents against their stream, token by token.
+"""Compares one file's documents with their token stream, token by token.
 
 The comparison owns the tokens [start, end) that the file claims. It accepts them only if the file's documents,
 delimiters included, are exactly these tokens, one after the other; a claim that is too short or too long is

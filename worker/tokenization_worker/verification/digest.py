@@ -1,4 +1,4 @@
-"""The dataset's digest: one SHA-256 over its content, recomputed from the bytes that are there.
+"""The dataset's digest: one SHA-256 over its content, computed from the existing bytes.
 
 Equal for equal datasets, whatever run wrote them; it is what "same bytes" means. Defined as SHA-256 over
 

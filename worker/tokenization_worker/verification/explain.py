@@ -1,4 +1,4 @@
-"""Why tokens differ: the simplest history after which the most tokens agree again. Pure.
+"""Explains why tokens differ: finds the simplest fault after which most tokens match again. Pure.
 
 Tried are: documents left out, tokens put in, documents replaced by other tokens, two documents in each
 other's place. What is found is a fault whatever the history; the history makes the finding worth reading and lets the

@@ -1,4 +1,4 @@
-"""What a dataset says about itself, in the form that the checks ask for. Claims, not facts: each is checked.
+"""The claims of a dataset about itself, in the form that the checks use. Each claim is checked.
 
 Reads the index and the three tables with code of its own. A **stream** is the run of tokens that documents
 are written into one after the other: the only one of a dataset whose splits are leading shards, or one of

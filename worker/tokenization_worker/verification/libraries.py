@@ -1,4 +1,4 @@
-"""Which findings may come of other versions of libraries than those that wrote the dataset. Pure.
+"""Decides which findings another library version may have caused. Pure.
 
 The dataset is what its libraries made of the source. Where this process has others, and tokens differ, the dataset may
 be as it was made: it is neither proven nor damaged.

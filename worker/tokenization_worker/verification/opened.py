@@ -1,4 +1,4 @@
-"""A dataset opened to be verified: its index, its tables, and what they claim of shards and source files."""
+"""Opens a dataset to verify it: its index, its tables, and their claims about shards and source files."""
 
 from __future__ import annotations
 

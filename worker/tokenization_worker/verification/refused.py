@@ -1,4 +1,4 @@
-"""The quarantine table, a row at a time: it may have a row for every document of a corpus.
+"""Reads the quarantine table row by row: it may have a row for every document of a corpus.
 
 The table is read once for its sums, once for the dataset's digest, and once for what it says of each file. Held are a
 few counts a file, and the rows of the files that are checked at the moment, in arrays.

@@ -1,4 +1,4 @@
-"""Whether all formats of a shard hold the same tokens.
+"""Checks that all formats of a shard hold the same tokens.
 
 Every format's tokens are summed in blocks while its files are read. Where sums differ, the block is read again.
 """

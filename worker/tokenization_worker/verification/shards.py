@@ -1,4 +1,4 @@
-"""One shard's bytes against what the dataset says of them: size, header, checksums, ids, and its sidecar.
+"""Checks one shard's bytes against the dataset's claims: size, header, checksums, ids, sidecar.
 
 Needs no source. Reads every byte of the shard once, in chunks.
 """

@@ -1,4 +1,4 @@
-"""A stream's tokens and document borders, read back from shards and sidecars.
+"""Reads a stream's tokens and document borders from shards and sidecars.
 
 Positions count tokens of the stream from 0, over all its shards. The borders between shards come from the
 shards table; that they are where the files have them is checked by `shards`.

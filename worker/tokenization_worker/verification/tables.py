@@ -1,4 +1,4 @@
-"""The index and the tables against each other: names, counts, sums and keys. Pure, but for one look at the plan.
+"""Checks the index and the tables against each other: names, counts, sums, keys. Pure, but reads the plan once.
 
 Invariant proved here and used by the comparison with the source: the places that files claim in a stream
 follow each other without gap or overlap and fill exactly the tokens that the shards table claims. Whether

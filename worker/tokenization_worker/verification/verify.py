@@ -1,4 +1,4 @@
-"""Proving a dataset from its bytes and its source. Read `verify` as the table of contents.
+"""Verifies a dataset against its bytes and its source. Read `verify` as the table of contents.
 
 Nothing of this package imports what writes datasets (a lint contract): readers, sidecars, tables, splits and
 digests are read by code of their own, and the reference engine alone says what the tokens are. What is

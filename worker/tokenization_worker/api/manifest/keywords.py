@@ -1,4 +1,4 @@
-"""From a program's keywords, or a command line's flags, to a manifest: dotted paths of fields, and three short forms.
+"""Turns keywords or command-line flags into a manifest: dotted paths of fields, and three short forms.
 
 What a value may be is decided by the models alone: nothing here looks at one, but at those of the short forms.
 """

@@ -1,4 +1,4 @@
-"""Turn YAML into a checked manifest, or into one error that lists every mistake in it.
+"""Turns YAML into a checked manifest, or into one error that lists every mistake in it.
 
 Which values are valid is decided by the models; `yaml_text` reads the text, `describe` words each mistake.
 """

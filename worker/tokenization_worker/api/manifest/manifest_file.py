@@ -1,4 +1,4 @@
-"""The file of a manifest: read whole, or refused with what it is instead.
+"""Reads the file of a manifest, or refuses it and says what the file is.
 
 A file of data in its place is a common slip: a glob that the shell has expanded, a forgotten `--source`. It is known by
 its first bytes, and never read further.

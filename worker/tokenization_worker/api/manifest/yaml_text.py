@@ -1,4 +1,4 @@
-"""YAML as the API server reads it, out of text that may hold anything.
+"""Parses YAML as the API server does, from any text.
 
 Scalars mean what they mean to the API server: a date stays text, `12:30` stays text, and a key that stands twice is
 refused, not overwritten. Time and memory are bounded: what is larger than any manifest, also because of its aliases, is

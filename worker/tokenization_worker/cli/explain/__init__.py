@@ -1,4 +1,4 @@
-"""Why a job on Kubernetes is where it is, on one screen: what `tokjob explain` shows.
+"""Explains the state of a job on Kubernetes on one screen: the output of `tokjob explain`.
 
 `cluster` reads (get and list, nothing else); `events`, `pods`, `logs` and `advice` judge what was read, `report` puts
 it together, `screen` draws it. All but `cluster` is pure. Open `report` first.

@@ -1,4 +1,4 @@
-"""From the reason of a status to the next step. Decides; does no I/O.
+"""Maps the reason of a status to the next step. Decides; does no I/O.
 
 One entry for each reason of docs/troubleshooting.md and docs/operations.md. The message of a status says what happened,
 and often how to go on; this says what to do, and whether the job then continues by itself.

@@ -1,4 +1,4 @@
-"""Which of a job's logs says most, and its last lines. Decides; does no I/O."""
+"""Selects the most useful of a job's logs, and its last lines. Decides; does no I/O."""
 
 from __future__ import annotations
 

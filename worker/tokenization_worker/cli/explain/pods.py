@@ -1,4 +1,4 @@
-"""What the Pods of a job do, and what keeps one from running. Decides; does no I/O."""
+"""Summarizes the Pods of a job, and why one does not run. Decides; does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a job, put together: status, events, Pods, log, next step. Decides; does no I/O."""
+"""Builds the report on a job: status, events, Pods, log, next step. Decides; does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as lines for a terminal. Decides; does no I/O.
+"""Formats a report as lines for a terminal. Decides; does no I/O.
 
 The answer comes first and last: why it is where it is, and what to do. A screen has about 40 lines; what is left out is
 counted. Text of others is escaped before it is wrapped, so that no width is wrong and no line is forged.

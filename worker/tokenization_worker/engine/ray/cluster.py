@@ -1,4 +1,4 @@
-"""What the Ray cluster has: its nodes, and how much they can do at once. A head that is silent is not waited for."""
+"""Reads the nodes and free slots of the Ray cluster. Does not wait for a head that does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Ray cluster: reaching it, or starting one on this machine. What it has is the business of `cluster`."""
+"""Connects to a Ray cluster, or starts one on this machine. `cluster` reads its nodes."""
 
 from __future__ import annotations
 

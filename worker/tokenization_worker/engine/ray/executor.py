@@ -1,4 +1,4 @@
-"""A Ray cluster: the one that is there, or one of its own on this machine.
+"""Runs tasks on a Ray cluster: an existing one, or a new one on this machine.
 
 Whether a task runs again after its worker or node was lost is decided by `schedule`, as everywhere: Ray itself retries
 nothing. Token bytes go from workers to the store; through Ray go tasks and receipts.

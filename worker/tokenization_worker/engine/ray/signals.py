@@ -1,4 +1,4 @@
-"""Signals while Ray starts: it takes SIGTERM for itself, and is deaf to Ctrl-C for seconds."""
+"""Handles signals while Ray starts: Ray takes SIGTERM for itself, and ignores Ctrl-C for seconds."""
 
 from __future__ import annotations
 

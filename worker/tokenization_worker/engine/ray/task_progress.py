@@ -1,4 +1,4 @@
-"""Asks the workers of a Ray cluster how far their tasks are: beside the tasks, and without waiting for an answer.
+"""Asks Ray workers for the progress of their tasks, without waiting for the answers.
 
 The question goes from the driver to the worker's process, not through the cluster's head. A worker answers it in a
 thread of its own, between two batches of its task.

@@ -1,4 +1,4 @@
-"""One worker on a Ray cluster: what lives in its process, and what the driver holds of it.
+"""One worker on a Ray cluster: its process, and the driver's handle of it.
 
 It is an actor: a process that holds from task to task what tasks keep there.
 """

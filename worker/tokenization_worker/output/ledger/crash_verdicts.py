@@ -1,4 +1,4 @@
-"""Verdicts on documents that kill their worker: written once, obeyed by every later writer.
+"""Verdicts on documents that crash the tokenizer: written once, and valid for every later writer.
 
 A verdict is a hint, as that on a corrupt file is: which documents are left out of a dataset is in the receipts.
 """

@@ -1,4 +1,4 @@
-"""Epochs: which engine a run uses, and how that ends.
+"""Epochs: which engine a run uses, and how an epoch ends.
 
 Epoch 0 is written with the plan and names the engine. Whoever sees the accelerated engine differ from the
 reference on a document writes the next epoch, with the evidence, and stops; every later start works in the

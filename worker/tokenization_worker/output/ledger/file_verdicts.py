@@ -1,4 +1,4 @@
-"""Verdicts on corrupt source files: written once, obeyed by every later writer of the output."""
+"""Verdicts on corrupt source files: written once, and valid for every later writer of the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: all receipts of a plan, the only thing that decides what is done.
+"""The ledger: all receipts of a plan. It alone decides which work is finished.
 
 Reading it is the whole of "resume": every start lists the receipts and does what is missing. A pipeline names the kinds
 of receipts that its tasks write; the ledger knows none of them.

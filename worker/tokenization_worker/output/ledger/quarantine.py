@@ -1,4 +1,4 @@
-"""The list of unusable documents: a range's own, and all of them at the end.
+"""Lists of unusable documents: one for each range, and one table at the end.
 
 A range's list is JSON lines in source order under zstd, named by the digest of the lines so that two writers of one
 range cannot overwrite each other's; older versions did not compress it. Its receipt says which list counts. The final

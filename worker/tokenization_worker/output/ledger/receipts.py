@@ -1,4 +1,4 @@
-"""Receipts: the small durable records that a range or a shard is done.
+"""Receipts: small durable records that a range or a shard is finished.
 
 Frozen values that tasks return and the ledger stores as JSON. A receipt is enough to go on without looking
 at token bytes: it says how many documents and tokens each slice of the range gave to each stream. A driver may hold

@@ -1,4 +1,4 @@
-"""Samples of what the reference gave when a plan was made: the proof that another version gives the same.
+"""Samples of the reference's tokens from plan time: they prove that another library version gives the same tokens.
 
 The versions of libraries are in no key, and a run may be resumed, or joined by a node, with others. A process whose
 versions differ from those in a plan's samples encodes the samples again, and goes on only if every token is the same.

@@ -1,4 +1,4 @@
-"""A run's sums: per file and in all, from the receipts. Decides whether they are right and within the limits."""
+"""Adds up a run's receipts per file and in all, and checks that the sums are right and within the limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a run: check the sums, write the tables, seal the epoch, write the index.
+"""Commits a run: checks the sums, writes the tables, seals the epoch, writes the index.
 
 Nothing is committed before the index, and the index is written last, create-only. Every table is a pure
 function of the receipts, so it does not matter how often this is started and interrupted.

@@ -1,4 +1,4 @@
-"""What every task of a run is told: frozen, small, and the same on every machine."""
+"""The context of every task of a run: frozen, small, and the same on every machine."""
 
 from __future__ import annotations
 

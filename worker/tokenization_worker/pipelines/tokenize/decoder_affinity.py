@@ -1,4 +1,4 @@
-"""Who reads which part of the gzip and zstd files that were cut. Decides; does no I/O and runs nothing.
+"""Decides which worker reads which part of a gzip or zstd file that was cut. Does no I/O and runs nothing.
 
 A worker that has read a part goes on with the next one: its decoder is there already. That is a lane. A worker that
 begins a lane elsewhere has to inflate everything before it, so a file gets a second lane only where one worker is

@@ -1,4 +1,4 @@
-"""What the tables and the index of a dataset say, out of its plan, its receipts and their sums. Pure."""
+"""Builds the content of the tables and the index from the plan, the receipts and their sums. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run is, from its receipts and from what tasks say meanwhile. Decides; does no I/O."""
+"""Computes the progress of a run from its receipts and its tasks' reports. Decides; does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do next, and what can be forgotten. Decides; does no I/O and runs nothing.
+"""The schedule of the tokenize pipeline: which task comes next, and what can be deleted. Does no I/O.
 
 Builds outrank tokenizing, so that segments do not pile up. Ranges far above the usual size go first, and the pieces
 of a compressed file count as one there, so that one straggler does not hold all shards back; the rest go in order,

@@ -1,4 +1,4 @@
-"""Which slices of which segments make which shard. Pure, and the heart of exactness.
+"""Plans shards: which spans of which segments make which shard. Pure; exactness depends on it.
 
 Receipts come in any order. A file counts once every range that holds a span of it has its receipt: only
 then is it known whether the file was read to its end or is dropped whole. The longest prefix of such files

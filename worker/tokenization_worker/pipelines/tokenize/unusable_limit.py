@@ -1,4 +1,4 @@
-"""Ends a run early that has found far more unusable documents than `maxQuarantined` allows.
+"""Ends a run early if it finds far more unusable documents than `maxQuarantined` allows.
 
 A count is exceeded for certain as soon as more are found; how many a percentage allows is known at the end only.
 Before that a run goes on for `LISTED_BEYOND` more, so that all can be looked at together. No byte of a dataset depends

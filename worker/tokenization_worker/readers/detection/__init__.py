@@ -1,4 +1,4 @@
-"""What a file is: compression, format, encoding and size.
+"""Detects the compression, format, encoding and size of a file.
 
 Imports `decompress` and `document_batch` of `readers`. Open `detect` first.
 """

@@ -1,4 +1,4 @@
-"""Files that are no text, JSON lines or Parquet: archives, other compressions, tables.
+"""Recognizes files that are not text, JSON lines or Parquet: archives, other compressions, tables.
 
 They are refused whatever `source.format` says, by their first bytes, stored ones or, inside gzip and zstd, decompressed
 ones: a tar that is read as text puts its headers into the corpus. Pure: bytes and a name. A name alone decides only

@@ -1,4 +1,4 @@
-"""What a file is: compression by its magic bytes, format by magic, suffix or first character.
+"""Detects a file's compression by magic bytes, and its format by magic, suffix or first character.
 
 Owns the order of these tests and the refusals that need only the first bytes: an empty upload, UTF-16, a
 format that cannot be told; what is no corpus at all is known by `archives`. Decisions are pure (bytes and a

@@ -1,4 +1,4 @@
-"""A guess at the encoding of text that is not UTF-8: a hint for a message, and never a reason to convert anything.
+"""Guesses the encoding of text that is not UTF-8, as a hint for messages. Converts nothing.
 
 Many byte strings are text in several encodings, so each guess needs evidence that is rare by chance: NUL bytes at every
 other place, or a strict decoder that accepts all of it and finds the characters that its languages use most.

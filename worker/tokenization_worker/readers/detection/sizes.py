@@ -1,4 +1,4 @@
-"""How large a gzip or zstd file is when decompressed: an estimate, for the plan's cut.
+"""Estimates the decompressed size of a gzip or zstd file, for the plan's cut.
 
 Both formats may say it themselves, but only of one member or frame: that counts where it is near what the file's head
 lets expect. A wrong estimate makes ranges uneven, and never changes a byte.

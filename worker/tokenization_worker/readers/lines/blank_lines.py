@@ -1,4 +1,4 @@
-"""Passes over lines of white space at the speed of a scan, however many they are.
+"""Skips lines of white space at the speed of a scan.
 
 A file of blank lines shrinks ten thousandfold when it is compressed: 64 Mi of them are 2 KB of zstd. Judging each of
 them like any other line took minutes; the bytes of all of them are looked at here in one go. Which lines are blank is

@@ -1,4 +1,4 @@
-"""Tells that the text in a very long line is too large, without parsing the line.
+"""Detects that the text in a very long line is too large, without parsing the line.
 
 A parser holds the line, its own copy and the decoded text: 1.4 GB for a line of 380 MB (orjson, 2026-11). Most
 lines that long are one text, so their long strings are measured where they lie and left out of what is

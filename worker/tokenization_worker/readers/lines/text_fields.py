@@ -1,4 +1,4 @@
-"""Which fields of a sample of JSON records could be meant, where none of them is the text. Pure; for messages alone."""
+"""Suggests fields of sampled JSON records that may hold the text. Pure; only for messages."""
 
 from __future__ import annotations
 

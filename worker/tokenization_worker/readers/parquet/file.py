@@ -1,4 +1,4 @@
-"""A Parquet file opened over a stream: its footer, its row groups, and what damage in it raises.
+"""Opens a Parquet file over a stream: its footer and its row groups, with corruption mapped to one error.
 
 pyarrow is imported when the first Parquet file is read. Damage in anything that is read raises `CorruptFileError`;
 errors of the store pass through unchanged. More data than pyarrow or this machine can hold is no damage: it raises

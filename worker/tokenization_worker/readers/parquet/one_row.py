@@ -1,4 +1,4 @@
-"""One row of a Parquet file by its number: for people who look at a document."""
+"""Reads one row of a Parquet file by its number, for display."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many rows of a Parquet column may be decoded at once: from the headers of its pages, as their bytes pass by.
+"""Computes from page headers how many rows of a Parquet column may be decoded at once.
 
 The average of a column chunk says nothing about its largest rows: a dictionary of one value of 900 KB, and 3,000 rows
 that point to it, are a file of 300 bytes with an average of 300 bytes a row, and 2.7 GB decoded. A page's header says

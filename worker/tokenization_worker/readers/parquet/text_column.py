@@ -1,4 +1,4 @@
-"""The text column of a Parquet file: found in the schema, and read as parts of a few rows.
+"""Finds the text column in a Parquet schema, and reads it in parts of a few rows.
 
 Column chunks are read through a small buffer and a few rows at a time, as many as `page_sizes` allows, so memory
 follows the size of pages, and not of what they repeat. Not bounded is one page: Parquet decompresses a page whole, and

@@ -1,4 +1,4 @@
-"""Whether another version of pyarrow still reads the same: what comes out of a few small Parquet files, digested.
+"""Digests what pyarrow reads from a few small files, to compare two versions of pyarrow.
 
 The files were made once, by pyarrow 26, so that every version reads the same bytes. They hold each way in which writers
 keep texts (plain, dictionary, both kinds of delta, two kinds of pages and of compression, in a struct), nulls, empty

@@ -1,4 +1,4 @@
-"""What the errors of the Google Cloud Storage client mean to the reader of a message: one mapping for all callers."""
+"""Maps the errors of the Google Cloud Storage client to this project's errors."""
 
 from __future__ import annotations
 

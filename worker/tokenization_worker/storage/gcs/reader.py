@@ -1,4 +1,4 @@
-"""The bytes of a source file in Google Cloud Storage, of one generation, whatever is written to the name meanwhile.
+"""Reads one generation of a source file in Google Cloud Storage, even if the name is overwritten meanwhile.
 
 A file that is read from its start to its end is compared with its CRC32C before its last bytes are handed out; the
 service has none for a part of one.

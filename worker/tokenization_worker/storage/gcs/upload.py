@@ -1,4 +1,4 @@
-"""Writing one object to Google Cloud Storage: whole or not at all, and only over what the writer expects.
+"""Writes one object to Google Cloud Storage: atomically, and only over the expected version.
 
 Up to one chunk goes in a single request, anything larger through a resumable session, of which nothing is
 visible before its last request; a chunk is sent while the next one is written. Memory: two chunks. Every request

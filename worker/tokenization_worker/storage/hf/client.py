@@ -1,4 +1,4 @@
-"""Requests to the Hugging Face Hub and what its errors mean: one mapping for all callers. Read-only.
+"""Sends requests to the Hugging Face Hub, and maps its errors. Read-only.
 
 Importing this module costs 0.2 s (the client library): `sources` does so only for `hf://`. The library knows the
 endpoint (HF_ENDPOINT), the token, the addresses and the meaning of errors. Its own listing has no time-out, and its

@@ -1,4 +1,4 @@
-"""Places on the Hugging Face Hub, by name. Pure: no I/O, no client.
+"""Parses names of places on the Hugging Face Hub. Pure: no I/O, no client.
 
     hf://datasets/org/name[@revision][/path]    in a dataset
     hf:org/name[@revision]                      the tokenizer.json of a model

@@ -1,4 +1,4 @@
-"""Folders of a local store: entered one by one, so that nobody's link leads out of the output.
+"""Opens folders of a local store one by one, so that no link leads out of the output.
 
 `output.uri` itself is the user's: links in it and above it are followed. Below it a folder is entered from the one
 that is open already, by its own name. Below `_tokenization` no link is followed at all, and outside of it only to

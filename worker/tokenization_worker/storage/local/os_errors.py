@@ -1,4 +1,4 @@
-"""What an operating-system error on a file means to the reader of its message: one mapping for the whole room."""
+"""Maps operating-system errors on files to this project's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary files of a local store: who owns them, and who may remove them.
+"""Temporary files of a local store: which process owns them, and which may remove them.
 
 They live in `_tokenization/tmp/<host>-<pid>-<random>/`, each folder guarded by a lock that the kernel drops when
 its process dies, so that the next process can tell a dead writer's leftovers from a live writer's work. Nothing there

@@ -1,4 +1,4 @@
-"""One object of a local store while it is written.
+"""Writes one object of a local store.
 
 Invariant: a path holds either nothing or a complete file. Bytes go to a temporary file, are synced, and
 appear by `link` (create-only: it fails where something is) or `rename` (replace).

@@ -1,4 +1,4 @@
-"""The S3 client and what its errors mean: one client a process, one mapping for all callers. Read-only.
+"""The S3 client, one a process, and the mapping of its errors. Read-only.
 
 Importing this module costs 0.2 s (the client library): `sources` does so only for `s3://`. Where the service is
 and who asks is said by what every AWS tool reads: AWS_ENDPOINT_URL, AWS_PROFILE, keys, roles. Where that gives no

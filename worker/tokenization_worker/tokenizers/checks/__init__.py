@@ -1,1 +1,1 @@
-"""Whether an engine, or another version of a library, gives the reference's tokens. Open `engine_check` first."""
+"""Checks that an engine, or another library version, gives the reference's tokens. Open `engine_check` first."""

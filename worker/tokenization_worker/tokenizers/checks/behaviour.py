@@ -1,4 +1,4 @@
-"""What a tokenizer's reference does, as digests: two versions of a library are compared without having both.
+"""Digests of the reference's behaviour, which compare two library versions without having both.
 
 Chapters of text are encoded and each one's tokens are digested. Sampled documents rarely hold the few characters that
 two versions of a library treat differently (tokenizers 0.22.0 and 0.23.3: 28 code points for Lowercase, 13 for Digits,

@@ -1,4 +1,4 @@
-"""Which documents are encoded a second time, by the reference, while a run uses the accelerated engine.
+"""Selects the documents that the reference encodes a second time, while a run uses the accelerated engine.
 
 The choice depends on the document's place in the source alone, so that it is the same for every cut of the work,
 every engine and every rerun. (A hash of the text itself, in Python, costs 0.5 us: more than encoding a short

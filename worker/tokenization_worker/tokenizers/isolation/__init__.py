@@ -1,1 +1,1 @@
-"""Engines in a process of their own, so that a document that crashes one is found. Open `supervisor` first."""
+"""Runs engines in processes of their own, to find documents that crash them. Open `supervisor` first."""

@@ -1,4 +1,4 @@
-"""The process that `supervisor` starts: encodes what it is sent, a text at a time, until its worker is gone."""
+"""The process that `supervisor` starts: encodes one text at a time, until its worker ends."""
 
 from __future__ import annotations
 

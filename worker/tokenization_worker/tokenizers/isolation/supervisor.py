@@ -1,4 +1,4 @@
-"""Engines in a process of their own: whatever a document does to that process, its worker lives and knows which one.
+"""Supervises an engine in its own process: a document may crash that process, but not the worker.
 
 Documents are sent some at a time and encoded one at a time, each answered before the next is begun, so the process dies
 of the first that has no answer. That one is encoded alone in a fresh process: only if that dies of it, too, the

@@ -1,1 +1,1 @@
-"""The tables of tiktoken encodings: which there are, their files, and how those get here. Open `encodings` first."""
+"""The tables of tiktoken encodings, their rank files, and how to get the files. Open `encodings` first."""

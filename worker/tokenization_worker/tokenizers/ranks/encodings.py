@@ -1,4 +1,4 @@
-"""tiktoken encodings: what a name or a rank file stands for, as a table of ranks, pattern and special tokens.
+"""tiktoken encodings: maps a name or a rank file to ranks, pattern and special tokens.
 
 tiktoken itself stays the authority for all three; the files it reads come from `rank_files`.
 """

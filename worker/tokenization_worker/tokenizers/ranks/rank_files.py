@@ -1,4 +1,4 @@
-"""tiktoken's rank files: which there are, where they are on this machine, and how they get there.
+"""tiktoken's rank files: finds them on this machine, or downloads them.
 
 Invariant: a file is used only if its SHA-256 is the one that tiktoken publishes. Looked for, in this order:
 TIKTOKEN_CACHE_DIR (or DATA_GYM_CACHE_DIR) where set; the share folder of this installation, which

@@ -1,4 +1,4 @@
-"""What is no corpus, as docs/policy.md lists it: archives, other compressions, tables, by their first bytes."""
+"""Recognizes files that are no corpus (docs/policy.md) by their first bytes: archives, other compressions, tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of a zstd file for `source`, frame after frame.
+"""Decompresses a zstd file for `source`, frame by frame.
 
 What a very small frame holds is remembered: where the same bytes come again nothing is decoded, so that a million
 frames of nothing cost seconds. Skippable frames are passed over, as the format says. Raises what the decoder raises.

@@ -1,4 +1,4 @@
-"""The content of a gzip file for `source`, member after member (RFC 1952).
+"""Decompresses a gzip file for `source`, member by member (RFC 1952).
 
 Zero bytes behind a member are padding, as for the gzip command, and are passed over at the speed of a scan, as names
 and comments in a header are. A header longer than `_LONGEST_HEADER` is damage: no program writes such a one.

@@ -1,4 +1,4 @@
-"""What the pages of a Parquet column chunk decode to, by their own headers: the footer may say anything.
+"""Computes from page headers what the pages of a Parquet column chunk decode to: the footer may lie.
 
 Layout of headers: parquet.thrift in the compact protocol of Thrift.
 """

@@ -1,4 +1,4 @@
-"""What the decoders of verify share: a record, damage, and the stream that they read."""
+"""The common values of verify's decoders: a record, corruption, and the stream that they read."""
 
 from __future__ import annotations
 

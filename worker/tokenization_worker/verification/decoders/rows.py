@@ -1,4 +1,4 @@
-"""The rows of a Parquet file for `source`: the text column through pyarrow, a few rows at a time.
+"""Reads the rows of a Parquet file for `source`: the text column through pyarrow, a few rows at a time.
 
 How many: a row group whose text may be all in one value must not be held many times. Values of a dictionary are taken
 out of it one by one, so that a value which stands in a million rows is held twice and not a million times.

@@ -1,4 +1,4 @@
-"""A second reader of the source: small, slow, obvious, and sharing nothing with the one that wrote the dataset.
+"""A second reader of the source: small, slow, simple, and independent of the one that wrote the dataset.
 
 A file is read from its start to its end, never in slices; gzip through zlib of the standard library; every record
 by its own code path. What becomes of a file or a record follows docs/policy.md. Memory is bounded by the longest

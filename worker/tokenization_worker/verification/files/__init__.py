@@ -1,4 +1,4 @@
-"""One source file, read again and compared with the shards: all of its documents, or a sample.
+"""Reads one source file again and compares it with the shards: all of its documents, or a sample.
 
 `check` decides which and holds the whole comparison, `sample` the other one; `counts` and `encode` serve both. Open
 `check` first.

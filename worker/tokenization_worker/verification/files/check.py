@@ -1,4 +1,4 @@
-"""One source file, read again: its documents counted, and some or all of them compared with the shards.
+"""Checks one source file: counts its documents, and compares some or all of them with the shards.
 
 A sampled file in which anything is wrong is compared whole, so that a finding names the very place. Raises
 `ChangedError` if the file is not the one that the dataset was made from.

@@ -1,4 +1,4 @@
-"""A source file to check, what its check gives, and its records as a decoder of verify's own reads them."""
+"""A source file to check, the result of its check, and its records from verify's own decoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source file holds, counted, against what the dataset says of it: usable and unusable documents, and bytes."""
+"""Compares the counts of a source file with the dataset's claims: usable and unusable documents, and bytes."""
 
 from __future__ import annotations
 

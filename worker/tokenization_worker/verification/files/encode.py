@@ -1,4 +1,4 @@
-"""Documents encoded once more with the reference engine, and their tokens turned back into text."""
+"""Encodes documents again with the reference engine, and decodes their tokens to text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of a source file by a sample: all documents are counted, and the chosen ones are compared."""
+"""Checks a source file by a sample: counts all documents, and compares the chosen ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `verify` asks of a format of shards."""
+"""The protocol of a shard format for `verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From batches of documents to blocks of a segment: which stream, which tokens, which checksums.
+"""Writes batches of documents as blocks of a segment: streams, tokens, checksums.
 
 Verdicts on documents that crash the tokenizer and on the engine are written where they are found.
 """

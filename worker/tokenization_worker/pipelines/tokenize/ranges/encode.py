@@ -1,4 +1,4 @@
-"""From texts to tokens with delimiters, checked. Pure but for the engines it is given.
+"""Encodes texts to tokens with delimiters, checked. Pure but for its engines.
 
 Checked are the ids of all documents, their bytes where the tokenizer may leave text out, and a sample of the documents:
 each is encoded by the reference as well, and turned back into its text.

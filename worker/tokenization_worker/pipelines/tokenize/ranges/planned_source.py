@@ -1,4 +1,4 @@
-"""A source file as it was planned: a task reads this one or none."""
+"""Opens a source file only in its planned version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slices of a range: reads them, leaves out what cannot be used, and passes batches on to be encoded.
+"""Tokenizes the slices of a range: reads them, drops unusable documents, and passes batches on to be encoded.
 
 Memory is bounded by a batch and by `documents.maxBytes`, never by the file. Verdicts on corrupt files are written where
 they are found. `block_writer` encodes; the receipt is written by the task (`range_task`).

@@ -1,4 +1,4 @@
-"""What one slice of a range gave: counts and checksums, taken while it is read and encoded."""
+"""Counts and checksums of one slice of a range, taken while it is read and encoded."""
 
 from __future__ import annotations
 

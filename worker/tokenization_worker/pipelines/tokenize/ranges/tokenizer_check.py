@@ -1,4 +1,4 @@
-"""Whether this process may encode for a run: its libraries give the run's tokens, and its engine gives the reference's.
+"""Checks that this process may encode for a run: libraries and engine give the run's tokens.
 
 Every process asks before it encodes: a driver before it starts work, a worker before each range.
 """
