@@ -8,84 +8,23 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from support.cluster.jobs import Jobs, wait_for, watch_kind
+from support.cluster.jobs import Jobs, wait_for
 from support.cluster.operators import Process, Release
 from support.cluster.player import Player
+from support.cluster.several_operators import IMAGE, PATIENCE_S, seeing, spec
 from tokenization_operator.objects.kinds import Kind
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slow]
 
-IMAGE = "testbed/worker:hold"
 JOBS = 100
 STEPS = 60
-PATIENCE_S = 240.0
-
-
-def spec(name: str) -> dict[str, Any]:
-    output = {"uri": f"gs://tokens/{name}/{{rerunToken}}"}
-    return {"source": {"uris": ["gs://corpus/"]}, "tokenizer": {"name": "gpt2"}, "output": output, "rerunToken": "0"}
-
-
-class Seen:
-    """Every RayJob that there ever was in a namespace, and whether two of a job were there at once."""
-
-    def __init__(self, api: client.ApiClient, namespace: str) -> None:
-        self._api = api
-        self._namespace = namespace
-        self.made: list[str] = []
-        self.doubled: list[tuple[str, ...]] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
-
-    def _follow(self) -> None:
-        there: set[str] = set()
-        version = "0"
-        while not self._ended.is_set():
-            how = {"resource_version": version, "timeout_seconds": 2}
-            try:
-                for event in watch_kind(self._api, self._namespace, Kind.RAY_JOB, **how):
-                    version = event["object"]["metadata"]["resourceVersion"]
-                    self._take(event["type"], event["object"]["metadata"]["name"], there)
-            except ApiException as error:
-                if error.status != 410:
-                    raise
-                there &= set(Jobs(self._api, self._namespace).names(Kind.RAY_JOB))
-                version = "0"
-
-    def _take(self, what: str, name: str, there: set[str]) -> None:
-        if what == "DELETED":
-            there.discard(name)
-        elif name not in there:
-            there.add(name)
-            self.made.append(name)
-            job = name.rpartition("-r")[0]
-            same = tuple(each for each in there if each.rpartition("-r")[0] == job)
-            if len(same) > 1:
-                self.doubled.append(same)
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-
-
-@contextmanager
-def seeing(api: client.ApiClient, namespace: str) -> Iterator[Seen]:
-    seen = Seen(api, namespace)
-    try:
-        yield seen
-    finally:
-        seen.close()
 
 
 def test_two_operators_make_one_ray_job_for_each_of_a_hundred_jobs(

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from kubernetes import client
-from test_many import IMAGE, PATIENCE_S, seeing, spec
 
 from support.cluster.jobs import Jobs, wait_for
 from support.cluster.operators import Process, Release
 from support.cluster.player import Player
+from support.cluster.several_operators import IMAGE, PATIENCE_S, seeing, spec
 from testbed.api_proxy import ApiProxy, Asked
 from tokenization_operator.kube.election import LEASE_S, RETRY_S
 from tokenization_operator.objects.kinds import Kind

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_cli_errors import assert_told
 
-from support.command_line import Bench
+from support.command_line import Bench, assert_told
 from support.manifests.api_manifests import with_spec
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.manifest import yaml_text

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cli_errors import assert_told
 
-from support.command_line import Bench
+from support.command_line import Bench, assert_told
 from support.runs import files_below
 from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.output import layout

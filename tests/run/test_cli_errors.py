@@ -26,6 +26,7 @@ from support.command_line import (
     MANIFEST,
     Bench,
     Result,
+    assert_told,
     byte_shards,
     mounted,
     obey_permissions,
@@ -42,14 +43,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
-
-
-def assert_told(result: Result, code: int, *words: str) -> None:
-    """The command ended with `code` and a message for a tired person that holds all `words`."""
-    assert "Traceback" not in result.err + result.out
-    assert result.code == code, result.err
-    for word in words:
-        assert word in result.err, f"{word!r} is not in:\n{result.err}"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import tokenization_worker
+from support.pages import read, table_heads
 from support.places import CHECKOUT
 from support.runs import TOKJOB
 from tokenization_worker.cli.dispatch import COMMANDS
@@ -37,11 +38,6 @@ VARIABLE_REASONS = {
     "self._lost_reason",
 }
 """Where a reason is a file's outcome, or that of an `Access` or a pipeline; everywhere else it must be written out."""
-
-
-@cache
-def read(page: str) -> str:
-    return (CHECKOUT / page).read_text(encoding="utf-8")
 
 
 def error_classes(root: type[Exception] = TokenizationError) -> Iterator[str]:
@@ -100,12 +96,6 @@ def test_every_reason_that_is_raised_is_in_troubleshooting() -> None:
 def test_troubleshooting_lists_no_reason_that_is_gone() -> None:
     known = raised_reasons().keys() | set(FileOutcome)
     assert table_heads(read("docs/troubleshooting.md")) <= known
-
-
-def table_heads(page: str) -> set[str]:
-    """The words in code style in the first column of a page's tables."""
-    rows = re.findall(r"^\| (`[^|]*?) \|", page, re.MULTILINE)
-    return {word for row in rows for word in re.findall(r"`([A-Za-z0-9]+)`", row)}
 
 
 @pytest.mark.parametrize(

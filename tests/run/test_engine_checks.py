@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_tokenizers_probe import WrongFor, make_tokenizer
 
 from support.corpus import json_lines, take_documents
 from support.engine.inline import inline
 from support.runs import make_job, read_index
-from support.tokenizer_models import make_spec
+from support.tokenizer_models import WrongFor, make_spec, make_tokenizer
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.engine.task import Task

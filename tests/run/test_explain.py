@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
-from test_docs import read, table_heads
 
 from support.local_servers import Handler, serve
+from support.pages import read, table_heads
 from tokenization_worker.api.types.times import time_text
 from tokenization_worker.cli.explain.advice import ADVICE, JobView, advise, split_step
 from tokenization_worker.cli.explain.events import is_of_job, merge_events

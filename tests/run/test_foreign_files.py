@@ -11,9 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_cli_errors import assert_told
 
-from support.command_line import Bench
+from support.command_line import Bench, assert_told
 from support.permissions import open_folder, without_root
 from support.runs import TOKJOB
 from support.stores.storage_contract import paths, put

@@ -8,9 +8,8 @@ import json
 from pathlib import Path
 
 import pytest
-from test_cli_errors import assert_told
 
-from support.command_line import Bench
+from support.command_line import Bench, assert_told
 from support.engine.inline import inline
 from support.stores.gcs_fake import FakeGcs
 from tokenization_worker.api.job import TokenizationJob

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_cli_errors import assert_told
 
-from support.command_line import Bench
+from support.command_line import Bench, assert_told
 from tokenization_worker.errors import SpecError, TemporaryError, TokenizationError
 from tokenization_worker.host.open_files import explain_open_files, files_needed, require_open_files
 from tokenization_worker.storage.local.store import LocalStore

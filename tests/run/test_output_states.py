@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import google_crc32c
 import pytest
-from test_plan_checkpoint import Checkpoint
 
+from support.cluster.fake_checkpoint import Checkpoint
 from support.corpus import json_lines
 from support.engine.inline import inline
 from support.runs import files_below, make_job, move_dataset

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from support.cluster.fake_checkpoint import Checkpoint
 from support.runs import make_job
 from tokenization_worker import open_dataset
 from tokenization_worker.api.checkpoint import (
     LAST_WORDS_VARIABLE,
     CheckpointPlan,
     CheckpointSpec,
-    Committed,
     FailureReport,
     TokenizationCheckpoint,
     make_attempt_spec,
@@ -28,24 +27,6 @@ from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.verification.verify import dataset_digest
-
-
-class Checkpoint:
-    """Stands for the client: one checkpoint, and what is reported to it."""
-
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.found = found
-        self.plans: list[CheckpointPlan] = []
-        self.committed: list[Committed] = []
-
-    def read(self) -> dict[str, Any]:
-        return self.found
-
-    def report_plan(self, report: CheckpointPlan) -> None:
-        self.plans.append(report)
-
-    def commit(self, report: Committed) -> None:
-        self.committed.append(report)
 
 
 @pytest.fixture

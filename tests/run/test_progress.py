@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_work import RANGES, plan_of_small_files, receipt
 
 from support.corpus import CorpusWriter, whole_modules
 from support.engine.inline import InlineExecutor
-from support.ledgers import ledger_of_ranges
+from support.ledgers import RANGES, ledger_of_ranges, plan_of_small_files, receipt
 from support.runs import make_job
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.resolve import resolve_data

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import ray
-from test_levels import ITEMS, ONE_OF_EACH, Bed, deaths_of, stops_after
 
+from support.engine.level_runs import ITEMS, ONE_OF_EACH, Bed, deaths_of, stops_after
 from support.engine.level_tasks import MOMENTS, Vandal
 from support.faults.ray_nodes import ray_nodes
 from support.places import TESTS

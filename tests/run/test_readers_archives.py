@@ -19,7 +19,7 @@ import pyarrow.feather as feather
 import pytest
 
 from support.engine.inline import inline
-from support.faults.hostile import documents
+from support.faults.hostile import documents, tar_of
 from support.runs import make_job
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import DataError, SpecError
@@ -38,12 +38,7 @@ LINES = documents([f"document {n}" for n in range(100)])
 
 
 def tar(format: int = tarfile.USTAR_FORMAT, name: str = "a.jsonl") -> bytes:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w", format=format) as archive:
-        member = tarfile.TarInfo(name)
-        member.size = len(LINES)
-        archive.addfile(member, io.BytesIO(LINES))
-    return sink.getvalue()
+    return tar_of(LINES, format, name)
 
 
 def tar_v7(content: bytes, *, is_signed: bool = False) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_readers_archives import tar
 
 from support.command_line import Bench, read_table
+from support.faults.hostile import documents, tar_of
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import DataError
 from tokenization_worker.planning import prepare as planning
@@ -157,7 +157,7 @@ def test_a_run_that_has_begun_with_a_strange_file_goes_on(bench: Bench, monkeypa
 
 
 def test_a_tar_stops_the_run_by_name(bench: Bench) -> None:
-    (bench.source / "more.jsonl").write_bytes(tar())
+    (bench.source / "more.jsonl").write_bytes(tar_of(documents(["a document"])))
     done = bench.tokjob("run", "job.yaml", "--source.format", "Text")
     assert done.code == 4
     assert (

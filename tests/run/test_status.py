@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_cli_errors import assert_told
 
-from support.command_line import Bench
+from support.command_line import Bench, assert_told
 from support.runs import leftovers
 from tokenization_worker.errors import DataError, TokenizationError
 from tokenization_worker.inspect.status import OutputStatus, read_status

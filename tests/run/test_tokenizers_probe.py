@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.tokenizer_models import make_spec
+from support.tokenizer_models import WrongFor, make_spec, make_tokenizer
 from tokenization_worker.errors import SpecError
-from tokenization_worker.tokenizers.base import Encoded, Engine, Tokenizer
+from tokenization_worker.tokenizers.base import Encoded
 from tokenization_worker.tokenizers.byte_engine import ByteEngine
 from tokenization_worker.tokenizers.checks import engine_check
 from tokenization_worker.tokenizers.checks.check_texts import code_point_texts, make_texts
@@ -21,40 +21,6 @@ from tokenization_worker.tokenizers.fast_engine import FastokensEngine
 from tokenization_worker.tokenizers.load import load_tokenizer
 
 pytestmark = pytest.mark.slow
-
-
-class WrongFor:
-    """Encodes like `engine`, but flips a bit of a token where a text contains `needle`."""
-
-    name = "wrong"
-
-    def __init__(self, engine: Engine, needle: str) -> None:
-        self._engine = engine
-        self._needle = needle
-        self.texts_seen = 0
-
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        self.texts_seen += len(texts)
-        ids, ends = self._engine.encode(texts)
-        ids = ids.copy()
-        for text, end in zip(texts, ends, strict=True):
-            if self._needle in text:
-                ids[end - 1] ^= 1
-        return Encoded(ids, ends)
-
-
-def make_tokenizer(accelerated: Engine | None, *, reference: Engine | None = None, fingerprint: str = "f") -> Tokenizer:
-    return Tokenizer(
-        name="fake",
-        vocab_size=257,
-        special_tokens={"<|endoftext|>": 256},
-        delimiter_id=256,
-        fingerprint=fingerprint,
-        libraries={"wrong": "1"},
-        reference=reference or ByteEngine(),
-        decode=ByteEngine().decode,
-        accelerate=lambda: accelerated,
-    )
 
 
 @pytest.fixture(autouse=True)

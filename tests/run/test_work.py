@@ -5,38 +5,18 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
-import numpy as np
-
-from support.ledgers import ledger_of_ranges
+from support.ledgers import RANGES, ledger_of_ranges, plan_of_small_files, receipt
 from support.runs import make_job
 from tokenization_worker.api.data import DType
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.events import Progress
-from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
-from tokenization_worker.output.plan_file import Cut, Plan
+from tokenization_worker.output.ledger.receipts import RangeReceipt
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.progress import ProgressSums
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
-from tokenization_worker.storage.source_file import SourceFile
 
-RANGES = 20_000
 DONE_BEFORE = RANGES - 4
-
-
-def plan_of_small_files() -> Plan:
-    """Each file is a range of its own, of 10 stored bytes."""
-    numbers = np.arange(RANGES)
-    zeros = np.zeros(RANGES, np.int64)
-    cut = Cut(numbers.astype(np.int32), zeros, zeros - 1, np.arange(RANGES + 1), zeros + 10)
-    files = tuple(SourceFile(f"/{number}", 10, "v") for number in range(RANGES))
-    return Plan("plan", "data", "run", {}, files, (None,) * RANGES, cut)
-
-
-def receipt(range_id: int) -> RangeReceipt:
-    """Of one file with 3 documents, 2 of which are written with 7 tokens."""
-    result = SliceResult(range_id, "Read", "", (7,), (2,), 3, {"InvalidJSON": 1}, "")
-    return RangeReceipt("plan", 0, range_id, (result,), "", 0, "", 0, 20, 10, 0, "reference", "here", 1, 0.0)
 
 
 def done(schedule: TokenizeSchedule, receipt: RangeReceipt, context: RunContext) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_gcs_access import JOB
 
 from support.command_line import MANIFEST, Bench
 from support.engine.inline import inline
 from support.runs import files_below
+from support.stores.bucket_job import JOB
 from support.stores.gcs_fake import FakeGcs
 from tokenization_worker.api.checkpoint import CheckpointProgress, TokenizationCheckpoint, make_attempt_spec
 from tokenization_worker.api.checkpoint import make_run_spec as run_of

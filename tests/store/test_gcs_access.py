@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from support.engine.inline import inline
+from support.stores.bucket_job import JOB
 from support.stores.gcs_fake import FakeGcs, Fault
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
@@ -33,21 +34,6 @@ def _three_files(fake: FakeGcs) -> None:
     for number in range(3):
         lines = [json.dumps({"text": f"file {number}, line {line}: some text"}) for line in range(200)]
         fake.put(f"corpus/{number}.jsonl", "\n".join(lines).encode())
-
-
-JOB = TokenizationJob.from_object(
-    {
-        "apiVersion": "tokenization.dev/v1alpha1",
-        "kind": "TokenizationJob",
-        "metadata": {"name": "test"},
-        "spec": {
-            "source": {"uris": ["gs://bucket/corpus/"]},
-            "tokenizer": {"name": "bytes"},
-            "output": {"uri": "gs://bucket/out", "shards": {"tokens": 5000}},
-            "rangeBytes": "4Ki",
-        },
-    }
-)
 
 
 def run(job: TokenizationJob = JOB) -> None:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from test_gcs_access import JOB
 
 from support.engine.inline import inline
+from support.stores.bucket_job import JOB
 from support.stores.gcs_emulator import gcs_bucket, gcs_host, gcs_uri  # noqa: F401  fixtures
 from support.stores.gcs_fake import FakeGcs, Fault
 from support.stores.storage_contract import paths

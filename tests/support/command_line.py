@@ -265,3 +265,11 @@ def mounted(folder: Path, size: str) -> Iterator[Disk]:
 
 def _mount(*arguments: str | Path) -> None:
     subprocess.run(["mount", *arguments], check=True, capture_output=True)
+
+
+def assert_told(result: Result, code: int, *words: str) -> None:
+    """The command ended with `code` and a message for a tired person that holds all `words`."""
+    assert "Traceback" not in result.err + result.out
+    assert result.code == code, result.err
+    for word in words:
+        assert word in result.err, f"{word!r} is not in:\n{result.err}"

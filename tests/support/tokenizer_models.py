@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
+from tokenization_worker.tokenizers.base import Encoded, Engine, Tokenizer
+from tokenization_worker.tokenizers.byte_engine import ByteEngine
 from tokenization_worker.tokenizers.ranks.encodings import read_named
 
 SENTENCES = [
@@ -103,3 +106,38 @@ def write_ranks(path: Path, n_tokens: int) -> Path:
     ranks = sorted(read_named("cl100k_base").ranks.items(), key=lambda item: item[1])[:n_tokens]
     path.write_bytes(b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks))
     return path
+
+
+class WrongFor:
+    """Encodes like `engine`, but flips a bit of a token where a text contains `needle`."""
+
+    name = "wrong"
+
+    def __init__(self, engine: Engine, needle: str) -> None:
+        self._engine = engine
+        self._needle = needle
+        self.texts_seen = 0
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        self.texts_seen += len(texts)
+        ids, ends = self._engine.encode(texts)
+        ids = ids.copy()
+        for text, end in zip(texts, ends, strict=True):
+            if self._needle in text:
+                ids[end - 1] ^= 1
+        return Encoded(ids, ends)
+
+
+def make_tokenizer(accelerated: Engine | None, *, reference: Engine | None = None, fingerprint: str = "f") -> Tokenizer:
+    """A tokenizer of bytes whose accelerated engine is `accelerated`."""
+    return Tokenizer(
+        name="fake",
+        vocab_size=257,
+        special_tokens={"<|endoftext|>": 256},
+        delimiter_id=256,
+        fingerprint=fingerprint,
+        libraries={"wrong": "1"},
+        reference=reference or ByteEngine(),
+        decode=ByteEngine().decode,
+        accelerate=lambda: accelerated,
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import struct
+import tarfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,6 +46,16 @@ def jsonl(*values: object) -> bytes:
 
 def documents(texts: list[str]) -> bytes:
     return jsonl(*({"id": str(n), "text": text} for n, text in enumerate(texts)))
+
+
+def tar_of(content: bytes, format: int = tarfile.USTAR_FORMAT, name: str = "a.jsonl") -> bytes:
+    """An archive with `content` as its only file."""
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=format) as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    return sink.getvalue()
 
 
 def skippable_frame(content: bytes) -> bytes:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from typing import Any
+
+from tokenization_worker.api.data import DataSpec, DType
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.keys import canonical_data
+from tokenization_worker.api.resolve import resolve_data
 
 Manifest = dict[str, Any]
 
@@ -71,3 +77,20 @@ def _merge(into: Manifest, patch: Manifest) -> None:
             _merge(into[name], value)
         else:
             into[name] = value
+
+
+def load(manifest: Manifest) -> TokenizationJob:
+    return TokenizationJob.from_object(manifest)
+
+
+def canonical(job: TokenizationJob) -> dict[str, object]:
+    """Canonical data with a stand-in for the tokenizer: its behaviour is its name, pattern and special tokens."""
+    data: DataSpec = resolve_data(job)
+    spec = data.tokenizer
+    behaviour = repr((spec.name, spec.pattern, spec.special_tokens))
+    return canonical_data(
+        data,
+        tokenizer_fingerprint=hashlib.sha256(behaviour.encode()).hexdigest(),
+        delimiter_id={None: 0, "<|endoftext|>": 1}[spec.delimiter_token],
+        dtype=DType.UINT32 if data.output.dtype is DType.AUTO else data.output.dtype,
+    )

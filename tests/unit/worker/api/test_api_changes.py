@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_api_keys import canonical, load
 
-from support.manifests.api_manifests import MINIMAL, Manifest, with_spec
+from support.manifests.api_manifests import MINIMAL, Manifest, canonical, load, with_spec
 from tokenization_worker.api.changes import asked_fields, describe_changes
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from test_api_messages import all_rules
 
 from support.manifests.api_manifests import DEFAULTS
+from support.manifests.rules import all_rules
 from support.places import CHECKOUT, RELEASED
 from tokenization_worker.api.checkpoint import TokenizationCheckpoint
 from tokenization_worker.api.job import JobSpec, TokenizationJob

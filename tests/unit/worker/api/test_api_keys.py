@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from support.manifests.api_manifests import DEFAULTS, MINIMAL, Manifest, with_spec, with_value
+from support.manifests.api_manifests import DEFAULTS, MINIMAL, Manifest, canonical, load, with_spec, with_value
 from tokenization_worker.api.changes import asked_fields, describe_changes
-from tokenization_worker.api.data import DataSpec, DType
-from tokenization_worker.api.job import DATA_FIELDS, JobSpec, TokenizationJob
+from tokenization_worker.api.data import DType
+from tokenization_worker.api.job import DATA_FIELDS, JobSpec
 from tokenization_worker.api.keys import (
     FROZEN_DEFAULTS,
     KEY_VERSION,
@@ -27,23 +27,6 @@ from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.api.types.walk import iter_fields
 
 FILES = [("gs://corpus/a.parquet", 10, "1"), ("gs://corpus/b.parquet", 20, "2")]
-
-
-def load(manifest: Manifest) -> TokenizationJob:
-    return TokenizationJob.from_object(manifest)
-
-
-def canonical(job: TokenizationJob) -> dict[str, object]:
-    """Canonical data with a stand-in for the tokenizer: its behaviour is its name, pattern and special tokens."""
-    data: DataSpec = resolve_data(job)
-    spec = data.tokenizer
-    behaviour = repr((spec.name, spec.pattern, spec.special_tokens))
-    return canonical_data(
-        data,
-        tokenizer_fingerprint=hashlib.sha256(behaviour.encode()).hexdigest(),
-        delimiter_id={None: 0, "<|endoftext|>": 1}[spec.delimiter_token],
-        dtype=DType.UINT32 if data.output.dtype is DType.AUTO else data.output.dtype,
-    )
 
 
 class Flip(NamedTuple):

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import get_args
 
 import pytest
 
 from support.manifests.api_manifests import Manifest, with_spec, with_value
 from support.manifests.api_pod_tables import POD_MISTAKES, PODS_ACCEPTED, PodMistake
 from support.manifests.api_tables import ACCEPTED, MISTAKES, Mistake
+from support.manifests.rules import all_rules
 from tokenization_worker.api import output
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.api.metadata import JobMeta
-from tokenization_worker.api.types.model import Block, Rule
-from tokenization_worker.api.types.walk import iter_fields
 from tokenization_worker.errors import SpecError
 
 
@@ -105,26 +102,6 @@ def test_all_mistakes_of_a_manifest_are_reported_at_once() -> None:
         "spec.rerunToken",
     ]
     assert "tokjob run --help-all" in caught.value.next_step
-
-
-def all_rules() -> Iterator[Rule]:
-    """Every rule of the models, wherever it stands."""
-    seen: set[int] = set()
-    blocks: list[type[Block]] = [TokenizationJob, JobMeta]
-    blocks += [entry.block for entry in iter_fields(TokenizationJob) if entry.block is not None]
-    for block in dict.fromkeys(blocks):
-        candidates = [*block.rules, *(m for info in block.model_fields.values() for m in info.metadata)]
-        candidates += [m for info in block.model_fields.values() for m in nested_metadata(info.annotation)]
-        for rule in candidates:
-            if isinstance(rule, Rule) and id(rule) not in seen:
-                seen.add(id(rule))
-                yield rule
-
-
-def nested_metadata(annotation: object) -> Iterator[object]:
-    yield from getattr(annotation, "__metadata__", ())
-    for inner in get_args(annotation):
-        yield from nested_metadata(inner)
 
 
 def test_every_rule_has_a_manifest_that_breaks_it() -> None:
