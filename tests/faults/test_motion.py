@@ -534,8 +534,8 @@ def test_a_file_that_is_deleted_or_replaced_while_it_is_read_is_told_as_that(
 @pytest.mark.parametrize(
     ("take_away", "words"),
     [
-        (lambda output: output.rename(output.with_name("moved")), "the output's folder {output} is gone"),
-        (lambda output: shutil.rmtree(output / "_tokenization"), "files of this run in {output} are gone"),
+        (lambda output: output.rename(output.with_name("moved")), "the output's folder {output} is missing"),
+        (lambda output: shutil.rmtree(output / "_tokenization"), "files of this run in {output} are missing"),
     ],
     ids=["moved", "emptied"],
 )

@@ -237,7 +237,7 @@ def test_a_resume_under_a_library_that_gives_the_same_tokens_goes_on_with_a_warn
     begin(job)
     libraries.become(NOW)
     (warning,) = warnings_of(job)
-    assert f"began with tokenizers {THEN} and goes on with tokenizers {NOW}" in warning
+    assert f"began with tokenizers {THEN} and continues with tokenizers {NOW}" in warning
     assert "encoded again and gives the same tokens" in warning
     index = read_index(output_of(job))
     wrote = index["run"]["rangesByVersions"]
@@ -738,7 +738,7 @@ def test_another_pyarrow_is_compared_by_what_it_reads(
     assert caught.value.reason == "TokenizerChanged"
     assert "pip install 'pyarrow==20.0.0'" in caught.value.next_step
     (warning,) = warnings_of(parquet_job)
-    assert "pyarrow 20.0.0 and goes on with pyarrow 26.0.1" in warning
+    assert "pyarrow 20.0.0 and continues with pyarrow 26.0.1" in warning
     assert "small Parquet files give the same texts" in warning
 
 

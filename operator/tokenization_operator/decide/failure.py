@@ -105,7 +105,7 @@ def failure_of_diagnosis(
         return Failure(number, diagnosis.reason, words, Blame.INFRASTRUCTURE)
     words += (
         ". Correct the job; or create what is missing, and then change any limit of the job, such as infraRetryLimit: "
-        "the run goes on"
+        "the run continues"
     )
     return Failure(number, diagnosis.reason, words, Blame.FINAL)
 

@@ -168,7 +168,7 @@ def _suspended_words(context: Context) -> str:
     if progress is not None and progress.ranges_total is not None:
         done = progress.ranges_completed or 0
         words = f"{part_of(done, progress.ranges_total, 'range')} {'is' if done == 1 else 'are'} done and kept"
-        return f"{words}; set it to false to go on"
+        return f"{words}; set it to false to continue"
     found = "" if plan is None else f"planned: {plan_words(plan)}; "
     return f"{found}set it to false to begin"
 

@@ -156,7 +156,7 @@ class CheckpointClient:
         return TemporaryError(
             "ApiServerAway",
             f"checkpoint {self._namespace}/{self.name}: {words}",
-            next_step="finished work is kept; the next attempt goes on from there",
+            next_step="finished work is kept; the next attempt continues from there",
         )
 
 

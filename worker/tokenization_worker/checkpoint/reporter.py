@@ -177,7 +177,7 @@ class Reporter:
             self._recipient.report_progress(progress)
         except TokenizationError as error:
             if not self._is_away:
-                self._warn(f"cannot report progress; the run goes on: {error.message}")
+                self._warn(f"cannot report progress; the run continues: {error.message}")
             self._is_away = True
         else:
             self._is_away = False

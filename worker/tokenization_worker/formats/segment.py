@@ -149,7 +149,7 @@ class SegmentReader:
         self._dtype = dtype
         entry = store.stat(path)
         if entry is None:
-            raise SegmentLost(range_id, f"{path} is gone")
+            raise SegmentLost(range_id, f"{path} does not exist")
         self._size = entry.size
         self._version = entry.version
         end = self._read(max(0, entry.size - 65536), entry.size)
@@ -181,7 +181,7 @@ class SegmentReader:
                     raise self._torn(f"ends at {start + len(data)}, expected {end}")
                 yield data
         except NotFound as error:
-            raise SegmentLost(self._range_id, f"{self._path} is gone") from error
+            raise SegmentLost(self._range_id, f"{self._path} does not exist") from error
 
     def blocks(self, stream: int, start: int, end: int) -> Iterator[Block]:
         """Blocks of `stream` that hold tokens of [start, end), in order."""

@@ -235,7 +235,9 @@ def test_a_suspended_plan_says_what_a_run_would_take() -> None:
 def test_a_job_that_is_suspended_while_it_runs_says_how_far_it_is() -> None:
     story = running()
     story.edit(suspend=True)
-    assert story.status["message"] == "spec.suspend is true; 1 of 4 ranges is done and kept; set it to false to go on"
+    assert (
+        story.status["message"] == "spec.suspend is true; 1 of 4 ranges is done and kept; set it to false to continue"
+    )
     story.edit(suspend=False)
     story.run(3)
     story.edit(suspend=True)

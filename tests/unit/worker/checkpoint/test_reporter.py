@@ -140,7 +140,7 @@ def test_a_run_goes_on_while_the_api_server_is_away_and_says_so_once(recipient: 
         recipient.is_away = False
         recipient.wait(2)
         last = watch.finish()
-    assert told == ["cannot report progress; the run goes on: nobody there"]
+    assert told == ["cannot report progress; the run continues: nobody there"]
     assert recipient.reports[-1].ranges_completed == 1
     assert (last.percent, last.eta_seconds) == (100, 0)
 

@@ -134,7 +134,7 @@ ADVICE: Mapping[str, str] = {
     "DelimiterUnknown": "Set spec.tokenizer.delimiter.token to one of those in the message and {again}.",
     "EngineUnavailable": "Use one image for all Pods of the job, built as this project's Dockerfile does.",
     "EngineDiffers": _COMMAND,
-    "EngineVoided": "Nothing to do: the next attempt goes on with the reference engine. Report the document.",
+    "EngineVoided": "Nothing to do: the next attempt continues with the reference engine. Report the document.",
     # the output
     "OutputNotWritable": "Give the job's ServiceAccount the permission that the message names on {output}, or choose "
     "another spec.output.uri; then {again}.",
@@ -328,7 +328,7 @@ def advise(reason: str, at: JobView) -> str:
     again = "apply the job again: it continues by itself"
     if at.is_planned:
         again = "apply the job again with a new rerunToken, without which the data fields of a planned job are fixed"
-    same = "raise spec.backoffLimit by 1: any changed limit lets a failed run go on"
+    same = "raise spec.backoffLimit by 1: any changed limit lets a failed run continue"
     stall_s = at.stall_timeout_s or _DEFAULT_STALL_S
     return ADVICE.get(reason, _UNKNOWN).format(
         job=at.job,

@@ -226,7 +226,7 @@ def describe_others(others: OtherVersions) -> str:
         if others.is_compared
         else "the samples of the run cannot be compared; if tokens may differ, install the first versions again"
     )
-    return f"this run began with {others.was} and goes on with {others.now}: {result}{others.pyarrow}"
+    return f"this run began with {others.was} and continues with {others.now}: {result}{others.pyarrow}"
 
 
 def _first_difference(samples: Samples, tokenizer: Tokenizer) -> str | None:

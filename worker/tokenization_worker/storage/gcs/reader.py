@@ -68,7 +68,7 @@ class GcsReader(RangedReader):
             except exceptions.NotFound as error:
                 raise ChangedError(
                     "SourceChanged",
-                    f"{uri} was replaced or deleted while it was read: generation {self._generation} is gone",
+                    f"{uri} was replaced or deleted while it was read: generation {self._generation} no longer exists",
                     next_step="put the planned file back, or start a new run on the new one",
                 ) from error
         if len(data) != end - start:

@@ -57,7 +57,7 @@ def _output_gone(root: Path, path: Path | str) -> TemporaryError:
     verb = "are" if root.exists() else "is"
     return TemporaryError(
         "StorageFailed",
-        f"cannot write {path}: {gone} {root} {verb} gone: another program removed or moved them during the run",
+        f"cannot write {path}: {gone} {root} {verb} missing: another program removed or moved them during the run",
         next_step="put it back and start the same command again, which continues the run; without it, the run starts "
         "from the beginning",
     )

@@ -112,7 +112,7 @@ class S3Source:
                     raise
                 raise ChangedError(
                     "SourceChanged",
-                    f"{file.uri} was replaced or deleted while it was read: {file.version} is gone",
+                    f"{file.uri} was replaced or deleted while it was read: {file.version} no longer exists",
                     next_step="put the planned file back, or start a new run on the new one",
                 ) from error
 
