@@ -18,12 +18,15 @@ from support.corpus import Corpus, json_lines, mixed_corpus, one_large_file, tin
 from support.local_servers import ask_without_proxies
 from support.ranks_once import parse_ranks_once
 from support.stores.gcs_fake import FakeGcs, serve_fake_gcs
+from support.syncs import skip_syncs
 from support.tokenizer_models import write_ranks
 from tokenization_worker import processes
 from tokenization_worker.engine import local
 from tokenization_worker.tokenizers.checks import behaviour
+from tokenization_worker.verification import workers
 
 parse_ranks_once()
+skip_syncs()
 ask_without_proxies()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background: what tests start would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -58,9 +61,9 @@ def _leave_out_what_is_not_sampled(items: list[pytest.Item]) -> None:
             kinds.add(kind)
 
 
-@pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Local runs fork their workers and encode the plan's sample in a fork, as those of `tokjob run` do, though an
+@pytest.fixture(autouse=True)
+def _forks_of_processes_with_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs and `verify` fork their workers and encode the plan's sample in a fork, as those of `tokjob` do, though an
     earlier test left a thread: no fork touches it, a new interpreter would take a second of a core, and it would not
     have what a test replaced."""
 
@@ -69,7 +72,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     def start_method(*, may_fork: bool) -> BaseContext:
         return get_context("fork") if may_fork else spawn
 
-    for module in (local, processes):
+    for module in (local, processes, workers):
         monkeypatch.setattr(module, "start_method", start_method)
 
 

@@ -144,7 +144,6 @@ def test_a_signal_that_takes_the_workers_along_is_a_stop_and_no_loss(source: Pat
 def test_a_worker_that_dies_while_the_pool_starts_is_no_bug(
     is_stopping: bool, error: type[Exception], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "start_method", lambda *, may_fork: multiprocessing.get_context("fork"))
     monkeypatch.setattr(local, "begin_worker", lambda: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(error, match=r"^WorkerDied: |^$"):
         run_job(job_of(source, tmp_path / "out"), options=Options(processes=1), should_stop=lambda: is_stopping)
@@ -169,7 +168,6 @@ def interrupt_at(number: int) -> Callable[[FrameType, str, Any], Any]:
 @pytest.mark.parametrize("first", [1, 2, 3])
 def test_ctrl_c_anywhere_leaves_no_process_that_is_not_ended(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before every third line, from the `first` on."""
-    monkeypatch.setattr(local, "start_method", lambda *, may_fork: multiprocessing.get_context("fork"))
     is_interrupted = True
     for number in itertools.count(first, 3):
         executor = None

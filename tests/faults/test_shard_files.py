@@ -43,7 +43,6 @@ from tokenization_worker.verification.report import Fault
 from tokenization_worker.verification.shards import check_shard
 
 pytestmark = [
-    pytest.mark.usefixtures("forked"),
     pytest.mark.filterwarnings("ignore:Pydantic serializer warnings"),
 ]
 

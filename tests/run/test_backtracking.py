@@ -252,7 +252,7 @@ def test_looking_for_empty_matches_has_one_limit(monkeypatch: pytest.MonkeyPatch
     assert ticks.looks < 10
 
 
-@pytest.mark.usefixtures("impatient", "forked")
+@pytest.mark.usefixtures("impatient")
 def test_a_plan_does_not_wait_for_its_samples(ranks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(behaviour, "_LONG_RUN", 1000)
     monkeypatch.setattr(behaviour, "_LIMIT_S", FOR_EVER)  # none of the texts that are tried is hard
@@ -280,7 +280,6 @@ class Refusing:
         return self._log.read_text().split("\n").count(text)
 
 
-@pytest.mark.usefixtures("forked")
 def test_a_sample_tries_a_document_that_kills_once(tmp_path: Path) -> None:
     engine = Refusing(tmp_path / "log")
     texts = [f"text {number}" for number in range(256)]
@@ -291,7 +290,6 @@ def test_a_sample_tries_a_document_that_kills_once(tmp_path: Path) -> None:
     assert bytes(found.ids.tolist()).decode() == "".join(found.texts)
 
 
-@pytest.mark.usefixtures("forked")
 def test_a_sample_tries_few_documents_that_kill(tmp_path: Path) -> None:
     engine = Refusing(tmp_path / "log")
     (found,) = estimate._encode_in_copies(engine, [["first", *[f"<hard {number}>" for number in range(50)]]])

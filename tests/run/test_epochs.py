@@ -38,7 +38,7 @@ from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.tokenizers.base import Encoded, EngineMismatch
 from tokenization_worker.tokenizers.checks.sample import is_sampled
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
+pytestmark = pytest.mark.slow
 
 SHARD_TOKENS = 15_000
 ONE_IN = 64

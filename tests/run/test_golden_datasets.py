@@ -37,7 +37,6 @@ HALF = [name for name, case in CASES.items() if (case / "half.zip").exists()]
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.usefixtures("forked"),
     pytest.mark.skipif(not Path("/proc/thread-self/cwd").exists(), reason="the paths in the data need Linux"),
 ]
 

@@ -169,7 +169,7 @@ def test_what_a_concurrent_run_has_finished_is_not_made_again(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_process_costs_its_own_task_alone(moment: str, bed: Bed, forked: None) -> None:
+def test_a_killed_process_costs_its_own_task_alone(moment: str, bed: Bed) -> None:
     deaths = tuple((item, moment) for item in ONE_OF_EACH)
     journal = bed.journal(first_deaths=deaths)
     bed.run(local, journal=journal)
@@ -181,7 +181,7 @@ def test_a_killed_process_costs_its_own_task_alone(moment: str, bed: Bed, forked
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_processes_that_are_killed_and_scratch_that_is_lost_and_stops(seed: int, bed: Bed, forked: None) -> None:
+def test_processes_that_are_killed_and_scratch_that_is_lost_and_stops(seed: int, bed: Bed) -> None:
     lots = random.Random(seed)
     vandal = Vandal(bed.output, seed, chance=0.2)
     deaths = deaths_of(lots, 6)

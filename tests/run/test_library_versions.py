@@ -77,7 +77,7 @@ class Libraries:
 
 
 @pytest.fixture
-def libraries(tmp_path: Path, forked: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Libraries]:
+def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Libraries]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(behaviour, "_DENSE", FEW)
     monkeypatch.setattr(behaviour, "_THIN", ())

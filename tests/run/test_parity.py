@@ -27,7 +27,7 @@ from support.runs import (
 from tokenization_worker.errors import SpecError
 from tokenization_worker.run.run import Options, run_job
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
+pytestmark = pytest.mark.slow
 
 SHARD_TOKENS = 40_000
 

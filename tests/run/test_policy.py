@@ -32,7 +32,7 @@ from tokenization_worker.pipelines.tokenize.ranges import planned_source
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.run.run import Options, run_job
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
+pytestmark = pytest.mark.slow
 
 FILES = hostile_files()
 GOOD = sample_texts("good", 12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from tokenization_worker import processes
 from tokenization_worker.engine import local
-from tokenization_worker.processes import WORKER_BYTES, compute_in_copy, default_processes
+from tokenization_worker.processes import WORKER_BYTES, compute_in_copy, default_processes, start_method
 from tokenization_worker.verification import workers
 
 
@@ -44,6 +45,15 @@ def test_as_many_processes_as_machine_and_container_have_room_for(
     for name, text in limits.items():
         (tmp_path / name).write_text(text)
     assert default_processes(tmp_path) == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked elsewhere")
+def test_only_a_process_without_threads_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork has the locks of threads, and not the threads."""
+    for threads, method in ((1, "fork"), (2, "spawn")):
+        monkeypatch.setattr(processes.threading, "active_count", lambda threads=threads: threads)
+        assert start_method(may_fork=True).get_start_method() == method
+        assert start_method(may_fork=False).get_start_method() == "spawn"
 
 
 def _larger(one: Any, other: int, on_advance: object) -> int:
@@ -80,7 +90,6 @@ def test_ctrl_c_while_a_worker_starts_is_answered_by_its_driver_alone(
     answered: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "begin_worker", interrupted_before(local.begin_worker))
-    monkeypatch.setattr(processes.threading, "active_count", lambda: 1)  # the test runner has threads of its own
     local.LocalExecutor(2, fork=True).close()
     assert answered() in ([os.getpid()], [os.getpid()] * 2)
 
@@ -97,7 +106,6 @@ def test_ctrl_c_while_a_copy_starts_is_answered_by_the_original_alone(
     answered: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "_send_result", interrupted_before(processes._send_result))
-    monkeypatch.setattr(processes.threading, "active_count", lambda: 1)
     assert compute_in_copy(os.getpid) != os.getpid()
     assert answered() == [os.getpid()]
 
@@ -106,6 +114,5 @@ def test_ctrl_c_while_a_verifier_starts_is_answered_by_the_command_alone(
     answered: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "begin_worker", interrupted_before(workers.begin_worker))
-    monkeypatch.setattr(processes.threading, "active_count", lambda: 1)
     assert sorted(workers.run_all(_larger, 5, [4, 6], processes=2, may_fork=True)) == [(0, 5), (1, 6)]
     assert set(answered()) == {os.getpid()}

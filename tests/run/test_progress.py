@@ -85,7 +85,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "INTERVAL_S", 0.0)
 
 
-@pytest.mark.usefixtures("at_once", "forked")
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("fork", [True, False], ids=["fork", "spawn"])
 def test_the_bar_moves_within_ranges_and_never_beyond_the_end(
     fork: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

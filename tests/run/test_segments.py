@@ -33,7 +33,7 @@ from tokenization_worker.readers.batches import MAX_TEXTS
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
+pytestmark = pytest.mark.slow
 
 U16, U32 = np.dtype("<u2"), np.dtype("<u4")
 DIGEST = "0123456789abcdef" * 2

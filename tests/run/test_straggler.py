@@ -38,7 +38,7 @@ from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.verification.verify import verify
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
+pytestmark = pytest.mark.slow
 
 SHARD_TOKENS = 100_000
 BAD = b"not JSON\n"

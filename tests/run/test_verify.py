@@ -37,7 +37,7 @@ from tokenization_worker.verification.formats.npy import NPY
 from tokenization_worker.verification.report import Fault, Finding, VerifyMode, VerifyProgress, VerifyReport
 from tokenization_worker.verification.verify import dataset_digest, verify
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
+pytestmark = pytest.mark.slow
 
 MODES = list(VerifyMode)
 SHARD_TOKENS = 6_000

@@ -1,6 +1,7 @@
 """Commands of this package that begin as forks of a process that has imported it: a start costs 0.1 s, not 0.8 s.
 
 The process that is forked runs no thread of Python; all that it has done is to import, and to parse two rank files.
+It skips syncs, as this process does.
 What a command begins with is otherwise what the kernel would give it: its arguments, environment, folder, open files,
 session, and signals by default; a `sitecustomize` that its PYTHONPATH adds has its say. Starts of a new interpreter
 that matter (interrupted imports, a terminal, outputs that are closed, limits) are not made here, nor may others be
@@ -31,6 +32,7 @@ from typing import NamedTuple, NoReturn
 
 from support.places import TESTS
 from support.ranks_once import parse_ranks_once
+from support.syncs import skip_syncs
 from tokenization_worker.errors import TokenizationError
 from tokenization_worker.tokenizers.ranks.encodings import read_named
 
@@ -242,6 +244,7 @@ def _server(script: str) -> _Server:
 def serve(requests_fd: int, kind: str) -> None:
     """Fork for each request until the other end is closed; tell of each fork its process id and how it ended."""
     requests = socket.socket(fileno=requests_fd)
+    skip_syncs()
     for name in IMPORTED[kind]:
         import_module(name)
     if kind == str(TOKJOB):
