@@ -7,6 +7,7 @@ that show what is synced, and in which order, record the calls.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 
 def skip_syncs() -> None:
@@ -14,6 +15,6 @@ def skip_syncs() -> None:
     os.fsync = _return_at_once
 
 
-def _return_at_once(fd: int) -> None:
+def _return_at_once(fd: Any) -> None:
     """Raise, as `os.fsync` does, where `fd` is not open."""
     os.fstat(fd)
