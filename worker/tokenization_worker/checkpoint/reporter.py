@@ -121,11 +121,21 @@ class Recipient(Protocol):
 
 
 class Reporter:
-    """A watcher of events; leave it as a context manager. `warn` is told once when reports do not arrive."""
+    """A watcher of events; leave it as a context manager. `warn` is told once when reports do not arrive.
 
-    def __init__(self, recipient: Recipient, attempt: int, warn: Callable[[str], None]) -> None:
+    `earlier`: what the checkpoint says at the start, perhaps of an earlier driver of this attempt.
+    """
+
+    def __init__(
+        self,
+        recipient: Recipient,
+        attempt: int,
+        warn: Callable[[str], None],
+        earlier: CheckpointProgress | None = None,
+    ) -> None:
         self._recipient = recipient
         self._attempt = attempt
+        self._earlier = earlier
         self._warn = warn
         self._report = ProgressReport(attempt, time.monotonic, lambda: datetime.now(UTC))
         self._lock = threading.Lock()
@@ -194,9 +204,15 @@ class Reporter:
             self._thread.join()
 
     def finish(self) -> CheckpointProgress:
-        """Stop; what the whole run came to."""
+        """Stop; what the whole run came to.
+
+        A driver that finds the run complete has counted nothing. The counts that an earlier driver of the attempt has
+        reported then stay: the API server refuses to take them away.
+        """
         self._stop()
-        progress = self._status()
+        progress, earlier = self._status(), self._earlier
+        if progress.ranges_total is None and earlier is not None and earlier.attempt == self._attempt:
+            progress = earlier.model_copy(update=progress.model_dump(exclude_none=True))
         return progress.model_copy(update={"percent": 100, "eta_seconds": 0, "stage": "Finish"})
 
     def __enter__(self) -> Self:

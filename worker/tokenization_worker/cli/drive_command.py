@@ -63,7 +63,8 @@ def _drive(
     kept = KeptLog(log, job, checkpoint.spec.run.number, number)
     display = PlainDisplay()
     stop = StopOnSignal(display)
-    with Reporter(client, number, lambda words: display(Warned(words))) as reporter:
+    earlier = None if checkpoint.status is None else checkpoint.status.progress
+    with Reporter(client, number, lambda words: display(Warned(words)), earlier) as reporter:
 
         def watch(event: Event) -> None:
             kept.watch(event)

@@ -145,6 +145,17 @@ def test_a_run_goes_on_while_the_api_server_is_away_and_says_so_once(recipient: 
     assert (last.percent, last.eta_seconds) == (100, 0)
 
 
+def test_a_driver_that_finds_the_run_complete_keeps_the_counts_of_its_attempt(recipient: Recipient) -> None:
+    """The head was lost between the index and the report of it, and a second driver has nothing to do."""
+    earlier = CheckpointProgress(attempt=2, ranges_total=4, ranges_completed=4, tokens=99, percent=98)
+    with Reporter(recipient, 2, pytest.fail, earlier) as reporter:
+        last = reporter.finish()
+    assert (last.ranges_total, last.ranges_completed, last.tokens) == (4, 4, 99)
+    assert (last.attempt, last.percent, last.stage) == (2, 100, "Finish")
+    with Reporter(recipient, 3, pytest.fail, earlier) as reporter:
+        assert reporter.finish().ranges_completed is None, "another attempt has other counts"
+
+
 def test_a_failure_is_the_last_report(recipient: Recipient) -> None:
     with Reporter(recipient, 2, pytest.fail) as watch:
         watch(progress(1, last=0, ranges=4))
