@@ -7,6 +7,10 @@ that show what is synced, and in which order, record the calls.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 from typing import Any
 
 
@@ -17,4 +21,4 @@ def skip_syncs() -> None:
 
 def _return_at_once(fd: Any) -> None:
     """Raise, as `os.fsync` does, where `fd` is not open."""
-    os.fstat(fd)
+    os.fstat(fd if isinstance(fd, int) else fd.fileno())
