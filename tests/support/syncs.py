@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from _typeshed import FileDescriptorLike
+    pass
 from typing import Any
 
 
