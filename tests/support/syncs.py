@@ -7,10 +7,6 @@ that show what is synced, and in which order, record the calls.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 from typing import Any
 
 
