@@ -28,7 +28,7 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.cli import plan_checkpoint
 from tokenization_worker.engine.task import Task
-from tokenization_worker.errors import ChangedError, DataError, TokenizationError
+from tokenization_worker.errors import ChangedError, TokenizationError
 from tokenization_worker.events import Event, Planned, Preparing, Warned
 from tokenization_worker.inspect import clean
 from tokenization_worker.inspect.clean import clean_output
@@ -39,7 +39,6 @@ from tokenization_worker.output.index import dump_index, read_index
 from tokenization_worker.output.ledger.epochs import void_engine
 from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.output.record import dump_record, load_record
-from tokenization_worker.run.output_state import OutputState, Standing, Verdict, Wanted, judge
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.tokenizers.base import EngineMismatch
@@ -752,15 +751,3 @@ def test_clean_removes_nothing_of_a_dataset_that_is_committed_while_it_lists(
     with pytest.raises(ChangedError, match="holds a complete dataset"):
         clean_output(place.output, dry_run=False)
     assert ask_status(place) == WHOLE
-
-
-def test_a_decision_is_made_of_what_was_observed_alone() -> None:
-    """No store is asked: the state says everything."""
-    refusal = DataError("RecordCorrupt", "the plan")
-    assert judge(OutputState("out")).standing is Standing.NEW
-    assert judge(OutputState("out"), Wanted("run")).standing is Standing.NEW
-    assert judge(OutputState("out", plan_error=refusal)) == Verdict(Standing.CORRUPT, refusal)
-    assert judge(OutputState("out", index={}, plan_error=refusal)).standing is Standing.COMPLETE
-    complete = OutputState("out", index={}, trusted_runs=frozenset({"run"}), plan_error=refusal)
-    assert judge(complete, Wanted("run")).standing is Standing.COMPLETE
-    assert judge(complete, Wanted("other")).standing is Standing.UNKNOWN

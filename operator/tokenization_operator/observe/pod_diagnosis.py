@@ -192,7 +192,7 @@ def oom_advice(pod: Object) -> str:
     limit = (container.get("resources", {}).get("limits") or {}).get("memory")
     name = pod["metadata"]["name"]
     if limit is None:
-        return f"Pod {name} was killed for its memory and has no limit: its node has too little memory memory"
+        return f"Pod {name} was killed for its memory and has no limit: its node has too little memory"
     return (
         f"Pod {name} was killed for its memory: its limit is {limit}. Raise the limit "
         f"({_OWNERS.get(node_type(pod), 'the plan')}), for example {more_memory(limit)}"
