@@ -21,7 +21,7 @@ from tokenization_worker.verification.refused import (
     refused_lines,
 )
 
-ROWS, FILES = 60_000, 20
+ROWS, FILES = 30_000, 20
 BOUND_BYTES = 5 << 20
 
 
