@@ -6,6 +6,7 @@ import gc
 import signal
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -23,6 +24,7 @@ from support.tokenizer_models import write_ranks
 from tokenization_worker import processes
 from tokenization_worker.engine import local
 from tokenization_worker.tokenizers.checks import behaviour
+from tokenization_worker.tokenizers.checks.check_texts import random_texts
 from tokenization_worker.verification import workers
 
 parse_ranks_once()
@@ -84,11 +86,12 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def few_code_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What is recorded of a tokenizer is recorded anew, and of so few characters that it takes no time."""
+    """What is recorded of a tokenizer is recorded anew, and of so few characters and texts that it takes no time."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(behaviour, "_DENSE", (range(0x2000, 0x2100),))
     monkeypatch.setattr(behaviour, "_THIN", ())
     monkeypatch.setattr(behaviour, "_LONG_RUN", 1000)
+    monkeypatch.setattr(behaviour, "random_texts", lambda: islice(random_texts(), 30))
 
 
 @pytest.fixture(scope="session")

@@ -77,11 +77,8 @@ class Libraries:
 
 
 @pytest.fixture
-def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Libraries]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def libraries(few_code_points: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Libraries]:
     monkeypatch.setattr(behaviour, "_DENSE", FEW)
-    monkeypatch.setattr(behaviour, "_THIN", ())
-    monkeypatch.setattr(behaviour, "_LONG_RUN", 1000)
     yield Libraries(monkeypatch)
     load_tokenizer.cache_clear()
 
