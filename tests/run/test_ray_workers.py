@@ -104,7 +104,7 @@ def test_a_run_without_a_worker_says_what_it_waits_for(
 def all_started(workers: RayWorkers) -> None:
     """Wait until every worker that was asked for is idle."""
     while workers.count_ready() < 2 * CPUS:
-        workers.take_start(*workers.events.get(timeout=60))
+        workers.take_start(*workers.events.get(timeout=180))
 
 
 def failed_start() -> Future[Any]:
