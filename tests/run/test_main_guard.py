@@ -62,6 +62,7 @@ def test_a_script_without_a_main_guard_is_told_what_to_write(folder: Path, text:
     assert len(done.stderr.splitlines()) < 40, done.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("text", "made"), SCRIPTS.values(), ids=SCRIPTS)
 def test_a_script_with_a_main_guard_runs(folder: Path, text: str, made: str) -> None:
     if made:

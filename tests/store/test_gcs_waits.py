@@ -59,7 +59,7 @@ def test_without_a_word_from_the_service_waits_end_after_two_minutes(fake: FakeG
     fake.faults += [Fault("GET", "/bucket/o", 503, "busy")] * 100
     with pytest.raises(TemporaryError, match="503 busy"):
         GcsStore("gs://bucket/out").read("a")
-    assert 80 < clock.now <= 120
+    assert 60 < clock.now <= 120  # the wait that would end later takes a minute at most
 
 
 def test_a_read_is_given_up_no_sooner_than_its_tries_may_end() -> None:
