@@ -26,6 +26,10 @@ _VERSION = 1
 _TYPE_CODES = {2: 8, 4: 4}
 """Of uint16 and int32, by the bytes of a token."""
 
+_EMPTY_INDEX_BYTES = 42
+_ENTRY_BYTES = 20
+"""Of an `.idx`: without an entry, and for each."""
+
 
 class MegatronFormat:
     """Shards of a `.bin` and an `.idx`."""
@@ -41,7 +45,10 @@ class MegatronFormat:
     def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
         if number == 0:
             return RAW.why_foreign(number, file, largest)
-        head = _head(largest)
+        entries, rest = divmod(file.size - _EMPTY_INDEX_BYTES, _ENTRY_BYTES)
+        if rest or not 0 < entries <= largest.tokens:
+            return f"no .idx of a shard of this run has {file.size:,} bytes"
+        head = _head(largest, entries)
         is_ours = file.store.read_range(file.path, 0, len(head)) == head
         return None if is_ours else "it does not begin as the .idx of a shard of this run does"
 
@@ -56,18 +63,18 @@ class MegatronWriter(FlatWriter):
 
     def finish(self, documents: ShardDocuments) -> None:
         lengths = documents.lengths.astype("<i4")
-        counts = np.array([len(lengths), len(lengths) + 1], dtype="<u8")
         pointers = np.zeros(len(lengths), dtype="<i8")
         np.cumsum(lengths[:-1], dtype="<i8", out=pointers[1:])
         pointers *= self._shape.dtype.itemsize
-        self._index.write(_head(self._shape))
-        for array in (counts, lengths, pointers, np.arange(len(lengths) + 1, dtype="<i8")):
+        self._index.write(_head(self._shape, len(lengths)))
+        for array in (lengths, pointers, np.arange(len(lengths) + 1, dtype="<i8")):
             self._index.write(array.data)
 
 
-def _head(shape: ShardShape) -> bytes:
-    """The bytes of an `.idx` before its first count."""
-    return _MAGIC + _VERSION.to_bytes(8, "little") + bytes([_TYPE_CODES[shape.dtype.itemsize]])
+def _head(shape: ShardShape, entries: int) -> bytes:
+    """The bytes of an `.idx` before its arrays."""
+    kind = bytes([_TYPE_CODES[shape.dtype.itemsize]])
+    return _MAGIC + _VERSION.to_bytes(8, "little") + kind + np.array([entries, entries + 1], dtype="<u8").tobytes()
 
 
 MEGATRON = MegatronFormat()
