@@ -21,6 +21,9 @@ from tokenization_worker.formats.base import (
 from tokenization_worker.formats.sidecar import ShardDocuments
 from tokenization_worker.storage.base import NotFound
 
+_SHOWN_BYTES = 128
+"""Of a header in an error: the whole one of `.npy`; most of llm.c's 1024 are zeros."""
+
 
 class FlatFormat:
     """A format of one flat file. `header(shape)` is its header, always of `header_bytes` bytes."""
@@ -82,7 +85,7 @@ class FlatReader:
             raise ShardUnreadable(file, "is missing") from error
         if header != self._header:
             expected = f"that of {shape.tokens:,} tokens of {shape.dtype}"
-            raise ShardUnreadable(file, f"has another header than {expected}: {header!r}")
+            raise ShardUnreadable(file, f"has another header than {expected}: {header[:_SHOWN_BYTES]!r}")
         entry = file.store.stat(file.path)
         if entry is None:
             raise ShardUnreadable(file, "is missing")

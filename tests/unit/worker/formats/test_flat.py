@@ -11,10 +11,13 @@ import pytest
 
 from tokenization_worker.formats.base import ShardShape, ShardUnreadable, StoredFile
 from tokenization_worker.formats.flat import FlatFormat
+from tokenization_worker.formats.llmc import LLMC
 from tokenization_worker.formats.npy import NPY
 from tokenization_worker.formats.raw import RAW
 from tokenization_worker.formats.sidecar import ShardDocuments
 from tokenization_worker.storage.local.store import LocalStore
+from tokenization_worker.verification.formats.base import ShardScan
+from tokenization_worker.verification.formats.registry import DECODERS
 
 U16, U32 = np.dtype("<u2"), np.dtype("<u4")
 NO_DOCUMENTS = ShardDocuments(np.empty(0, np.uint32), 0, 0, 0, 0, False)
@@ -69,6 +72,21 @@ def test_a_file_that_is_not_its_shard_is_unreadable(
     with pytest.raises(ShardUnreadable) as caught:
         NPY.reader(ShardShape(100, U16), [stored(tmp_path, content)]).open()
     assert words in caught.value.what
+
+
+def test_an_error_shows_the_beginning_of_a_long_header(tmp_path: Path) -> None:
+    content = b"theirs" + bytes(1018 + 200)
+    with pytest.raises(ShardUnreadable) as caught:
+        LLMC.reader(ShardShape(100, U16), [stored(tmp_path, content)]).check()
+    assert caught.value.what.endswith(f": {content[:128]!r}")
+    [problem] = _scanned(content).problems(100, None)
+    assert problem.found == repr(content[:128])
+
+
+def _scanned(content: bytes) -> ShardScan:
+    scan = DECODERS["LlmC"].scan(U16)
+    scan.take(0, content)
+    return scan
 
 
 def test_a_file_that_does_not_exist_is_missing(tmp_path: Path) -> None:

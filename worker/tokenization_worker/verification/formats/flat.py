@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from tokenization_worker.verification.formats.base import DType, Problem, ReadRange, TokenArray, whole_tokens
 
+_SHOWN_BYTES = 128
+"""Of a header in a finding: the whole one of `.npy`; most of llm.c's 1024 are zeros."""
+
 
 class Header(Protocol):
     """What a format has before its tokens."""
@@ -68,4 +71,5 @@ class FlatScan:
     def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None) -> Iterator[Problem]:
         del lengths
         if self.tokens != expected_tokens:
-            yield Problem(0, f"a header of {expected_tokens:,} tokens of {self._dtype.name}", repr(self._head))
+            found = repr(self._head[:_SHOWN_BYTES])
+            yield Problem(0, f"a header of {expected_tokens:,} tokens of {self._dtype.name}", found)
