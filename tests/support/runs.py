@@ -37,7 +37,7 @@ NANOGPT: dict[str, Any] = {
 }
 
 
-def make_job(source: Path, output: Path, /, *layers: dict[str, Any], **fields: Any) -> TokenizationJob:
+def make_job(source: Path | str, output: Path | str, /, *layers: dict[str, Any], **fields: Any) -> TokenizationJob:
     """A job from `source` to `output`; `layers` and `fields` are blocks of spec, later ones on top."""
     spec: dict[str, Any] = {
         "source": {"uris": [str(source)]},

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from tokenization_worker.api.job import TokenizationJob
+from support.runs import make_job
 
-JOB = TokenizationJob.from_object(
-    {
-        "apiVersion": "tokenization.dev/v1alpha1",
-        "kind": "TokenizationJob",
-        "metadata": {"name": "test"},
-        "spec": {
-            "source": {"uris": ["gs://bucket/corpus/"]},
-            "tokenizer": {"name": "bytes"},
-            "output": {"uri": "gs://bucket/out", "shards": {"tokens": 5000}},
-            "rangeBytes": "4Ki",
-        },
-    }
+JOB = make_job(
+    "gs://bucket/corpus/",
+    "gs://bucket/out",
+    tokenizer={"name": "bytes"},
+    output={"shards": {"tokens": 5000}},
+    rangeBytes="4Ki",
 )

@@ -26,11 +26,10 @@ _SHOWN_BYTES = 128
 
 
 class FlatFormat:
-    """A format of one flat file. `header(shape)` is its header, always of `header_bytes` bytes."""
+    """A format of one flat file. `header(shape)` is its header, of as many bytes for every shape."""
 
-    def __init__(self, suffix: str, header_bytes: int, header: Callable[[ShardShape], bytes]) -> None:
+    def __init__(self, suffix: str, header: Callable[[ShardShape], bytes]) -> None:
         self.suffixes: tuple[str, ...] = (suffix,)
-        self._header_bytes = header_bytes
         self._header = header
 
     def begin(self, shape: ShardShape, sinks: Sequence[ByteSink]) -> ShardWriter:
@@ -41,7 +40,7 @@ class FlatFormat:
 
     def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
         del number  # there is one
-        tokens, rest = divmod(file.size - self._header_bytes, largest.dtype.itemsize)
+        tokens, rest = divmod(file.size - len(self._header(largest)), largest.dtype.itemsize)
         if rest or not 0 < tokens <= largest.tokens:
             return f"no shard of this run has {file.size:,} bytes"
         header = self._header(ShardShape(tokens, largest.dtype))

@@ -22,4 +22,4 @@ def _header(shape: ShardShape) -> bytes:
     return header.tobytes()
 
 
-LLMC = FlatFormat(".bin", _HEADER_FIELDS * 4, _header)
+LLMC = FlatFormat(".bin", _header)

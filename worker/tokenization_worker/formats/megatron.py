@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokenization_worker.formats.base import ByteSink, ShardReader, ShardShape, ShardWriter, StoredFile
-from tokenization_worker.formats.flat import FlatReader, FlatWriter
+from tokenization_worker.formats.flat import FlatWriter
 from tokenization_worker.formats.raw import RAW
 from tokenization_worker.formats.sidecar import ShardDocuments
 
@@ -40,7 +40,7 @@ class MegatronFormat:
         return MegatronWriter(shape, sinks)
 
     def reader(self, shape: ShardShape, files: Sequence[StoredFile]) -> ShardReader:
-        return FlatReader(b"", shape, files[0])
+        return RAW.reader(shape, files)
 
     def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
         if number == 0:

@@ -27,4 +27,4 @@ def _header(shape: ShardShape) -> bytes:
     return data
 
 
-NPY = FlatFormat(".npy", _HEADER_BYTES, _header)
+NPY = FlatFormat(".npy", _header)

@@ -5,13 +5,6 @@ The file says neither how many tokens it has nor of which type; `index.json` doe
 
 from __future__ import annotations
 
-from tokenization_worker.formats.base import ShardShape
 from tokenization_worker.formats.flat import FlatFormat
 
-
-def _no_header(shape: ShardShape) -> bytes:
-    del shape
-    return b""
-
-
-RAW = FlatFormat(".bin", 0, _no_header)
+RAW = FlatFormat(".bin", lambda shape: b"")

@@ -64,9 +64,8 @@ def list_named(store: Store, path: str, formats: Sequence[str], splits: Sequence
     `splits`: of these alone, with the digits that the path gives them; None: of any split, with any digits.
     """
     matchers: dict[str, list[re.Pattern[str]]] = {}
-    for name in formats:
-        template = layout.template_of(path, name, among=len(formats))
-        matcher = layout.shard_matcher(template, format_of(name).suffixes, splits)
+    for _, _, template, suffix in _kinds(path, formats):
+        matcher = layout.shard_matcher(template, (suffix,), splits)
         matchers.setdefault(layout.static_prefix(template), []).append(matcher)
     return (
         entry
