@@ -62,6 +62,8 @@ def s3_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
     command = [str(Path(sys.executable).parent / "weed"), "-logtostderr", "mini", f"-dir={folder}"]
     command += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.config={config}", "-webdav=false", "-admin.ui=false"]
+    # Every bucket takes volumes of its own. By itself the server allows only as many as its free disk could hold full.
+    command += ["-volume.max=10000"]
     command += [f"-{name}={port}" for name, port in ports.items()]
     try:
         with run_server(command, b"Start Seaweed S3 API Server", patience_s=60, cwd=folder):
