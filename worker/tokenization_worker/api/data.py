@@ -39,6 +39,23 @@ class OutputFormat(StrEnum):
     MEGATRON = "Megatron"
 
 
+PARTS = "Parts"
+"""The format of the file that says which piece of which document stands where in a shard's rows."""
+
+
+class Packing(StrEnum):
+    """How documents fill rows."""
+
+    CONCAT = "Concat"
+
+
+class Scope(StrEnum):
+    """What begins with a new row: a run of tokens, or each of its files."""
+
+    STREAM = "Stream"
+    FILE = "File"
+
+
 class DType(StrEnum):
     """The type of a token in a shard; Auto is the smallest unsigned one for the vocabulary."""
 
@@ -83,8 +100,24 @@ class SourceSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceSpec:
+    """Rows of `length` tokens. `pad_token`, `pad_id`: what fills a row that is not full; at most one of them is set,
+    and none where the tokenizer decides.
+    """
+
+    length: int
+    packing: Packing
+    scope: Scope
+    pad_token: str | None
+    pad_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """Where the dataset goes and how it is laid out; `uri` has no trailing slash, `splits` is never empty."""
+    """Where the dataset goes and how it is laid out; `uri` has no trailing slash, `splits` is never empty.
+
+    `shard_tokens`: of a full shard, padding included; with `sequence` a multiple of its length.
+    """
 
     uri: str
     formats: tuple[OutputFormat, ...]
@@ -92,6 +125,12 @@ class OutputSpec:
     shard_tokens: int
     path: str
     splits: tuple[SplitSpec, ...]
+    sequence: SequenceSpec | None = None
+
+    @property
+    def file_kinds(self) -> tuple[str, ...]:
+        """The formats of a shard's files; where there are rows, the file of their parts is one of them, the last."""
+        return self.formats if self.sequence is None else (*self.formats, PARTS)
 
 
 @dataclass(frozen=True, slots=True)

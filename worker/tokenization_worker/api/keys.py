@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType
+from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType, OutputSpec
 from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
 from tokenization_worker.api.resolve import resolve_output_uri, resolve_uri
 from tokenization_worker.api.types.quantities import parse_percentage, parse_quantity
@@ -35,6 +35,8 @@ FROZEN_DEFAULTS: dict[str, object] = {
     "output.formats": ["Npy"],
     "output.dtype": "Auto",
     "output.shards.tokens": 100_000_000,
+    "output.sequence.packing": "Concat",
+    "output.sequence.scope": "Stream",
     "output.path": "{split}/{split}_{index:06d}",
     "output.splits": [{"name": "train"}],
 }
@@ -123,13 +125,14 @@ def normalise_data(job: TokenizationJob) -> dict[str, object]:
 
 
 def canonical_data(
-    data: DataSpec, *, tokenizer_fingerprint: str, delimiter_id: int | None, dtype: DType
+    data: DataSpec, *, tokenizer_fingerprint: str, delimiter_id: int | None, dtype: DType, pad_id: int | None = None
 ) -> dict[str, object]:
     """Return every data field that shapes bytes, resolved, as the index holds it; plain JSON values.
 
     The tokenizer is its fingerprint and the delimiter its id: a name is only a way to find them. Source
     patterns are absent because the files themselves are part of the dataKey. `dtype` is the one
-    written, never Auto. A field that a later version adds goes in only where it has not the value it
+    written, never Auto; `pad_id` fills rows, where there are rows. A field that a later version adds goes in only where
+    it has not the value it
     was born with.
     """
     return {
@@ -150,7 +153,7 @@ def canonical_data(
         "output": {
             "formats": [output_format.value for output_format in data.output.formats],
             "dtype": dtype.value,
-            "shards": {"tokens": data.output.shard_tokens},
+            **_canonical_rows(data.output, pad_id),
             "path": data.output.path,
             "splits": [
                 {
@@ -160,6 +163,22 @@ def canonical_data(
                 }
                 for split in data.output.splits
             ],
+        },
+    }
+
+
+def _canonical_rows(output: OutputSpec, pad_id: int | None) -> dict[str, object]:
+    """The size of shards: in tokens, or in rows with what these are."""
+    sequence = output.sequence
+    if sequence is None:
+        return {"shards": {"tokens": output.shard_tokens}}
+    return {
+        "shards": {"sequences": output.shard_tokens // sequence.length},
+        "sequence": {
+            "length": sequence.length,
+            "packing": sequence.packing.value,
+            "scope": sequence.scope.value,
+            "pad": pad_id,
         },
     }
 

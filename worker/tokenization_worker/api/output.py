@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from tokenization_worker.api.data import DType, OutputFormat
+from tokenization_worker.api.rows import Sequence, Shards
 from tokenization_worker.api.source import MEANT_AS_URI, NO_NUL
 from tokenization_worker.api.types.fields import PositiveBigCount
 from tokenization_worker.api.types.model import RULE_ERROR, Rule, SpecBlock
@@ -109,18 +110,6 @@ Share = Annotated[
 ]
 
 
-class Shards(SpecBlock):
-    """The size of a shard."""
-
-    tokens: PositiveBigCount = Field(
-        default=100_000_000,
-        description=(
-            "The tokens of each shard. Only the last shard of a split (with leading shards: of the dataset) has fewer."
-        ),
-        examples=[100_000_000],
-    )
-
-
 class Split(SpecBlock):
     """A part of the dataset, such as train or test."""
 
@@ -151,6 +140,12 @@ class Split(SpecBlock):
 def _takes_rest_last(splits: list[Split]) -> bool:
     takes = [split.shards is not None or split.share is not None for split in splits]
     return not takes[-1] and all(takes[:-1])
+
+
+def _most_tokens(output: Output) -> int:
+    """Of a shard."""
+    rows = output.shards.sequences
+    return output.shards.tokens if rows is None or output.sequence is None else rows * output.sequence.length
 
 
 def _first_parts(output: Output) -> set[str]:
@@ -231,8 +226,22 @@ class Output(SpecBlock):
         Rule(
             f"the formats LlmC and Megatron count tokens in 31 bits: ask for at most {_MOST_TOKENS:,} tokens a shard",
             cel=None,  # CEL does not read numbers such as 100M
-            holds=lambda o: not set(o.formats) & _COUNT_IN_31_BITS or o.shards.tokens <= _MOST_TOKENS,
+            holds=lambda o: not set(o.formats) & _COUNT_IN_31_BITS or _most_tokens(o) <= _MOST_TOKENS,
             field="shards.tokens",
+        ),
+        Rule(
+            "shards.sequences counts rows: set output.sequence.length, or write shards.tokens",
+            cel="!has(self.shards.sequences) || has(self.sequence)",
+            holds=lambda o: o.shards.sequences is None or o.sequence is not None,
+            field="shards.sequences",
+        ),
+        Rule(
+            "with output.sequence the folder parts/ is taken by what describes the rows: begin the path with another "
+            "name",
+            cel="!has(self.sequence) || self.path.contains('{format}') || "
+            "self.splits.all(s, self.path.replace('{split}', s.name).split('/')[0] != 'parts')",
+            holds=lambda o: o.sequence is None or "{format}" in o.path or "parts" not in _first_parts(o),
+            field="path",
         ),
     )
 
@@ -262,6 +271,14 @@ class Output(SpecBlock):
         examples=["UInt32"],
     )
     shards: Shards = Field(default=Shards(), description="The size of a shard.", examples=[{"tokens": 100_000_000}])
+    sequence: Sequence | None = Field(
+        default=None,
+        description=(
+            "Rows of one length. A file for each shard, below parts/, says which piece of which document stands where;"
+            " readers make masks of it. Absent: one run of tokens."
+        ),
+        examples=[{"length": 2049}],
+    )
     path: ShardPath = Field(
         default="{split}/{split}_{index:06d}",
         description=(

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from tokenization_worker.api.data import DataSpec, OutputSpec, SourceSpec, SplitSpec, TokenizerSpec
+from tokenization_worker.api.data import DataSpec, OutputSpec, SequenceSpec, SourceSpec, SplitSpec, TokenizerSpec
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.api.output import RERUN_PLACEHOLDER
+from tokenization_worker.api.output import RERUN_PLACEHOLDER, Output
 from tokenization_worker.api.types.quantities import Limit, parse_percentage, parse_quantity
 from tokenization_worker.errors import SpecError
 from tokenization_worker.host.current_folder import needing_current_folder
@@ -51,15 +51,32 @@ def resolve_data(job: TokenizationJob) -> DataSpec:
             uri=resolve_output_uri(output.uri, job.spec.rerun_token),
             formats=tuple(output.formats),
             dtype=output.dtype,
-            shard_tokens=output.shards.tokens,
+            shard_tokens=_resolve_shard_tokens(output),
             path=output.path,
             splits=tuple(
                 SplitSpec(s.name, s.shards, None if s.share is None else parse_percentage(s.share))
                 for s in output.splits
             ),
+            sequence=_resolve_sequence(output),
         ),
         rerun_token=job.spec.rerun_token,
     )
+
+
+def _resolve_sequence(output: Output) -> SequenceSpec | None:
+    sequence = output.sequence
+    if sequence is None:
+        return None
+    pad_token, pad_id = (None, None) if sequence.pad is None else (sequence.pad.token, sequence.pad.id)
+    return SequenceSpec(sequence.length, sequence.packing, sequence.scope, pad_token, pad_id)
+
+
+def _resolve_shard_tokens(output: Output) -> int:
+    """Of a full shard: whole rows where there are rows."""
+    if output.sequence is None:
+        return output.shards.tokens
+    length = output.sequence.length
+    return length * (output.shards.sequences or max(1, output.shards.tokens // length))
 
 
 def resolve_limits(job: TokenizationJob) -> RunLimits:

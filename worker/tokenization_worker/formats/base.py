@@ -16,18 +16,28 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.sequences.parts import PartArray
 from tokenization_worker.storage.base import Store
 
 TokenArray = NDArray[np.unsignedinteger]
+LengthArray = NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
 class ShardShape:
-    """What is known of a shard before its first token: how many there are, and their type (`<u2` or `<u4`)."""
+    """What is known of a shard before its first token: how many there are, and their type (`<u2` or `<u4`).
+
+    `row_length`: where the tokens are rows, padding included; 0 where they are one run.
+    """
 
     tokens: int
     dtype: np.dtype[np.unsignedinteger]
+    row_length: int = 0
+
+    @property
+    def rows(self) -> int:
+        """0 where they are one run."""
+        return self.tokens // self.row_length if self.row_length else 0
 
 
 class ByteSink(Protocol):
@@ -39,12 +49,15 @@ class ByteSink(Protocol):
 class ShardWriter(Protocol):
     """Turns a shard's tokens into the bytes of its files."""
 
-    def write(self, tokens: TokenArray, /) -> None:
-        """The next tokens, u16 or u32[n], little-endian and contiguous; about 1 MiB at most."""
+    def write(self, tokens: TokenArray, parts: PartArray, /) -> None:
+        """The next tokens, u16 or u32[n], little-endian and contiguous; about 1 MiB at most.
+
+        In a shard of rows: whole rows, with their parts; at most one row where that is longer. Else no parts.
+        """
         ...
 
-    def finish(self, documents: ShardDocuments, /) -> None:
-        """No token follows; `documents` says which documents the tokens are of."""
+    def finish(self, entries: LengthArray, /) -> None:
+        """No token follows. `entries` u32[n]: the tokens of each row, or of each document in this shard."""
         ...
 
 
@@ -82,8 +95,8 @@ class ShardReader(Protocol):
         ...
 
 
-class ShardFormat(Protocol):
-    """A format of shards. The name that a manifest gives it is its key in `registry`."""
+class FileKind(Protocol):
+    """A kind of files that a shard has. Its name is its key in `registry`."""
 
     suffixes: tuple[str, ...]
     """Of a shard's files; the first is the main file's."""
@@ -92,14 +105,18 @@ class ShardFormat(Protocol):
         """A writer of one shard; `sinks` are its files in the order of `suffixes`."""
         ...
 
-    def reader(self, shape: ShardShape, files: Sequence[StoredFile], /) -> ShardReader:
-        """A reader of one shard; `files` are in the order of `suffixes`."""
-        ...
-
     def why_foreign(self, number: int, file: StoredFile, largest: ShardShape, /) -> str | None:
         """Why a file is not file `number` of a shard of at most `largest`, in words; None where it may be one.
 
         Asked about files that no receipt names: a run that was killed between a file and its receipt leaves some.
         Reads at most the file's beginning; raises `NotFound`.
         """
+        ...
+
+
+class ShardFormat(FileKind, Protocol):
+    """A format of shards: files that hold all tokens. A manifest gives it its name."""
+
+    def reader(self, shape: ShardShape, files: Sequence[StoredFile], /) -> ShardReader:
+        """A reader of one shard; `files` are in the order of `suffixes`."""
         ...

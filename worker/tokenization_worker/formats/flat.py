@@ -6,11 +6,13 @@ The header must follow from the number of tokens and their type alone. Then a re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tokenization_worker.formats.base import (
     ByteSink,
+    LengthArray,
     ShardReader,
     ShardShape,
     ShardUnreadable,
@@ -18,7 +20,7 @@ from tokenization_worker.formats.base import (
     StoredFile,
     TokenArray,
 )
-from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.sequences.parts import PartArray
 from tokenization_worker.storage.base import NotFound
 
 _SHOWN_BYTES = 128
@@ -41,9 +43,9 @@ class FlatFormat:
     def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
         del number  # there is one
         tokens, rest = divmod(file.size - len(self._header(largest)), largest.dtype.itemsize)
-        if rest or not 0 < tokens <= largest.tokens:
+        if rest or not 0 < tokens <= largest.tokens or tokens % (largest.row_length or 1):
             return f"no shard of this run has {file.size:,} bytes"
-        header = self._header(ShardShape(tokens, largest.dtype))
+        header = self._header(replace(largest, tokens=tokens))
         is_ours = _read_header(file, len(header)) == header
         return None if is_ours else "it does not begin with the header of a shard of this run"
 
@@ -61,11 +63,12 @@ class FlatWriter:
         if header:
             sink.write(header)
 
-    def write(self, tokens: TokenArray) -> None:
+    def write(self, tokens: TokenArray, parts: PartArray) -> None:
+        del parts
         self._sink.write(tokens.data)
 
-    def finish(self, documents: ShardDocuments) -> None:
-        """Nothing of a flat file depends on documents."""
+    def finish(self, entries: LengthArray) -> None:
+        """Nothing of a flat file depends on documents or rows."""
 
 
 class FlatReader:

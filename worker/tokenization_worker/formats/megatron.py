@@ -6,8 +6,8 @@
             documents  i64[n + 1]  the entry at which each document begins, then n
 
 An entry is one document's tokens in this shard, delimiters included. A document that goes on in the next shard is an
-entry in both. Megatron has no u32: such tokens are int32, with the same bytes. Source: Megatron-LM
-`megatron/core/datasets/indexed_dataset.py`.
+entry in both. In a shard of rows an entry is a row. Megatron has no u32: such tokens are int32, with the same bytes.
+Source: Megatron-LM `megatron/core/datasets/indexed_dataset.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokenization_worker.formats.base import ByteSink, ShardReader, ShardShape, ShardWriter, StoredFile
+from tokenization_worker.formats.base import ByteSink, LengthArray, ShardReader, ShardShape, ShardWriter, StoredFile
 from tokenization_worker.formats.flat import FlatWriter
 from tokenization_worker.formats.raw import RAW
-from tokenization_worker.formats.sidecar import ShardDocuments
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _VERSION = 1
@@ -61,8 +60,8 @@ class MegatronWriter(FlatWriter):
         self._shape = shape
         self._index = sinks[1]
 
-    def finish(self, documents: ShardDocuments) -> None:
-        lengths = documents.lengths.astype("<i4")
+    def finish(self, entries: LengthArray) -> None:
+        lengths = entries.astype("<i4")
         pointers = np.zeros(len(lengths), dtype="<i8")
         np.cumsum(lengths[:-1], dtype="<i8", out=pointers[1:])
         pointers *= self._shape.dtype.itemsize

@@ -6,13 +6,14 @@ from hashlib import sha256
 
 import numpy as np
 
-from tokenization_worker.api.data import OutputFormat
-from tokenization_worker.formats.base import ByteSink, ShardFormat, ShardShape
+from tokenization_worker.api.data import PARTS, OutputFormat
+from tokenization_worker.formats.base import ByteSink, FileKind, ShardFormat, ShardShape
 from tokenization_worker.formats.llmc import LLMC
 from tokenization_worker.formats.megatron import MEGATRON
 from tokenization_worker.formats.npy import NPY
+from tokenization_worker.formats.parts import PARTS_FORMAT
 from tokenization_worker.formats.raw import RAW
-from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.sequences.parts import NO_PARTS
 
 FORMATS: dict[str, ShardFormat] = {
     OutputFormat.NPY: NPY,
@@ -20,6 +21,14 @@ FORMATS: dict[str, ShardFormat] = {
     OutputFormat.LLMC: LLMC,
     OutputFormat.MEGATRON: MEGATRON,
 }
+
+
+_KINDS: dict[str, FileKind] = {**FORMATS, PARTS: PARTS_FORMAT}
+
+
+def kind_of(name: str) -> FileKind:
+    """The kind of files of this name; raises `ValueError` for one that this version does not have."""
+    return _KINDS[name] if name in _KINDS else format_of(name)
 
 
 def format_of(name: str) -> ShardFormat:
@@ -39,8 +48,8 @@ def fingerprint(name: str) -> str:
     tokens = np.arange(1000, dtype="<u2")
     writer = format_of(name).begin(ShardShape(len(tokens), tokens.dtype), sinks)
     for start in range(0, len(tokens), 300):
-        writer.write(tokens[start : start + 300])
-    writer.finish(ShardDocuments(np.array([400, 599, 1], dtype=np.uint32), 3, 0, 0, 0, continues=False))
+        writer.write(tokens[start : start + 300], NO_PARTS)
+    writer.finish(np.array([400, 599, 1], dtype=np.uint32))
     return sha256("".join(sink.digest.hexdigest() for sink in sinks).encode()).hexdigest()
 
 

@@ -23,7 +23,7 @@ from tokenization_worker.output.versions import join_versions
 from tokenization_worker.storage.base import NotFound, Store
 
 _FORMAT_VERSIONS = (1, 2)
-"""1: datasets whose only format is Npy; 2: all others, which programs before 0.3.0 cannot check."""
+"""1: datasets without rows whose only format is Npy; 2: all others, which programs before 0.3.0 cannot check."""
 
 UNKNOWN_VERSIONS = "unknown"
 """In `run.rangesByVersions`, of ranges that an older version of this program tokenized."""
@@ -38,14 +38,26 @@ class IndexTokenizer(TypedDict):
     delimiterId: int | None
 
 
+class IndexSequences(TypedDict):
+    """The rows of a split: how many tokens each has, how many there are, and how many of their tokens are padding."""
+
+    length: int
+    rows: int
+    padding: int
+
+
 class IndexSplit(TypedDict):
-    """A split: its documents, tokens and shards, and the SHA-256 of its rows in the shards table."""
+    """A split: its documents, tokens and shards, and the SHA-256 of its rows in the shards table.
+
+    `sequences` only where the tokens are in rows; `tokens` are those of documents.
+    """
 
     name: str
     documents: int
     tokens: int
     shards: int
     digest: str
+    sequences: NotRequired[IndexSequences]
 
 
 class Conservation(TypedDict):
@@ -173,7 +185,8 @@ _CHECK_THE_PATH = "check the path: it must be the output.uri of a job"
 
 def format_version(data: Mapping[str, Any]) -> int:
     """The version of the layout of a dataset with these canonical data fields."""
-    return 1 if data["output"]["formats"] == [OutputFormat.NPY] else 2
+    output = data["output"]
+    return 1 if output["formats"] == [OutputFormat.NPY] and "sequence" not in output else 2
 
 
 def read_index(store: Store) -> Index | None:

@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from tokenization_worker.api.data import DType, OutputSpec
+from tokenization_worker.api.data import PARTS, DType, OutputSpec
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats.base import ShardShape, StoredFile
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
-from tokenization_worker.formats.registry import FORMATS, format_of
+from tokenization_worker.formats.registry import FORMATS, format_of, kind_of
 from tokenization_worker.output import layout
 from tokenization_worker.storage.base import Entry, NotFound, Store
 
@@ -39,32 +39,34 @@ class FileName(NamedTuple):
     path: str
 
 
-def name_files(path: str, formats: Sequence[str], *, split: str, index: int, shard: int) -> tuple[FileName, ...]:
-    """The files of a shard, the main file of the first format first; `path` is `output.path`.
+def name_files(path: str, kinds: Sequence[str], *, split: str, index: int, shard: int) -> tuple[FileName, ...]:
+    """The files of a shard, the main file of the first format first; `path` is `output.path`, `kinds` are those of
+    `OutputSpec.file_kinds`.
 
     Raises `SpecError` for a number that does not fit the path.
     """
     return tuple(
         FileName(name, number, layout.shard_path(template, suffix, split=split, index=index, shard=shard))
-        for name, number, template, suffix in _kinds(path, formats)
+        for name, number, template, suffix in _kinds(path, kinds)
     )
 
 
-def _kinds(path: str, formats: Sequence[str]) -> Iterator[tuple[str, int, str, str]]:
-    """Format, number, template and suffix of each file of a shard."""
-    for name in formats:
-        template = layout.template_of(path, name, among=len(formats))
-        for number, suffix in enumerate(format_of(name).suffixes):
+def _kinds(path: str, kinds: Sequence[str]) -> Iterator[tuple[str, int, str, str]]:
+    """Kind, number, template and suffix of each file of a shard. An only format has no folder beside parts either."""
+    n_formats = sum(name != PARTS for name in kinds)
+    for name in kinds:
+        template = layout.template_of(path, name, among=n_formats + (name == PARTS))
+        for number, suffix in enumerate(kind_of(name).suffixes):
             yield name, number, template, suffix
 
 
-def list_named(store: Store, path: str, formats: Sequence[str], splits: Sequence[str] | None = None) -> Iterator[Entry]:
-    """The files that have the name of a shard of these formats; `path` is `output.path`.
+def list_named(store: Store, path: str, kinds: Sequence[str], splits: Sequence[str] | None = None) -> Iterator[Entry]:
+    """The files that have the name of a shard's file of these kinds; `path` is `output.path`.
 
     `splits`: of these alone, with the digits that the path gives them; None: of any split, with any digits.
     """
     matchers: dict[str, list[re.Pattern[str]]] = {}
-    for _, _, template, suffix in _kinds(path, formats):
+    for _, _, template, suffix in _kinds(path, kinds):
         matcher = layout.shard_matcher(template, (suffix,), splits)
         matchers.setdefault(layout.static_prefix(template), []).append(matcher)
     return (
@@ -75,24 +77,32 @@ def list_named(store: Store, path: str, formats: Sequence[str], splits: Sequence
     )
 
 
+def planned_shard_tokens(output: Mapping[str, Any]) -> int:
+    """Of a full shard, padding included; `output` has the canonical fields of a plan or an index."""
+    shards = output["shards"]
+    return int(shards["sequences"] * output["sequence"]["length"] if "sequence" in output else shards["tokens"])
+
+
 @dataclass(frozen=True, slots=True)
 class Naming:
     """The names of a plan's shards, and what they hold: at most `shard_tokens` tokens of `dtype`.
 
-    `path`: `output.path`.
+    `path`: `output.path`; `kinds`: those of `OutputSpec.file_kinds`; `row_length`: 0 where there are no rows.
     """
 
     path: str
-    formats: tuple[str, ...]
+    kinds: tuple[str, ...]
     splits: tuple[str, ...]
     dtype: DType
     shard_tokens: int
+    row_length: int
 
     @classmethod
     def of(cls, output: OutputSpec, dtype: DType) -> Self:
         """`dtype`: the resolved one."""
         splits = tuple(split.name for split in output.splits)
-        return cls(output.path, tuple(output.formats), splits, dtype, output.shard_tokens)
+        row_length = 0 if output.sequence is None else output.sequence.length
+        return cls(output.path, output.file_kinds, splits, dtype, output.shard_tokens, row_length)
 
     @classmethod
     def planned(cls, data: dict[str, Any]) -> Self:
@@ -102,23 +112,30 @@ class Naming:
         for name in formats:
             format_of(name)  # raises for one that this version does not have
         splits = tuple(str(split["name"]) for split in output["splits"])
-        return cls(str(output["path"]), formats, splits, DType(output["dtype"]), int(output["shards"]["tokens"]))
+        kinds = (*formats, PARTS) if "sequence" in output else formats
+        row_length = int(output["sequence"]["length"]) if "sequence" in output else 0
+        dtype = DType(output["dtype"])
+        return cls(str(output["path"]), kinds, splits, dtype, planned_shard_tokens(output), row_length)
 
     @property
     def largest(self) -> ShardShape:
         """What a full shard holds."""
-        return ShardShape(self.shard_tokens, NUMPY_DTYPES[self.dtype])
+        return self.shape(self.shard_tokens)
+
+    def shape(self, tokens: int) -> ShardShape:
+        """What a shard of so many tokens holds."""
+        return ShardShape(tokens, NUMPY_DTYPES[self.dtype], self.row_length)
 
     def files(self, *, split: str, index: int, shard: int) -> tuple[FileName, ...]:
         """The files of a shard, the main file first; raises `SpecError` for a number that does not fit the template."""
-        return name_files(self.path, self.formats, split=split, index=index, shard=shard)
+        return name_files(self.path, self.kinds, split=split, index=index, shard=shard)
 
     def list_named(self, store: Store, *, strictly: bool = False) -> Iterator[Entry]:
         """The files that have a shard's name: of any split, with any number of digits.
 
         `strictly`: of these splits alone, with the digits that the path gives them.
         """
-        return list_named(store, self.path, self.formats, self.splits if strictly else None)
+        return list_named(store, self.path, self.kinds, self.splits if strictly else None)
 
     def is_given(self, path: str) -> bool:
         """Whether a shard of these splits may get this name."""
@@ -131,12 +148,12 @@ class Naming:
             return "no shard of this run gets this name"
         name, number = kind
         with suppress(NotFound):
-            return format_of(name).why_foreign(number, StoredFile(store, entry.path, entry.size), self.largest)
+            return kind_of(name).why_foreign(number, StoredFile(store, entry.path, entry.size), self.largest)
         return None
 
     def _kind_of(self, path: str) -> tuple[str, int] | None:
-        """The format of a file by its name, and its number among the files of that format's shards."""
-        for name, number, template, suffix in _kinds(self.path, self.formats):
+        """The kind of a file by its name, and its number among the files of that kind."""
+        for name, number, template, suffix in _kinds(self.path, self.kinds):
             if layout.shard_matcher(template, (suffix,), self.splits).fullmatch(path):
                 return name, number
         return None

@@ -34,12 +34,17 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What a shard and its documents sidecar were when they were written."""
+    """What a shard and its documents sidecar, of which it may have none, were when they were written."""
 
     split: str
     index: int
     files: tuple[_File, ...]
     documents_sha256: str
+
+    @property
+    def sidecar(self) -> str | None:
+        """Its path; None of a shard of rows, whose parts are one of its files."""
+        return layout.documents_path(self.split, self.index) if self.documents_sha256 else None
 
     @classmethod
     def by_receipt(cls, receipt: ShardReceipt) -> Self:
@@ -49,7 +54,7 @@ class _Written:
     @classmethod
     def by_row(cls, row: Row) -> Self:
         files = tuple(_File(file["path"], file["bytes"], int(file["crc32c"], 16)) for file in files_of_row(row))
-        return cls(row["split"], row["index"], files, row["documentsSha256"])
+        return cls(row["split"], row["index"], files, row.get("documentsSha256", ""))
 
 
 def find_mismatched_shards(store: Store, among: Container[tuple[str, int]] | None = None) -> frozenset[tuple[str, int]]:
@@ -78,7 +83,7 @@ def find_missing(store: Store) -> list[str]:
         for entry in _list_files(store, mine):
             if sizes.get(entry.path) == entry.size:
                 del sizes[entry.path]
-        sidecars = dict.fromkeys(layout.documents_path(split, shard.index) for shard in mine)
+        sidecars = dict.fromkeys(shard.sidecar for shard in mine if shard.sidecar is not None)
         for entry in list_known(store, list(sidecars)):
             sidecars.pop(entry.path, None)
         missing += [*sizes, *sidecars]
@@ -160,25 +165,25 @@ def _changed_shards(store: Store, shards: list[_Written]) -> Iterator[int]:
 
 
 def _changed_sidecars(store: Store, shards: list[_Written]) -> Iterator[int]:
-    unlisted = {layout.documents_path(shard.split, shard.index): shard for shard in shards}
+    unlisted = {shard.sidecar: shard for shard in shards if shard.sidecar is not None}
     for entry in list_known(store, list(unlisted)) if store.connections > 1 else ():  # local files carry no metadata
         digest = digest_of(entry)
         if digest is not None and entry.path in unlisted:
             shard = unlisted.pop(entry.path)
             if digest != shard.documents_sha256:
                 yield shard.index
-    is_whole = map_at_once(lambda shard: _has_sidecar(store, shard), unlisted.values(), store.connections)
+    sums = {path: shard.documents_sha256 for path, shard in unlisted.items()}
+    is_whole = map_at_once(lambda item: _holds_sum(store, *item), sums.items(), store.connections)
     for shard, whole in zip(unlisted.values(), is_whole, strict=True):
         if not whole:
             yield shard.index
 
 
-def _has_sidecar(store: Store, shard: _Written) -> bool:
+def _holds_sum(store: Store, path: str, digest: str) -> bool:
     try:
-        sidecar = store.read(layout.documents_path(shard.split, shard.index))
+        return sha256(store.read(path)).hexdigest() == digest
     except NotFound:
         return False
-    return sha256(sidecar).hexdigest() == shard.documents_sha256
 
 
 def _holds(store: Store, entry: Entry, size: int, crc32c: int) -> bool:

@@ -72,7 +72,7 @@ def read_shard_sums(store: Store, among: Container[tuple[str, int]]) -> dict[tup
     """Of the shards (split, index) in `among`, as the shards table has them."""
     return {
         (row["split"], row["index"]): ShardSums(
-            tuple(file["sha256"] for file in files_of_row(row)), row["documentsSha256"]
+            tuple(file["sha256"] for file in files_of_row(row)), row.get("documentsSha256", "")
         )
         for _, row in table_rows(store, layout.SHARDS_TABLE)
         if (row["split"], row["index"]) in among

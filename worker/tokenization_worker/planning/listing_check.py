@@ -20,7 +20,7 @@ def refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> No
     output = data.output
     inside = output.uri.rstrip("/") + "/"
     split = output.splits[0].name
-    first_shard = [name.path for name in name_files(output.path, output.formats, split=split, index=0, shard=0)]
+    first_shard = [name.path for name in name_files(output.path, output.file_kinds, split=split, index=0, shard=0)]
     for pattern in data.source.uris:
         for path in (*first_shard, SHARDS_TABLE, INDEX):
             if selects(pattern, inside + path):

@@ -29,6 +29,7 @@ from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.storage.sources import list_source
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer, pin_tokenizer
+from tokenization_worker.tokenizers.padding import resolve_pad
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,14 @@ class Subject:
     limits: RunLimits
     tokenizer: Tokenizer
     dtype: DType
+    pad_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """What the plan phase found out. `foreseen`: the error that a new run of it would certainly end with. `strange`:
     why a new run of it is refused, by the names of its files. `hint`: what to do about unusable records in its samples,
-    "" where that is not known."""
+    "" where that is not known. `pad_id`: fills rows, None where there are none."""
 
     job: TokenizationJob
     data: DataSpec
@@ -54,6 +56,7 @@ class Prepared:
     tokenizer: Tokenizer
     dtype: DType
     files: tuple[SourceFile, ...]
+    pad_id: int | None
     canonical: dict[str, object]
     data_key: str
     run_key: str
@@ -94,7 +97,19 @@ def prepare_tokenizer(job: TokenizationJob, watch: Watcher, revision: str = "") 
     watch(Preparing(data.tokenizer.uri or data.tokenizer.name or "", tuple(data.source.uris)))
     data = replace(data, tokenizer=pin_tokenizer(data.tokenizer, revision))
     tokenizer = load_tokenizer(data.tokenizer)
-    return Subject(job, data, limits, tokenizer, resolve_dtype(data.output.dtype, tokenizer.vocab_size))
+    sequence = data.output.sequence
+    pad_id = None if sequence is None else resolve_pad(sequence, tokenizer)
+    ids = tokenizer.vocab_size if pad_id is None else max(tokenizer.vocab_size, pad_id + 1)
+    if ids > tokenizer.vocab_size:
+        watch(Warned(_pad_above_vocabulary(ids, tokenizer)))
+    return Subject(job, data, limits, tokenizer, resolve_dtype(data.output.dtype, ids), pad_id)
+
+
+def _pad_above_vocabulary(ids: int, tokenizer: Tokenizer) -> str:
+    return (
+        f"output.sequence.pad.id: the padding token {ids - 1:,} is above the {tokenizer.vocab_size:,} tokens of "
+        f"{tokenizer.name}: give the model's embedding room for {ids:,}"
+    )
 
 
 def prepare_source(subject: Subject, watch: Watcher, pins: Mapping[str, str] | None = None) -> Prepared:
@@ -119,7 +134,11 @@ def prepare_source(subject: Subject, watch: Watcher, pins: Mapping[str, str] | N
     for warning in foresight.warnings:
         watch(Warned(warning))
     canonical = canonical_data(
-        data, tokenizer_fingerprint=tokenizer.fingerprint, delimiter_id=tokenizer.delimiter_id, dtype=dtype
+        data,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        delimiter_id=tokenizer.delimiter_id,
+        dtype=dtype,
+        pad_id=subject.pad_id,
     )
     return Prepared(
         job=job,
@@ -128,6 +147,7 @@ def prepare_source(subject: Subject, watch: Watcher, pins: Mapping[str, str] | N
         tokenizer=tokenizer,
         dtype=dtype,
         files=files,
+        pad_id=subject.pad_id,
         canonical=canonical,
         data_key=data_key(canonical, ((file.uri, file.size, file.version) for file in files)),
         run_key=run_key(job),

@@ -50,6 +50,7 @@ def begin_run(found: RunPlan, sample_one_in: int, watch: Watcher) -> Begun:
         sample_one_in=sample_one_in,
         fingerprint=prepared.tokenizer.fingerprint,
         versions=found.versions_that_decide,
+        pad_id=prepared.pad_id,
     )
     discard_corrupt_records(store, ledger, watch)
     encodes = found.encodes

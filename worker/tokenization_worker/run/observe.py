@@ -128,7 +128,7 @@ def refuse_links(store: Store, output: OutputSpec) -> None:
         paths = (
             file.path
             for split in output.splits
-            for file in name_files(output.path, output.formats, split=split.name, index=0, shard=0)
+            for file in name_files(output.path, output.file_kinds, split=split.name, index=0, shard=0)
         )
         with map_os_errors("write below", root):
             refuse_linked_folders(root, {_OWN_FOLDER, *(path.rpartition("/")[0] for path in paths)})
@@ -142,7 +142,7 @@ def _refuse_place(store: Store, output: OutputSpec) -> None:
 
 def refuse_foreign_files(store: Store, output: OutputSpec) -> None:
     """Raise `ChangedError` if something at the output has a name that a shard would get."""
-    for entry in list_named(store, output.path, output.formats):
+    for entry in list_named(store, output.path, output.file_kinds):
         raise ChangedError(
             "OutputConflict",
             f"{store.uri}/{entry.path} has a name that output.path gives to shards, but the output has no plan",

@@ -137,13 +137,19 @@ class RangeReceipt(_Record, frozen=True, gc=False):
         return None
 
 
-class Span(_Record, frozen=True, gc=False):
-    """Tokens [start, end) of one stream of one range's segment."""
+class Span(_Record, frozen=True, gc=False, omit_defaults=True):
+    """Tokens [start, end) of one stream of one range's segment; `pad`: tokens of padding behind them."""
 
     range_id: Count
     stream: Count
     start: Count
     end: Count
+    pad: Count = 0
+
+    @property
+    def stored(self) -> int:
+        """Tokens in a shard, padding included."""
+        return self.end - self.start + self.pad
 
     def __post_init__(self) -> None:
         if self.start > self.end:
@@ -167,6 +173,8 @@ class ShardReceipt(_Record, frozen=True, gc=False, omit_defaults=True):
 
     The record of a shard of one file has the fields of that file and no list, as it had before shards could have
     several. `listed` is the list of all files where there are several; its first entry repeats the main file's fields.
+    `tokens` are those of documents. `rows`: of a shard of rows, which may hold padding as well, and has no documents
+    sidecar: `documents_sha256` is "" then.
     """
 
     plan_id: str
@@ -187,6 +195,7 @@ class ShardReceipt(_Record, frozen=True, gc=False, omit_defaults=True):
     pid: Count
     seconds: float
     listed: tuple[WrittenFile, ...] = field(default=(), name="files")
+    rows: Count = 0
 
     def __post_init__(self) -> None:
         self._hold_once("plan_id", "split", "node")
@@ -203,7 +212,7 @@ class ShardReceipt(_Record, frozen=True, gc=False, omit_defaults=True):
 
     def disagreement(self, other: ShardReceipt) -> str | None:
         """How two builds of one shard differ, in words; None when they do not."""
-        for name in ("sha256", "documents_sha256", "tokens"):
+        for name in ("sha256", "documents_sha256", "tokens", "rows"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 return f"{name} {mine} here, {theirs} there"

@@ -17,7 +17,8 @@ from tokenization_worker.planning.splits import Streams
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """A run's fixed facts. `dtype` is resolved, `engine` is the engine of `epoch`, `fingerprint` the
-    tokenizer's; `versions`: of the libraries that gave the plan's samples ("" where it has none).
+    tokenizer's; `versions`: of the libraries that gave the plan's samples ("" where it has none); `pad_id`: fills rows,
+    None where there are none.
 
     Every task carries it: it is packed once in the driver, and unpacked once in a worker.
     """
@@ -30,6 +31,7 @@ class RunContext:
     sample_one_in: int
     fingerprint: str
     versions: str = ""
+    pad_id: int | None = None
 
     @property
     def streams(self) -> Streams:

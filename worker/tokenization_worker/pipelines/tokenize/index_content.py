@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tokenization_worker.api.data import TokenizerSpec
+from tokenization_worker.api.data import SequenceSpec, TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
 from tokenization_worker.output.index import UNKNOWN_VERSIONS, IndexContent, IndexRun, IndexSplit, format_version
 from tokenization_worker.output.ledger.receipts import ShardReceipt
@@ -24,7 +24,7 @@ from tokenization_worker.tokenizers.base import Tokenizer
 
 
 def shard_row(shard: ShardReceipt) -> dict[str, Any]:
-    """A row of the shards table: `files` only where there are several."""
+    """A row of the shards table: `files` only where there are several, `rows` in place of a sidecar's sum."""
     row: dict[str, Any] = {
         "split": shard.split,
         "index": shard.index,
@@ -34,8 +34,11 @@ def shard_row(shard: ShardReceipt) -> dict[str, Any]:
         "bytes": shard.bytes,
         "crc32c": f"{shard.crc32c:08x}",
         "sha256": shard.sha256,
-        "documentsSha256": shard.documents_sha256,
     }
+    if shard.rows:
+        row["rows"] = shard.rows
+    else:
+        row["documentsSha256"] = shard.documents_sha256
     if len(shard.files) > 1:
         row["files"] = [
             {
@@ -98,7 +101,9 @@ def describe_dataset(
             "delimiterId": tokenizer.delimiter_id,
         },
         "dtype": context.dtype.value,
-        "splits": [_split_entry(split.name, shards) for split in context.data.output.splits],
+        "splits": [
+            _split_entry(split.name, shards, context.data.output.sequence) for split in context.data.output.splits
+        ],
         "conservation": {
             "read": totals.read,
             "written": totals.written,
@@ -172,12 +177,21 @@ def _sorted_counts(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _split_entry(name: str, shards: list[ShardReceipt]) -> IndexSplit:
+def _split_entry(name: str, shards: list[ShardReceipt], sequence: SequenceSpec | None) -> IndexSplit:
     mine = [shard for shard in shards if shard.split == name]
-    return {
+    tokens = sum(shard.tokens for shard in mine)
+    entry: IndexSplit = {
         "name": name,
         "documents": sum(shard.documents for shard in mine),
-        "tokens": sum(shard.tokens for shard in mine),
+        "tokens": tokens,
         "shards": len(mine),
         "digest": sha256(b"".join(json_line(shard_row(shard)) for shard in mine)).hexdigest(),
     }
+    if sequence is not None:
+        rows = sum(shard.rows for shard in mine)
+        entry["sequences"] = {
+            "length": sequence.length,
+            "rows": rows,
+            "padding": rows * sequence.length - tokens,
+        }
+    return entry

@@ -10,7 +10,7 @@ from typing import Any
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
-from tokenization_worker.output.naming import Naming
+from tokenization_worker.output.naming import Naming, planned_shard_tokens
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.scan import RECORD
 
@@ -105,6 +105,12 @@ def _is_by_hash(splits: list[dict[str, Any]]) -> bool:
     return len(splits) > 1 and splits[0]["share"] is not None
 
 
+def _most_shards(output: dict[str, Any], tokens: int, n_files: int) -> int:
+    """That so many tokens of documents may fill: a row's padding is less than its length."""
+    padding = n_files * (output["sequence"]["length"] - 1) if "sequence" in output else 0
+    return (tokens + padding) // planned_shard_tokens(output) + 1
+
+
 def _possible_shards(plan: Plan, ranges: Iterable[RangeReceipt]) -> Iterator[str]:
     """Split and number of every shard that these ranges may have filled: a listing needs to know names."""
     tokens: list[int] = []
@@ -112,7 +118,7 @@ def _possible_shards(plan: Plan, ranges: Iterable[RangeReceipt]) -> Iterator[str
         for result in receipt.slices:
             tokens = list(map(add, tokens or repeat(0), result.tokens))
     output = plan.data["output"]
-    counts = [total // output["shards"]["tokens"] + 1 for total in tokens]  # of each stream
+    counts = [_most_shards(output, total, len(plan.files)) for total in tokens]  # of each stream
     for number, split in enumerate(output["splits"] if counts else ()):
         count = counts[number] if len(counts) > 1 else min(counts[0], split["shards"] or counts[0])
         yield from (f"{split['name']}/{index:08d}" for index in range(count))

@@ -55,7 +55,10 @@ class TokenizeSchedule:
         self._ledger = ledger
         self._mismatched = mismatched
         self._expected = expected or {}
-        self.shard_planner = ShardPlanner(plan.cut, len(plan.files), context.streams, context.data.output.shard_tokens)
+        output = context.data.output
+        self.shard_planner = ShardPlanner(
+            plan.cut, len(plan.files), context.streams, output.shard_tokens, output.sequence
+        )
         self._affinity = DecoderAffinity(plan, ledger.ranges)
         self._to_tokenize: deque[int] = deque()
         self._isolated: set[int] = set()

@@ -1,7 +1,7 @@
-"""The build task: slices of segments become one shard, its documents sidecar and its receipt.
+"""The build task: slices of segments become one shard, its documents sidecar or its parts, and its receipt.
 
-A shard is fed by runs of tokens, wherever they come from. Order of writing: sidecar, the shard's side files, its main
-file, receipt, so a receipt says that all are there. Final names are create-only; only a later epoch than the first, or
+Order of writing: sidecar, the shard's side files (parts are the first of them), its main file, receipt, so a receipt
+says that all are there. Final names are create-only; only a later epoch than the first, or
 the repair of a mismatched shard, may replace what it finds. A voided epoch may not even create: its names may be
 none of the dataset's. Nor may the repair of a complete dataset whose shard came out otherwise than its table says.
 """
@@ -19,9 +19,8 @@ import numpy as np
 from tokenization_worker.engine.task import ProductLost, WorkerState
 from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
 from tokenization_worker.errors import ChangedError
-from tokenization_worker.formats.base import ByteSink, ShardShape, TokenArray
+from tokenization_worker.formats.base import ByteSink
 from tokenization_worker.formats.segment import SegmentLost, SegmentReader
-from tokenization_worker.formats.sidecar import DocumentsBuilder, ShardDocuments
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_receipt, place_files
 from tokenization_worker.output.ledger.epochs import require_current
@@ -31,13 +30,11 @@ from tokenization_worker.output.object_metadata import digest_metadata
 from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.pipelines.tokenize.context import RunContext
+from tokenization_worker.pipelines.tokenize.feeds import RowFeed, RunFeed, ShardContents, ShardFeed, SpanSource
 from tokenization_worker.pipelines.tokenize.shard_files import ShardFiles
 from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan
 from tokenization_worker.storage.base import Entry, Store
 from tokenization_worker.storage.open import open_store
-
-_CHUNK_BYTES = 1 << 20
-"""Checksums and the write see each chunk while it is in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +87,18 @@ def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
         shard=name.shard,
         path=main.path,
         tokens=task.shard.tokens,
-        documents=work.documents.documents,
+        documents=work.contents.documents,
         bytes=main.bytes,
         crc32c=main.crc32c,
         sha256=main.sha256,
-        documents_sha256=sha256(work.documents.to_bytes()).hexdigest(),
+        documents_sha256=work.sidecar_sha256,
         version=main.version,
         spans=task.shard.spans,
         node=node,
         pid=os.getpid(),
         seconds=round(time.monotonic() - started, 3),
         listed=files if len(files) > 1 else (),
+        rows=work.rows,
     )
     return create_receipt(store, layout.shard_receipt_path(context.epoch, name.split, name.index), receipt)
 
@@ -108,7 +106,7 @@ def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
 class _ShardWork:
     """Feeds the shard's files, and gives them and their sidecar their names by the rules of epochs."""
 
-    documents: ShardDocuments
+    contents: ShardContents
 
     def __init__(self, task: BuildTask, store: Store) -> None:
         self._task = task
@@ -118,7 +116,9 @@ class _ShardWork:
         self._documents_path = layout.documents_path(name.split, name.index)
         naming = Naming.of(context.data.output, context.dtype)
         names = naming.files(split=name.split, index=name.index, shard=name.shard)
-        self._files = ShardFiles(names, ShardShape(task.shard.tokens, context.numpy_dtype))
+        shape = naming.shape(task.shard.stored_tokens)
+        self._files = ShardFiles(names, shape)
+        self.rows = shape.rows
 
     def place(self) -> tuple[WrittenFile, ...]:
         """The shard's files at their names, its sidecar before them."""
@@ -150,14 +150,23 @@ class _ShardWork:
         )
 
     def _write(self, sinks: Sequence[ByteSink]) -> None:
-        builder = DocumentsBuilder()
+        feed = self._feed()
         self._files.begin(sinks)
-        for chunk in self._chunks(builder):
-            self._files.write(chunk)
-        self.documents = builder.finish()
-        self._files.finish(self.documents)
-        sidecar = self.documents.to_bytes()
-        self._require_expected(ShardSums(self._files.sha256, sha256(sidecar).hexdigest()))
+        for tokens, parts in feed.chunks():
+            self._files.write(tokens, parts)
+        self.contents = feed.finish()
+        self._files.finish(self.contents.entries)
+        self._require_expected(ShardSums(self._files.sha256, self.sidecar_sha256))
+        if self.contents.sidecar is not None:
+            self._place_sidecar(self.contents.sidecar)
+
+    @property
+    def sidecar_sha256(self) -> str:
+        """ "" where there is none."""
+        sidecar = self.contents.sidecar
+        return "" if sidecar is None else sha256(sidecar).hexdigest()
+
+    def _place_sidecar(self, sidecar: bytes) -> None:
         self._place(
             [self._documents_path],
             lambda sinks: sinks[0].write(sidecar),
@@ -176,8 +185,15 @@ class _ShardWork:
                 next_step="start the same command again; if this error comes back, report it with the index",
             )
 
-    def _chunks(self, builder: DocumentsBuilder) -> Iterator[TokenArray]:
-        """The shard's tokens in order, little-endian; its documents go to `builder` on the way."""
+    def _feed(self) -> ShardFeed:
+        context = self._task.context
+        sequence = context.data.output.sequence
+        if sequence is None:
+            return RunFeed(self._sources())
+        assert context.pad_id is not None, "the plan has resolved it"
+        return RowFeed(self._sources(), sequence.length, context.pad_id, context.numpy_dtype)
+
+    def _sources(self) -> Iterator[SpanSource]:
         task, context = self._task, self._task.context
         for span, digest, files in zip(task.shard.spans, task.segment_digests, task.slice_files, strict=True):
             segment = SegmentReader(
@@ -187,14 +203,7 @@ class _ShardWork:
                 digest=digest,
                 dtype=context.numpy_dtype,
             )
-            file_of_slice = np.array(files, dtype=np.int64)
-            for block in segment.blocks(span.stream, span.start, span.end):
-                builder.add(block, span.start, span.end, file_of_slice)
-                first = max(0, span.start - block.token_start)
-                data = block.tokens[first : span.end - block.token_start]
-                step = _CHUNK_BYTES // data.itemsize
-                for start in range(0, len(data), step):
-                    yield data[start : start + step]
+            yield SpanSource(span, segment, np.array(files, dtype=np.int64))
 
     def _require_current(self) -> None:
         require_current(self._store, self._epoch)

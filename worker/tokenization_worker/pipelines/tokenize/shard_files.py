@@ -13,11 +13,11 @@ from itertools import groupby
 import google_crc32c
 import numpy as np
 
-from tokenization_worker.formats.base import ByteSink, ShardShape, ShardWriter, TokenArray
-from tokenization_worker.formats.registry import format_of
-from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.formats.base import ByteSink, LengthArray, ShardShape, ShardWriter, TokenArray
+from tokenization_worker.formats.registry import kind_of
 from tokenization_worker.output.ledger.receipts import WrittenFile
 from tokenization_worker.output.naming import FileName
+from tokenization_worker.sequences.parts import PartArray
 from tokenization_worker.storage.base import Entry, Store
 
 _CHUNK_BYTES = 1 << 20
@@ -38,17 +38,17 @@ class ShardFiles:
         self._files = [_SummedFile(sink) for sink in sinks]
         named = zip(self._names, self._files, strict=True)
         self._writers = [
-            format_of(name).begin(self._shape, [file for _, file in files])
+            kind_of(name).begin(self._shape, [file for _, file in files])
             for name, files in groupby(named, key=lambda pair: pair[0].format)
         ]
 
-    def write(self, tokens: TokenArray) -> None:
+    def write(self, tokens: TokenArray, parts: PartArray) -> None:
         for writer in self._writers:
-            writer.write(tokens)
+            writer.write(tokens, parts)
 
-    def finish(self, documents: ShardDocuments) -> None:
+    def finish(self, entries: LengthArray) -> None:
         for writer in self._writers:
-            writer.finish(documents)
+            writer.finish(entries)
 
     @property
     def sha256(self) -> tuple[str, ...]:

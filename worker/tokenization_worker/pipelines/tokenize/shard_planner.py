@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
+from tokenization_worker.api.data import Scope, SequenceSpec
 from tokenization_worker.output.ledger.receipts import RangeReceipt, Span
 from tokenization_worker.output.plan_file import Cut
 from tokenization_worker.planning.splits import ShardName, Streams
@@ -24,17 +26,30 @@ class ShardPlan:
     """One shard to build: its name and the spans that hold its tokens, in order."""
 
     name: ShardName
-    tokens: int
     spans: tuple[Span, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Of documents."""
+        return sum(span.end - span.start for span in self.spans)
+
+    @property
+    def stored_tokens(self) -> int:
+        """With padding."""
+        return sum(span.stored for span in self.spans)
 
 
 class ShardPlanner:
     """Turns receipts into shard plans, each exactly once, per stream in order."""
 
-    def __init__(self, cut: Cut, n_files: int, streams: Streams, shard_tokens: int) -> None:
+    def __init__(
+        self, cut: Cut, n_files: int, streams: Streams, shard_tokens: int, sequence: SequenceSpec | None = None
+    ) -> None:
         self._cut = cut
         self._streams = streams
         self._shard_tokens = shard_tokens
+        self._row_length = 1 if sequence is None else sequence.length
+        self._pads_files = sequence is not None and sequence.scope is Scope.FILE
         # Files in order own runs of slices: slices [file_slice[f], file_slice[f + 1]).
         self._file_slice = np.searchsorted(cut.slice_file, np.arange(n_files + 1))
         self._slice_range = (np.searchsorted(cut.range_slice, np.arange(len(cut.slice_file)), "right") - 1).astype("i4")
@@ -56,11 +71,14 @@ class ShardPlanner:
         plans: list[ShardPlan] = []
         while self._next_file < self._n_files and not self._slices_missing[self._next_file]:
             self._append(self._next_file)
+            if self._pads_files:
+                self._pad_rows()
             self._next_file += 1
             for stream in range(self._streams.count):
                 plans.extend(self._full_shards(stream))
         if self._next_file == self._n_files and not self._closed:
             self._closed = True
+            self._pad_rows()
             rests = [(stream, rest) for stream, rest in enumerate(self._open_tokens) if rest]
             plans.extend(self._take(stream, rest) for stream, rest in rests)
         return plans
@@ -93,9 +111,18 @@ class ShardPlanner:
     def _append_span(self, span: Span) -> None:
         self._open_tokens[span.stream] += span.end - span.start
         spans = self._open[span.stream]
-        if spans and spans[-1].range_id == span.range_id and spans[-1].end == span.start:
+        last = spans[-1] if spans else None
+        if last is not None and last.range_id == span.range_id and last.end == span.start and not last.pad:
             span = Span(span.range_id, span.stream, spans.pop().start, span.end)
         spans.append(span)
+
+    def _pad_rows(self) -> None:
+        """Fill the last row of every stream."""
+        for stream, spans in enumerate(self._open):
+            pad = -self._open_tokens[stream] % self._row_length
+            if pad:
+                spans.append(replace(spans.pop(), pad=pad))
+                self._open_tokens[stream] += pad
 
     def _full_shards(self, stream: int) -> Iterator[ShardPlan]:
         while self._open_tokens[stream] >= self._shard_tokens:
@@ -107,17 +134,15 @@ class ShardPlanner:
         spans = self._open[stream]
         while missing:
             span = spans.popleft()
-            size = span.end - span.start
-            if size > missing:
-                spans.appendleft(Span(span.range_id, stream, span.start + missing, span.end))
+            if span.end - span.start > missing:
+                spans.appendleft(Span(span.range_id, stream, span.start + missing, span.end, span.pad))
                 span = Span(span.range_id, stream, span.start, span.start + missing)
-                size = missing
             taken.append(span)
-            missing -= size
+            missing -= span.stored
         self._open_tokens[stream] -= tokens
         number = self.shard_counts[stream]
         self.shard_counts[stream] += 1
-        return ShardPlan(self._streams.name_shard(stream, number), tokens, tuple(taken))
+        return ShardPlan(self._streams.name_shard(stream, number), tuple(taken))
 
     def first_needed_range(self) -> int:
         """All tokens of the ranges before this one are in planned shards."""

@@ -1,0 +1,98 @@
+"""The blocks `output.shards` and `output.sequence`: the size of a shard, and the rows that it consists of.
+
+Owns their fields, documentation and rules. Which id fills a row is found out in the plan: it depends on the tokenizer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, Strict
+
+from tokenization_worker.api.data import Packing, Scope
+from tokenization_worker.api.tokenizer import TokenId, TokenText
+from tokenization_worker.api.types.fields import PositiveBigCount, PositiveCount
+from tokenization_worker.api.types.model import Rule, SpecBlock
+
+_SHARD_TOKENS = 100_000_000
+_LONGEST_ROW = 1 << 24
+
+
+class Shards(SpecBlock):
+    """The size of a shard."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "a shard has a size in tokens or in sequences: leave one of them out",
+            cel=f"!has(self.sequences) || string(self.tokens) == '{_SHARD_TOKENS}'",
+            holds=lambda s: s.sequences is None or s.tokens == _SHARD_TOKENS,
+            field="sequences",
+        ),
+    )
+
+    sequences: PositiveCount | None = Field(
+        default=None,
+        description="The rows of each shard, in place of tokens. Only with output.sequence.",
+        examples=[8192],
+    )
+    tokens: PositiveBigCount = Field(
+        default=_SHARD_TOKENS,
+        description=(
+            "The tokens of each shard. Only the last shard of a split (with leading shards: of the dataset) has fewer."
+            " With output.sequence: as many rows as have at most so many tokens, at least one."
+        ),
+        examples=[100_000_000],
+    )
+
+
+class Pad(SpecBlock):
+    """The token that fills the rest of a row."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "write exactly one of token and id",
+            cel="has(self.token) != has(self.id)",
+            holds=lambda p: (p.token is None) != (p.id is None),
+        ),
+    )
+
+    token: TokenText | None = Field(
+        default=None, description="A special token of the tokenizer.", examples=["<|padding|>"]
+    )
+    id: TokenId | None = Field(
+        default=None,
+        description="An id that no text becomes. It may lie above the vocabulary, and must fit output.dtype.",
+        examples=[100277],
+    )
+
+
+class Sequence(SpecBlock):
+    """Rows of one length."""
+
+    length: Annotated[int, Strict(), Field(ge=2, le=_LONGEST_ROW)] = Field(
+        description=(
+            "The tokens of a row. Rows do not overlap: to train on 2048 inputs and their next tokens, ask for 2049."
+        ),
+        examples=[2049],
+    )
+    packing: Packing = Field(
+        default=Packing.CONCAT,
+        description="How documents fill rows. Concat: one after the other, cut wherever a row ends.",
+        examples=["Concat"],
+    )
+    scope: Scope = Field(
+        default=Scope.STREAM,
+        description=(
+            "What begins with a new row: Stream: the split (with leading shards: the dataset), whose last row alone is"
+            " padded; File: each source file."
+        ),
+        examples=["File"],
+    )
+    pad: Pad | None = Field(
+        default=None,
+        description=(
+            "What fills a row that is not full. Absent: the tokenizer's own padding token if it has just one, else the"
+            " delimiter."
+        ),
+        examples=[{"token": "<|padding|>"}],
+    )

@@ -1,0 +1,135 @@
+"""What a shard is made of: its tokens in order, read from segments, and the documents or rows that they are.
+
+A feed gives chunks that stay in the processor's cache while every format and checksum sees them. What it has found out
+on the way about documents is known when the last chunk was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization_worker.formats.base import LengthArray, TokenArray
+from tokenization_worker.formats.segment import Block, SegmentReader
+from tokenization_worker.formats.sidecar import DocumentsBuilder
+from tokenization_worker.output.ledger.receipts import Span
+from tokenization_worker.sequences.parts import NO_PARTS, PartArray, Pieces
+from tokenization_worker.sequences.row_buffer import RowBuffer
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSource:
+    """A span of a shard, where to read it, and the file of each slice of its range, i64[n_slices]."""
+
+    span: Span
+    segment: SegmentReader
+    file_of_slice: NDArray[np.int64]
+
+    def blocks(self) -> Iterator[Block]:
+        return self.segment.blocks(self.span.stream, self.span.start, self.span.end)
+
+    def tokens_of(self, block: Block) -> TokenArray:
+        """Those of the block that are the shard's."""
+        first = max(0, self.span.start - block.token_start)
+        return block.tokens[first : self.span.end - block.token_start]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContents:
+    """What a feed knows at its end. `entries` u32[n]: tokens of each row, or of each document in the shard;
+    `documents`: that begin in it; `sidecar`: the bytes of the documents sidecar, None for rows, which have parts."""
+
+    entries: LengthArray
+    documents: int
+    sidecar: bytes | None
+
+
+class ShardFeed(Protocol):
+    """A shard's tokens."""
+
+    def chunks(self) -> Iterator[tuple[TokenArray, PartArray]]:
+        """Tokens as `ShardWriter.write` takes them. Raises `SegmentLost`."""
+        ...
+
+    def finish(self) -> ShardContents:
+        """After the last chunk."""
+        ...
+
+
+class RunFeed:
+    """One run of tokens."""
+
+    def __init__(self, sources: Iterator[SpanSource]) -> None:
+        self._sources = sources
+        self._documents = DocumentsBuilder()
+
+    def chunks(self) -> Iterator[tuple[TokenArray, PartArray]]:
+        for source in self._sources:
+            for block in source.blocks():
+                self._documents.add(block, source.span.start, source.span.end, source.file_of_slice)
+                data = source.tokens_of(block)
+                step = _CHUNK_BYTES // data.itemsize
+                for start in range(0, len(data), step):
+                    yield data[start : start + step], NO_PARTS
+
+    def finish(self) -> ShardContents:
+        documents = self._documents.finish()
+        return ShardContents(documents.lengths, documents.documents, documents.to_bytes())
+
+
+class RowFeed:
+    """Rows of `length` tokens; `pad_id` is behind spans that say so."""
+
+    def __init__(
+        self, sources: Iterator[SpanSource], length: int, pad_id: int, dtype: np.dtype[np.unsignedinteger]
+    ) -> None:
+        self._sources = sources
+        self._length = length
+        self._pad_id = pad_id
+        self._buffer = RowBuffer(length, dtype)
+        self._rows_a_chunk = max(1, _CHUNK_BYTES // (length * dtype.itemsize))
+        self._documents = 0
+
+    def chunks(self) -> Iterator[tuple[TokenArray, PartArray]]:
+        for source in self._sources:
+            for block in source.blocks():
+                pieces = _pieces_of(block, source)
+                self._documents += int(np.count_nonzero(pieces.offsets == 0))
+                self._buffer.add(source.tokens_of(block), pieces)
+                yield from self._whole_rows()
+            if source.span.pad:
+                self._buffer.add_padding(source.span.pad, self._pad_id)
+                yield from self._whole_rows()
+
+    def _whole_rows(self) -> Iterator[tuple[TokenArray, PartArray]]:
+        first = self._buffer.rows
+        tokens, parts = self._buffer.take()
+        step = self._rows_a_chunk
+        for row in range(0, len(tokens) // self._length, step):
+            start, end = np.searchsorted(parts["row"], (first + row, first + row + step))
+            yield tokens[row * self._length : (row + step) * self._length], parts[start:end]
+
+    def finish(self) -> ShardContents:
+        return ShardContents(np.full(self._buffer.rows, self._length, dtype=np.uint32), self._documents, None)
+
+
+def _pieces_of(block: Block, source: SpanSource) -> Pieces:
+    """The block's documents, as far as they lie in the span."""
+    start, end = source.span.start, source.span.end
+    ends = block.token_start + np.cumsum(block.lengths, dtype=np.int64)
+    starts = ends - block.lengths
+    inside = np.flatnonzero((starts < end) & (ends > start) & (block.lengths > 0))
+    starts, ends = starts[inside], ends[inside]
+    first = np.maximum(starts, start)
+    return Pieces(
+        files=source.file_of_slice[block.slices[inside]],
+        positions=block.positions[inside],
+        lengths=np.minimum(ends, end) - first,
+        offsets=first - starts,
+    )

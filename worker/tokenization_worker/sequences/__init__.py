@@ -1,0 +1,1 @@
+"""Rows of one length: which piece of which document stands where. Pure."""
