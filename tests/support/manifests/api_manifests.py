@@ -86,11 +86,12 @@ def load(manifest: Manifest) -> TokenizationJob:
 def canonical(job: TokenizationJob) -> dict[str, object]:
     """Canonical data with a stand-in for the tokenizer: its behaviour is its name, pattern and special tokens."""
     data: DataSpec = resolve_data(job)
-    spec = data.tokenizer
+    spec, sequence = data.tokenizer, data.output.sequence
     behaviour = repr((spec.name, spec.pattern, spec.special_tokens))
     return canonical_data(
         data,
         tokenizer_fingerprint=hashlib.sha256(behaviour.encode()).hexdigest(),
         delimiter_id={None: 0, "<|endoftext|>": 1}[spec.delimiter_token],
         dtype=DType.UINT32 if data.output.dtype is DType.AUTO else data.output.dtype,
+        pad_id=None if sequence is None else sequence.pad_id or len(sequence.pad_token or ""),
     )

@@ -36,7 +36,23 @@ def splits(*written: Manifest) -> Manifest:
 TWO: list[Manifest] = [{"name": "test", "shards": 1}, TRAIN]
 SHARES: list[Manifest] = [{"name": "test", "share": "1%"}, TRAIN]
 
+
+def rows(sequence: Manifest, **output: object) -> Manifest:
+    return {"output": {"sequence": {"length": 2049} | sequence, **output}}
+
+
 MISTAKES: dict[str, Mistake] = {
+    # --- rows
+    "rows-short": Mistake(rows({"length": 1}), "spec.output.sequence.length: found 1; expected"),
+    "rows-packing": Mistake(rows({"packing": "BestFit"}), 'spec.output.sequence.packing: found "BestFit"; expected'),
+    "rows-pad-both": Mistake(rows({"pad": {"token": "a", "id": 1}}), "write exactly one of token and id"),
+    "rows-pad-none": Mistake(rows({"pad": {}}), "write exactly one of token and id"),
+    "rows-without": Mistake({"output": {"shards": {"sequences": 5}}}, "set output.sequence.length, or write shards"),
+    "rows-and-tokens": Mistake(rows({}, shards={"sequences": 5, "tokens": 9}), "a size in tokens or in sequences"),
+    "rows-path": Mistake(rows({}, path="parts/{index}"), "with output.sequence the folder parts/ is taken"),
+    "rows-31-bits": Mistake(
+        rows({}, formats=["LlmC"], shards={"sequences": 2**21}), "count tokens in 31 bits: ask for at most"
+    ),
     # --- fields
     "unknown-near": Mistake({"output": {"shard": {}}}, 'spec.output.shard: unknown field; did you mean "shards"?'),
     "unknown-case": Mistake(

@@ -20,8 +20,13 @@ _RESOLVED = {
     "tokenizer.pattern": "tokenizer.fingerprint",
     "tokenizer.specialTokens": "tokenizer.fingerprint",
     "tokenizer.delimiter.token": "tokenizer.delimiter.id",
+    "output.sequence.pad.token": "output.sequence.pad",
+    "output.sequence.pad.id": "output.sequence.pad",
 }
 """Fields that a key holds under another path."""
+
+_ROWS = ("output.sequence.", "output.shards.")
+"""What rows have, and tokens without rows have not."""
 
 _PLACES = ("source.uris", "output.uri")
 """Where the data is says nothing of what it is."""
@@ -57,6 +62,8 @@ def describe_changes(
         asked_paths, explained = [], set()
     lines = [_describe_field(path, _shown(path, now_asked), _shown(path, was_asked)) for path in asked_paths]
     derived = {"output.dtype", "tokenizer.delimiter.id"} if "tokenizer.fingerprint" in changed else set()
+    if ("output.sequence.length" in old) != ("output.sequence.length" in new):
+        derived |= {path for path in changed if path.startswith(_ROWS) and path != "output.sequence.length"}
     rest = sorted(changed - explained - derived)
     return lines + [_in_resolved_words(path, old, new, now_asked) for path in rest]
 

@@ -112,6 +112,13 @@ def running(path: str, value: object, base: Manifest = MINIMAL) -> Flip:
     return Flip(path, value, run_key=False, data_key=False, base=base)
 
 
+ROWS = with_spec({"output": {"sequence": {"length": 2049}}})
+
+
+def with_pad(pad: Manifest) -> Manifest:
+    return with_spec({"output": {"sequence": {"length": 2049, "pad": pad}}})
+
+
 FLIPS = [
     address("source.uris", ["gs://corpus/other/*.parquet"]),  # the files themselves are in the dataKey
     data("source.format", "Parquet"),
@@ -129,6 +136,11 @@ FLIPS = [
     # One format exists today, so the list itself cannot differ; its place in the keys is tested below.
     data("output.dtype", "UInt16"),
     data("output.shards.tokens", 1000),
+    data("output.shards.sequences", 7, ROWS),
+    data("output.sequence.length", 2048, ROWS),
+    data("output.sequence.scope", "File", ROWS),
+    data("output.sequence.pad.token", "<pad>", with_pad({"token": "<|pad|>"})),
+    data("output.sequence.pad.id", 8, with_pad({"id": 9})),
     data("output.path", "{split}_{shard:06d}"),
     data("output.splits", [{"name": "train2"}]),
     data("output.splits[].name", "val", SPLITS),
@@ -231,6 +243,7 @@ def test_every_field_has_a_row_in_the_table() -> None:
     leaves = {entry.path for entry in iter_fields(JobSpec) if entry.block is None}
     assert leaves - rows == {
         "output.formats",
+        "output.sequence.packing",  # there is one
         "pods.volumeMounts[].name",  # no other name than that of a volume
         *("pods.volumes[].hostPath.path", "pods.volumes[].hostPath.type"),  # refused
     }
@@ -278,8 +291,8 @@ def test_two_ways_to_write_one_thing_have_one_key(one: Manifest, other: Manifest
 
 
 def test_frozen_defaults_equal_the_defaults_of_today() -> None:
-    written = {"source.uris", "tokenizer.name", "output.uri"}
-    today = {path: value for path, value in normalise_data(load(MINIMAL)).items() if path not in written}
+    written = {"source.uris", "tokenizer.name", "output.uri", "output.sequence.length"}
+    today = {path: value for path, value in normalise_data(load(ROWS)).items() if path not in written}
     assert today == FROZEN_DEFAULTS
 
 

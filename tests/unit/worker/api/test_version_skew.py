@@ -222,7 +222,8 @@ def test_every_field_that_came_later_says_what_older_workers_do_without_it() -> 
     fields = {entry.path for entry in iter_fields(CheckpointSpec)}
     first = set(FIELDS_OF_0_1_0.split())
     assert first <= fields, "older workers need them all"
-    assert fields - first == LATER_FIELDS.keys()
+    blocks = tuple(f"{path}." for path in LATER_FIELDS)
+    assert {path for path in fields - first if not path.startswith(blocks)} == LATER_FIELDS.keys()
 
 
 def test_a_later_field_is_born_with_its_default_and_data_stand_in_the_keys() -> None:

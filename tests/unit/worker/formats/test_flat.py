@@ -14,21 +14,20 @@ from tokenization_worker.formats.flat import FlatFormat
 from tokenization_worker.formats.llmc import LLMC
 from tokenization_worker.formats.npy import NPY
 from tokenization_worker.formats.raw import RAW
-from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.sequences.parts import NO_PARTS
 from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.verification.formats.base import ShardScan
 from tokenization_worker.verification.formats.registry import DECODERS
 
 U16, U32 = np.dtype("<u2"), np.dtype("<u4")
-NO_DOCUMENTS = ShardDocuments(np.empty(0, np.uint32), 0, 0, 0, 0, False)
 
 
 def bytes_of(flat: FlatFormat, tokens: np.ndarray) -> bytes:
     sink = io.BytesIO()
     writer = flat.begin(ShardShape(len(tokens), tokens.dtype), [sink])
     for start in range(0, len(tokens), 7):
-        writer.write(tokens[start : start + 7])
-    writer.finish(NO_DOCUMENTS)
+        writer.write(tokens[start : start + 7], NO_PARTS)
+    writer.finish(np.empty(0, np.uint32))
     return sink.getvalue()
 
 

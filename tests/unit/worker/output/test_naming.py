@@ -17,7 +17,7 @@ SPLITS = ("val", "train")
 
 
 def naming(path: str = PATH, formats: tuple[str, ...] = ("Npy",), tokens: int = 100) -> Naming:
-    return Naming(path, formats, SPLITS, DType.UINT16, tokens)
+    return Naming(path, formats, SPLITS, DType.UINT16, tokens, 0)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,8 @@ def naming(path: str = PATH, formats: tuple[str, ...] = ("Npy",), tokens: int = 
     [
         (PATH, ["Npy"], ["train/train_000003.npy"]),
         ("shard-{shard:05d}", ["Raw"], ["shard-00012.bin"]),
+        (PATH, ["Npy", "Parts"], ["train/train_000003.npy", "parts/train/train_000003.npy"]),
+        ("{split}/{format}-{index:02d}", ["Npy", "Parts"], ["train/npy-03.npy", "train/parts-03.npy"]),
         (PATH, ["Npy", "Raw"], ["npy/train/train_000003.npy", "raw/train/train_000003.bin"]),
         (
             "{split}/{format}-{index:02d}",
@@ -32,7 +34,14 @@ def naming(path: str = PATH, formats: tuple[str, ...] = ("Npy",), tokens: int = 
             ["train/megatron-03.bin", "train/megatron-03.idx", "train/npy-03.npy"],
         ),
     ],
-    ids=["one format", "counted over splits", "a folder for each format", "where the path says"],
+    ids=[
+        "one format",
+        "counted over splits",
+        "rows",
+        "rows where the path says",
+        "a folder for each format",
+        "where the path says",
+    ],
 )
 def test_files_are_named_by_the_path_with_the_main_file_first(path: str, formats: list[str], files: list[str]) -> None:
     names = name_files(path, formats, split="train", index=3, shard=12)
@@ -111,6 +120,9 @@ def test_a_plan_is_read_as_it_was_written() -> None:
     splits = [{"name": name} for name in SPLITS]
     output = {"path": PATH, "formats": ["Npy"], "splits": splits, "dtype": "UInt16", "shards": {"tokens": 100}}
     assert Naming.planned({"output": output}) == naming()
+    rows = output | {"shards": {"sequences": 10}, "sequence": {"length": 7}}
+    planned = Naming.planned({"output": rows})
+    assert (planned.kinds, planned.shard_tokens, planned.row_length) == (("Npy", "Parts"), 70, 7)
     with pytest.raises(ValueError, match="no format 'Parchment'"):
         Naming.planned({"output": output | {"formats": ["Parchment"]}})
 
