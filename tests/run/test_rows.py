@@ -1,0 +1,242 @@
+"""Rows of one length: every shard is what a loop over single tokens makes, in every format, with its parts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from support.engine.inline import inline
+from support.format_oracle import SUFFIXES, files_of
+from support.oracle import encoding
+from support.row_oracle import Document, RowShard, shards_of, splits_of
+from support.runs import command, difference, make_job, read_index, run_command
+from tokenization_worker import run_job
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.errors import SpecError
+from tokenization_worker.events import Warned
+
+FORMATS = ["Npy", "Raw", "LlmC", "Megatron"]
+WORDS = ["alpha", "beta", "gamma", "ä", "日本", "0", "\n", " "]
+END = {"gpt2": 50256, "cl100k_base": 100257, "bytes": 256}
+SPLITS: dict[str, list[dict[str, Any]]] = {
+    "one": [{"name": "train"}],
+    "leading": [{"name": "test", "shards": 2}, {"name": "train"}],
+    "shares": [{"name": "test", "share": "25%"}, {"name": "train"}],
+}
+ARGUMENTS: dict[str, dict[str, Any]] = {"one": {}, "leading": {"leading": 2}, "shares": {"share": Fraction(1, 4)}}
+
+
+class Source(NamedTuple):
+    """A corpus: where it is, and (file, position of the record, text) of each document."""
+
+    folder: Path
+    records: list[tuple[int, int, str]]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    folder = tmp_path_factory.mktemp("source")
+    chance = random.Random(18)
+    records: list[tuple[int, int, str]] = []
+    for file, count in enumerate([40, 0, 1, 25, 60]):
+        content = b""
+        for number in range(count):
+            words = 0 if number % 9 == 4 else chance.randrange(400 if number % 7 == 3 else 40)
+            text = " ".join(chance.choice(WORDS) for _ in range(words))
+            records.append((file, len(content), text))
+            content += json.dumps({"text": text}).encode() + b"\n"
+        (folder / f"{file}.jsonl").write_bytes(content or b"\n")
+    return Source(folder, records)
+
+
+def documents_of(source: Source, tokenizer: str, position: str) -> list[Document]:
+    def encode(text: str) -> list[int]:
+        return list(text.encode()) if tokenizer == "bytes" else encoding(tokenizer).encode_ordinary(text)
+
+    before, after = [[END[tokenizer]] if position == each else [] for each in ("Before", "After")]
+    return [Document(file, at, text, before + encode(text) + after) for file, at, text in source.records]
+
+
+def job_of(source: Source, output: Path, tokenizer: str = "bytes", /, **fields: Any) -> TokenizationJob:
+    layout = {"formats": FORMATS, "sequence": {"length": 64}, "shards": {"sequences": 5}, **fields.pop("output", {})}
+    return make_job(source.folder, output, {"tokenizer": {"name": tokenizer}}, output=layout, **fields)
+
+
+def require_shards(output: Path, split: str, shards: Sequence[RowShard], dtype: np.dtype[Any]) -> None:
+    """Every file of every shard, byte for byte."""
+    assert len(list((output / "parts" / split).iterdir())) == len(shards)
+    for index, shard in enumerate(shards):
+        rows = np.array(shard.rows, dtype=dtype)
+        for format in FORMATS:
+            contents = files_of(format, rows if format == "Npy" else rows.reshape(-1), [rows.shape[1]] * len(rows))
+            for suffix, content in zip(SUFFIXES[format], contents, strict=True):
+                path = output / format.lower() / split / f"{split}_{index:06d}{suffix}"
+                assert path.read_bytes() == content, path
+        parts = np.load(output / "parts" / split / f"{split}_{index:06d}.npy")
+        assert parts.tolist() == [tuple(part) for part in shard.parts]
+        assert parts.dtype.itemsize == 28
+
+
+CUTS = [
+    (length, splits)
+    for length in (2, 64, 333, 100_000)
+    for splits in SPLITS
+    if (length, splits) != (100_000, "leading")
+]
+"""Two full shards of the longest rows are more than the corpus holds."""
+
+
+@pytest.mark.parametrize(("length", "splits"), CUTS)
+@pytest.mark.parametrize("position", ["Before", "After", "None"])
+@pytest.mark.parametrize("scope", ["Stream", "File"])
+def test_rows_are_those_of_a_loop_over_tokens(
+    source: Source, tmp_path: Path, splits: str, position: str, scope: str, length: int
+) -> None:
+    """However the source is cut into ranges."""
+    pad = {} if position == "Before" else {"pad": {"id": 300}}
+    shard_rows = 500 if length == 2 else 5
+    make = partial(shards_of, length=length, by_file=scope == "File", pad=300 if pad else 256, shard_rows=shard_rows)
+    expected = splits_of(documents_of(source, "bytes", position), make, **ARGUMENTS[splits])
+    delimiter = {"delimiter": {"position": position}}
+    layout = {
+        "sequence": {"length": length, "scope": scope, **pad},
+        "shards": {"sequences": shard_rows},
+        "splits": SPLITS[splits],
+    }
+    for cut in (500, 2000, 10**6):
+        output = tmp_path / str(cut)
+        job = job_of(source, output, output=layout, tokenizer=delimiter, rangeBytes=cut)
+        run_job(job, executor=inline())
+        for split in (each["name"] for each in SPLITS[splits]):
+            require_shards(output, split, expected[split], np.dtype("<u2"))
+        assert difference(output, tmp_path / "500") is None
+    index = read_index(tmp_path / "500")
+    for entry in index["splits"]:
+        shards = expected[entry["name"]]
+        rows, parts = [sum(len(each[field]) for each in shards) for field in (0, 1)]
+        tokens = sum(part.length for shard in shards for part in shard.parts)
+        begun = sum(part.offset == 0 for shard in shards for part in shard.parts)
+        assert parts >= rows
+        assert entry["sequences"] == {"length": length, "rows": rows, "padding": rows * length - tokens}
+        assert (entry["tokens"], entry["documents"], entry["shards"]) == (tokens, begun, len(shards))
+
+
+@pytest.mark.parametrize(("tokenizer", "dtype"), [("gpt2", "<u2"), ("cl100k_base", "<u4")])
+def test_rows_of_real_tokenizers_are_padded_with_their_delimiter(
+    source: Source, tmp_path: Path, tokenizer: str, dtype: str
+) -> None:
+    make = partial(shards_of, length=50, by_file=True, pad=END[tokenizer], shard_rows=7)
+    expected = splits_of(documents_of(source, tokenizer, "Before"), make, leading=2)
+    layout = {
+        "sequence": {"length": 50, "scope": "File"},
+        "shards": {"tokens": 7 * 50 + 49},
+        "splits": SPLITS["leading"],
+    }
+    run_job(job_of(source, tmp_path / "out", tokenizer, output=layout), executor=inline())
+    for split in expected:
+        require_shards(tmp_path / "out", split, expected[split], np.dtype(dtype))
+
+
+@pytest.mark.slow
+def test_processes_and_a_run_that_was_killed_change_nothing(source: Source, tmp_path: Path) -> None:
+    """A run that stops after each of its first tasks ends with the same bytes; so do runs in two and four processes."""
+    layout = {"sequence": {"length": 64, "scope": "File"}, "splits": SPLITS["shares"]}
+    whole = tmp_path / "whole"
+    run_job(job_of(source, whole, output=layout, rangeBytes=1000), executor=inline())
+    for processes in (2, 4):
+        job = job_of(source, tmp_path / f"in {processes}", output=layout, rangeBytes=700)
+        done = run_command(command(job, tmp_path / str(processes), "--processes", str(processes)))
+        assert done.returncode == 0, done.stderr
+        assert difference(tmp_path / f"in {processes}", whole) is None
+    stopped = tmp_path / "stopped"
+    for tasks in itertools.count(1, 3):
+        left = iter(range(tasks))
+
+        def stop(task: object, left: Any = left) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        try:
+            run_job(job_of(source, stopped, output=layout, rangeBytes=1000), executor=inline(stop))
+        except KeyboardInterrupt:
+            continue
+        break
+    assert tasks > 4
+    assert difference(stopped, whole) is None
+
+
+def test_one_format_has_its_parts_beside_it(source: Source, tmp_path: Path) -> None:
+    run_job(job_of(source, tmp_path / "out", output={"formats": ["Npy"]}), executor=inline())
+    rows = np.load(tmp_path / "out/train/train_000000.npy")
+    assert rows.shape == (5, 64)
+    assert np.load(tmp_path / "out/parts/train/train_000000.npy")["row"].max() == 4
+    index = read_index(tmp_path / "out")
+    assert index["formatVersion"] == 2
+    assert index["data"]["output"]["sequence"] == {"length": 64, "packing": "Concat", "scope": "Stream", "pad": 256}
+
+
+def test_only_the_file_of_parts_is_written_again_where_it_is_lost(source: Source, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    run_job(job_of(source, output), executor=inline())
+    before = {path: (path.read_bytes(), path.stat().st_ino) for path in output.rglob("train_000001.*")}
+    assert len(before) == 6
+    victim = output / "parts/train/train_000001.npy"
+    data = bytearray(victim.read_bytes())
+    data[-1] ^= 1
+    victim.write_bytes(data)
+    run_job(job_of(source, output, rerunToken="again"), executor=inline())
+    for path, (content, inode) in before.items():
+        assert path.read_bytes() == content
+        assert (path.stat().st_ino == inode) == (path != victim), path
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown pad": (
+        {"pad": {"token": "<|pading|>"}},
+        "PadUnknown: output.sequence.pad.token: '<|pading|>' is not a special token of gpt2; it has '<|endoftext|>'",
+    ),
+    "pad of text": (
+        {"pad": {"id": 7}},
+        "PadUnsafe: output.sequence.pad.id: text can become token 7 of gpt2, so padding would look like text",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sequence", "words"), BAD.values(), ids=BAD)
+def test_padding_that_cannot_be_is_refused(
+    source: Source, tmp_path: Path, sequence: dict[str, Any], words: str
+) -> None:
+    job = job_of(source, tmp_path / "out", "gpt2", output={"sequence": {"length": 64, **sequence}})
+    done = run_command(command(job, tmp_path))
+    assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
+    assert words in done.stderr
+
+
+def test_without_delimiter_and_padding_token_a_pad_is_required(source: Source, tmp_path: Path) -> None:
+    job = job_of(source, tmp_path / "out", tokenizer={"delimiter": {"position": "None"}})
+    with pytest.raises(SpecError, match="does not say which token fills a row") as caught:
+        run_job(job, executor=inline())
+    assert caught.value.reason == "PadRequired"
+    assert "{id: N}" in caught.value.next_step
+
+
+def test_a_pad_above_the_vocabulary_is_warned_of_and_widens_the_type(source: Source, tmp_path: Path) -> None:
+    layout = {"sequence": {"length": 64, "pad": {"id": 70_000}}, "formats": ["Npy"]}
+    events: list[Any] = []
+    run_job(job_of(source, tmp_path / "out", output=layout), executor=inline(), on_progress=events.append)
+    assert np.load(tmp_path / "out/train/train_000000.npy").dtype == np.dtype("<u4")
+    assert any(
+        isinstance(each, Warned) and "give the model's embedding room for 70,001" in str(each) for each in events
+    )
+    narrow = job_of(source, tmp_path / "narrow", output={**layout, "dtype": "UInt16"})
+    with pytest.raises(SpecError, match=r"UInt16 holds ids up to 65,535"):
+        run_job(narrow, executor=inline())
