@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from support.engine.inline import inline
+from support.forked_commands import TOKJOB
 from support.format_oracle import SUFFIXES, files_of
 from support.oracle import encoding
 from support.row_oracle import Document, RowShard, shards_of, splits_of
@@ -23,6 +24,8 @@ from tokenization_worker import run_job
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned
+from tokenization_worker.inspect.preview import preview_run
+from tokenization_worker.planning.row_estimate import RowEstimate
 
 FORMATS = ["Npy", "Raw", "LlmC", "Megatron"]
 WORDS = ["alpha", "beta", "gamma", "ä", "日本", "0", "\n", " "]
@@ -240,3 +243,22 @@ def test_a_pad_above_the_vocabulary_is_warned_of_and_widens_the_type(source: Sou
     narrow = job_of(source, tmp_path / "narrow", output={**layout, "dtype": "UInt16"})
     with pytest.raises(SpecError, match=r"UInt16 holds ids up to 65,535"):
         run_job(narrow, executor=inline())
+
+
+@pytest.mark.parametrize("scope", ["Stream", "File"])
+def test_plan_shows_rows_and_how_much_of_them_is_text(source: Source, tmp_path: Path, scope: str) -> None:
+    """The estimate is near what comes out, and a complete dataset's plan has its numbers."""
+    job = job_of(source, tmp_path / "out", output={"sequence": {"length": 64, "scope": scope}})
+    expected = preview_run(job).rows
+    run_job(job, executor=inline())
+    found = preview_run(job)
+    texts = sum(len(text.encode()) for _, _, text in source.records)
+    [split] = read_index(tmp_path / "out")["splits"]
+    assert found.rows == RowEstimate(64, split["sequences"]["rows"], texts / (64 * split["sequences"]["rows"]))
+    assert expected is not None
+    assert abs(expected.count - found.rows.count) <= 2
+    assert abs(expected.utilization - found.rows.utilization) < 0.01
+    run, manifest, *_ = command(job, tmp_path)[1:]
+    assert run == "run"
+    shown = run_command([str(TOKJOB), "plan", manifest])
+    assert f"rows       {found.rows.count} of 64 tokens, {found.rows.utilization:.1%} of them text" in shown.stdout

@@ -14,6 +14,7 @@ from tokenization_worker.cli.numbers import counted, read_count, short_bytes, sh
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.preview import Preview, preview_run
+from tokenization_worker.planning.row_estimate import RowEstimate
 
 
 def main(arguments: list[str]) -> int:
@@ -64,6 +65,7 @@ def _lines(preview: Preview) -> list[str]:
         f"tokens     {_tokens(preview)}",
         *([f"ranges     {ranges}{done}"] if preview.ranges else []),
         f"output     {printable(preview.output)}  {_shards(preview)}{free}",
+        *([] if preview.rows is None else [f"rows       {_rows(preview, preview.rows)}"]),
         f"engine     {preview.engine}: {preview.engine_reason}",
         *([f"decoding   not compared with the text: {preview.decoding}"] if preview.decoding else []),
         f"time       {_time(preview)}",
@@ -100,6 +102,11 @@ def _shards(preview: Preview) -> str:
     n = len(preview.output_formats)
     scratch = "as much again" if n == 1 else f"{short_bytes(preview.shard_bytes // n)} more"
     return f"~{shards}, {scratch} for a while"
+
+
+def _rows(preview: Preview, rows: RowEstimate) -> str:
+    about = "" if preview.is_complete else "~"
+    return f"{about}{rows.count:,} of {counted(rows.length, 'token')}, {about}{rows.utilization:.1%} of them text"
 
 
 def _other_than_npy(formats: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenization_worker.api.arguments import require_function, require_job, require_processes
 from tokenization_worker.api.data import DType
@@ -17,6 +17,7 @@ from tokenization_worker.output.ledger.version_samples import describe_others, r
 from tokenization_worker.planning.estimated_plan import EstimatedPlan, with_estimate
 from tokenization_worker.planning.make_plan import make_plan_of
 from tokenization_worker.planning.prepare import prepare
+from tokenization_worker.planning.row_estimate import RowEstimate
 from tokenization_worker.planning.source_check import count_formats
 from tokenization_worker.processes import default_processes
 from tokenization_worker.run.observe import observe_output
@@ -38,7 +39,8 @@ class Preview:
 
     Of an unfinished run: the files and ranges of its plan, its engine, and the time for the ranges that are not done.
     Of a complete one: what the dataset has; None for what neither index nor plan say. `formats`: suffix, number of
-    files and the first names, the most frequent suffix first. `shard_bytes`: in all `output_formats`.
+    files and the first names, the most frequent suffix first. `shard_bytes`: in all `output_formats`. `rows`: None
+    where the tokens are one run.
     """
 
     files: int
@@ -57,6 +59,7 @@ class Preview:
     output_formats: tuple[str, ...]
     dtype: str
     shards: int | None
+    rows: RowEstimate | None
     shard_bytes: int | None
     free_bytes: int | None
     engine: str
@@ -120,6 +123,8 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
     share = stored_bytes / prepared.stored_bytes if prepared.stored_bytes else 1.0
     core_seconds = estimate.core_seconds(found.engine)
     tokens = _scaled(estimate.tokens, share)
+    rows = None if estimate.rows is None else replace(estimate.rows, count=round(estimate.rows.count * share))
+    stored = tokens if rows is None else rows.tokens
     failure = read_failure(found.store) if found.standing is Standing.UNFINISHED else None
     ended = "" if failure is None else f" (its last start ended with {failure.reason}: {failure.message})"
     return Preview(
@@ -138,7 +143,8 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         output=found.store.uri,
         output_formats=tuple(prepared.data.output.formats),
         dtype=prepared.dtype,
-        shards=None if tokens is None else -(-tokens // prepared.data.output.shard_tokens),
+        shards=None if stored is None else -(-stored // prepared.data.output.shard_tokens),
+        rows=rows,
         shard_bytes=_scaled(estimate.shard_bytes, share),
         free_bytes=found.store.free_bytes(),
         engine=found.engine,
@@ -162,6 +168,8 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
     changed = _find_change(store, state, index, job, watch)
     tokens, text_bytes = index["tokens"], index["run"]["textBytes"]
     formats = tuple(index["data"]["output"]["formats"])
+    rows = _rows_of(index)
+    stored = tokens if rows is None else rows.tokens
     return Preview(
         files=sum(index["conservation"]["files"].values()),
         stored_bytes=None if plan is None else sum(file.size for file in files),
@@ -179,7 +187,8 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
         output_formats=formats,
         dtype=index["dtype"],
         shards=sum(split["shards"] for split in index["splits"]),
-        shard_bytes=tokens * NUMPY_DTYPES[DType(index["dtype"])].itemsize * len(formats),
+        rows=rows,
+        shard_bytes=stored * NUMPY_DTYPES[DType(index["dtype"])].itemsize * len(formats),
         free_bytes=store.free_bytes(),
         engine=str(index["run"].get("engine", "")),
         engine_reason="the dataset was made with it",
@@ -189,6 +198,17 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
         there=f"{Standing.COMPLETE}{changed}",
         is_complete=True,
     )
+
+
+def _rows_of(index: Index) -> RowEstimate | None:
+    """The rows of a dataset; a document's tokens are its text and its delimiter."""
+    entries = [split["sequences"] for split in index["splits"] if "sequences" in split]
+    count = sum(entry["rows"] for entry in entries)
+    if not count:
+        return None
+    length = entries[0]["length"]
+    delimiters = 0 if index["tokenizer"]["delimiterId"] is None else index["conservation"]["written"]
+    return RowEstimate(length, count, (index["tokens"] - delimiters) / (count * length))
 
 
 def _find_change(store: Store, state: OutputState, index: Index, job: TokenizationJob, watch: Watcher) -> str:

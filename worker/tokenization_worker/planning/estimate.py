@@ -11,6 +11,7 @@ import numpy as np
 
 from tokenization_worker.api.data import DataSpec, DType
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
+from tokenization_worker.planning.row_estimate import RowEstimate, estimate_rows
 from tokenization_worker.processes import CopyDied, can_copy, compute_in_copy
 from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
@@ -42,9 +43,9 @@ included: against tiktoken 6 on mixed languages and code to 10 on English (2026-
 class Estimate:
     """From a sample of the source; None where that holds no text, which says nothing about the rest.
 
-    `source_bytes`: decompressed; at least the stored bytes, where nothing better is known. `shard_bytes`: in all
-    formats; `segment_bytes`: of all tokens once, as scratch has them. `reference_seconds`: the
-    sample's encoding time, scaled to all of it, on one core with the engine `reference`.
+    `rows`: None also where there are none. `source_bytes`: decompressed; at least the stored bytes, where nothing
+    better is known. `shard_bytes`: in all formats; `segment_bytes`: of all tokens once, as scratch has them.
+    `reference_seconds`: the sample's encoding time, scaled to all of it, on one core with the engine `reference`.
     """
 
     tokens: int | None
@@ -55,6 +56,12 @@ class Estimate:
     reference_seconds: float | None
     bytes_per_token: float | None
     sampled_bytes: int
+    rows: RowEstimate | None = None
+
+    def shards(self, shard_tokens: int) -> int | None:
+        """How many shards hold all tokens, and the padding of rows."""
+        stored = self.tokens if self.rows is None else self.rows.tokens
+        return None if stored is None else -(-stored // shard_tokens)
 
     def core_seconds(self, engine: str) -> float | None:
         """What a run with that engine takes on one core; `engine` as `choose_engine` names it."""
@@ -86,7 +93,7 @@ def estimate(
     Files whose sample holds no whole record are taken for an average of the others.
     """
     step = _step(files)
-    tokens = source_bytes = text_bytes = seconds = 0.0
+    tokens = text_tokens = documents = source_bytes = text_bytes = seconds = 0.0
     known = total = 0
     for number, (_, head) in enumerate(samples):
         first = number * step
@@ -102,23 +109,30 @@ def estimate(
         known += stored
         scale = stored / head.stored_bytes
         seconds += sample.seconds * scale / shown
-        tokens += (len(sample.ids) / shown + (len(head.texts) if tokenizer.delimiter_id is not None else 0)) * scale
+        text_tokens += len(sample.ids) / shown * scale
+        documents += len(head.texts) * scale
         source_bytes += head.source_bytes * scale
         text_bytes += sum(len(text.encode()) for text in texts) * scale / shown
+    tokens = text_tokens + (documents if tokenizer.delimiter_id is not None else 0)
     is_all = len(samples) == len(files) and all(head.is_whole for _, head in samples)
     unknown = total > 0 and not is_all and not tokens
     share = known / total if known else 1.0
     tokens, text_bytes, seconds = tokens / share, text_bytes / share, seconds / share
-    token_bytes = round(tokens * NUMPY_DTYPES[dtype].itemsize)
+    itemsize = NUMPY_DTYPES[dtype].itemsize
+    n_files = sum(file.size > 0 for file in files)
+    rows = estimate_rows(data.output, tokens=tokens, text_tokens=text_tokens / share, files=n_files)
+    shard_bytes = round((tokens if rows is None else rows.tokens) * itemsize) * len(data.output.formats)
+    shard_bytes += 0 if rows is None else rows.parts_bytes(round(documents / share))
     return Estimate(
         tokens=None if unknown else round(tokens),
         source_bytes=round(source_bytes),
-        shard_bytes=None if unknown else token_bytes * len(data.output.formats),
-        segment_bytes=None if unknown else token_bytes,
+        shard_bytes=None if unknown else shard_bytes,
+        segment_bytes=None if unknown else round(tokens * itemsize),
         reference=tokenizer.reference.name,
         reference_seconds=None if unknown else seconds,
         bytes_per_token=None if unknown else text_bytes / tokens if tokens else 0.0,
         sampled_bytes=sum(head.source_bytes for _, head in samples),
+        rows=None if unknown else rows,
     )
 
 
