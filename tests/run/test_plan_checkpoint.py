@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,11 +31,17 @@ from tokenization_worker.verification.verify import dataset_digest
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
+def output() -> dict[str, Any]:
+    """Fields of `output` beside its place."""
+    return {}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: dict[str, Any]) -> Checkpoint:
     monkeypatch.delenv(LAST_WORDS_VARIABLE, raising=False)
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.txt").write_text("one line\n", encoding="utf-8")
-    job = make_job(tmp_path / "src", tmp_path / "out", tokenizer={"name": "bytes"})
+    job = make_job(tmp_path / "src", tmp_path / "out", tokenizer={"name": "bytes"}, output=output)
     spec = CheckpointSpec(
         run=make_run_spec(job, number=1, job_uid="uid"), attempt=make_attempt_spec(job, number=0, image=None, slots=8)
     )
@@ -52,6 +59,13 @@ def test_a_plan_is_reported_with_the_versions_of_the_image(checkpoint: Checkpoin
     assert report.worker_version
     assert not checkpoint.committed
     assert read_plan(LocalStore(tmp_path / "out")) is not None
+
+
+@pytest.mark.parametrize("output", [{"sequence": {"length": 5}}])
+def test_a_plan_with_rows_reports_how_many_and_how_much_is_text(checkpoint: Checkpoint) -> None:
+    assert plan_checkpoint.plan_checkpoint("demo-r1") == 0
+    [report] = checkpoint.plans
+    assert (report.estimated_tokens, report.estimated_rows, report.estimated_utilization) == (10, 2, "90.0%")
 
 
 def test_a_dataset_that_is_there_is_reported_with_all_that_a_training_job_needs(

@@ -23,11 +23,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from support.corpus import BAD_LINES, Corpus, CorpusWriter, take_documents
 from support.runs import Running, command, difference, files_below, kill_all, leftovers, make_job, read_index
 
 SHARD_TOKENS = 600_000
+FLAT: dict[str, Any] = {"shards": {"tokens": SHARD_TOKENS}}
+ROWS: dict[str, Any] = {
+    "formats": ["Npy", "Raw", "LlmC", "Megatron"],
+    "sequence": {"length": 2049, "scope": "File"},
+    "shards": {"sequences": SHARD_TOKENS // 2049},
+}
+"""What the output of a run is: one run of tokens in one format, or rows in four formats."""
+
 OWN = "_tokenization"
 POLL_S = 0.0002
 TIMEOUT_S = 120
@@ -255,10 +264,20 @@ class Summary:
 class Chaos:
     """One session: a source, the dataset of an uninterrupted run, and one output that is killed and resumed."""
 
-    def __init__(self, folder: Path, kills: int, seed: int, *, size: float, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kills: int,
+        seed: int,
+        *,
+        size: float,
+        say: Callable[[str], None],
+        layout: dict[str, Any],
+    ) -> None:
         self._folder = folder
         self._chance = random.Random(seed)
         self._say = say
+        self._layout = layout
         self._corpus = make_corpus(folder / "source", size)
         self._expected = folder / "expected"
         self._output = Output(folder / "out")
@@ -279,7 +298,7 @@ class Chaos:
             self._corpus.folder,
             output,
             tokenizer={"name": "cl100k_base"},
-            output={"shards": {"tokens": SHARD_TOKENS}, "splits": [{"name": "test", "shards": 2}, {"name": "train"}]},
+            output={**self._layout, "splits": [{"name": "test", "shards": 2}, {"name": "train"}]},
             rangeBytes=how.range_bytes,
             maxQuarantined=_number(how.max_quarantined),
             maxCorruptFiles=_number(how.max_corrupt_files),
@@ -391,7 +410,8 @@ class Chaos:
         A writer works on one range at a time. An empty file may be a segment or a receipt in the making: it is
         then the receipt of a segment that is in its place, and not one range more.
         """
-        mine = [file for file in left if file.is_segment]
+        building = {file.writer for file in left if file.is_shard}  # others of its files may have no header
+        mine = [file for file in left if file.is_segment and file.writer not in building]
         writing = {file.writer for file in mine if file.size}
         beginning = {file.writer for file in mine} - writing
         inodes = {file.inode for file in mine}
@@ -458,10 +478,18 @@ def _number(text: str) -> int | str:
     return text if text.endswith("%") else int(text)
 
 
-def run_chaos(folder: Path, *, kills: int, seed: int, size: float = 1.0, say: Callable[[str], None] = print) -> Summary:
+def run_chaos(
+    folder: Path,
+    *,
+    kills: int,
+    seed: int,
+    size: float = 1.0,
+    say: Callable[[str], None] = print,
+    layout: dict[str, Any] = FLAT,
+) -> Summary:
     """Land `kills` kills (more, where an aimed one misses) below `folder`; raises `ChaosFailure`."""
     try:
-        return Chaos(folder, kills, seed, size=size, say=say).run()
+        return Chaos(folder, kills, seed, size=size, say=say, layout=layout).run()
     finally:
         kill_all()
 
@@ -471,12 +499,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=float, default=1.0, help="of the corpus; 1 is some 5 MB of token-rich text")
+    parser.add_argument("--rows", action="store_true", help="rows in four formats, in place of tokens in one")
     parser.add_argument("--folder", type=Path, help="work here and keep everything (default: a temporary folder)")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
     started = time.monotonic()
     try:
-        summary = run_chaos(folder, kills=options.kills, seed=options.seed, size=options.size)
+        layout = ROWS if options.rows else FLAT
+        summary = run_chaos(folder, kills=options.kills, seed=options.seed, size=options.size, layout=layout)
     except ChaosFailure as failure:
         print(f"FAILED (seed {options.seed}): {failure}\nkept: {folder}", file=sys.stderr)
         return 1

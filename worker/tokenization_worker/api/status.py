@@ -71,6 +71,12 @@ class PlanStatus(StatusBlock):
     estimated_tokens: BigCount | None = Field(
         default=None, description="Tokens, estimated from a sample; absent where that holds no text."
     )
+    estimated_rows: BigCount | None = Field(
+        default=None, description="Rows of output.sequence; absent without it, and likewise."
+    )
+    estimated_utilization: Word | None = Field(
+        default=None, description="The share of these rows that is text, neither delimiters nor padding, in percent."
+    )
     estimated_seconds: BigCount | None = Field(
         default=None, description="Duration with all workers, in seconds; absent likewise."
     )

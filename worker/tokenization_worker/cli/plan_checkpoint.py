@@ -56,7 +56,7 @@ def _describe(planned: PlanOnly, slots: int) -> dict[str, object]:
     if isinstance(found, CompleteRun):
         run = found.index["run"]
         return {"already_complete": True, "plan_id": run.get("planId"), "data_key": found.index["dataKey"]}
-    seconds = found.prepared.estimate.core_seconds(found.engine)
+    seconds, rows = found.prepared.estimate.core_seconds(found.engine), found.prepared.estimate.rows
     return {
         "already_complete": planned.finished is not None,
         "plan_id": found.plan.plan_id,
@@ -65,6 +65,8 @@ def _describe(planned: PlanOnly, slots: int) -> dict[str, object]:
         "bytes": found.prepared.stored_bytes,
         "ranges": found.plan.n_ranges,
         "estimated_tokens": found.prepared.estimate.tokens,
+        "estimated_rows": None if rows is None else rows.count,
+        "estimated_utilization": None if rows is None else f"{rows.utilization:.1%}",
         "estimated_seconds": None if seconds is None else round(seconds / slots),
     }
 

@@ -60,12 +60,17 @@ def share_of_workers(workers: WorkersStatus) -> str:
 
 
 def plan_words(plan: PlanStatus) -> str:
-    """`21 files, about 10.1B tokens, about 8 min on 16 workers, about 12.30 USD`, as far as known."""
+    """`21 files, about 10.1B tokens, about 4.9M rows (98.6% text), about 8 min on 16 workers, about 12.30 USD`, as far as
+    known.
+    """
     words = [counted(plan.files or 0, "file")]
     if plan.estimated_tokens is not None:
         words.append(
             f"about {short_count(plan.estimated_tokens)} {'token' if plan.estimated_tokens == 1 else 'tokens'}"
         )
+    if plan.estimated_rows is not None:
+        share = f" ({plan.estimated_utilization} text)" if plan.estimated_utilization else ""
+        words.append(f"about {short_count(plan.estimated_rows)} rows{share}")
     if plan.estimated_seconds:  # 0 means less than a second: not shown
         where = f" on {counted(plan.workers, 'worker')}" if plan.workers else ""
         words.append(f"about {_round_time(plan.estimated_seconds)}{where}")

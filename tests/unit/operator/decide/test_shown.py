@@ -201,6 +201,8 @@ def test_one_is_singular() -> None:
     assert plan_words(PlanStatus(files=1, estimated_tokens=1, estimated_seconds=1, workers=1)) == (
         "1 file, about 1 token, about 1 s on 1 worker"
     )
+    rows = PlanStatus(files=3, estimated_tokens=10**10, estimated_rows=4_880_000, estimated_utilization="98.6%")
+    assert plan_words(rows) == "3 files, about 10.0B tokens, about 4.9M rows (98.6% text)"
 
 
 def test_one_worker_and_one_range_are_singular_in_the_status() -> None:

@@ -117,6 +117,7 @@ BROKEN = Observed(
             "bytes": 4_500_000_000,
             "ranges": 40,
             "estimatedTokens": 1_100_000_000,
+            "estimatedRows": 540_000,
             "estimatedSeconds": 900,
         },
         attempt={"number": 2, "image": "worker:2", "logUri": None},
@@ -159,7 +160,7 @@ team/demo  Running  WorkerMemory  created 60m ago, now 2026-11-24T12:00:00Z
   3 of 40 ranges. Pod demo-r1-a2-x-worker-1 was killed for its memory: its limit is 8Gi. Raise the
   limit (workers.resources.limits.memory), for example 12288Mi
 run       1 (rerunToken b), attempt 2, image worker:2
-plan      6 files, 4.5 GB, 40 ranges, ~1.1B tokens, ~15 min
+plan      6 files, 4.5 GB, 40 ranges, ~1.1B tokens, ~540k rows, ~15 min
 progress  7%, 3 of 40 ranges, 80.0M tokens, 1.2M tokens/s, 14 min left, reported 20s ago
 workers   63 of 64 ready
 retries   0 after errors of the application, 1 after other failures

@@ -163,13 +163,15 @@ def _run(status: Object, asked_image: str) -> str:
 def _plan(plan: Object) -> str:
     if not plan:
         return ""
-    tokens, seconds, chips = (plan.get(name) for name in ("estimatedTokens", "estimatedSeconds", "chipHours"))
+    tokens, rows = plan.get("estimatedTokens"), plan.get("estimatedRows")
+    seconds, chips = plan.get("estimatedSeconds"), plan.get("chipHours")
     return ", ".join(
         (
             counted(plan.get("files") or 0, "file"),
             short_bytes(plan.get("bytes") or 0),
             counted(plan.get("ranges") or 0, "range"),
             *([f"~{short_count(tokens)} tokens"] if tokens is not None else []),
+            *([f"~{short_count(rows)} rows"] if rows is not None else []),
             *([f"~{span(timedelta(seconds=seconds))}"] if seconds else []),
             *([f"{chips} chip hours"] if chips and chips.strip("0.") else []),
             *([f"cost {plan['estimatedCost']}"] if plan.get("estimatedCost") else []),
