@@ -60,9 +60,7 @@ def share_of_workers(workers: WorkersStatus) -> str:
 
 
 def plan_words(plan: PlanStatus) -> str:
-    """`21 files, about 10.1B tokens, about 4.9M rows (98.6% text), about 8 min on 16 workers, about 12.30 USD`, as far as
-    known.
-    """
+    """`21 files, about 10.1B tokens, about 4.9M rows (98.6% text), about 8 min on 16 workers`, as far as known."""
     words = [counted(plan.files or 0, "file")]
     if plan.estimated_tokens is not None:
         words.append(
