@@ -69,7 +69,7 @@ def test_status_tells_each_phase_and_the_next_step(bench: Bench) -> None:
     assert words[0] == f"Failed     {bench.output}"
     assert words[1].strip().startswith("QuarantineExceeded: 1 of 121 documents")
     assert re.search(
-        r"(\d+) of \1 ranges?, \d+ shards, .* tokens of .* read, 1 quarantined \(.* % of the bytes\), 0 files dropped",
+        r"(\d+) of \1 ranges?, \d+ shards, .* tokens of .* read, 1 quarantined \(.* % of the bytes\), 0 files left out",
         words[2],
     )
     assert "raise maxQuarantined" in words[-1]

@@ -139,7 +139,7 @@ def test_a_damaged_small_file_is_refused_or_told(damage: str, bench: Bench) -> N
     told = bench.tokjob("plan", "job.yaml", "--output", "new", "--maxCorruptFiles", "1")
     assert told.code == 0, told.err
     assert f"warning    CorruptFile: {bench.source}/b.jsonl.gz: " in told.out
-    assert "the file is dropped whole, as maxCorruptFiles allows" in told.out
+    assert "the run leaves this file out, as maxCorruptFiles allows" in told.out
 
 
 @pytest.mark.parametrize(

@@ -258,9 +258,7 @@ def describe_end(event: Finished, elapsed_s: float) -> str:
     if event.already:
         lines[0] += "   (nothing to do: this run was finished before; its source and shards were not checked)"
     if event.files_dropped:
-        lines.append(
-            f"           {counted(event.files_dropped, 'corrupt file')} dropped whole: {uri}/_tokenization/files"
-        )
+        lines.append(f"           {counted(event.files_dropped, 'corrupt file')} left out: {uri}/_tokenization/files")
     if event.rebuilt:
         lines.append(f"           {counted(event.rebuilt, 'mismatched or missing shard')} written again")
     lines.append(f"           {uri}/index.json   check it: {printable(tokjob('verify', event.uri))}")

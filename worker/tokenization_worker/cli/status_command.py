@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
             f"{counted(state.shards_done, 'shard')}, {short_count(state.tokens)} tokens of "
             f"{short_bytes(state.source_bytes)} read, {state.quarantined:,} quarantined"
             f"{share_of_bytes(state.quarantined, state.quarantined_bytes, state.read_bytes)}, "
-            f"{counted(state.files_dropped, 'file')} dropped"
+            f"{counted(state.files_dropped, 'file')} left out"
         )
         if state.poison:
             say(

@@ -97,8 +97,8 @@ def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | 
         return DataError(
             FileOutcome.SCHEMA_MISMATCH.value,
             f"{file.uri}: {head.damage.detail}",
-            next_step="set source.textField to a column that holds text, or raise maxCorruptFiles: such files are "
-            "then dropped whole",
+            next_step="set source.textField to a column that holds text, or raise maxCorruptFiles: the run then "
+            "leaves such files out completely",
         )
     reasons = head.rejected.keys()
     if head.texts or not reasons or not reasons <= _WRONG_FIELD:

@@ -116,6 +116,6 @@ def too_many_corrupt(outcome: str, what: str, corrupt: int, files: int, limit: L
         outcome,
         f"{found} ({corrupt:,} of {counted(files, 'file')} {'cannot be read' if step else 'corrupt'}; maxCorruptFiles "
         f"allows {limit.allowed(files):,})",
-        next_step=f"{step or 'replace the file and start a new run'}; or raise maxCorruptFiles: such files are then "
-        "dropped whole",
+        next_step=f"{step or 'replace the file and start a new run'}; or raise maxCorruptFiles: the run then "
+        "leaves such files out completely",
     )

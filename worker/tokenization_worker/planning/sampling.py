@@ -90,7 +90,7 @@ def foresee(samples: Samples, n_files: int, limits: RunLimits, is_corrupt: Calla
         error = too_many_corrupt(damage.outcome, _place(file, damage), len(corrupt), n_files, limits.max_corrupt_files)
         return Foresight(error)
     warnings = [
-        f"{damage.outcome}: {_place(file, damage)}; the file is dropped whole, as maxCorruptFiles allows"
+        f"{damage.outcome}: {_place(file, damage)}; the run leaves this file out, as maxCorruptFiles allows"
         for file, damage in corrupt
         if damage.outcome != FileOutcome.SCHEMA_MISMATCH  # told with the fields that were found
     ]

@@ -142,7 +142,7 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusabl
             "NoDocuments",
             f"no document was written: {totals.read:,} read, {count:,} unusable"
             + (f" ({reasons}; listed in {where})" if count else "")
-            + f", {counted(totals.dropped.total(), 'file')} dropped",
+            + f", {counted(totals.dropped.total(), 'file')} left out",
             next_step=_TOO_LARGE if set(totals.quarantined) == {Reason.DOCUMENT_TOO_LARGE} else _LOOK,
         )
     if not totals.tokens:
