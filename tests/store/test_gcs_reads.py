@@ -291,7 +291,7 @@ def test_a_bit_flipped_on_the_way_is_found_before_the_last_bytes_are_used(fake: 
     damage_answer(fake, number)
     with closing(open_gcs()) as stream:
         expect_ranges(stream, [(0, len(DATA))])
-        with pytest.raises(TemporaryError, match=r"gs://bucket/a: .*changed on the way") as raised:
+        with pytest.raises(TemporaryError, match=r"gs://bucket/a: .*changed during the transfer") as raised:
             read_all(stream)
         assert stream.tell() < len(DATA)
     assert raised.value.reason == "StorageFailed"
@@ -313,7 +313,7 @@ def test_lines_of_a_file_with_a_flipped_bit_are_not_taken_for_its_own(fake: Fake
     fake.put("a", write_jsonl(100, 500))
     assert len(read_texts(fake)) == 100
     damage_answer(fake, 1)
-    with pytest.raises(TemporaryError, match="changed on the way"):
+    with pytest.raises(TemporaryError, match="changed during the transfer"):
         read_texts(fake)
 
 

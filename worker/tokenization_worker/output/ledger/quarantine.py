@@ -255,7 +255,7 @@ def _stored_rows(store: Store, entry: Entry, digest: str) -> Iterator[bytes]:
     if entry.crc32c not in (None, stored.crc32c):
         raise TemporaryError(
             "StorageFailed",
-            f"{store.uri}/{entry.path}: came with CRC32C {stored.crc32c:08x}, the store has {entry.crc32c:08x}",
+            f"{store.uri}/{entry.path}: its bytes have CRC32C {stored.crc32c:08x}, expected {entry.crc32c:08x}",
             next_step="start the same command again",
         )
     raise _changed(store, entry.path)

@@ -40,7 +40,7 @@ def download_whole(blob: Blob, uri: str, retry: Retry) -> bytes:
     if crc32c_number(blob.crc32c) != google_crc32c.value(data):
         raise TemporaryError(
             "StorageFailed",
-            f"{uri}: {len(data)} bytes came with the wrong checksum, or with none: expected {blob.crc32c}",
+            f"{uri}: {len(data)} bytes arrived with a wrong checksum, or without one: expected {blob.crc32c}",
             next_step="start the same command again",
         )
     return data

@@ -53,8 +53,8 @@ class GcsReader(RangedReader):
         if self._summed_bytes == self._size and self._crc32c not in (None, self._crc32c_so_far):
             raise TemporaryError(
                 "StorageFailed",
-                f"{self._uri}: its {self._size} bytes came with CRC32C {self._crc32c_so_far:08x}, the store says "
-                f"{self._crc32c:08x}: they changed on the way",
+                f"{self._uri}: the {self._size} bytes that arrived have CRC32C {self._crc32c_so_far:08x}, expected "
+                f"{self._crc32c:08x}: they changed during the transfer",
                 next_step="start the same command again; if this error comes back, check the memory of this machine",
             )
 

@@ -117,7 +117,7 @@ class GcsStore:
         if found_end != max(start, entry.size):
             raise TemporaryError(
                 "StorageFailed",
-                f"{self.uri}/{path}: bytes from {start} on ended at {found_end}, the object has {entry.size} bytes",
+                f"{self.uri}/{path}: a download from byte {start} ended at byte {found_end} of {entry.size}",
                 next_step="start the same command again",
             )
 
