@@ -123,7 +123,7 @@ def test_an_image_without_ray_is_refused_before_it_gets_machines(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_checkpoint, "_ray_version", lambda: None)
-    with pytest.raises(SpecError, match="the worker image has no Ray"):
+    with pytest.raises(SpecError, match=r"the worker image has tokenization .*, but not Ray"):
         plan_checkpoint.plan_checkpoint("demo-r1")
     [report] = checkpoint.plans
     assert report.failure is not None

@@ -56,7 +56,7 @@ class CheckpointClient:
         except ConfigException as error:
             raise SpecError(
                 "NotInCluster",
-                f"checkpoint {name}: neither in a Pod nor with a kubeconfig: {error}",
+                f"checkpoint {name}: this process is not in a Pod, and has no kubeconfig: {error}",
                 next_step="use tokjob run outside of a cluster",
             ) from error
         self.name = name
@@ -142,7 +142,7 @@ class CheckpointClient:
         where = f"checkpoint {self._namespace}/{self.name}"
         words = f"{error.status} {_message_of(error) or error.reason}"
         if error.status == 404:
-            return SpecError("CheckpointMissing", f"{where} does not exist", next_step="its job was deleted: nothing")
+            return SpecError("CheckpointMissing", f"{where} does not exist", next_step="nothing: its job was deleted")
         if error.status in (401, 403):
             return TemporaryError(
                 "NamespaceNotPrepared",

@@ -41,7 +41,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--ray-address", metavar="HOST:PORT", help="the Ray cluster to use")
     options = parser.parse_args(arguments)
     if not options.checkpoint:
-        raise SpecError("SpecInvalid", "no checkpoint is named", next_step="use tokjob run; the operator sets it")
+        raise SpecError(
+            "SpecInvalid", "no --checkpoint given", next_step="use tokjob run; the operator uses this command"
+        )
     client = CheckpointClient(options.checkpoint)
     found = client.read()
     number = attempt_number(found)

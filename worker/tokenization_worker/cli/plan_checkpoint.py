@@ -80,7 +80,7 @@ def _require_ray() -> None:
     if _ray_version() is None:
         raise SpecError(
             "ImageUnfit",
-            f"the worker image has no Ray beside tokenization {metadata.version('tokenization')}",
+            f"the worker image has tokenization {metadata.version('tokenization')}, but not Ray",
             next_step=f"build an image that also has Ray: {install_command('ray')}",
         )
 

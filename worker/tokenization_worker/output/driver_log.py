@@ -116,7 +116,8 @@ def write_log(store: Store, run: int, attempt: int, content: bytes) -> str:
                 return f"{store.uri}/{path}"
     finally:
         store.close_scratch()  # the run is over, and must not seem to go on where its process does
-    raise TemporaryError("StorageFailed", f"{store.uri}/{layout.log_path(run, attempt)}: all names are taken")
+    message = f"{store.uri}/{layout.log_path(run, attempt)}: all {_MOST_NAMES - 1:,} names for this log are taken"
+    raise TemporaryError("StorageFailed", message, next_step=f"delete old logs in {store.uri}/{layout.LOGS}")
 
 
 def read_log(uri: str) -> str:
