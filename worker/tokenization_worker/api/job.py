@@ -288,7 +288,7 @@ class TokenizationJob(SpecBlock):
             raise SpecError(
                 "SpecInvalid",
                 f"from_object takes the dictionary of a manifest, found {type(manifest).__name__}",
-                next_step="of a path or a text TokenizationJob.from_yaml(...) makes a job",
+                next_step="for a path or a text, use TokenizationJob.from_yaml(...)",
             )
         return validate_manifest(cls, manifest, origin=origin, is_stored=is_stored)
 
@@ -310,7 +310,7 @@ class TokenizationJob(SpecBlock):
         if positional:
             raise SpecError(
                 "SpecInvalid",
-                f"{KEYWORDS} takes keywords alone, found {counted(len(positional), 'value')} without one",
+                f"{KEYWORDS} takes keyword arguments only, found {counted(len(positional), 'value')} without a keyword",
                 next_step="write TokenizationJob.of(source=..., tokenizer=..., output=...)",
             )
         given = {"source": source, "tokenizer": tokenizer, "output": output}

@@ -67,7 +67,7 @@ def loses_text(spec: TokenizerSpec, tokenizer: Tokenizer, where: str, text: str,
         "TokenizerLosesText",
         f"tokenizer.pattern: {spec.pattern!r} does not cover all text: {was!r} in {where} is decoded from its tokens "
         f"as {now!r}",
-        next_step="write the pattern as the model's own code does, or add an alternative for what is left, at its end: "
+        next_step="write the pattern as the model's own code does, or add at its end what matches all other text: "
         r"|\s|\S",
     )
 

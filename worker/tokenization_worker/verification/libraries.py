@@ -102,8 +102,9 @@ def advise(uri: str, libraries: Libraries, certain: Sequence[Finding], of_source
     if libraries.was and not others:
         raise ChangedError(
             "TokenizerChanged",
-            f"{uri} is neither proven nor damaged: {libraries.words}, which may be the cause of: {suspects[0]}{more}",
-            next_step=f"{libraries.way_out}; mode checksums needs no library",
+            f"verify cannot tell whether {uri} is damaged: {libraries.words}. The other versions may have caused this: "
+            f"{suspects[0]}{more}",
+            next_step=f"{libraries.way_out}; or use --mode checksums, which needs no library",
         )
     doubt = f"{libraries.words}, which may be the cause of {suspects[0].fault}{more}: {libraries.way_out}"
     return "; ".join(filter(None, (next_step(others), doubt)))

@@ -50,11 +50,11 @@ JOB = TokenizationJob.of(source="nowhere", tokenizer="bytes", output="out")
         (lambda: open_dataset(""), "open_dataset takes the place of a dataset, a path or URI, found ''"),
         (
             lambda: TokenizationJob.from_object("job.yaml"),  # type: ignore[arg-type]
-            "from_object takes the dictionary of a manifest, found str\n  next: of a path or a text Tok",
+            "from_object takes the dictionary of a manifest, found str\n  next: for a path or a text, use Tok",
         ),
         (
             lambda: TokenizationJob.of("a", "b", "c"),  # type: ignore[arg-type]
-            "TokenizationJob.of takes keywords alone, found 3 values without one",
+            "TokenizationJob.of takes keyword arguments only, found 3 values without a keyword",
         ),
         (lambda: run_job(JOB, 2), "run_job takes a job, and the rest by keyword; found 2 without one"),  # type: ignore[arg-type]
         (lambda: TokenizationJob.from_yaml(""), "the manifest is empty"),

@@ -36,7 +36,7 @@ def load_manifest(model: type[B], path_or_text: str | Path) -> B:
         raise SpecError(
             "SpecInvalid",
             f"from_yaml takes the path of a manifest or its text, found {type(path_or_text).__name__}",
-            next_step="give a path or a text; of a dictionary TokenizationJob.from_object makes a job",
+            next_step="give a path or a text; for a dictionary, use TokenizationJob.from_object(...)",
         )
     if isinstance(path_or_text, str) and is_text(path_or_text):
         return validate_manifest(model, parse_yaml(path_or_text, origin="the manifest"), origin="the manifest")

@@ -147,6 +147,6 @@ def _no_manifest(path: Path, found: str) -> SpecError:
     return SpecError(
         "SpecInvalid",
         f"{path}: expected a manifest (YAML with apiVersion, kind, metadata, spec), found {found}",
-        next_step=f"where it is the text to tokenize: tokjob run --source {path} --tokenizer ... --output ...; "
+        next_step=f"if it is the text to tokenize: tokjob run --source {path} --tokenizer ... --output ...; "
         "put a glob in quotes, so that the shell does not expand it",
     )

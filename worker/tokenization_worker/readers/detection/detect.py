@@ -152,7 +152,7 @@ def _unknown_format(content: bytes, uri: str, compression: Compression) -> SpecE
     if is_binary(content):
         step = "leave it out of source.uris, or convert it to JSON lines, Parquet or text"
         return SpecError("SourceInvalid", f"{begins}: its content is binary", next_step=step)
-    step = "where the file is text, add --source.format Text (in a manifest, source.format: Text); else convert it"
+    step = "if the file is text, add --source.format Text (in a manifest, source.format: Text); otherwise convert it"
     return SpecError("SourceInvalid", begins, next_step=step)
 
 
@@ -206,7 +206,7 @@ def _check_parquet(content: bytes, uri: str, compression: Compression) -> None:
         raise CorruptFileError(FileOutcome.CORRUPT_FILE, 0, f"expected Parquet, found a {packing} file")
     raise SpecError(
         "SourceInvalid",
-        f"{uri} is {packing} around Parquet, which has to be read from its end",
+        f"{uri} is Parquet inside {packing}: tokjob reads Parquet from its end, and cannot do that inside {packing}",
         next_step="decompress the file: Parquet compresses its own pages",
     )
 

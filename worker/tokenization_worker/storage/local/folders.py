@@ -110,8 +110,8 @@ def refuse_link(fd: int, name: str, path: Path) -> None:
         return
     raise SpecError(
         "OutputUnsafe",
-        f"{path} is a link (to {target}), but below output.uri tokjob writes through no link, and reads none below "
-        f"{OWN}",
+        f"{path} is a link (to {target}): tokjob does not write through links below output.uri, and does not read "
+        f"links below {OWN}",
         next_step=_NO_LINKS,
     )
 
