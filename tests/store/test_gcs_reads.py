@@ -26,6 +26,7 @@ from tokenization_worker.formats.npy import NPY
 from tokenization_worker.readers.document_batch import Compression, FileKind, FileSlice, ReadOptions
 from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.open import read_documents
+from tokenization_worker.sequences.parts import NO_PARTS
 from tokenization_worker.storage.base import ByteReader, NotFound, Store, expect_ranges
 from tokenization_worker.storage.gcs import download
 from tokenization_worker.storage.gcs.client import RETRY, gcs_client
@@ -300,7 +301,7 @@ def test_a_bit_flipped_on_the_way_is_found_before_the_last_bytes_are_used(fake: 
 def test_a_shard_with_a_flipped_bit_is_no_array_of_tokens(fake: FakeGcs) -> None:
     shape = ShardShape(1000, np.dtype("<u2"))
     content = BytesIO()
-    NPY.begin(shape, [content]).write(np.arange(1000, dtype="<u2"))
+    NPY.begin(shape, [content]).write(np.arange(1000, dtype="<u2"), NO_PARTS)
     fake.put("a", content.getvalue())
     file = StoredFile(GcsStore("gs://bucket"), "a", len(content.getvalue()))
     assert NPY.reader(shape, [file]).open().tolist() == list(range(1000))
