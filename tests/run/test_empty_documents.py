@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from support import oracle
 from support.engine.inline import inline
 from support.runs import make_job
-from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.output.ledger.version_samples import MOST_DOCUMENTS, SampledText, choose_texts
 from tokenization_worker.pipelines.tokenize.ranges import block_writer
 from tokenization_worker.readers.lines import text
@@ -166,15 +165,16 @@ class Reference:
 
 
 @pytest.mark.parametrize(
-    ("position", "expected"),
+    ("delimiters", "expected"),
     [
-        (DelimiterPosition.BEFORE, [[9], [9, 97], [9]]),
-        (DelimiterPosition.AFTER, [[9], [97, 9], [9]]),
-        (DelimiterPosition.NONE, [[], [97], []]),
+        ((9, None), [[9], [9, 97], [9]]),
+        ((None, 9), [[9], [97, 9], [9]]),
+        ((8, 9), [[8, 9], [8, 97, 9], [8, 9]]),
+        ((None, None), [[], [97], []]),
     ],
 )
 def test_verify_turns_none_of_them_back(
-    position: DelimiterPosition, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+    delimiters: tuple[int | None, int | None], expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restored: list[int] = []
 
@@ -182,7 +182,7 @@ def test_verify_turns_none_of_them_back(
         restored.append(len(ids))
         return bytes(ids)
 
-    facts: Any = SimpleNamespace(tokenizer=None, delimiter_id=9, delimiter_position=position)
+    facts: Any = SimpleNamespace(tokenizer=None, begin_id=delimiters[0], end_id=delimiters[1])
     tokenizer = SimpleNamespace(reference=Reference(), restore=restore, drop=None)
     monkeypatch.setattr(encode, "load_tokenizer", lambda spec: tokenizer)
     encoder = encode.Encoder(facts)

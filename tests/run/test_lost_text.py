@@ -13,7 +13,7 @@ from support.corpus import json_lines
 from support.engine.inline import inline
 from support.runs import make_job
 from support.tokenizer_models import make_spec, train_byte_level, write_json, write_letters
-from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.api.data import Delimiters
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 from tokenization_worker.pipelines.tokenize.ranges import block_writer, encode
@@ -178,8 +178,7 @@ def encoder_of(engine: Letters, reference: Letters, *, one_in: int, complete: bo
         engine=engine,
         reference=reference,
         vocab_size=128,
-        delimiter_id=127,
-        position=DelimiterPosition.BEFORE,
+        delimiters=Delimiters(127, None),
         dtype=np.dtype("<u2"),
         sample_one_in=one_in,
         restore=lambda ids: bytes(ids),
@@ -224,8 +223,7 @@ def test_a_run_restores_the_documents_that_it_samples_and_no_other() -> None:
         engine=reference,
         reference=reference,
         vocab_size=128,
-        delimiter_id=127,
-        position=DelimiterPosition.BEFORE,
+        delimiters=Delimiters(127, None),
         dtype=np.dtype("<u2"),
         sample_one_in=SAMPLE_ONE_IN,
         restore=restore,

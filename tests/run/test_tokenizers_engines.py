@@ -222,15 +222,15 @@ def test_bytes_are_the_bytes_of_utf8() -> None:
     assert ids.tolist() == list("".join(texts).encode())
     assert ends.tolist() == [0, 10, 12, 12]
     assert (ids.dtype, ends.dtype) == (np.uint32, np.int64)
-    assert (tokenizer.vocab_size, tokenizer.delimiter_id, tokenizer.accelerated()) == (257, 256, None)
+    assert (tokenizer.vocab_size, tokenizer.delimiters.only, tokenizer.accelerated()) == (257, 256, None)
     assert tokenizer.decode([104, 105, 256, 255, 300]) == "hi<|endoftext|>\ufffd\ufffd"
 
 
 @pytest.mark.parametrize("name", [*ENCODINGS, "bytes"])
 def test_decode_shows_text_specials_and_broken_ids(name: str) -> None:
     tokenizer = load(name)
-    assert tokenizer.delimiter_id is not None
-    ids = np.array([tokenizer.delimiter_id, *tokenizer.reference.encode(["naïve 漢字"]).ids], np.uint32)
+    assert tokenizer.delimiters.only is not None
+    ids = np.array([tokenizer.delimiters.only, *tokenizer.reference.encode(["naïve 漢字"]).ids], np.uint32)
     assert tokenizer.decode(ids) == "<|endoftext|>naïve 漢字"  # type: ignore[arg-type]
     assert tokenizer.decode([tokenizer.vocab_size + 5]) == "\ufffd"
     assert tokenizer.decode([]) == ""

@@ -180,7 +180,7 @@ def test_the_token_that_ends_a_document_is_known_by_its_name(
     tmp_path: Path, names: tuple[str, ...], expected: str
 ) -> None:
     path = write_json(tmp_path / "t.json", train_byte_level(added(*names)))
-    assert load_tokenizer(make_spec(uri=path)).delimiter_id == 600 + names.index(expected)
+    assert load_tokenizer(make_spec(uri=path)).delimiters.only == 600 + names.index(expected)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_delimiter_that_is_not_clear_is_asked_for(tmp_path: Path, names: tuple
     path = write_json(tmp_path / "t.json", train_byte_level(added(*names)))
     with pytest.raises(SpecError, match=f"DelimiterRequired: .*{said}"):
         load_tokenizer(make_spec(uri=path))
-    assert load_tokenizer(make_spec(uri=path, position="None")).delimiter_id is None
+    assert load_tokenizer(make_spec(uri=path, position="None")).delimiters.only is None
 
 
 @pytest.mark.parametrize(
@@ -213,12 +213,12 @@ def test_an_unknown_delimiter_is_refused_with_the_nearest(name: str, token: str,
 
 
 def test_any_special_token_can_be_the_delimiter() -> None:
-    assert load_tokenizer(make_spec("cl100k_base", token="<|endofprompt|>")).delimiter_id == 100276
+    assert load_tokenizer(make_spec("cl100k_base", token="<|endofprompt|>")).delimiters.only == 100276
 
 
 def test_sentencepiece_ends_documents_with_its_own_end_symbol(tmp_path: Path) -> None:
     with_end = load_tokenizer(make_spec(uri=train_sentencepiece(tmp_path / "a.model")))
-    assert with_end.delimiter_id == 2
+    assert with_end.delimiters.only == 2
     ids = [2, *with_end.reference.encode([SENTENCES[0]]).ids.tolist(), 9999]
     assert with_end.decode(ids) == f"</s>{SENTENCES[0]}\ufffd"
     without = train_sentencepiece(tmp_path / "b.model", eos_id=-1)
@@ -236,7 +236,7 @@ def test_a_known_rank_file_needs_neither_pattern_nor_a_cache(tmp_path: Path) -> 
     path.write_bytes(table.read_file())
     tokenizer = load_tokenizer(make_spec(uri=path))
     named = load_tokenizer(make_spec("cl100k_base"))
-    assert (tokenizer.fingerprint, tokenizer.vocab_size, tokenizer.delimiter_id) == (
+    assert (tokenizer.fingerprint, tokenizer.vocab_size, tokenizer.delimiters.only) == (
         named.fingerprint,
         100277,
         100257,
@@ -252,7 +252,7 @@ def test_an_unknown_rank_file_asks_for_pattern_and_specials(tmp_path: Path) -> N
         load_tokenizer(make_spec(uri=path))
     assert "tokenizer.pattern and tokenizer.specialTokens" in caught.value.next_step
     tokenizer = load_tokenizer(make_spec(uri=path, pattern=LLAMA3_PATTERN, specials={"<|end_of_text|>": 1001}))
-    assert (tokenizer.vocab_size, tokenizer.delimiter_id) == (1002, 1001)
+    assert (tokenizer.vocab_size, tokenizer.delimiters.only) == (1002, 1001)
     accelerated = tokenizer.accelerated()
     assert accelerated is not None
     assert accelerated.encode(SENTENCES).ids.tolist() == tokenizer.reference.encode(SENTENCES).ids.tolist()

@@ -53,7 +53,7 @@ def test_special_ids_never_come_from_text(kind: str, tokenizers: dict[str, Token
     names = sorted(tokenizer.special_tokens)
     spelled = st.sampled_from([*names, *(name[:-1] for name in names), "<|endoftext|>", "</s>", "<s>", "[SEP]"])
     text = data.draw(st.lists(st.one_of(spelled, st.text(max_size=8), st.just(" "))).map("".join))
-    special = np.array([*tokenizer.special_tokens.values(), tokenizer.delimiter_id], np.uint32)
+    special = np.array([*tokenizer.special_tokens.values(), tokenizer.delimiters.only], np.uint32)
     engines = [tokenizer.reference, *filter(None, [tokenizer.accelerated()])]
     encoded = [engine.encode([text, text]) for engine in engines]
     for ids, ends in encoded:
@@ -66,7 +66,7 @@ def test_special_ids_never_come_from_text(kind: str, tokenizers: dict[str, Token
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_delimiter_is_a_special_below_the_vocabulary_size(kind: str, tokenizers: dict[str, Tokenizer]) -> None:
     tokenizer = tokenizers[kind]
-    assert tokenizer.delimiter_id in tokenizer.special_tokens.values()
+    assert tokenizer.delimiters.only in tokenizer.special_tokens.values()
     assert max(tokenizer.special_tokens.values()) < tokenizer.vocab_size
 
 
@@ -97,7 +97,7 @@ def test_a_user_defined_symbol_as_delimiter_is_refused(tmp_path: Path) -> None:
     model = train_sentencepiece(tmp_path / "sp.model", user_defined_symbols=["<sep>"])
     with pytest.raises(SpecError, match=r"TokenizerUnsafe: the text '<sep>'"):
         load_tokenizer(make_spec(uri=model, token="<sep>"))
-    assert load_tokenizer(make_spec(uri=model)).delimiter_id == 2
+    assert load_tokenizer(make_spec(uri=model)).delimiters.only == 2
 
 
 def test_an_engine_that_yields_a_special_is_found(tokenizers: dict[str, Tokenizer]) -> None:

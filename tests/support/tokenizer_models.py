@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
+from tokenization_worker.api.data import DelimiterPosition, Delimiters, TokenizerSpec
 from tokenization_worker.tokenizers.base import Encoded, Engine, Tokenizer
 from tokenization_worker.tokenizers.byte_engine import ByteEngine
 from tokenization_worker.tokenizers.ranks.encodings import read_named
@@ -134,7 +134,7 @@ def make_tokenizer(accelerated: Engine | None, *, reference: Engine | None = Non
         name="fake",
         vocab_size=257,
         special_tokens={"<|endoftext|>": 256},
-        delimiter_id=256,
+        delimiters=Delimiters(256, None),
         fingerprint=fingerprint,
         libraries={"wrong": "1"},
         reference=reference or ByteEngine(),

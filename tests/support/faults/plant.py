@@ -19,7 +19,7 @@ import orjson
 import pyarrow.parquet as pq
 
 from support.format_oracle import SUFFIXES, files_of
-from tokenization_worker.api.data import DelimiterPosition, SourceFormat, SplitSpec
+from tokenization_worker.api.data import SourceFormat, SplitSpec
 from tokenization_worker.api.keys import data_key
 from tokenization_worker.formats.sidecar import ShardDocuments
 from tokenization_worker.output import layout
@@ -79,15 +79,14 @@ class Planter:
         rules, facts = self.facts.rules, self.facts
         options = ReadOptions(rules.format, rules.text_field, rules.separator, rules.max_document_bytes)
         engine = load_tokenizer(facts.tokenizer).reference
-        delimiter = [] if facts.delimiter_id is None else [facts.delimiter_id]
+        begin, end = ([] if token is None else [token] for token in (facts.begin_id, facts.end_id))
         thresholds = self._streams.thresholds() if self._streams.by_hash else []
         documents = []
         try:
             for batch in read_documents(FileSlice(number, uri, Path(uri).stat().st_size, ""), options, open_source):
                 for text, position in zip(batch.texts, batch.positions.tolist(), strict=True):
                     ids = engine.encode([text]).ids.tolist()
-                    before = facts.delimiter_position is DelimiterPosition.BEFORE
-                    tokens = delimiter + ids if before else ids + delimiter
+                    tokens = begin + ids + end
                     stream = stream_of(text.encode(), thresholds)
                     documents.append(Document(number, uri, position, stream, tuple(tokens)))
         except CorruptFileError:

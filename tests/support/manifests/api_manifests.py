@@ -6,7 +6,7 @@ import copy
 import hashlib
 from typing import Any
 
-from tokenization_worker.api.data import DataSpec, DType
+from tokenization_worker.api.data import DataSpec, Delimiters, DType
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import canonical_data
 from tokenization_worker.api.resolve import resolve_data
@@ -91,7 +91,7 @@ def canonical(job: TokenizationJob) -> dict[str, object]:
     return canonical_data(
         data,
         tokenizer_fingerprint=hashlib.sha256(behaviour.encode()).hexdigest(),
-        delimiter_id={None: 0, "<|endoftext|>": 1}[spec.delimiter_token],
+        delimiters=Delimiters.at(spec.delimiter_position, {None: 0, "<|endoftext|>": 1}[spec.delimiter_token]),
         dtype=DType.UINT32 if data.output.dtype is DType.AUTO else data.output.dtype,
         pad_id=None if sequence is None else sequence.pad_id or len(sequence.pad_token or ""),
     )

@@ -8,9 +8,11 @@ is substituted and local paths are absolute plain paths. How a run is executed i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import Any
 
 
 class SourceFormat(StrEnum):
@@ -62,6 +64,61 @@ class DType(StrEnum):
     AUTO = "Auto"
     UINT16 = "UInt16"
     UINT32 = "UInt32"
+
+
+@dataclass(frozen=True, slots=True)
+class Delimiters:
+    """The ids that stand before and after the tokens of every document; None: none stands there."""
+
+    begin: int | None
+    end: int | None
+
+    @classmethod
+    def at(cls, position: DelimiterPosition, token: int | None) -> Delimiters:
+        """One delimiter or none."""
+        return cls(
+            token if position is DelimiterPosition.BEFORE else None,
+            token if position is DelimiterPosition.AFTER else None,
+        )
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Delimiters:
+        """From what `to_json` gives, as the canonical data in an index has it."""
+        if "begin" in value:
+            return cls(value["begin"], value["end"])
+        return cls.at(DelimiterPosition(value["position"]), value["id"])
+
+    def to_json(self) -> dict[str, object]:
+        """As canonical data has them: `begin` and `end` where there are both, else `id` and `position`."""
+        if self.is_pair:
+            return {"begin": self.begin, "end": self.end}
+        position = (
+            DelimiterPosition.BEFORE
+            if self.begin is not None
+            else DelimiterPosition.NONE
+            if self.end is None
+            else DelimiterPosition.AFTER
+        )
+        return {"id": self.only, "position": position.value}
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Those that there are, in the order in which they stand."""
+        return tuple(token for token in (self.begin, self.end) if token is not None)
+
+    @property
+    def is_pair(self) -> bool:
+        return len(self.ids) == 2
+
+    @property
+    def only(self) -> int | None:
+        """The delimiter; None where there are two or none."""
+        return None if len(self.ids) != 1 else self.ids[0]
+
+    @property
+    def inside(self) -> slice:
+        """Which of a document's tokens are those of its text."""
+        return slice(int(self.begin is not None), None if self.end is None else -1)
 
 
 @dataclass(frozen=True, slots=True)

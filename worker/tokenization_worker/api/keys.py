@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from tokenization_worker.api.data import DataSpec, DelimiterPosition, DType, OutputSpec
+from tokenization_worker.api.data import DataSpec, Delimiters, DType, OutputSpec
 from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
 from tokenization_worker.api.resolve import resolve_output_uri, resolve_uri
 from tokenization_worker.api.types.quantities import parse_percentage, parse_quantity
@@ -125,11 +125,11 @@ def normalise_data(job: TokenizationJob) -> dict[str, object]:
 
 
 def canonical_data(
-    data: DataSpec, *, tokenizer_fingerprint: str, delimiter_id: int | None, dtype: DType, pad_id: int | None = None
+    data: DataSpec, *, tokenizer_fingerprint: str, delimiters: Delimiters, dtype: DType, pad_id: int | None = None
 ) -> dict[str, object]:
     """Return every data field that shapes bytes, resolved, as the index holds it; plain JSON values.
 
-    The tokenizer is its fingerprint and the delimiter its id: a name is only a way to find them. Source
+    The tokenizer is its fingerprint and a delimiter its id: a name is only a way to find them. Source
     patterns are absent because the files themselves are part of the dataKey. `dtype` is the one
     written, never Auto; `pad_id` fills rows, where there are rows. A field that a later version adds goes in only where
     it has not the value it
@@ -145,10 +145,7 @@ def canonical_data(
         "documents": {"maxBytes": data.max_document_bytes},
         "tokenizer": {
             "fingerprint": tokenizer_fingerprint,
-            "delimiter": {
-                "id": None if data.tokenizer.delimiter_position is DelimiterPosition.NONE else delimiter_id,
-                "position": data.tokenizer.delimiter_position.value,
-            },
+            "delimiter": delimiters.to_json(),
         },
         "output": {
             "formats": [output_format.value for output_format in data.output.formats],

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenization_worker.api.arguments import require_place
-from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.api.data import Delimiters
 from tokenization_worker.dataset.split import Split as Split
 from tokenization_worker.dataset.token_stream import Shard as Shard
 from tokenization_worker.dataset.token_stream import Stream as Stream
@@ -105,6 +105,7 @@ class Dataset(Mapping[str, Split]):
         self.tokenizer: str = index["tokenizer"]["name"]
         self.vocab_size: int = index["tokenizer"]["vocabularySize"]
         self.delimiter_id: int | None = index["tokenizer"]["delimiterId"]
+        self._delimiters = Delimiters.from_json(index["data"]["tokenizer"]["delimiter"])
         self._splits = self._read_splits()
 
     def __repr__(self) -> str:
@@ -214,9 +215,8 @@ class Dataset(Mapping[str, Split]):
         else:
             whole = Stream(0, tuple(shard for mine in shards.values() for shard in mine), self.dtype)
             streams = [whole] * len(shards)
-        delimiter = DelimiterPosition(self.index["data"]["tokenizer"]["delimiter"]["position"])
         return {
-            entry["name"]: Split(entry["name"], entry["documents"], stream, shards[entry["name"]], delimiter)
+            entry["name"]: Split(entry["name"], entry["documents"], stream, shards[entry["name"]], self._delimiters)
             for entry, stream in zip(entries, streams, strict=True)
         }
 

@@ -9,15 +9,9 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.api.data import Delimiters
 from tokenization_worker.dataset.token_stream import Shard, Stream
 from tokenization_worker.formats.base import TokenArray
-
-_WITHOUT_DELIMITER = {
-    DelimiterPosition.BEFORE: slice(1, None),
-    DelimiterPosition.AFTER: slice(None, -1),
-    DelimiterPosition.NONE: slice(None),
-}
 
 
 class Split:
@@ -28,7 +22,7 @@ class Split:
     """
 
     def __init__(
-        self, name: str, documents: int, stream: Stream, shards: tuple[Shard, ...], delimiter: DelimiterPosition
+        self, name: str, documents: int, stream: Stream, shards: tuple[Shard, ...], delimiters: Delimiters
     ) -> None:
         self.name = name
         self.shards = shards
@@ -36,7 +30,7 @@ class Split:
         self.stream = stream
         self.start = shards[0].start if shards else 0
         self._length = shards[-1].end - self.start if shards else 0
-        self._bare = _WITHOUT_DELIMITER[delimiter]
+        self._text = delimiters.inside
 
     def __len__(self) -> int:
         """The number of tokens."""
@@ -104,4 +98,4 @@ class Split:
         Memory: a block of 2 or 4 MB, or the longest document.
         """
         for tokens in self.stream.documents(self.start, self.start + self._length):
-            yield tokens if with_delimiter else tokens[self._bare].copy()
+            yield tokens if with_delimiter else tokens[self._text].copy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tokenization_worker.api.arguments import require_function, require_job, require_processes
-from tokenization_worker.api.data import DType
+from tokenization_worker.api.data import Delimiters, DType
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.errors import ChangedError, TokenizationError
@@ -201,14 +201,15 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
 
 
 def _rows_of(index: Index) -> RowEstimate | None:
-    """The rows of a dataset; a document's tokens are its text and its delimiter."""
+    """The rows of a dataset; a document's tokens are its text and its delimiters."""
     entries = [split["sequences"] for split in index["splits"] if "sequences" in split]
     count = sum(entry["rows"] for entry in entries)
     if not count:
         return None
     length = entries[0]["length"]
-    delimiters = 0 if index["tokenizer"]["delimiterId"] is None else index["conservation"]["written"]
-    return RowEstimate(length, count, (index["tokens"] - delimiters) / (count * length))
+    delimiters = Delimiters.from_json(index["data"]["tokenizer"]["delimiter"])
+    text = index["tokens"] - len(delimiters.ids) * index["conservation"]["written"]
+    return RowEstimate(length, count, text / (count * length))
 
 
 def _find_change(store: Store, state: OutputState, index: Index, job: TokenizationJob, watch: Watcher) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tokenization_worker.api.data import DelimiterPosition, SourceFormat, SplitSpec
+from tokenization_worker.api.data import Delimiters, SourceFormat, SplitSpec
 from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, TokenArray, open_dataset
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.messages.commands import tokjob
@@ -105,7 +105,7 @@ class _Source:
             data["documents"]["maxBytes"],
         )
         self._id_field: str = source["idField"]
-        self._delimiter = DelimiterPosition(data["tokenizer"]["delimiter"]["position"])
+        self._delimiters = Delimiters.from_json(data["tokenizer"]["delimiter"])
         self._thresholds = _thresholds(data["output"]["splits"])
         self._crash_verdicts = {
             (entry["uri"], entry["position"]): entry["sha256"] for entry in dataset.index["run"].get("poison", ())
@@ -145,7 +145,7 @@ class _Source:
                 continue  # it was left out, because it crashes the tokenizer
             if stream_of(text, self._thresholds) != self._stream:
                 continue
-            if self._delimiter is DelimiterPosition.NONE and not len(self._encode(document)):
+            if not self._delimiters.ids and not len(self._encode(document)):
                 continue  # a document of no tokens is in no shard
             yield document
 
@@ -159,9 +159,7 @@ class _Source:
         self, place: DocumentPlace, tokens: TokenArray, document: SourceDocument | None, note: str
     ) -> ShownDocument:
         """What is known of the document at `place`, which has these tokens."""
-        text = tokens
-        if self._delimiter is not DelimiterPosition.NONE:
-            text = tokens[1:] if self._delimiter is DelimiterPosition.BEFORE else tokens[:-1]
+        text = tokens[self._delimiters.inside]
         decoded = self._tokenizer.decode(text.tolist())
         if document is None:
             return ShownDocument(place, tokens, decoded, None, None, None, note)

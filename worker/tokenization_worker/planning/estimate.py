@@ -113,7 +113,7 @@ def estimate(
         documents += len(head.texts) * scale
         source_bytes += head.source_bytes * scale
         text_bytes += sum(len(text.encode()) for text in texts) * scale / shown
-    tokens = text_tokens + (documents if tokenizer.delimiter_id is not None else 0)
+    tokens = text_tokens + documents * len(tokenizer.delimiters.ids)
     is_all = len(samples) == len(files) and all(head.is_whole for _, head in samples)
     unknown = total > 0 and not is_all and not tokens
     share = known / total if known else 1.0

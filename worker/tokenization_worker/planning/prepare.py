@@ -136,7 +136,7 @@ def prepare_source(subject: Subject, watch: Watcher, pins: Mapping[str, str] | N
     canonical = canonical_data(
         data,
         tokenizer_fingerprint=tokenizer.fingerprint,
-        delimiter_id=tokenizer.delimiter_id,
+        delimiters=tokenizer.delimiters,
         dtype=dtype,
         pad_id=subject.pad_id,
     )

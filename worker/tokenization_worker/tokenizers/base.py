@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenization_worker.api.data import Delimiters
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.extras import install_command
 
@@ -57,7 +58,7 @@ class Engine(Protocol):
 
 
 class Tokenizer:
-    """A loaded tokenizer: identity, delimiter, and the engines that encode with it.
+    """A loaded tokenizer: identity, delimiters, and the engines that encode with it.
 
     `restore` gives the bytes that tokens stand for, where these are the text's own bytes; where they are not,
     `normalises` says why, in words, and `removes` names the pre-tokenizers that leave out what they cut at. `drop`
@@ -78,7 +79,7 @@ class Tokenizer:
         name: str,
         vocab_size: int,
         special_tokens: Mapping[str, int],
-        delimiter_id: int | None,
+        delimiters: Delimiters,
         fingerprint: str,
         libraries: Mapping[str, str],
         reference: Engine,
@@ -96,7 +97,7 @@ class Tokenizer:
         self.name = name
         self.vocab_size = vocab_size
         self.special_tokens = dict(special_tokens)
-        self.delimiter_id = delimiter_id
+        self.delimiters = delimiters
         self.fingerprint = fingerprint
         self.libraries = dict(libraries)
         self.reference = reference

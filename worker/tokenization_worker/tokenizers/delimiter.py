@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tokenization_worker.api.data import DelimiterPosition, TokenizerSpec
+from tokenization_worker.api.data import DelimiterPosition, Delimiters, TokenizerSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.tokenizers.base import Engine
 
@@ -33,19 +33,20 @@ END_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|end|>")
 """Names that mean the end of a chat turn: taken only where no document end is known."""
 
 
-def resolve_delimiter(
+def resolve_delimiters(
     spec: TokenizerSpec, name: str, specials: Mapping[str, int], own: str | None = None
-) -> int | None:
-    """The delimiter's id; None where no delimiter is written.
+) -> Delimiters:
+    """The ids that stand around every document.
 
     `own` is the tokenizer's end-of-text token where its kind defines one; else the well-known names decide.
     Raises SpecError (DelimiterUnknown, DelimiterRequired): a retry cannot help.
     """
     if spec.delimiter_position is DelimiterPosition.NONE:
-        return None
+        return Delimiters(None, None)
     token = spec.delimiter_token
     if token is None:
-        return specials[own if own is not None else find_end_of_text(name, specials)]
+        token = own if own is not None else find_end_of_text(name, specials)
+        return Delimiters.at(spec.delimiter_position, specials[token])
     if token not in specials:
         near = difflib.get_close_matches(token, specials, n=4, cutoff=0.4) or list(specials)[:4]
         known = f"it has {quote_list(near)}" if near else "it has none"
@@ -55,7 +56,7 @@ def resolve_delimiter(
             + (f" ({len(specials)} in all)" if len(specials) > len(near) else ""),
             next_step="write one of them, or leave token out for the tokenizer's own end of text",
         )
-    return specials[token]
+    return Delimiters.at(spec.delimiter_position, specials[token])
 
 
 def find_end_of_text(name: str, specials: Mapping[str, int]) -> str:
@@ -80,14 +81,13 @@ def find_end_of_text(name: str, specials: Mapping[str, int]) -> str:
     )
 
 
-def forbid_ids(specials: Mapping[str, int], delimiter_id: int | None, unknown_id: int | None = None) -> set[int]:
-    """The ids that text must never yield: every special's, and the delimiter's.
+def forbid_ids(specials: Mapping[str, int], delimiters: Delimiters, unknown_id: int | None = None) -> set[int]:
+    """The ids that text must never yield: every special's, and the delimiters'.
 
     The id for text that the vocabulary lacks is an honest answer to text, and so allowed, unless it is
-    the delimiter.
+    a delimiter.
     """
-    forbidden = {token for token in specials.values() if token != unknown_id}
-    return forbidden if delimiter_id is None else forbidden | {delimiter_id}
+    return {token for token in specials.values() if token != unknown_id} | {*delimiters.ids}
 
 
 def check_specials(engine: Engine, specials: Mapping[str, int], forbidden: set[int]) -> None:

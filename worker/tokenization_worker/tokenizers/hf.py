@@ -33,7 +33,7 @@ from tokenization_worker.tokenizers.delimiter import (
     check_specials,
     forbid_ids,
     keep_if_safe,
-    resolve_delimiter,
+    resolve_delimiters,
 )
 from tokenization_worker.tokenizers.fingerprint import fingerprint_json
 from tokenization_worker.tokenizers.restoring import (
@@ -99,11 +99,11 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
     name = shorten_uri(uri)
     added = _added_tokens(uri, document)
     try:
-        delimiter_id = resolve_delimiter(spec, name, {token["content"]: token["id"] for token in added})
+        delimiters = resolve_delimiters(spec, name, {token["content"]: token["id"] for token in added})
     except SpecError:
         _require_known_model(library, uri, document)  # a broken file is said to be one before its tokens are asked for
         raise
-    added = [token | {"special": True} if token["id"] == delimiter_id else token for token in added]
+    added = [token | {"special": True} if token["id"] in delimiters.ids else token for token in added]
     specials = {token["content"]: token["id"] for token in added if token.get("special")}
     prepared = orjson.dumps({**document, **_TEXT_ALONE, "added_tokens": added})
     try:
@@ -115,7 +115,7 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
     native.encode_special_tokens = True
     reference = HuggingFaceEngine(native)
     unknown_id = _find_unknown(document["model"], native)
-    forbidden = forbid_ids(specials, delimiter_id, unknown_id)
+    forbidden = forbid_ids(specials, delimiters, unknown_id)
     try:
         fingerprint = fingerprint_json(document, reference)
         check_specials(reference, specials, forbidden)
@@ -129,7 +129,7 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
         name=name,
         vocab_size=vocab_size,
         special_tokens=specials,
-        delimiter_id=delimiter_id,
+        delimiters=delimiters,
         fingerprint=fingerprint,
         libraries={package: version(package) for package in ("fastokens", "tokenizers")},
         reference=reference,

@@ -131,7 +131,7 @@ def _load_bytes(spec: TokenizerSpec) -> Tokenizer:
         VOCAB_SIZE,
         ByteEngine,
     )
-    from tokenization_worker.tokenizers.delimiter import resolve_delimiter
+    from tokenization_worker.tokenizers.delimiter import resolve_delimiters
     from tokenization_worker.tokenizers.fingerprint import fingerprint_model
 
     engine = ByteEngine()
@@ -140,7 +140,7 @@ def _load_bytes(spec: TokenizerSpec) -> Tokenizer:
         name="bytes",
         vocab_size=VOCAB_SIZE,
         special_tokens=specials,
-        delimiter_id=resolve_delimiter(spec, "bytes", specials),
+        delimiters=resolve_delimiters(spec, "bytes", specials),
         fingerprint=fingerprint_model("bytes", b"", engine),
         libraries={},
         reference=engine,

@@ -29,8 +29,8 @@ def resolve_pad(spec: SequenceSpec, tokenizer: Tokenizer) -> int:
     own = [token for token in PADDING if token in specials]
     if len(own) == 1:
         return specials[own[0]]
-    if tokenizer.delimiter_id is not None:
-        return tokenizer.delimiter_id
+    if tokenizer.delimiters.ids:
+        return tokenizer.delimiters.ids[-1]
     detail = f"several candidates: {quote_list(own)}" if own else "it has no padding token, and there is no delimiter"
     raise SpecError(
         "PadRequired",
@@ -53,7 +53,7 @@ def _unknown(token: str, tokenizer: Tokenizer) -> SpecError:
 def _require_safe(token: int, tokenizer: Tokenizer) -> None:
     """Raise for an id that text may become: every one of the vocabulary that is no special token."""
     is_special = token in tokenizer.special_tokens.values() and token != tokenizer.unknown_id
-    if token < tokenizer.vocab_size and not is_special and token != tokenizer.delimiter_id:
+    if token < tokenizer.vocab_size and not is_special and token not in tokenizer.delimiters.ids:
         raise SpecError(
             "PadUnsafe",
             f"output.sequence.pad.id: text can become token {token:,} of {tokenizer.name}, so padding would look like "

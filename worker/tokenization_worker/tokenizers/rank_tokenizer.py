@@ -29,7 +29,7 @@ from tokenization_worker.tokenizers.delimiter import (
     forbid_ids,
     keep_if_safe,
     quote_list,
-    resolve_delimiter,
+    resolve_delimiters,
 )
 from tokenization_worker.tokenizers.fingerprint import CHECK_TEXT, fingerprint_ranks
 from tokenization_worker.tokenizers.ranks.encodings import RankTable, parse_ranks, read_known, read_named
@@ -102,7 +102,7 @@ def build_tokenizer(spec: TokenizerSpec, table: RankTable) -> Tokenizer:
     """A tokenizer from its table, which it keeps until the accelerated engine is built."""
     import tiktoken
 
-    delimiter_id = resolve_delimiter(spec, table.name, table.special_tokens)
+    delimiters = resolve_delimiters(spec, table.name, table.special_tokens)
     try:
         encoding = tiktoken.Encoding(
             table.name,
@@ -120,7 +120,7 @@ def build_tokenizer(spec: TokenizerSpec, table: RankTable) -> Tokenizer:
     reference = TiktokenEngine(encoding, table.pattern)
     if spec.pattern is not None:
         _check_pattern(reference, spec.pattern)
-    forbidden = forbid_ids(table.special_tokens, delimiter_id)
+    forbidden = forbid_ids(table.special_tokens, delimiters)
     _check_specials(spec, reference, table.special_tokens, forbidden)
     fingerprint = fingerprint_ranks(table.ranks, table.pattern, table.special_tokens, reference)
     vocab_size = encoding.max_token_value + 1
@@ -128,7 +128,7 @@ def build_tokenizer(spec: TokenizerSpec, table: RankTable) -> Tokenizer:
         name=table.name,
         vocab_size=vocab_size,
         special_tokens=table.special_tokens,
-        delimiter_id=delimiter_id,
+        delimiters=delimiters,
         fingerprint=fingerprint,
         libraries={package: version(package) for package in ("fastokens", "regex", "tiktoken")},
         reference=reference,

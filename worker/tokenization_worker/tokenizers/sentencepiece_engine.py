@@ -16,7 +16,7 @@ import numpy as np
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.tokenizers.base import Encoded, Tokenizer, join_encoded, require_extra, shorten_uri
-from tokenization_worker.tokenizers.delimiter import check_specials, forbid_ids, resolve_delimiter
+from tokenization_worker.tokenizers.delimiter import check_specials, forbid_ids, resolve_delimiters
 from tokenization_worker.tokenizers.fingerprint import fingerprint_model
 
 
@@ -74,21 +74,20 @@ def load_sentencepiece(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
     size = processor.get_piece_size()
     specials = {processor.id_to_piece(i): i for i in range(size) if processor.is_control(i)}
     end = processor.eos_id()
-    delimiter_id = resolve_delimiter(
+    delimiters = resolve_delimiters(
         spec,
         name,
         specials | _find_piece(processor, spec.delimiter_token),
         processor.id_to_piece(end) if end >= 0 else None,
     )
-    if delimiter_id is not None:
-        specials[processor.id_to_piece(delimiter_id)] = delimiter_id
+    specials |= {processor.id_to_piece(token): token for token in delimiters.ids}
     reference = SentencePieceEngine(processor)
-    check_specials(reference, specials, forbid_ids(specials, delimiter_id, processor.unk_id()))
+    check_specials(reference, specials, forbid_ids(specials, delimiters, processor.unk_id()))
     return Tokenizer(
         name=name,
         vocab_size=size,
         special_tokens=specials,
-        delimiter_id=delimiter_id,
+        delimiters=delimiters,
         fingerprint=fingerprint_model("SentencePiece", data, reference),
         libraries={"sentencepiece": version("sentencepiece")},
         reference=reference,

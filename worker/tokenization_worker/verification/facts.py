@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from tokenization_worker.api.data import DelimiterPosition, SourceFormat, TokenizerSpec
+from tokenization_worker.api.data import SourceFormat, TokenizerSpec
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index
 from tokenization_worker.readers.document_batch import FileOutcome
@@ -150,8 +150,8 @@ class Facts:
     tokenizer: TokenizerSpec
     fingerprint: str
     vocab_size: int
-    delimiter_id: int | None
-    delimiter_position: DelimiterPosition
+    begin_id: int | None
+    end_id: int | None
     dtype: np.dtype[np.unsignedinteger]
     shard_tokens: int
     formats: tuple[str, ...]
@@ -159,6 +159,11 @@ class Facts:
     splits: tuple[SplitClaim, ...]
     streams: tuple[tuple[ShardClaim, ...], ...]
     crash_verdicts: Mapping[str, CrashDigests]
+
+    @property
+    def delimiter_ids(self) -> tuple[int, ...]:
+        """Those that there are: the one before every document, and the one after it."""
+        return tuple(token for token in (self.begin_id, self.end_id) if token is not None)
 
     @property
     def templates(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -251,7 +256,7 @@ def _counts(value: Any, n_streams: int) -> tuple[int, ...]:
 def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
     data, tokenizer = index["data"], index["tokenizer"]
     source, output = data["source"], data["output"]
-    delimiter = data["tokenizer"]["delimiter"]
+    begin_id, end_id = _delimiters(data["tokenizer"]["delimiter"])
     separator = source["documentSeparator"]
     splits = tuple(
         SplitClaim(item["name"], item["shards"], None if item["share"] is None else Fraction(item["share"]))
@@ -274,8 +279,8 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         tokenizer=recorded_spec(index),
         fingerprint=tokenizer["fingerprint"],
         vocab_size=_count(tokenizer, "vocabularySize"),
-        delimiter_id=delimiter["id"],
-        delimiter_position=DelimiterPosition(delimiter["position"]),
+        begin_id=begin_id,
+        end_id=end_id,
         dtype=_DTYPES[index["dtype"]],
         shard_tokens=_count(output["shards"], "tokens"),
         formats=formats,
@@ -284,6 +289,18 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         streams=_streams(splits, formats, shard_rows),
         crash_verdicts=_crash_verdicts(index),
     )
+
+
+def _delimiters(claimed: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The ids before and after every document: a pair of them, or one with its position."""
+    if "begin" in claimed or "end" in claimed:
+        return _count(claimed, "begin"), _count(claimed, "end")
+    before_after = {"Before": (True, False), "After": (False, True), "None": (False, False)}
+    before, after = before_after[_text(claimed, "position")]
+    token = _count(claimed, "id") if before or after else None
+    if token is None and claimed["id"] is not None:
+        raise ValueError(f"id is {claimed['id']!r}, and its position None")
+    return token if before else None, token if after else None
 
 
 def _streams(

@@ -82,7 +82,7 @@ def _check_places(facts: Facts, files: list[FileClaim]) -> Iterator[Finding]:
         yield from _differ(layout.FILES_TABLE, f"tokens of all files in stream {stream}", in_shards, in_files)
         begun = sum(shard.documents for shard in shards)
         written = sum(file.documents[stream] for file in files)
-        if facts.delimiter_id is not None or begun > written:  # without delimiters, empty documents have no tokens
+        if facts.delimiter_ids or begun > written:  # without delimiters, empty documents have no tokens
             yield from _differ(layout.FILES_TABLE, f"documents of all files in stream {stream}", begun, written)
 
 

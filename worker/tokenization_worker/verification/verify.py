@@ -142,8 +142,8 @@ def _require_tokenizer(dataset: OpenedDataset, facts: Facts) -> Libraries:
     tokenizer = load_tokenizer(facts.tokenizer)
     has_parquet = any(may_be_parquet(file.uri, facts.rules.format) for file in dataset.files)
     libraries = compare_libraries(dataset.index, tokenizer.libraries, has_parquet=has_parquet)
-    was = (facts.fingerprint, facts.vocab_size, facts.delimiter_id)
-    now = (tokenizer.fingerprint, tokenizer.vocab_size, tokenizer.delimiter_id)
+    was = (facts.fingerprint, facts.vocab_size, *facts.delimiter_ids)
+    now = (tokenizer.fingerprint, tokenizer.vocab_size, *tokenizer.delimiters.ids)
     if was != now:
         words, way_out = (f"; {libraries.words}", f", or {libraries.way_out}") if libraries.names else ("", "")
         raise ChangedError(

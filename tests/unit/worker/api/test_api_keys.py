@@ -11,7 +11,7 @@ import pytest
 
 from support.manifests.api_manifests import DEFAULTS, MINIMAL, Manifest, canonical, load, with_spec, with_value
 from tokenization_worker.api.changes import asked_fields, describe_changes
-from tokenization_worker.api.data import DType
+from tokenization_worker.api.data import Delimiters, DType
 from tokenization_worker.api.job import DATA_FIELDS, JobSpec
 from tokenization_worker.api.keys import (
     FROZEN_DEFAULTS,
@@ -329,7 +329,9 @@ def test_golden_keys() -> None:
         )
     )
     assert run_key(everything) == "1e90f8ae9a56b690d6400ae8d65c4dee3c9f63ab6f257acd41383942d8ef765d"
-    known = canonical_data(resolve_data(job), tokenizer_fingerprint="f" * 64, delimiter_id=100257, dtype=DType.UINT32)
+    known = canonical_data(
+        resolve_data(job), tokenizer_fingerprint="f" * 64, delimiters=Delimiters(100257, None), dtype=DType.UINT32
+    )
     key = data_key(known, FILES)
     assert key == "c8f63a938910eee7921063292419fea5b8523ae3c106e1feedd4b0de1e4f4753"
     assert plan_id(key, b"\x00\x01") == "b958eac92762bd5a70f6b7a0bf2e4838fe1d9b8834d91d9fe1683a2feac34b9e"

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokenization_worker.api.data import DelimiterPosition
+from tokenization_worker.api.data import Delimiters
 from tokenization_worker.dataset.split import Split
 from tokenization_worker.dataset.token_stream import Shard, Stream
 from tokenization_worker.storage.local.store import LocalStore
@@ -39,7 +39,7 @@ def split(request: pytest.FixtureRequest, tmp_path: Path) -> Split:
         files = ((f"{number}.npy", 128 + 2 * (end - start)),)
         shards.append(Shard(store, "Npy", files, TOKENS.dtype, "train", number, end - start, 1, start, ""))
     stream = Stream(0, tuple(shards), TOKENS.dtype)
-    return Split("train", 3, stream, tuple(shards[1:]), DelimiterPosition.BEFORE)
+    return Split("train", 3, stream, tuple(shards[1:]), Delimiters(9, None))
 
 
 @pytest.mark.parametrize("step", [None, 1, 3, -1, -4])

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any
 
-from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.errors import ChangedError, TemporaryError
 from tokenization_worker.events import Warned, Watcher, ignore
@@ -76,7 +75,7 @@ def commit(
     check_limits(store, totals, limits.max_quarantined, context.epoch, unusable)
     shards = _ordered_shards(context, ledger)
     context.streams.require_all_filled(_shards_per_stream(context, shards))
-    check_conservation(totals, shards, delimited=context.delimiter_position is not DelimiterPosition.NONE)
+    check_conservation(totals, shards, delimited=context.is_delimited)
     _check_shards(store, shards)
     _require_no_other_shards(store, context, shards)
     content = describe_dataset(plan, context, tokenizer, totals, shards)

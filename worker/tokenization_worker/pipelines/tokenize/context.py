@@ -42,8 +42,9 @@ class RunContext:
         return NUMPY_DTYPES[self.dtype]
 
     @property
-    def delimiter_position(self) -> DelimiterPosition:
-        return self.data.tokenizer.delimiter_position
+    def is_delimited(self) -> bool:
+        """Whether every document has a token of its own, also an empty one."""
+        return self.data.tokenizer.delimiter_position is not DelimiterPosition.NONE
 
     def __reduce__(self) -> tuple[Callable[[bytes], RunContext], tuple[bytes]]:
         return _unpack, (_pack(self),)

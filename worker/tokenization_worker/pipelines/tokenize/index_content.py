@@ -98,7 +98,7 @@ def describe_dataset(
             "name": tokenizer.name,
             "fingerprint": tokenizer.fingerprint,
             "vocabularySize": tokenizer.vocab_size,
-            "delimiterId": tokenizer.delimiter_id,
+            "delimiterId": tokenizer.delimiters.only,
         },
         "dtype": context.dtype.value,
         "splits": [

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.errors import SpecError
 from tokenization_worker.tokenizers.base import KillsEngine
 from tokenization_worker.tokenizers.load import load_tokenizer
@@ -37,8 +36,7 @@ class Encoder:
         self._engine = tokenizer.reference
         self._restore = tokenizer.restore
         self._drop = tokenizer.drop
-        self._delimiter = np.array([] if facts.delimiter_id is None else [facts.delimiter_id], dtype=np.int64)
-        self._position = facts.delimiter_position
+        self._begin, self._end = _as_tokens(facts.begin_id), _as_tokens(facts.end_id)
         self._empty = self._complete("", np.empty(0, np.int64))  # millions of documents may be empty
 
     def encode(self, uri: str, positions: list[int], texts: list[str]) -> list[Encoded]:
@@ -57,10 +55,8 @@ class Encoder:
         return Encoded(self._delimit(part), self._find_loss(text, part))
 
     def _delimit(self, part: Tokens) -> Tokens:
-        if self._position is DelimiterPosition.BEFORE:
-            return np.concatenate([self._delimiter, part])
-        if self._position is DelimiterPosition.AFTER:
-            return np.concatenate([part, self._delimiter])
+        if len(self._begin) or len(self._end):
+            return np.concatenate([self._begin, part, self._end])
         return part
 
     def _find_loss(self, text: str, part: Tokens) -> tuple[str, str] | None:
@@ -71,6 +67,10 @@ class Encoder:
         else:
             return None
         return None if kept == text.encode() else show_loss(text, kept)
+
+
+def _as_tokens(token: int | None) -> Tokens:
+    return np.array([] if token is None else [token], dtype=np.int64)
 
 
 def _cannot_encode(uri: str, position: int, detail: str) -> SpecError:

@@ -86,7 +86,7 @@ def compare_sample(facts: Facts, task: FileTask, on_advance: OnAdvance) -> FileC
             stream = counts.add(record)
             if stream is None or record.text is None:
                 continue
-            if not record.text and facts.delimiter_id is None:
+            if not record.text and not facts.delimiter_ids:
                 continue  # a document of no tokens is in no sidecar
             start, end = samples[stream].place(record.position)
             if is_chosen(task.claim.number, record.position, task.one_in):
