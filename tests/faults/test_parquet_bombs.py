@@ -27,10 +27,10 @@ from tokenization_worker.readers.open import read_documents
 from tokenization_worker.readers.parquet.file import SizedFile
 from tokenization_worker.readers.parquet.page_sizes import Chunk, PageWalk
 from tokenization_worker.readers.parquet.text_column import TextColumn
+from tokenization_worker.verification.claims import SourceRules
 from tokenization_worker.verification.decoders import rows as verify_rows
 from tokenization_worker.verification.decoders.page_sizes import decoded_bytes
 from tokenization_worker.verification.decoders.source import read_records
-from tokenization_worker.verification.facts import SourceRules
 
 MIB = 1 << 20
 BOUND_MB = 400
@@ -123,7 +123,7 @@ from tokenization_worker.readers.open import read_documents
 from tokenization_worker.readers.parquet import reader
 from tokenization_worker.verification.decoders import rows
 from tokenization_worker.verification.decoders.source import read_records
-from tokenization_worker.verification.facts import SourceRules
+from tokenization_worker.verification.claims import SourceRules
 
 def read(kind, path, field):
     texts = refused = 0

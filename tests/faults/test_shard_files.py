@@ -40,7 +40,7 @@ from tokenization_worker.storage.local.store import LocalStore, LocalUpload
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.facts import read_facts, read_table
 from tokenization_worker.verification.report import Fault
-from tokenization_worker.verification.shards import check_shard
+from tokenization_worker.verification.shards.check import check_shard
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Pydantic serializer warnings"),

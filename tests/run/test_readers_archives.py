@@ -30,9 +30,9 @@ from tokenization_worker.readers.document_batch import Compression, CorruptFileE
 from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.run.run import run_job
+from tokenization_worker.verification.claims import SourceRules
 from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.decoders.source import read_records
-from tokenization_worker.verification.facts import SourceRules
 
 LINES = documents([f"document {n}" for n in range(100)])
 

@@ -23,10 +23,10 @@ from tokenization_worker.readers.head import read_head
 from tokenization_worker.readers.lines import jsonl, text_fields
 from tokenization_worker.readers.lines.blank_lines import first_lines, skip_blank_lines
 from tokenization_worker.readers.open import read_documents
+from tokenization_worker.verification.claims import SourceRules
 from tokenization_worker.verification.decoders import source as verifying
 from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.decoders.source import read_records
-from tokenization_worker.verification.facts import SourceRules
 
 DOCUMENT = b'{"text": "a document"}\n'
 BLANKS = {

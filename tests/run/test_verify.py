@@ -29,10 +29,10 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.storage.sources import open_source
+from tokenization_worker.verification.claims import SourceRules
 from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.explain import History, explain
-from tokenization_worker.verification.facts import SourceRules
 from tokenization_worker.verification.formats.npy import NPY
 from tokenization_worker.verification.report import Fault, Finding, VerifyMode, VerifyProgress, VerifyReport
 from tokenization_worker.verification.verify import dataset_digest, verify

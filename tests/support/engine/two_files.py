@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from support.runs import make_job
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.formats import registry
-from tokenization_worker.formats.base import ByteSink, ShardReader, ShardShape, StoredFile, TokenArray
+from tokenization_worker.formats.base import ByteSink, LengthArray, ShardReader, ShardShape, StoredFile, TokenArray
 from tokenization_worker.formats.flat import FlatReader, FlatWriter
-from tokenization_worker.formats.sidecar import ShardDocuments
 from tokenization_worker.verification.formats import registry as decoders
 from tokenization_worker.verification.formats.base import DType, Problem, ReadRange, no_tokens, whole_tokens
 
@@ -59,12 +58,9 @@ class TwoFilesWriter(FlatWriter):
         super().__init__(header(shape), sinks[0])
         self._lengths = sinks[1]
 
-    def write(self, tokens: TokenArray) -> None:
-        super().write(tokens)
-
-    def finish(self, documents: ShardDocuments) -> None:
+    def finish(self, entries: LengthArray) -> None:
         self._lengths.write(LENGTHS)
-        self._lengths.write(documents.lengths.astype("<u4").data)
+        self._lengths.write(entries.astype("<u4").data)
 
 
 class TwoFilesDecoder:

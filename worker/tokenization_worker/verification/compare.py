@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokenization_worker.verification.claims import FileClaim, ShardClaim
 from tokenization_worker.verification.explain import LOOK_AHEAD, explain
-from tokenization_worker.verification.facts import FileClaim, ShardClaim
 from tokenization_worker.verification.report import Fault, Finding
-from tokenization_worker.verification.stream import MISSING, UNKNOWN, BadSidecar, Stream, Tokens, difference
+from tokenization_worker.verification.shards.sidecar import BadSidecar
+from tokenization_worker.verification.stream import MISSING, UNKNOWN, Stream, Tokens, difference
 
 _WINDOW_TOKENS = 1 << 20
 """How far behind a fault the tokens are searched for the next document."""

@@ -22,9 +22,10 @@ from typing import Any
 import orjson
 
 from tokenization_worker.output.index import Index
-from tokenization_worker.verification.facts import Facts, FileClaim, Rows
+from tokenization_worker.verification.claims import FileClaim
+from tokenization_worker.verification.facts import Facts, Rows
 from tokenization_worker.verification.refused import RefusedSums
-from tokenization_worker.verification.shards import ShardCheck
+from tokenization_worker.verification.shards.check import ShardCheck
 
 Lines = Callable[[], Iterable[bytes]]
 

@@ -1,8 +1,8 @@
 """The claims of a dataset about itself, in the form that the checks use. Each claim is checked.
 
-Reads the index and the three tables with code of its own. A **stream** is the run of tokens that documents
-are written into one after the other: the only one of a dataset whose splits are leading shards, or one of
-each split whose documents were chosen by hash.
+Reads the index and the tables of shards and files with code of its own; `claims` has the values. A **stream** is the
+run of tokens that documents are written into one after the other: the only one of a dataset whose splits are leading
+shards, or one of each split whose documents were chosen by hash.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from tokenization_worker.api.data import SourceFormat, TokenizerSpec
 from tokenization_worker.output import layout
@@ -26,6 +25,7 @@ from tokenization_worker.output.index import Index
 from tokenization_worker.readers.document_batch import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.tokenizers.recorded import recorded_spec
+from tokenization_worker.verification.claims import ClaimedFile, FileClaim, ShardClaim, SourceRules, SplitClaim
 from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
 
@@ -48,94 +48,6 @@ class Unreadable(Exception):
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
         self.finding = finding
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedFile:
-    """A file of a shard, as the shards table has it."""
-
-    format: str
-    path: str
-    bytes: int
-    crc32c: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShardClaim:
-    """A row of the shards table, and where the shard begins in its stream. `files`: the main file first."""
-
-    stream: int
-    start: int
-    split: str
-    index: int
-    tokens: int
-    documents: int
-    files: tuple[ClaimedFile, ...]
-    documents_sha256: str
-
-    @property
-    def path(self) -> str:
-        """Of the main file."""
-        return self.files[0].path
-
-    @property
-    def bytes(self) -> int:
-        """Of all files."""
-        return sum(file.bytes for file in self.files)
-
-    @property
-    def end(self) -> int:
-        return self.start + self.tokens
-
-    @property
-    def sidecar_path(self) -> str:
-        return layout.documents_path(self.split, self.index)
-
-
-@dataclass(frozen=True, slots=True)
-class FileClaim:
-    """A row of the files table; `documents`, `tokens` and `starts` (its first token) have an entry a stream.
-
-    A dropped file has zeros: it claims the empty place between its neighbours. `read_bytes`, `quarantined_bytes`: of
-    documents; None where the table does not say.
-    """
-
-    number: int
-    uri: str
-    size: int
-    version: str
-    outcome: str
-    documents: tuple[int, ...]
-    tokens: tuple[int, ...]
-    starts: tuple[int, ...]
-    quarantined: int
-    pin: str = ""
-    read_bytes: int | None = None
-    quarantined_bytes: int | None = None
-
-    @property
-    def is_read(self) -> bool:
-        return self.outcome == FileOutcome.READ
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRules:
-    """How the bytes of a source file become documents."""
-
-    format: SourceFormat
-    text_field: str
-    separator: bytes | None
-    max_document_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class SplitClaim:
-    """A split of the manifest: its number of leading shards, or its share, or (the last one) neither."""
-
-    name: str
-    shards: int | None
-    share: Fraction | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,8 +268,3 @@ def _count(row: Mapping[str, Any], name: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise TypeError(f"{name} is {value!r}, expected a number")
     return value
-
-
-def shard_ends(shards: tuple[ShardClaim, ...]) -> NDArray[np.int64]:
-    """Where each shard of a stream ends, i64[n_shards]."""
-    return np.array([shard.end for shard in shards], dtype=np.int64)

@@ -9,15 +9,8 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index, require_index
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.verification.facts import (
-    Facts,
-    FileClaim,
-    Rows,
-    Unreadable,
-    read_facts,
-    read_files,
-    read_table,
-)
+from tokenization_worker.verification.claims import FileClaim
+from tokenization_worker.verification.facts import Facts, Rows, Unreadable, read_facts, read_files, read_table
 from tokenization_worker.verification.refused import RefusedSums, add_up_refused
 from tokenization_worker.verification.report import Finding
 

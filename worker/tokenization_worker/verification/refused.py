@@ -19,7 +19,8 @@ from tokenization_worker.errors import TemporaryError
 from tokenization_worker.output import layout
 from tokenization_worker.readers.document_batch import Reason
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verification.facts import FileClaim, Unreadable
+from tokenization_worker.verification.claims import FileClaim
+from tokenization_worker.verification.facts import Unreadable
 from tokenization_worker.verification.report import Fault, Finding
 
 if sys.version_info >= (3, 14):

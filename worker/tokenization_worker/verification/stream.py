@@ -7,16 +7,16 @@ shards table; that they are where the files have them is checked by `shards`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verification.facts import Facts, ShardClaim, shard_ends
+from tokenization_worker.verification.claims import ShardClaim, shard_ends
+from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.formats.registry import decoder_of
+from tokenization_worker.verification.shards.sidecar import BadSidecar, Sidecar, parse_sidecar
 
 MISSING = -1
 """Stands for a token that the shard should have and has not: it is cut."""
@@ -24,53 +24,9 @@ MISSING = -1
 UNKNOWN = -2
 """Stands for a token of a shard that is not there at all: that is one finding, not one of every document in it."""
 
-_SIDECAR_MAGIC = b"TOKDOCS1"
-
 _DOCUMENTS_AT_ONCE = 1 << 14
 
 Tokens = NDArray[np.int64]
-
-
-class BadSidecar(Exception):
-    """The sidecar is missing or its bytes are none; the message says what is wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sidecar:
-    """A documents sidecar as it is stored; `lengths` u32[n], and their sums `ends` i64[n]: 12 bytes a document."""
-
-    lengths: NDArray[np.uint32]
-    ends: NDArray[np.int64]
-    documents: int
-    first_file: int
-    first_position: int
-    skipped: int
-    continues: bool
-
-
-def parse_sidecar(data: bytes) -> Sidecar:
-    """The content of a sidecar's bytes; raises `BadSidecar`."""
-    if data[:8] != _SIDECAR_MAGIC:
-        raise BadSidecar(f"begins with {data[:8]!r}, expected {_SIDECAR_MAGIC!r}")
-    try:
-        header_end = 12 + int.from_bytes(data[8:12], "little")
-        header = orjson.loads(data[12:header_end])
-        lengths = np.frombuffer(data, dtype="<u4", offset=header_end + -header_end % 8)
-        sidecar = Sidecar(
-            lengths,
-            np.cumsum(lengths, dtype=np.int64),
-            int(header["documents"]),
-            int(header["firstFile"]),
-            int(header["firstPosition"]),
-            int(header["skipped"]),
-            bool(header["continues"]),
-        )
-        entries = int(header["entries"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadSidecar(f"{type(error).__name__}: {error}") from error
-    if entries != len(lengths):
-        raise BadSidecar(f"{len(lengths)} lengths, its header says {entries}")
-    return sidecar
 
 
 class Stream:

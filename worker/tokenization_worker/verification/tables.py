@@ -19,7 +19,8 @@ from tokenization_worker.api.keys import data_key
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verification.facts import Facts, FileClaim, Rows, zstd
+from tokenization_worker.verification.claims import FileClaim
+from tokenization_worker.verification.facts import Facts, Rows, zstd
 from tokenization_worker.verification.refused import RefusedSums
 from tokenization_worker.verification.report import Fault, Finding
 

@@ -26,9 +26,10 @@ from tokenization_worker.output import layout
 from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.schemes import scheme_of
 from tokenization_worker.tokenizers.load import load_tokenizer
+from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.decoders.source import may_be_parquet
 from tokenization_worker.verification.digest import compute_digest, split_entries
-from tokenization_worker.verification.facts import Facts, FileClaim
+from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.files.check import check_files
 from tokenization_worker.verification.files.claimed import FileCheck, FileTask
 from tokenization_worker.verification.libraries import Libraries, advise, compare_libraries
@@ -44,7 +45,7 @@ from tokenization_worker.verification.report import (
     ignore,
     next_step,
 )
-from tokenization_worker.verification.shards import ShardCheck, check_neighbours, check_shard
+from tokenization_worker.verification.shards.check import ShardCheck, check_neighbours, check_shard
 from tokenization_worker.verification.tables import check_crash_verdicts, check_names, check_plan, check_tables
 from tokenization_worker.verification.workers import run_all
 

@@ -13,7 +13,8 @@ from tokenization_worker.errors import TemporaryError
 from tokenization_worker.output import layout
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.local.store import LocalStore
-from tokenization_worker.verification.facts import FileClaim, Unreadable
+from tokenization_worker.verification.claims import FileClaim
+from tokenization_worker.verification.facts import Unreadable
 from tokenization_worker.verification.refused import (
     Refusal,
     add_up_refused,

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.extras import install_command
 from tokenization_worker.readers.document_batch import FileOutcome, Reason
+from tokenization_worker.verification.claims import SourceRules
 from tokenization_worker.verification.decoders.page_sizes import decoded_bytes
 from tokenization_worker.verification.decoders.record import CorruptSource, Record, SeekableStream
-from tokenization_worker.verification.facts import SourceRules
 
 _FEW_ROWS = 16
 _SMALL_BYTES = 4 << 20

@@ -21,12 +21,13 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.readers.document_batch import FileOutcome, Reason
 from tokenization_worker.storage.base import ByteReader
 from tokenization_worker.verification.advance import OnAdvance, ignore_advance
+from tokenization_worker.verification.claims import SourceRules
 from tokenization_worker.verification.decoders.foreign import foreign_kind
 from tokenization_worker.verification.decoders.frames import ZstdContent
 from tokenization_worker.verification.decoders.members import GzipContent
 from tokenization_worker.verification.decoders.record import CorruptSource, Record, SeekableStream
 from tokenization_worker.verification.decoders.rows import read_rows
-from tokenization_worker.verification.facts import SourceRules, zstd
+from tokenization_worker.verification.facts import zstd
 
 BOM = b"\xef\xbb\xbf"
 

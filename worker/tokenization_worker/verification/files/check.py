@@ -10,9 +10,10 @@ from functools import partial
 
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import OnAdvance, ignore_advance
+from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.compare import Expected, StreamComparer
 from tokenization_worker.verification.decoders.record import CorruptSource
-from tokenization_worker.verification.facts import Facts, FileClaim
+from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.files.claimed import (
     FileCheck,
     FileTask,
@@ -24,7 +25,8 @@ from tokenization_worker.verification.files.counts import Counts
 from tokenization_worker.verification.files.encode import BATCH_BYTES, DOCUMENT_BYTES, Encoder
 from tokenization_worker.verification.files.sample import Suspicion, compare_sample
 from tokenization_worker.verification.report import Finding
-from tokenization_worker.verification.stream import BadSidecar, Stream
+from tokenization_worker.verification.shards.sidecar import BadSidecar
+from tokenization_worker.verification.stream import Stream
 
 
 def check_files(facts: Facts, tasks: tuple[FileTask, ...], on_advance: OnAdvance = ignore_advance) -> list[FileCheck]:

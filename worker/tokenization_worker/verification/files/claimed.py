@@ -12,9 +12,10 @@ from tokenization_worker.storage.source_file import Changed, SourceFile, describ
 from tokenization_worker.storage.sources import open_unchanged
 from tokenization_worker.storage.unchanged import require_unchanged
 from tokenization_worker.verification.advance import OnAdvance
+from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.decoders.record import CorruptSource, Record, refuse_crashing
 from tokenization_worker.verification.decoders.source import read_records
-from tokenization_worker.verification.facts import Facts, FileClaim
+from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.refused import Refusal, RefusedRows
 from tokenization_worker.verification.report import Fault, Finding
 

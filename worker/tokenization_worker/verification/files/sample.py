@@ -6,8 +6,9 @@ from hashlib import blake2b
 
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import OnAdvance
+from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.decoders.record import CorruptSource
-from tokenization_worker.verification.facts import Facts, FileClaim
+from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.files.claimed import FileCheck, FileTask, claimed_records
 from tokenization_worker.verification.files.counts import Counts
 from tokenization_worker.verification.files.encode import BATCH_BYTES, DOCUMENT_BYTES, Encoder

@@ -11,7 +11,7 @@ import google_crc32c
 import numpy as np
 
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verification.facts import ClaimedFile
+from tokenization_worker.verification.claims import ClaimedFile
 from tokenization_worker.verification.formats.base import DType, TokenArray
 from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding

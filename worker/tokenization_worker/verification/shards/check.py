@@ -17,26 +17,21 @@ from numpy.typing import NDArray
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import OnAdvance, ignore_advance
-from tokenization_worker.verification.facts import ClaimedFile, Facts, ShardClaim
+from tokenization_worker.verification.claims import ClaimedFile, ShardClaim
+from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
-from tokenization_worker.verification.same_tokens import TokenSums, find_difference
-from tokenization_worker.verification.stream import BadSidecar, Sidecar, parse_sidecar
+from tokenization_worker.verification.shards.same_tokens import TokenSums, find_difference
+from tokenization_worker.verification.shards.sidecar import (
+    BadSidecar,
+    Sidecar,
+    SidecarEnds,
+    check_sidecar,
+    parse_sidecar,
+    sidecar_ends,
+)
 
 _CHUNK_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class SidecarEnds:
-    """What a sidecar says of the shard's two ends, for the comparison with its neighbours."""
-
-    documents: int
-    first_file: int
-    first_position: int
-    last_length: int
-    entries: int
-    skipped: int
-    continues: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,7 @@ def check_shard(facts: Facts, claim: ShardClaim, on_advance: OnAdvance = ignore_
     except BadSidecar as error:
         findings.append(Finding(Fault.SIDECAR_CORRUPT, "a documents sidecar", str(error), claim.sidecar_path))
     if sidecar is not None:
-        findings.extend(_check_sidecar(claim, sidecar, sidecar_sha256))
+        findings.extend(check_sidecar(claim, sidecar, sidecar_sha256))
     files: list[ClaimedFile] = []
     readings = [
         _Reading(store, facts, claim, name, list(listed))
@@ -92,7 +87,7 @@ def check_shard(facts: Facts, claim: ShardClaim, on_advance: OnAdvance = ignore_
             difference = find_difference(store, facts.dtype, first.listed, other.listed, sums)
             findings += [] if difference is None else [difference]
     tokens = first.scan.tokens if len(files) == len(claim.files) else None
-    return ShardCheck(claim, tuple(findings), tuple(files), tokens, sidecar_sha256, _ends(sidecar))
+    return ShardCheck(claim, tuple(findings), tuple(files), tokens, sidecar_sha256, sidecar_ends(sidecar))
 
 
 def _behind(done: int, on_advance: OnAdvance) -> OnAdvance:
@@ -169,38 +164,6 @@ class _Reading:
                 expected = f"ids below {self._facts.vocab_size:,}"
                 found_id = f"id {self._largest:,}"
                 yield Finding(Fault.TOKEN_OUT_OF_RANGE, expected, found_id, listed.path, self._largest_at)
-
-
-def _check_sidecar(claim: ShardClaim, sidecar: Sidecar, digest: str) -> list[Finding]:
-    findings = []
-    begun = len(sidecar.lengths) - (sidecar.skipped > 0)
-    for what, expected, found in (
-        ("tokens", claim.tokens, int(sidecar.lengths.sum())),
-        ("documents that begin in the shard", claim.documents, begun),
-        ("documents in its own header", claim.documents, sidecar.documents),
-        ("entries of no tokens", 0, int((sidecar.lengths == 0).sum())),
-    ):
-        if expected != found:
-            expected_words = f"{expected:,} {what}"
-            findings.append(Finding(Fault.SIDECAR_WRONG, expected_words, f"{found:,}", claim.sidecar_path))
-    if digest != claim.documents_sha256:
-        expected_words = f"SHA-256 {claim.documents_sha256}"
-        findings.append(Finding(Fault.SIDECAR_WRONG, expected_words, digest, claim.sidecar_path))
-    return findings
-
-
-def _ends(sidecar: Sidecar | None) -> SidecarEnds | None:
-    if sidecar is None or not len(sidecar.lengths):
-        return None
-    return SidecarEnds(
-        documents=sidecar.documents,
-        first_file=sidecar.first_file,
-        first_position=sidecar.first_position,
-        last_length=int(sidecar.lengths[-1]),
-        entries=len(sidecar.lengths),
-        skipped=sidecar.skipped,
-        continues=sidecar.continues,
-    )
 
 
 def check_neighbours(checks: list[ShardCheck]) -> list[Finding]:

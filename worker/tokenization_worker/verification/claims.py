@@ -1,0 +1,106 @@
+"""What tables and manifest claim of a shard, a source file, a split and the rules of a source. Values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.output import layout
+from tokenization_worker.readers.document_batch import FileOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedFile:
+    """A file of a shard, as the shards table has it."""
+
+    format: str
+    path: str
+    bytes: int
+    crc32c: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardClaim:
+    """A row of the shards table, and where the shard begins in its stream. `files`: the main file first."""
+
+    stream: int
+    start: int
+    split: str
+    index: int
+    tokens: int
+    documents: int
+    files: tuple[ClaimedFile, ...]
+    documents_sha256: str
+
+    @property
+    def path(self) -> str:
+        """Of the main file."""
+        return self.files[0].path
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.tokens
+
+    @property
+    def sidecar_path(self) -> str:
+        return layout.documents_path(self.split, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class FileClaim:
+    """A row of the files table; `documents`, `tokens` and `starts` (its first token) have an entry a stream.
+
+    A dropped file has zeros: it claims the empty place between its neighbours. `read_bytes`, `quarantined_bytes`: of
+    documents; None where the table does not say.
+    """
+
+    number: int
+    uri: str
+    size: int
+    version: str
+    outcome: str
+    documents: tuple[int, ...]
+    tokens: tuple[int, ...]
+    starts: tuple[int, ...]
+    quarantined: int
+    pin: str = ""
+    read_bytes: int | None = None
+    quarantined_bytes: int | None = None
+
+    @property
+    def is_read(self) -> bool:
+        return self.outcome == FileOutcome.READ
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRules:
+    """How the bytes of a source file become documents."""
+
+    format: SourceFormat
+    text_field: str
+    separator: bytes | None
+    max_document_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitClaim:
+    """A split of the manifest: its number of leading shards, or its share, or (the last one) neither."""
+
+    name: str
+    shards: int | None
+    share: Fraction | None
+
+
+def shard_ends(shards: tuple[ShardClaim, ...]) -> NDArray[np.int64]:
+    """Where each shard of a stream ends, i64[n_shards]."""
+    return np.array([shard.end for shard in shards], dtype=np.int64)
