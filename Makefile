@@ -33,20 +33,23 @@ run: install  ## tokenize real text from this machine, verify it, say how to loa
 	$(BIN)/python examples/run_local.py
 
 test: install compile  ## the tests, in as many processes as there are cores; of large tables a sample
-	$(PYTEST) -m 'not exhaustive and not testbed and not e2e'
+	$(PYTEST) -m 'not exhaustive and not testbed and not e2e and not peers'
 
 test-unit: install compile  ## the pure tests of each room, in 20 s: what to run after every edit
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit  # kept: modules with their assertions
 
 test-fast: install compile  ## what takes no more than three minutes of them
-	$(PYTEST) -m 'not slow and not exhaustive and not testbed and not e2e'
+	$(PYTEST) -m 'not slow and not exhaustive and not testbed and not e2e and not peers'
 
 test-all: install compile  ## all tests but those on a real node, with every case of every table
-	$(PYTEST) -m 'not e2e'
+	$(PYTEST) -m 'not e2e and not peers'
 
 test-testbed: install compile  ## what needs a real control plane: Go builds it once, 10 minutes
 	@PYTHONPATH=tests $(BIN)/python -m testbed build
 	REQUIRE_TESTBED=1 $(PYTEST) --dist load --maxschedchunk 1 -m testbed tests/operator
+
+test-peers: install  ## each format read by its own reader; PEER=NAME: only that one (readers come from the package index)
+	PYTHONPATH=tests $(BIN)/python -m pytest -q -m peers tests/peers $(if $(PEER),-k '$(PEER)')
 
 e2e: install  ## Pods of our own images on a real node of this machine; E2E=NAME: only the tests of that name
 	PYTHONPATH=tests $(BIN)/python -m e2e $(if $(E2E),-k '$(E2E)')
@@ -145,4 +148,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-unit test-fast test-all test-testbed e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-ray bench-gcs straggler startup windows scale memory clean
+.PHONY: help install run test test-unit test-fast test-all test-testbed test-peers e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-ray bench-gcs straggler startup windows scale memory clean

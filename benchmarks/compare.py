@@ -33,7 +33,7 @@ from contenders import (
     read_facts,
 )
 from corpus import Corpus, choose_evenly, link_repeated, measure_folder, parse_size, write_stdlib_corpus
-from peers import PeerUnavailable, install_datatrove, read_versions, write_hf_tokenizer
+from peer_tools import PeerUnavailable, install_datatrove, read_versions, write_hf_tokenizer
 from processes import CommandFailed, Cost, run_command
 from report import heading, note
 from results import Record, choose_ratios, report_ratios, report_times
