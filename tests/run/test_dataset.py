@@ -26,7 +26,7 @@ from support.runs import TOKJOB, files_below, make_job, read_index, run_command,
 from support.stores.gcs_emulator import gcs_bucket, gcs_host, gcs_uri  # noqa: F401  fixtures
 from tokenization_worker.dataset import token_stream
 from tokenization_worker.dataset.dataset import open_dataset
-from tokenization_worker.dataset.token_stream import Shard
+from tokenization_worker.dataset.shard import Shard
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.formats.sidecar import ShardDocuments

@@ -20,11 +20,12 @@ from support.format_oracle import SUFFIXES, files_of
 from support.oracle import encoding
 from support.row_oracle import Document, RowShard, shards_of, splits_of
 from support.runs import command, difference, make_job, read_index, run_command
-from tokenization_worker import run_job
+from tokenization_worker import open_dataset, run_job
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned
 from tokenization_worker.inspect.preview import preview_run
+from tokenization_worker.inspect.show import show_documents
 from tokenization_worker.planning.row_estimate import RowEstimate
 
 FORMATS = ["Npy", "Raw", "LlmC", "Megatron"]
@@ -262,3 +263,46 @@ def test_plan_shows_rows_and_how_much_of_them_is_text(source: Source, tmp_path: 
     assert run == "run"
     shown = run_command([str(TOKJOB), "plan", manifest])
     assert f"rows       {found.rows.count} of 64 tokens, {found.rows.utilization:.1%} of them text" in shown.stdout
+
+
+@pytest.mark.parametrize("scope", ["Stream", "File"])
+@pytest.mark.parametrize("splits", SPLITS)
+def test_the_dataset_gives_rows_documents_and_places(source: Source, tmp_path: Path, scope: str, splits: str) -> None:
+    """Tokens are the rows end to end; documents are whole and without padding; every token's document is known."""
+    layout = {"sequence": {"length": 64, "scope": scope}, "splits": SPLITS[splits], "formats": ["Megatron"]}
+    run_job(job_of(source, tmp_path / "out", output=layout), executor=inline())
+    make = partial(shards_of, length=64, by_file=scope == "File", pad=256, shard_rows=5)
+    documents = documents_of(source, "bytes", "Before")
+    expected = splits_of(documents, make, **ARGUMENTS[splits])
+    dataset = open_dataset(tmp_path / "out")
+    assert (dataset.row_length, dataset.pad_id) == (64, 256)
+    by_place = {(each.file, each.position): each for each in documents}
+    read = {name: iter(dataset[name].read_documents(with_delimiter=True)) for name in dataset}
+    for name in dataset:
+        split, shards = dataset[name], expected[name]
+        assert [shard.rows for shard in split.shards] == [len(shard.rows) for shard in shards]
+        assert split[:].tolist() == [token for shard in shards for row in shard.rows for token in row]
+        begun = [part for shard in shards for part in shard.parts if part.offset == 0]
+        assert [each.tolist() for each in read[name]] == [by_place[part.file, part.position].tokens for part in begun]
+        first = 0
+        for shard in shards:
+            for part in shard.parts[:: max(1, len(shard.parts) // 3)]:
+                at = first + part.row * 64 + part.start
+                place = dataset.locate(name, at + part.length - 1)
+                document = by_place[part.file, part.position]
+                assert (place.start, place.tokens) == (at - part.offset, len(document.tokens))
+                assert (place.uri, place.position) == (str(source.folder / f"{part.file}.jsonl"), part.position)
+            first += len(shard.rows) * 64
+
+
+def test_show_passes_over_padding(source: Source, tmp_path: Path) -> None:
+    layout = {"sequence": {"length": 64, "scope": "File"}}
+    run_job(job_of(source, tmp_path / "out", output=layout), executor=inline())
+    texts = [text for _, _, text in source.records]
+    shown = show_documents(tmp_path / "out", "train", 0, len(texts))
+    assert [each.text for each in shown] == texts
+    assert [each.note for each in shown] == [""] * len(texts)
+    padding = len(open_dataset(tmp_path / "out")["train"]) - 1
+    done = run_command([str(TOKJOB), "show", str(tmp_path / "out"), "--split", "train", "--token", str(padding)])
+    assert done.returncode == 2
+    assert f"TokenIsPadding: token {padding:,} of split 'train' of {tmp_path / 'out'} is padding" in done.stderr

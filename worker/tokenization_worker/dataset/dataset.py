@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenization_worker.api.arguments import require_place
-from tokenization_worker.api.data import Delimiters
+from tokenization_worker.api.data import PARTS, Delimiters
+from tokenization_worker.dataset.shard import Shard as Shard
 from tokenization_worker.dataset.split import Split as Split
-from tokenization_worker.dataset.token_stream import Shard as Shard
 from tokenization_worker.dataset.token_stream import Stream as Stream
 from tokenization_worker.errors import SpecError
 from tokenization_worker.formats.base import TokenArray as TokenArray
@@ -94,6 +94,10 @@ class SplitUnknown(SpecError, KeyError):
     """A dataset has no split of that name: also a `KeyError`, as of any mapping."""
 
 
+class TokenIsPadding(SpecError, LookupError):
+    """A token fills the end of a row, and is of no document."""
+
+
 class Dataset(Mapping[str, Split]):
     """A finished dataset: splits by name, in the manifest's order. `index` is index.json as it is."""
 
@@ -106,6 +110,9 @@ class Dataset(Mapping[str, Split]):
         self.vocab_size: int = index["tokenizer"]["vocabularySize"]
         self.delimiter_id: int | None = index["tokenizer"]["delimiterId"]
         self._delimiters = Delimiters.from_json(index["data"]["tokenizer"]["delimiter"])
+        sequence = index["data"]["output"].get("sequence")
+        self.row_length: int | None = None if sequence is None else sequence["length"]
+        self.pad_id: int | None = None if sequence is None else sequence["pad"]
         self._splits = self._read_splits()
 
     def __repr__(self) -> str:
@@ -162,6 +169,8 @@ class Dataset(Mapping[str, Split]):
         stream = view.stream
         number = stream.shard_number(view.start + token)
         shard = stream.shards[number]
+        if shard.row_length:
+            return self._locate_in_row(view, number, view.start + token - shard.start)
         sidecar = shard.read_sidecar()
         ends = shard.start + np.cumsum(sidecar.lengths, dtype=np.int64)
         entry = int(np.searchsorted(ends, view.start + token, side="right"))
@@ -186,6 +195,36 @@ class Dataset(Mapping[str, Split]):
             documents_after=entry - first,
         )
 
+    def _locate_in_row(self, view: Split, number: int, token: int) -> DocumentPlace:
+        """The document of a token of the stream's shard `number`, by the parts of its rows."""
+        shard = view.stream.shards[number]
+        parts = shard.read_parts()
+        entries = shard.entries_of(parts)
+        entry = int(np.searchsorted(entries.ends, token, side="right"))
+        if entry == len(parts) or entries.starts[entry] > token:
+            raise TokenIsPadding(
+                "TokenIsPadding",
+                f"token {shard.start + token - view.start:,} of split {view.name!r} of {self.uri} is padding, of no "
+                "document",
+                next_step="ask for a token of a document; split.rows.parts(row) says where these are",
+            )
+        part = parts[entry]
+        start = shard.start + int(entries.starts[entry]) - int(part["offset"])
+        end = view.stream.end_of_document(number, entry, entries)
+        position = int(part["position"])
+        return DocumentPlace(
+            split=view.name,
+            start=start - view.start,
+            tokens=end - start,
+            shard=shard.index,
+            path=shard.path,
+            entry=entry,
+            uri=self._files[int(part["file"])]["uri"],
+            position=position,
+            known_position=position,
+            documents_after=0,
+        )
+
     def source_file(self, uri: str) -> dict[str, Any]:
         """The row of a source file: uri, size, version, outcome, counts; raises `KeyError`."""
         for row in self._files:
@@ -198,6 +237,7 @@ class Dataset(Mapping[str, Split]):
         entries = self.index["splits"]
         format = str(self.index["data"]["output"]["formats"][0])
         by_hash = self.index["data"]["output"]["splits"][0]["share"] is not None
+        row_length = self.row_length or 0
         shards: dict[str, tuple[Shard, ...]] = {}
         start = 0
         for entry in entries:
@@ -205,10 +245,8 @@ class Dataset(Mapping[str, Split]):
                 start = 0
             mine = []
             for row in sorted((row for row in rows if row["split"] == entry["name"]), key=lambda row: row["index"]):
-                files = _files_of(row, format)
-                place = (row["split"], row["index"], row["tokens"], row["documents"], start)
-                mine.append(Shard(self._store, format, files, self.dtype, *place, row["documentsSha256"]))
-                start += row["tokens"]
+                mine.append(self._shard(row, format, row_length, start))
+                start = mine[-1].end
             shards[entry["name"]] = tuple(mine)
         if by_hash:
             streams = [Stream(number, mine, self.dtype) for number, mine in enumerate(shards.values())]
@@ -219,6 +257,25 @@ class Dataset(Mapping[str, Split]):
             entry["name"]: Split(entry["name"], entry["documents"], stream, shards[entry["name"]], self._delimiters)
             for entry, stream in zip(entries, streams, strict=True)
         }
+
+    def _shard(self, row: Row, format: str, row_length: int, start: int) -> Shard:
+        parts = next(
+            ((file["path"], file["sha256"]) for file in files_of_row(row) if file.get("format") == PARTS), None
+        )
+        return Shard(
+            self._store,
+            format,
+            _files_of(row, format),
+            self.dtype,
+            row["split"],
+            row["index"],
+            tokens=row["rows"] * row_length if row_length else row["tokens"],
+            documents=row["documents"],
+            start=start,
+            documents_sha256=row.get("documentsSha256", ""),
+            row_length=row_length,
+            parts=parts or ("", ""),
+        )
 
     @cached_property
     def _files(self) -> list[dict[str, Any]]:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.api.data import Delimiters
-from tokenization_worker.dataset.token_stream import Shard, Stream
+from tokenization_worker.dataset.shard import Shard
+from tokenization_worker.dataset.token_stream import Stream
 from tokenization_worker.formats.base import TokenArray
 
 

@@ -15,103 +15,18 @@ import weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from tokenization_worker.errors import DataError
-from tokenization_worker.formats.base import ShardReader, ShardShape, ShardUnreadable, StoredFile, TokenArray
-from tokenization_worker.formats.registry import format_of
-from tokenization_worker.formats.sidecar import ShardDocuments
-from tokenization_worker.messages.commands import tokjob
-from tokenization_worker.output import layout
-from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.dataset.shard import Entries, Shard
+from tokenization_worker.formats.base import TokenArray
 
 _MOST_MAPS = 4096
 """Far below what Linux allows a process (65,530 maps)."""
 
 _BLOCK_TOKENS = 1 << 20
 """Documents are read in blocks of about so many tokens: one call each where the store is far away."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One shard in one format: `files` are its files with their sizes in bytes, the main file first.
-
-    `tokens` and `documents` (that begin in it) are counts; `start`: its first token's number in the stream that its
-    split is cut from; `documents_sha256`: of its documents sidecar.
-    """
-
-    _store: Store
-    format: str
-    files: tuple[tuple[str, int], ...]
-    dtype: np.dtype[np.unsignedinteger]
-    split: str
-    index: int
-    tokens: int
-    documents: int
-    start: int
-    documents_sha256: str
-
-    @property
-    def path(self) -> str:
-        """Of the main file."""
-        return self.files[0][0]
-
-    @property
-    def end(self) -> int:
-        return self.start + self.tokens
-
-    @property
-    def uri(self) -> str:
-        return f"{self._store.uri}/{self.path}"
-
-    @property
-    def can_be_mapped(self) -> bool:
-        return self._store.local_path("") is not None
-
-    def open(self) -> TokenArray:
-        """All tokens, u16 or u32[tokens]: a read-only memory map of a local file, else read into memory."""
-        with self._mapping_damage():
-            return self._reader.open()
-
-    def check(self) -> None:
-        """Raise `DataError` unless the files have the sizes and headers of this shard; reads nothing else of them."""
-        with self._mapping_damage():
-            self._reader.check()
-
-    def read(self, start: int, end: int) -> TokenArray:
-        """Tokens [start, end) of the shard, read-only."""
-        with self._mapping_damage():
-            return self._reader.read(start, end)
-
-    @property
-    def _reader(self) -> ShardReader:
-        files = [StoredFile(self._store, path, size) for path, size in self.files]
-        return format_of(self.format).reader(ShardShape(self.tokens, self.dtype), files)
-
-    @contextmanager
-    def _mapping_damage(self) -> Iterator[None]:
-        try:
-            yield
-        except ShardUnreadable as error:
-            raise self._mismatched(error.file.path, error.what) from error
-
-    def read_sidecar(self) -> ShardDocuments:
-        """Which documents it holds; raises `DataError` where that is mismatched."""
-        path = layout.documents_path(self.split, self.index)
-        try:
-            data = self._store.read(path)
-        except NotFound as error:
-            raise self._mismatched(self.path, f"has no documents sidecar at {path}") from error
-        return ShardDocuments.from_bytes(data, self.documents_sha256, f"{self._store.uri}/{path}")
-
-    def _mismatched(self, path: str, what: str) -> DataError:
-        """The error of a file that is not what the index says; `what` goes on behind its URI."""
-        step = f"list everything that is wrong: {tokjob('verify', self._store.uri)}"
-        return DataError("ShardDamaged", f"{self._store.uri}/{path} {what}", next_step=step)
 
 
 _maps: OrderedDict[tuple[int, int], TokenArray] = OrderedDict()
@@ -209,6 +124,22 @@ class Stream:
                 block = []
         yield from self._documents_at(block)
 
+    def end_of_document(self, number: int, entry: int, entries: Entries) -> int:
+        """Where the document of entry `entry` of shard `number` ends, as a token of the stream."""
+        shard = self.shards[number]
+        while True:
+            others = np.flatnonzero(entries.offsets[entry + 1 :] == 0)
+            if len(others):
+                return shard.start + int(entries.ends[entry + int(others[0])])
+            end = shard.start + int(entries.ends[-1])
+            number += 1
+            if number == len(self.shards):
+                return end
+            shard = self.shards[number]
+            entries, entry = shard.read_entries(), -1
+            if entries.offsets[0] == 0:
+                return end
+
     def _documents_at(self, spans: list[tuple[int, int]]) -> Iterator[TokenArray]:
         if not spans:
             return
@@ -219,22 +150,32 @@ class Stream:
 
     def _spans(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Where the documents that begin in [start, end) begin and end, in order."""
-        goes_on: int | None = None  # where a document began that goes on in the next shard
+        document: tuple[int, int] | None = None  # the last one that began, as far as it is known
         for shard in self.shards[self.shard_number(start) :]:
-            if shard.start >= end and goes_on is None:
+            if shard.start >= end and document is None:
                 return
-            sidecar = shard.read_sidecar()
-            ends = (shard.start + np.cumsum(sidecar.lengths, dtype=np.int64)).tolist()
-            first = goes_on if sidecar.skipped else shard.start
-            last = len(ends) - 1
-            for entry, stop in enumerate(ends):
-                if first is not None and first >= end:
+            entries = shard.read_entries()
+            begins = np.flatnonzero(entries.offsets == 0)
+            first = int(begins[0]) if len(begins) else len(entries.ends)
+            if document is not None and first:  # it goes on in this shard
+                document = document[0], shard.start + int(entries.ends[first - 1])
+            if not len(begins):
+                continue
+            if document is not None:
+                yield document
+            starts = (shard.start + entries.starts[begins]).tolist()
+            lasts = np.append(begins[1:], len(entries.ends)) - 1
+            spans = list(zip(starts, (shard.start + entries.ends[lasts]).tolist(), strict=True))
+            for span in spans[:-1]:
+                if span[0] >= end:
                     return
-                if entry == last and sidecar.continues:
-                    goes_on = first
-                    break
-                if first is not None:
-                    yield first, stop
-                first = stop
+                yield span
+            if spans[-1][0] >= end:
+                return
+            if entries.continues is False:
+                yield spans[-1]
+                document = None
             else:
-                goes_on = None
+                document = spans[-1]
+        if document is not None:
+            yield document

@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 
 from tokenization_worker.api.data import Delimiters, SourceFormat, SplitSpec
-from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, TokenArray, open_dataset
+from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, TokenArray, TokenIsPadding, open_dataset
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.planning.splits import Streams, stream_of
@@ -83,8 +83,14 @@ def _places(dataset: Dataset, split: str, token: int, count: int) -> list[Docume
         raise SpecError("TokenUnknown", message, next_step=f"give a number from 0 to {end - 1:,}")
     places: list[DocumentPlace] = []
     while len(places) < count and token < end:
-        places.append(dataset.locate(split, token))
-        token = places[-1].start + places[-1].tokens
+        try:
+            places.append(dataset.locate(split, token))
+        except TokenIsPadding:
+            if not places:
+                raise
+            token += -token % (dataset.row_length or 1)  # padding ends where its row does
+        else:
+            token = places[-1].start + places[-1].tokens
     return places
 
 

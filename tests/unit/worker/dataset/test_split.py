@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tokenization_worker.api.data import Delimiters
+from tokenization_worker.dataset.shard import Shard
 from tokenization_worker.dataset.split import Split
-from tokenization_worker.dataset.token_stream import Shard, Stream
+from tokenization_worker.dataset.token_stream import Stream
 from tokenization_worker.storage.local.store import LocalStore
 
 BORDERS = (0, 7, 8, 20, 24)
