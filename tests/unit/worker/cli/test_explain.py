@@ -18,7 +18,8 @@ import yaml
 from support.local_servers import Handler, serve
 from support.pages import read, table_heads
 from tokenization_worker.api.types.times import time_text
-from tokenization_worker.cli.explain.advice import ADVICE, JobView, advise, split_step
+from tokenization_worker.cli.explain.advice import JobView, advise, split_step
+from tokenization_worker.cli.explain.advice_table import ADVICE
 from tokenization_worker.cli.explain.events import is_of_job, merge_events
 from tokenization_worker.cli.explain.goes_on import GoesOn, goes_on
 from tokenization_worker.cli.explain.logs import Log, order_pods, tail
@@ -232,7 +233,7 @@ def test_commands_and_addresses_stay_whole_to_be_copied() -> None:
 def test_every_reason_of_the_documentation_has_a_next_step() -> None:
     operations = read("docs/operations.md").split("## Phases")[1].split("## Conditions")[0]
     reasons = table_heads(read("docs/troubleshooting.md")) | table_heads(operations)
-    assert not reasons - ADVICE.keys(), "add to cli/explain/advice.py"
+    assert not reasons - ADVICE.keys(), "add to cli/explain/advice_table.py"
     assert not ADVICE.keys() - reasons, "these are in no page any more"
 
 
