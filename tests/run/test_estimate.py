@@ -19,6 +19,7 @@ from tokenization_worker.cli.plan_checkpoint import _describe
 from tokenization_worker.cli.progress import describe
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Planned, Warned, ignore
+from tokenization_worker.formats.registry import FORMATS
 from tokenization_worker.inspect.preview import Preview, preview_run
 from tokenization_worker.planning import output_check
 from tokenization_worker.planning.estimate import Estimate
@@ -57,7 +58,33 @@ def test_a_large_first_record_is_read_to_its_end(files: int, tmp_path: Path) -> 
     written = sum(path.stat().st_size for path in source.iterdir())
     assert found.tokens is not None
     assert abs(found.tokens - written) < written / 50
-    assert found.shard_bytes == 2 * found.tokens
+    assert found.shards is not None
+    assert found.shard_bytes == 2 * found.tokens + 128 * found.shards
+
+
+SHORT: dict[str, tuple[str, dict[str, Any]]] = {
+    "documents": ("a", {}),
+    "rows": ("a" + " a" * 32, {"sequence": {"length": 64}}),
+}
+
+
+@pytest.mark.parametrize(("text", "layout"), SHORT.values(), ids=SHORT)
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_plan_knows_the_size_of_the_files_of_short_documents(
+    format: str, text: str, layout: dict[str, Any], tmp_path: Path
+) -> None:
+    """Megatron's index is larger than the tokens of documents of one."""
+    source = tmp_path / "src"
+    source.mkdir()
+    (source / "a.jsonl").write_bytes(json_lines([text] * 3000))
+    job = make_job(source, tmp_path / "out", output={"formats": [format], "shards": {"tokens": 4000}, **layout})
+    expected = preview_run(job).shard_bytes
+    run_job(job, executor=inline())
+    files = [path for path in (tmp_path / "out").rglob("train_*") if "_tokenization" not in path.parts]
+    found = sum(path.stat().st_size for path in files)
+    assert len(files) > 1
+    assert expected is not None
+    assert abs(expected - found) < 0.02 * found
 
 
 def test_a_first_record_larger_than_any_document_is_unknown_and_not_zero(tmp_path: Path) -> None:

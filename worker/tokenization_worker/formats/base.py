@@ -117,6 +117,13 @@ class FileKind(Protocol):
 class ShardFormat(FileKind, Protocol):
     """A format of shards: files that hold all tokens. A manifest gives it its name."""
 
+    def total_bytes(self, shape: ShardShape, shards: int, entries: int, /) -> int:
+        """Of all files of `shards` shards, which together have this shape and `entries` documents, or rows.
+
+        For plans: a document that stands in two shards is two entries.
+        """
+        ...
+
     def reader(self, shape: ShardShape, files: Sequence[StoredFile], /) -> ShardReader:
         """A reader of one shard; `files` are in the order of `suffixes`."""
         ...

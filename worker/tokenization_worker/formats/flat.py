@@ -37,6 +37,10 @@ class FlatFormat:
     def begin(self, shape: ShardShape, sinks: Sequence[ByteSink]) -> ShardWriter:
         return FlatWriter(self._header(shape), sinks[0])
 
+    def total_bytes(self, shape: ShardShape, shards: int, entries: int) -> int:
+        del entries
+        return shards * len(self._header(replace(shape, tokens=0))) + shape.tokens * shape.dtype.itemsize
+
     def reader(self, shape: ShardShape, files: Sequence[StoredFile]) -> ShardReader:
         return FlatReader(self._header(shape), shape, files[0])
 

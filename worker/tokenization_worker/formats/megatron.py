@@ -38,6 +38,10 @@ class MegatronFormat:
     def begin(self, shape: ShardShape, sinks: Sequence[ByteSink]) -> ShardWriter:
         return MegatronWriter(shape, sinks)
 
+    def total_bytes(self, shape: ShardShape, shards: int, entries: int) -> int:
+        index_bytes = shards * _EMPTY_INDEX_BYTES + entries * _ENTRY_BYTES
+        return RAW.total_bytes(shape, shards, entries) + index_bytes
+
     def reader(self, shape: ShardShape, files: Sequence[StoredFile]) -> ShardReader:
         return RAW.reader(shape, files)
 

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenization_worker.api.data import DataSpec, DType
+from tokenization_worker.api.data import DataSpec, DType, OutputSpec
+from tokenization_worker.formats.base import ShardShape
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
+from tokenization_worker.formats.registry import format_of
 from tokenization_worker.planning.row_estimate import RowEstimate, estimate_rows
 from tokenization_worker.processes import CopyDied, can_copy, compute_in_copy
 from tokenization_worker.readers.head import HeadSample
@@ -121,8 +123,7 @@ def estimate(
     itemsize = NUMPY_DTYPES[dtype].itemsize
     n_files = sum(file.size > 0 for file in files)
     rows = estimate_rows(data.output, tokens=tokens, text_tokens=text_tokens / share, files=n_files)
-    shard_bytes = round((tokens if rows is None else rows.tokens) * itemsize) * len(data.output.formats)
-    shard_bytes += 0 if rows is None else rows.parts_bytes(round(documents / share))
+    shard_bytes = _shard_bytes(data.output, dtype, rows, tokens=round(tokens), documents=round(documents / share))
     return Estimate(
         tokens=None if unknown else round(tokens),
         source_bytes=round(source_bytes),
@@ -134,6 +135,16 @@ def estimate(
         sampled_bytes=sum(head.source_bytes for _, head in samples),
         rows=None if unknown else rows,
     )
+
+
+def _shard_bytes(output: OutputSpec, dtype: DType, rows: RowEstimate | None, *, tokens: int, documents: int) -> int:
+    """Of all files of shards; a document is cut by nearly every border of a shard."""
+    length, tokens = (0, tokens) if rows is None else (rows.length, rows.tokens)
+    shards = -(-tokens // output.shard_tokens)
+    shape = ShardShape(tokens, NUMPY_DTYPES[dtype], length)
+    entries = documents + shards if rows is None else rows.count
+    size = sum(format_of(name).total_bytes(shape, shards, entries) for name in output.formats)
+    return size if rows is None else size + rows.parts_bytes(documents)
 
 
 class EncodedSample(NamedTuple):
