@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import numpy as np
 import pytest
 
 from support.forked_commands import run_forked
-from support.oracle import delimited, encoding, write_jaxformer, write_nanogpt
+from support.format_oracle import read_llmc, read_megatron
+from support.oracle import delimited, encoding, write_by_hash, write_jaxformer, write_nanogpt
 from support.places import CHECKOUT
 from support.runs import TOKJOB, difference, read_index, shard_files
 from support.tokenizer_models import train_byte_level, write_json
@@ -101,6 +103,67 @@ def test_nanogpt_layout_equals_the_serial_script(tmp_path: Path) -> None:
     write_nanogpt(tmp_path / "expected", read_texts(), shard_tokens=10_000)
     assert {"edufineweb_val_000000.npy", "edufineweb_train_000001.npy"} <= shard_files(tmp_path / "out")
     assert difference(tmp_path / "out", tmp_path / "expected") is None
+
+
+def expected_shards(folder: Path, name: str, **options: Any) -> dict[str, list[np.ndarray]]:
+    """The shards of each split by the serial way, of two splits by the texts' hash."""
+    write_by_hash(folder, read_texts(), name=name, position="After", **options)
+    return {split.name: [np.load(path) for path in sorted(split.iterdir())] for split in folder.iterdir()}
+
+
+def test_nanogpt_reads_the_files_without_header_as_one(tmp_path: Path) -> None:
+    """The commands of the comment make what nanoGPT's own preparation makes."""
+    write_texts(tmp_path)
+    manifest = EXAMPLES / "nanogpt-raw.yaml"
+    fields = ["--set", "output.shards.tokens=3000", "--set", "output.splits=[{name: val, share: 5%}, {name: train}]"]
+    tokjob(tmp_path, "run", str(manifest), *fields)
+    lines = [line.removeprefix("#   ") for line in manifest.read_text().splitlines() if line.startswith("#   ")]
+    commands = [line for line in lines if line.startswith(("mkdir", "for"))]
+    assert len(commands) == 2
+    subprocess.run(
+        ["bash", "-ec", "\n".join(commands)], cwd=tmp_path, check=True, env=os.environ | {"OUT": "out/nanogpt-raw"}
+    )
+    shares = {"val": Fraction(5, 100), "train": Fraction(95, 100)}
+    expected = expected_shards(tmp_path / "expected", "gpt2", dtype=np.uint16, shard_tokens=3000, shares=shares)
+    assert len(expected["train"]) > 2
+    for split, shards in expected.items():
+        tokens = np.memmap(tmp_path / f"data/corpus/{split}.bin", dtype=np.uint16, mode="r")
+        assert np.array_equal(tokens, np.concatenate(shards))
+
+
+def test_llmc_shards_hold_the_tokens_of_the_serial_script(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    tokjob(tmp_path, "run", str(EXAMPLES / "llmc.yaml"), "--set", "output.shards.tokens=10000")
+    write_nanogpt(tmp_path / "expected", read_texts(), shard_tokens=10_000)
+    expected = sorted((tmp_path / "expected").iterdir(), key=lambda path: path.name[-10:])
+    found = sorted((tmp_path / "out/llmc").glob("*.bin"), key=lambda path: path.name[-10:])
+    assert [path.stem.removeprefix("fineweb") for path in found] == [
+        path.stem.removeprefix("edufineweb") for path in expected
+    ]
+    assert len(found) > 2
+    for path, other in zip(found, expected, strict=True):
+        assert np.array_equal(read_llmc(path), np.load(other))
+
+
+def test_megatron_shards_are_given_by_their_prefixes(tmp_path: Path) -> None:
+    """The function of the comment finds each shard; its entries are documents that end with the delimiter."""
+    write_texts(tmp_path)
+    manifest = EXAMPLES / "megatron.yaml"
+    fields = ["--set", "output.shards.tokens=4000", "--set", "output.splits=[{name: valid, share: 5%}, {name: train}]"]
+    tokjob(tmp_path, "run", str(manifest), *fields)
+    [function] = [line.removeprefix("#   ") for line in manifest.read_text().splitlines() if "prefixes() {" in line]
+    shares = {"valid": Fraction(5, 100), "train": Fraction(95, 100)}
+    expected = expected_shards(tmp_path / "expected", "o200k_base", dtype=np.uint32, shard_tokens=4000, shares=shares)
+    assert len(expected["train"]) > 2
+    for split, shards in expected.items():
+        script = f"OUT=out/megatron; {function}; prefixes {split}"
+        prefixes = subprocess.run(
+            ["bash", "-ec", script], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.split()
+        for prefix, shard in zip(prefixes, shards, strict=True):
+            entries = read_megatron(tmp_path / prefix)
+            assert np.array_equal(np.concatenate(entries), shard)
+            assert all(entry[-1] == encoding("o200k_base").eot_token for entry in entries[:-1])
 
 
 def test_text_with_separator_puts_the_delimiter_after_each_piece(tmp_path: Path) -> None:
