@@ -69,7 +69,8 @@ class TwoFilesDecoder:
     def size(self, number: int, tokens: int, dtype: DType) -> int | None:
         return None if number else 16 + tokens * dtype.itemsize
 
-    def scan(self, dtype: DType) -> TwoFilesScan:
+    def scan(self, dtype: DType, row_length: int = 0) -> TwoFilesScan:
+        del row_length
         return TwoFilesScan(dtype)
 
     def read(self, files: ReadRange, start: int, end: int, dtype: DType) -> TokenArray:

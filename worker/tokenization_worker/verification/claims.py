@@ -26,13 +26,19 @@ class ClaimedFile:
 
 @dataclass(frozen=True, slots=True)
 class ShardClaim:
-    """A row of the shards table, and where the shard begins in its stream. `files`: the main file first."""
+    """A row of the shards table, and where the shard begins in its stream. `files`: the main file first.
+
+    `tokens`: of documents. `stored`: those in its files, with padding. `rows`: 0 where the tokens are one run. A shard
+    of rows has the file of their parts as its last file, and no sidecar: `documents_sha256` is "".
+    """
 
     stream: int
     start: int
     split: str
     index: int
     tokens: int
+    stored: int
+    rows: int
     documents: int
     files: tuple[ClaimedFile, ...]
     documents_sha256: str
@@ -49,7 +55,17 @@ class ShardClaim:
 
     @property
     def end(self) -> int:
-        return self.start + self.tokens
+        return self.start + self.stored
+
+    @property
+    def token_files(self) -> tuple[ClaimedFile, ...]:
+        """The files that hold tokens."""
+        return self.files[:-1] if self.rows else self.files
+
+    @property
+    def documents_path(self) -> str:
+        """Of the file that says which documents the shard holds."""
+        return self.files[-1].path if self.rows else self.sidecar_path
 
     @property
     def sidecar_path(self) -> str:
@@ -59,6 +75,7 @@ class ShardClaim:
 @dataclass(frozen=True, slots=True)
 class FileClaim:
     """A row of the files table; `documents`, `tokens` and `starts` (its first token) have an entry a stream.
+    Places in a stream count padding, too.
 
     A dropped file has zeros: it claims the empty place between its neighbours. `read_bytes`, `quarantined_bytes`: of
     documents; None where the table does not say.
@@ -90,6 +107,15 @@ class SourceRules:
     text_field: str
     separator: bytes | None
     max_document_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceClaim:
+    """Rows of `length` tokens. `pad_id` fills the last one of each file (`by_file`), or of each stream."""
+
+    length: int
+    by_file: bool
+    pad_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenization_worker.verification.claims import FileClaim, ShardClaim
+from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.explain import LOOK_AHEAD, explain
 from tokenization_worker.verification.report import Fault, Finding
-from tokenization_worker.verification.shards.sidecar import BadSidecar
+from tokenization_worker.verification.shards.documents import NoDocuments, PlacedDocuments
 from tokenization_worker.verification.stream import MISSING, UNKNOWN, Stream, Tokens, difference
 
 _WINDOW_TOKENS = 1 << 20
@@ -72,7 +72,7 @@ class StreamComparer:
         self._pending: deque[Expected] = deque()
         self._before = _Memory()
         self._is_lost = False
-        self._wrong_sidecars: set[str] = set()
+        self._wrong_borders: set[str] = set()
 
     def add(self, documents: list[Expected]) -> None:
         """Compare some more documents."""
@@ -111,7 +111,7 @@ class StreamComparer:
         for document in passed[-_REMEMBERED:]:
             self._before.add(document)
         self.tokens_compared += int(np.count_nonzero(found[: self._at - start] != UNKNOWN))
-        self._check_sidecars(start, passed)
+        self._check_borders(start, passed)
 
     def _take_different(self, is_end: bool) -> None:
         """Report what stands in the place of the first pending document, and go on behind it."""
@@ -180,61 +180,29 @@ class StreamComparer:
         position = None if document is None else document.position
         self.findings.append(Finding(fault, expected, found, path, token, self._uri, position))
 
-    def _check_sidecars(self, start: int, documents: list[Expected]) -> None:
-        """The sidecars say where these documents, which stand at `start`, begin and end."""
+    def _check_borders(self, start: int, documents: list[Expected]) -> None:
+        """The sidecars, or parts, say where these documents, which stand at `start`, begin and end."""
         if start == self._at:
             return
         lengths = np.array([len(document.tokens) for document in documents], dtype=np.int64)
         ends = start + np.cumsum(lengths)
-        positions = np.array([document.position for document in documents], dtype=np.int64)[lengths > 0]
-        ends, begins = ends[lengths > 0], (ends - lengths)[lengths > 0]
+        positions = np.array([document.position for document in documents], dtype=np.int64)
+        is_there = lengths > 0
+        placed = PlacedDocuments(self._file, (ends - lengths)[is_there], ends[is_there], positions[is_there])
         for shard in self._stream.shards_of(start, self._at):
-            problem = self._sidecar_problem(shard, begins, ends, positions)
-            if problem is not None and shard.sidecar_path not in self._wrong_sidecars:
-                self._wrong_sidecars.add(shard.sidecar_path)
-                first = int(np.searchsorted(ends, shard.start, side="right"))
-                self.findings.append(
-                    Finding(
-                        Fault.SIDECAR_WRONG,
-                        *problem,
-                        shard.sidecar_path,
-                        max(0, int(begins[first]) - shard.start),
-                        self._uri,
-                        int(positions[first]),
-                    )
-                )
-
-    def _sidecar_problem(
-        self, shard: ShardClaim, begins: Tokens, ends: Tokens, positions: Tokens
-    ) -> tuple[str, str] | None:
-        """(expected, found) where the shard's sidecar disagrees with documents [begins, ends)."""
-        try:
-            sidecar = self._stream.sidecar(shard)
-        except BadSidecar:
-            return None  # reported with the shard
-        low, high = max(int(begins[0]), shard.start), min(int(ends[-1]), shard.end)
-        wanted = ends[(ends > low) & (ends <= high)]
-        last = int(np.searchsorted(ends, shard.end, side="left"))  # the document that holds the shard's last token
-        if high == shard.end and int(ends[last]) > shard.end:
-            wanted = np.append(wanted, shard.end)
-        borders = np.searchsorted(sidecar.ends, [low - shard.start, high - shard.start], side="right")
-        listed = shard.start + sidecar.ends[borders[0] : borders[1]]
-        if not np.array_equal(wanted, listed):
-            at = np.setxor1d(wanted, listed)
-            token = int(at[0]) - shard.start if len(at) else 0
-            return (
-                f"{len(wanted):,} documents to end in it",
-                f"{len(listed):,}, the first difference at token {token:,}",
-            )
-        if low == shard.start:
-            first = int(np.searchsorted(ends, shard.start, side="right"))
-            place = (self._file, int(positions[first]), shard.start - int(begins[first]))
-            recorded = (sidecar.first_file, sidecar.first_position, sidecar.skipped)
-            if place != recorded:
-                return f"file, position and skipped tokens of its first document {place}", f"{recorded}"
-        if high == shard.end and sidecar.continues != (int(ends[last]) > shard.end):
-            return f"continues: {int(ends[last]) > shard.end}", f"{sidecar.continues}"
-        return None
+            path = shard.documents_path
+            if path in self._wrong_borders:
+                continue
+            try:
+                difference = self._stream.documents_of(shard).difference(shard, placed)
+            except NoDocuments:
+                continue  # reported with the shard
+            if difference is not None:
+                self._wrong_borders.add(path)
+                expected, found, token, number = difference
+                fault = Fault.PARTS_WRONG if shard.rows else Fault.SIDECAR_WRONG
+                place = (path, token, self._uri, int(placed.positions[number]))
+                self.findings.append(Finding(fault, expected, found, *place))
 
 
 def _shown(tokens: Tokens) -> str:

@@ -5,7 +5,7 @@ Equal for equal datasets, whatever run wrote them; it is what "same bytes" means
 1. the index as canonical JSON (keys sorted, one LF after it) without `digest`, `dataKey`, `run` and the
    tokenizer's `name`, its sums recomputed;
 2. the rows of the shards table, each as JSON with one LF, in the order of splits and shards; sizes and
-   checksums of shards and sidecars recomputed, so that their contents are part of it;
+   checksums of shards, sidecars and parts recomputed, so that their contents are part of it;
 3. the rows of the quarantine table in the same form.
 
 Compressed tables count by their rows: libraries compress differently. The writer computes the same for
@@ -38,7 +38,7 @@ def compute_digest(
     `checks`: all shards, in the order of splits and shards. `refused`: what the rows of the quarantine table
     add up to; `lines` gives them, each as JSON with one LF.
     """
-    rows = [_row(check) for check in checks]
+    rows = [_row(check, facts.row_length) for check in checks]
     shard_rows = [row for row in rows if row is not None]
     if len(shard_rows) < len(rows):
         return None
@@ -68,19 +68,22 @@ def split_entries(facts: Facts, shard_rows: Rows) -> list[dict[str, Any]]:
     entries = []
     for split in facts.splits:
         mine = [row for row in shard_rows if row["split"] == split.name]
-        entries.append(
-            {
-                "name": split.name,
-                "documents": sum(row["documents"] for row in mine),
-                "tokens": sum(row["tokens"] for row in mine),
-                "shards": len(mine),
-                "digest": sha256(b"".join(orjson.dumps(row) + b"\n" for row in mine)).hexdigest(),
-            }
-        )
+        entry: dict[str, Any] = {
+            "name": split.name,
+            "documents": sum(row["documents"] for row in mine),
+            "tokens": sum(row["tokens"] for row in mine),
+            "shards": len(mine),
+            "digest": sha256(b"".join(orjson.dumps(row) + b"\n" for row in mine)).hexdigest(),
+        }
+        if facts.row_length:
+            rows = sum(row["rows"] for row in mine)
+            padding = rows * facts.row_length - entry["tokens"]
+            entry["sequences"] = {"length": facts.row_length, "rows": rows, "padding": padding}
+        entries.append(entry)
     return entries
 
 
-def _row(check: ShardCheck) -> dict[str, Any] | None:
+def _row(check: ShardCheck, row_length: int) -> dict[str, Any] | None:
     """The shard's row in the shards table, as its bytes have it."""
     if check.tokens is None or check.ends is None:
         return None
@@ -94,8 +97,11 @@ def _row(check: ShardCheck) -> dict[str, Any] | None:
         "bytes": main.bytes,
         "crc32c": main.crc32c,
         "sha256": main.sha256,
-        "documentsSha256": check.documents_sha256,
     }
+    if row_length:
+        row["rows"] = (check.stored or 0) // row_length
+    else:
+        row["documentsSha256"] = check.documents_sha256
     if len(check.files) > 1:
         row["files"] = [
             {

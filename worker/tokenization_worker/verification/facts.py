@@ -19,13 +19,20 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tokenization_worker.api.data import SourceFormat, TokenizerSpec
+from tokenization_worker.api.data import PARTS, Packing, Scope, SourceFormat, TokenizerSpec
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index
 from tokenization_worker.readers.document_batch import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.tokenizers.recorded import recorded_spec
-from tokenization_worker.verification.claims import ClaimedFile, FileClaim, ShardClaim, SourceRules, SplitClaim
+from tokenization_worker.verification.claims import (
+    ClaimedFile,
+    FileClaim,
+    SequenceClaim,
+    ShardClaim,
+    SourceRules,
+    SplitClaim,
+)
 from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
 
@@ -37,6 +44,8 @@ else:
 _DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"UInt16": np.dtype("<u2"), "UInt32": np.dtype("<u4")}
 
 Rows = list[dict[str, Any]]
+
+PARTS_SUFFIX = ".npy"
 
 CrashDigests = dict[int, str]
 """Of a file's documents that kill their worker: position -> SHA-256 of the text."""
@@ -54,6 +63,7 @@ class Unreadable(Exception):
 class Facts:
     """Everything about the dataset but its files; small enough to be sent to every process.
 
+    `shard_tokens`: those of a full shard, with padding. `sequence`: None where the tokens are one run.
     `crash_verdicts`: the documents that kill their worker, by file.
     """
 
@@ -66,6 +76,7 @@ class Facts:
     end_id: int | None
     dtype: np.dtype[np.unsignedinteger]
     shard_tokens: int
+    sequence: SequenceClaim | None
     formats: tuple[str, ...]
     path_template: str
     splits: tuple[SplitClaim, ...]
@@ -79,11 +90,20 @@ class Facts:
 
     @property
     def templates(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Of each format: the template of its shards' paths, and the suffixes of their files."""
-        return tuple(
+        """Of each format: the template of its shards' paths, and the suffixes of their files; last those of parts."""
+        of_tokens = tuple(
             (layout.template_of(self.path_template, name, among=len(self.formats)), decoder_of(name).suffixes)
             for name in self.formats
         )
+        if self.sequence is None:
+            return of_tokens
+        of_parts = layout.template_of(self.path_template, PARTS, among=len(self.formats) + 1)
+        return (*of_tokens, (of_parts, (PARTS_SUFFIX,)))
+
+    @property
+    def row_length(self) -> int:
+        """0 where the tokens are one run."""
+        return 0 if self.sequence is None else self.sequence.length
 
     @property
     def thresholds(self) -> tuple[int, ...]:
@@ -130,6 +150,7 @@ def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
     files: list[FileClaim] = []
     nothing = (0,) * len(facts.streams)
     starts = nothing
+    step = facts.sequence.length if facts.sequence is not None and facts.sequence.by_file else 1  # of files' starts
     try:
         for number, row in enumerate(rows):
             outcome = str(FileOutcome(row["outcome"]))
@@ -144,7 +165,8 @@ def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
             ]
             sizes = sizes if is_read else [0, 0]
             files.append(FileClaim(number, *place, outcome, documents, tokens, starts, quarantined, pin, *sizes))
-            starts = tuple(start + count for start, count in zip(starts, tokens, strict=True))
+            ends = tuple(start + count for start, count in zip(starts, tokens, strict=True))
+            starts = tuple(end + -end % step for end in ends)
     except (KeyError, TypeError, ValueError) as error:
         problem = f"row {number + 1}: {type(error).__name__}: {error}"
         raise Unreadable(Finding(Fault.TABLE_CORRUPT, "all fields", problem, layout.FILES_TABLE)) from error
@@ -179,6 +201,7 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
     layout.shard_path(template, "", split="", index=0, shard=0)  # raises where it is no template
     for name in formats:
         decoder_of(name)  # raises for a format that this version does not have
+    sequence = _sequence(output)
     _text(output, "dtype"), _text(data["tokenizer"], "fingerprint")  # compared with what the index says elsewhere
     return Facts(
         uri=uri,
@@ -194,11 +217,12 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         begin_id=begin_id,
         end_id=end_id,
         dtype=_DTYPES[index["dtype"]],
-        shard_tokens=_count(output["shards"], "tokens"),
+        shard_tokens=_shard_tokens(output["shards"], sequence),
+        sequence=sequence,
         formats=formats,
         path_template=output["path"],
         splits=splits,
-        streams=_streams(splits, formats, shard_rows),
+        streams=_streams(splits, formats, sequence, shard_rows),
         crash_verdicts=_crash_verdicts(index),
     )
 
@@ -215,8 +239,21 @@ def _delimiters(claimed: Mapping[str, Any]) -> tuple[int | None, int | None]:
     return token if before else None, token if after else None
 
 
+def _sequence(output: Mapping[str, Any]) -> SequenceClaim | None:
+    if "sequence" not in output:
+        return None
+    rows = output["sequence"]
+    if rows["packing"] != Packing.CONCAT:
+        raise ValueError(f"packing is {rows['packing']!r}, expected {Packing.CONCAT}")
+    return SequenceClaim(_positive(rows, "length"), Scope(rows["scope"]) is Scope.FILE, _count(rows, "pad"))
+
+
+def _shard_tokens(shards: Mapping[str, Any], sequence: SequenceClaim | None) -> int:
+    return _count(shards, "tokens") if sequence is None else _count(shards, "sequences") * sequence.length
+
+
 def _streams(
-    splits: tuple[SplitClaim, ...], formats: tuple[str, ...], rows: Rows
+    splits: tuple[SplitClaim, ...], formats: tuple[str, ...], sequence: SequenceClaim | None, rows: Rows
 ) -> tuple[tuple[ShardClaim, ...], ...]:
     """The shards of each stream in the order of splits and numbers within them."""
     order = {split.name: number for number, split in enumerate(splits)}
@@ -225,29 +262,35 @@ def _streams(
     for row in sorted(rows, key=lambda row: (order[row["split"]], row["index"])):
         stream = order[row["split"]] if by_hash else 0
         shards = streams[stream]
+        n_rows = 0 if sequence is None else _positive(row, "rows")
+        tokens = _count(row, "tokens")
         shards.append(
             ShardClaim(
                 stream=stream,
                 start=shards[-1].end if shards else 0,
                 split=row["split"],
                 index=_count(row, "index"),
-                tokens=_count(row, "tokens"),
+                tokens=tokens,
+                stored=tokens if sequence is None else n_rows * sequence.length,
+                rows=n_rows,
                 documents=_count(row, "documents"),
-                files=_files_of(row, formats[0]),
-                documents_sha256=_text(row, "documentsSha256"),
+                files=_files_of(row, formats, has_parts=sequence is not None),
+                documents_sha256=_text(row, "documentsSha256") if sequence is None else "",
             )
         )
     return tuple(tuple(shards) for shards in streams)
 
 
-def _files_of(row: Mapping[str, Any], format: str) -> tuple[ClaimedFile, ...]:
-    """The files of a shard: of an only file the row says nothing but its fields; `format` is the first of the job."""
-    main = _file_of(row, format)
-    if "files" not in row:
+def _files_of(row: Mapping[str, Any], formats: tuple[str, ...], *, has_parts: bool) -> tuple[ClaimedFile, ...]:
+    """The files of a shard: of an only file the row says nothing but its fields; `formats` are those of the job."""
+    main = _file_of(row, formats[0])
+    if "files" not in row and not has_parts:
         return (main,)
     files = tuple(_file_of(file, _text(file, "format")) for file in row["files"])
     if len(files) < 2 or files[0] != main:
         raise ValueError(f"the files of {main.path} do not begin with the shard itself")
+    if [file.format == PARTS for file in files] != [False] * (len(files) - 1) + [has_parts]:
+        raise ValueError(f"the file of the parts of {main.path} must be its last one if it has rows, and else none")
     return files
 
 
@@ -267,4 +310,10 @@ def _count(row: Mapping[str, Any], name: str) -> int:
     value = row[name]
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise TypeError(f"{name} is {value!r}, expected a number")
+    return value
+
+
+def _positive(row: Mapping[str, Any], name: str) -> int:
+    if not (value := _count(row, name)):
+        raise ValueError(f"{name} is 0")
     return value

@@ -31,6 +31,8 @@ _OF_TOKENS = frozenset(
         Fault.TOKENS_ADDED,
         Fault.NOT_ALIGNED,
         Fault.SIDECAR_WRONG,
+        Fault.PARTS_WRONG,
+        Fault.ROWS_DIFFER,
     }
 )
 """What a comparison of documents with tokens finds. Everything else of a source file depends on its parser alone."""

@@ -39,6 +39,9 @@ class Fault(StrEnum):
     SIDECAR_MISSING = "SidecarMissing"
     SIDECAR_CORRUPT = "SidecarCorrupt"
     SIDECAR_WRONG = "SidecarWrong"
+    PARTS_WRONG = "PartsWrong"
+    PADDING_WRONG = "PaddingWrong"
+    ROWS_DIFFER = "RowsDiffer"
     FILE_OUTCOME = "FileOutcome"
     FILE_COUNTS = "FileCounts"
     QUARANTINE_DIFFERS = "QuarantineDiffers"
@@ -55,9 +58,9 @@ class Fault(StrEnum):
 class Finding:
     """One thing that is wrong.
 
-    `path` is a shard, sidecar or table below the dataset's URI, `token` a token's number within that shard.
-    `uri` and `position` are the place in the source: byte offset in the decompressed file, row of a Parquet
-    file. For faults of a whole shard that is where the shard's first document comes from.
+    `path` is a shard, sidecar, file of parts or table below the dataset's URI, `token` a token's number within the
+    shard, padding included. `uri` and `position` are the place in the source: byte offset in the decompressed file, row
+    of a Parquet file. For faults of a whole shard that is where the shard's first document comes from.
     """
 
     fault: Fault

@@ -1,13 +1,14 @@
-"""Reads a stream's tokens and document borders from shards and sidecars.
+"""Reads a stream's tokens and document borders from shards, and from sidecars or parts.
 
-Positions count tokens of the stream from 0, over all its shards. The borders between shards come from the
-shards table; that they are where the files have them is checked by `shards`.
+Positions count tokens of the stream from 0, over all its shards, padding included. The borders between shards come
+from the shards table; that they are where the files have them is checked by `shards`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.verification.claims import ShardClaim, shard_ends
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.formats.registry import decoder_of
-from tokenization_worker.verification.shards.sidecar import BadSidecar, Sidecar, parse_sidecar
+from tokenization_worker.verification.shards.documents import NoDocuments, ShardDocuments, Source
+from tokenization_worker.verification.shards.parts import parse_parts
+from tokenization_worker.verification.shards.sidecar import parse_sidecar
 
 MISSING = -1
 """Stands for a token that the shard should have and has not: it is cut."""
@@ -24,13 +27,19 @@ MISSING = -1
 UNKNOWN = -2
 """Stands for a token of a shard that is not there at all: that is one finding, not one of every document in it."""
 
-_DOCUMENTS_AT_ONCE = 1 << 14
-
 Tokens = NDArray[np.int64]
 
 
+class StreamDocument(NamedTuple):
+    """A document's tokens [start, end) in its stream; `source`: its place, where that is known of every document."""
+
+    start: int
+    end: int
+    source: Source | None
+
+
 class Stream:
-    """Reads one stream; keeps the last sidecar in memory."""
+    """Reads one stream; keeps the sidecars or parts of the last two shards in memory."""
 
     def __init__(self, store: Store, facts: Facts, number: int) -> None:
         self._store = store
@@ -38,7 +47,8 @@ class Stream:
         self._decoder = decoder_of(facts.formats[0])
         self.shards = facts.streams[number]
         self._ends = shard_ends(self.shards)
-        self.sidecar = lru_cache(maxsize=2)(self._read_sidecar)
+        self._row_length = facts.row_length
+        self.documents_of = lru_cache(maxsize=2)(self._read_documents)
 
     def shards_of(self, start: int, end: int) -> Iterator[ShardClaim]:
         """The shards that hold tokens of [start, end)."""
@@ -78,33 +88,33 @@ class Stream:
         tokens[: len(there)] = there
         return tokens
 
-    def _read_sidecar(self, shard: ShardClaim) -> Sidecar:
+    def _read_documents(self, shard: ShardClaim) -> ShardDocuments:
         try:
-            return parse_sidecar(self._store.read(shard.sidecar_path))
+            data = self._store.read(shard.documents_path)
         except NotFound as error:
-            raise BadSidecar("it is missing") from error
+            raise NoDocuments("it is missing") from error
+        return parse_parts(data, self._row_length) if self._row_length else parse_sidecar(data)
 
-    def documents(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """[first token, last token + 1) of every document in [start, end), by the sidecars.
+    def documents(self, start: int, end: int) -> Iterator[StreamDocument]:
+        """Every document of one token or more in [start, end), by the sidecars or parts.
 
-        Raises `BadSidecar` also where no document begins at `start`.
+        Raises `NoDocuments` also where no document begins at `start`.
         """
-        first: int | None = None
+        last: tuple[int, Source | None] | None = None
         for shard in self.shards_of(start, end):
-            sidecar = self.sidecar(shard)
-            for at in range(1 if sidecar.skipped else 0, len(sidecar.ends), _DOCUMENTS_AT_ONCE):
-                part = slice(at, at + _DOCUMENTS_AT_ONCE)
-                begins = shard.start + sidecar.ends[part] - sidecar.lengths[part]
-                for begin in begins[(begins >= start) & (begins < end)].tolist():
-                    if first is not None:
-                        yield first, begin
+            for begins in self.documents_of(shard).begins():
+                tokens = shard.start + begins.tokens
+                inside = (tokens >= start) & (tokens < end)
+                for begin, source in zip(tokens[inside].tolist(), begins.sources(inside), strict=True):
+                    if last is not None:
+                        yield StreamDocument(last[0], begin, last[1])
                     elif begin != start:
-                        raise BadSidecar(f"no document begins at token {start - shard.start:,} of {shard.path}")
-                    first = begin
-        if first is not None:
-            yield first, end
+                        raise NoDocuments(f"no document begins at token {start - shard.start:,} of {shard.path}")
+                    last = begin, source
+        if last is not None:
+            yield StreamDocument(last[0], end, last[1])
         elif start < end:
-            raise BadSidecar(f"no document begins at token {start:,} of the stream")
+            raise NoDocuments(f"no document begins at token {start:,} of the stream")
 
 
 def difference(expected: Tokens, found: Tokens) -> NDArray[np.int64]:

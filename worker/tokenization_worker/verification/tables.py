@@ -60,8 +60,9 @@ def _check_shard_names(facts: Facts) -> Iterator[Finding]:
             yield from _differ(path, f"shard {count} of stream {number}", ", ".join(names), ", ".join(found))
             yield from _differ(path, f"place of {shard.path}", (split, index), (shard.split, shard.index))
             is_last = count == len(shards) - 1
-            if shard.tokens != facts.shard_tokens and not (is_last and 0 < shard.tokens < facts.shard_tokens):
-                yield from _differ(path, f"tokens of {shard.path}", facts.shard_tokens, shard.tokens)
+            if shard.stored != facts.shard_tokens and not (is_last and 0 < shard.stored < facts.shard_tokens):
+                what = "tokens and padding" if shard.rows else "tokens"
+                yield from _differ(path, f"{what} of {shard.path}", facts.shard_tokens, shard.stored)
 
 
 def _name(facts: Facts, stream: int, count: int) -> tuple[str, int]:
@@ -81,6 +82,11 @@ def _check_places(facts: Facts, files: list[FileClaim]) -> Iterator[Finding]:
         in_shards = sum(shard.tokens for shard in shards)
         in_files = sum(file.tokens[stream] for file in files)
         yield from _differ(layout.FILES_TABLE, f"tokens of all files in stream {stream}", in_shards, in_files)
+        if facts.sequence is not None:
+            end = max((file.starts[stream] + file.tokens[stream] for file in files), default=0)
+            rows = -(-end // facts.sequence.length)
+            in_table = sum(shard.rows for shard in shards)
+            yield from _differ(layout.SHARDS_TABLE, f"rows of all files in stream {stream}", rows, in_table)
         begun = sum(shard.documents for shard in shards)
         written = sum(file.documents[stream] for file in files)
         if facts.delimiter_ids or begun > written:  # without delimiters, empty documents have no tokens

@@ -1,7 +1,7 @@
 """Verifies a dataset against its bytes and its source. Read `verify` as the table of contents.
 
-Nothing of this package imports what writes datasets (a lint contract): readers, sidecars, tables, splits and
-digests are read by code of their own, and the reference engine alone says what the tokens are. What is
+Nothing of this package imports what writes datasets (a lint contract): readers, sidecars, parts, tables, splits
+and digests are read by code of their own, and the reference engine alone says what the tokens are. What is
 derived from the shards is a claim here, never evidence.
 """
 
@@ -68,8 +68,8 @@ def verify(
 ) -> VerifyReport:
     """Check the dataset at `uri` and say what is wrong with it.
 
-    - `checksums`: every byte of shards, sidecars and tables is read once: sizes, headers, CRC32C, SHA-256, id range,
-      sums and keys. No source is needed. About 1 GB/s a core.
+    - `checksums`: every byte of shards, sidecars, parts and tables is read once: sizes, headers, CRC32C, SHA-256, id
+      range, rows, padding, sums and keys. No source is needed. About 1 GB/s a core.
     - `sample`: also the whole source is read once, documents and unusable documents are recounted for every file,
       and one document in `sample_one_in` (by a hash of its place; more of a small dataset, so that about 64 are
       looked at, or all) is encoded again with the reference engine and compared with its tokens.
@@ -112,7 +112,7 @@ def verify(
 
 
 def dataset_digest(uri: str | os.PathLike[str], *, processes: int | None = None) -> str:
-    """The digest of the dataset's content, from the bytes of shards, sidecars and tables.
+    """The digest of the dataset's content, from the bytes of shards, sidecars, parts and tables.
 
     Equal for equal datasets, whatever runs wrote them (`digest` defines it), and to the index's `digest`. Raises
     `DataError` where a part is missing or corrupt: `DatasetIncomplete`, or `DatasetDamaged` with the digest of the
@@ -210,7 +210,7 @@ def _check_shards(dataset: OpenedDataset, facts: Facts, processes: int, watch: _
 
 
 def _with_places(check: ShardCheck, files: list[FileClaim]) -> ShardCheck:
-    """Say in the findings where the shard's first document comes from, as its sidecar has it."""
+    """Say in the findings where the shard's first document comes from, as its sidecar or its parts have it."""
     if not check.findings or check.ends is None or check.ends.first_file >= len(files):
         return check
     uri, position = files[check.ends.first_file].uri, check.ends.first_position
@@ -227,7 +227,7 @@ def _check_whole(
 ) -> Iterator[Finding]:
     """What shows only when all shards are known: documents that straddle two, and the digests."""
     for number in range(len(facts.streams)):
-        yield from check_neighbours([check for check in shards if check.claim.stream == number])
+        yield from check_neighbours(facts, [check for check in shards if check.claim.stream == number])
     splits, listed = split_entries(facts, dataset.shard_rows), dataset.index.get("splits")
     if splits != listed:
         yield Finding(Fault.TABLES_DISAGREE, f"splits: {splits}", str(listed), layout.INDEX)

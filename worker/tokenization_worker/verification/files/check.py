@@ -25,7 +25,7 @@ from tokenization_worker.verification.files.counts import Counts
 from tokenization_worker.verification.files.encode import BATCH_BYTES, DOCUMENT_BYTES, Encoder
 from tokenization_worker.verification.files.sample import Suspicion, compare_sample
 from tokenization_worker.verification.report import Finding
-from tokenization_worker.verification.shards.sidecar import BadSidecar
+from tokenization_worker.verification.shards.documents import NoDocuments
 from tokenization_worker.verification.stream import Stream
 
 
@@ -52,7 +52,7 @@ def check_file(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore_adva
     else:
         try:
             check = compare_sample(facts, task, on_advance)
-        except (Suspicion, BadSidecar):
+        except (Suspicion, NoDocuments):
             check = _compare_all(facts, task, on_advance)
     if check.findings:
         open_claimed(task.claim).close()  # a file that was changed meanwhile is no fault of the dataset

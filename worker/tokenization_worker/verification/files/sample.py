@@ -20,7 +20,7 @@ class Suspicion(Exception):
 
 
 class Sample:
-    """The sampled documents of one stream, with the places that sidecars give them."""
+    """The sampled documents of one stream, with the places that sidecars or parts give them."""
 
     def __init__(self, stream: Stream, claim: FileClaim, number: int) -> None:
         self._stream = stream
@@ -31,17 +31,20 @@ class Sample:
 
     def place(self, position: int) -> tuple[int, int]:
         """The tokens of the next document, which stands at `position` in the file."""
-        place = next(self._places, None)
-        if place is None:
+        document = next(self._places, None)
+        if document is None:
             raise Suspicion
-        start, end = place
+        start, end, source = document
+        if source is not None:
+            if source != (self._claim.number, position):
+                raise Suspicion
+            return start, end
         for shard in self._stream.shards_of(start, end):
             if start <= shard.start < end:
-                sidecar = self._stream.sidecar(shard)
-                recorded = (sidecar.first_file, sidecar.first_position, sidecar.skipped)
+                recorded = self._stream.documents_of(shard).first()
                 if recorded != (self._claim.number, position, shard.start - start):
                     raise Suspicion
-        return place
+        return start, end
 
     def choose(self, position: int, text: str, start: int, end: int) -> None:
         self._waiting.append((position, text, start, end))
@@ -61,13 +64,13 @@ class Sample:
         return documents, tokens
 
     def finish(self) -> None:
-        """The sidecars know of no further document of this file."""
+        """The sidecars or parts know of no further document of this file."""
         if next(self._places, None) is not None:
             raise Suspicion
 
 
 def compare_sample(facts: Facts, task: FileTask, on_advance: OnAdvance) -> FileCheck:
-    """Count all documents, compare the chosen ones; raises `Suspicion` or `BadSidecar` if anything is odd."""
+    """Count all documents, compare the chosen ones; raises `Suspicion` or `NoDocuments` if anything is odd."""
     store = open_store(facts.uri)
     streams = range(len(facts.streams))
     samples = [Sample(Stream(store, facts, number), task.claim, number) for number in streams]
@@ -88,7 +91,7 @@ def compare_sample(facts: Facts, task: FileTask, on_advance: OnAdvance) -> FileC
             if stream is None or record.text is None:
                 continue
             if not record.text and not facts.delimiter_ids:
-                continue  # a document of no tokens is in no sidecar
+                continue  # a document of no tokens has no place in it
             start, end = samples[stream].place(record.position)
             if is_chosen(task.claim.number, record.position, task.one_in):
                 samples[stream].choose(record.position, record.text, start, end)

@@ -41,8 +41,8 @@ class ShardScan(Protocol):
         ...
 
     def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None, /) -> Iterator[Problem]:
-        """What is wrong in the files, beside the tokens. `lengths` u32[n]: the documents' tokens in this shard, by the
-        sidecar; None where that cannot be read."""
+        """What is wrong in the files, beside the tokens. `lengths` u32[n]: the tokens of each row, or the documents'
+        tokens in this shard by the sidecar; None where that cannot be read."""
         ...
 
 
@@ -55,8 +55,8 @@ class ShardDecoder(Protocol):
         """The bytes of file `number` of a shard of so many tokens; None where they do not follow from that."""
         ...
 
-    def scan(self, dtype: DType, /) -> ShardScan:
-        """A pass over a shard's files."""
+    def scan(self, dtype: DType, row_length: int = 0, /) -> ShardScan:
+        """A pass over a shard's files. `row_length`: 0 where the tokens are one run; else padding counts as tokens."""
         ...
 
     def read(self, files: ReadRange, start: int, end: int, dtype: DType, /) -> TokenArray:

@@ -20,8 +20,9 @@ class Header(Protocol):
     size: int
     """In bytes."""
 
-    def tokens(self, head: bytes, dtype: DType, /) -> int | None:
-        """The number of tokens that a header of `size` bytes says; None where it is none of this format and type."""
+    def tokens(self, head: bytes, dtype: DType, row_length: int, /) -> int | None:
+        """The number of tokens that a header of `size` bytes says; None where it is none of this format and type, or
+        of rows of another length (0: of one run)."""
         ...
 
 
@@ -36,8 +37,8 @@ class FlatDecoder:
         del number
         return self._header.size + tokens * dtype.itemsize
 
-    def scan(self, dtype: DType) -> FlatScan:
-        return FlatScan(dtype, self._header)
+    def scan(self, dtype: DType, row_length: int = 0) -> FlatScan:
+        return FlatScan(dtype, self._header, row_length)
 
     def read(self, files: ReadRange, start: int, end: int, dtype: DType) -> TokenArray:
         first, size = self._header.size, dtype.itemsize
@@ -47,9 +48,10 @@ class FlatDecoder:
 class FlatScan:
     """A pass over one flat file."""
 
-    def __init__(self, dtype: DType, header: Header) -> None:
+    def __init__(self, dtype: DType, header: Header, row_length: int = 0) -> None:
         self._dtype = dtype
         self._header = header
+        self._row_length = row_length
         self._head = b""
         self._rest = b""  # of a token that goes on in the next bytes
         self.tokens_seen = 0
@@ -66,10 +68,14 @@ class FlatScan:
 
     @property
     def tokens(self) -> int | None:
-        return self._header.tokens(self._head, self._dtype) if len(self._head) == self._header.size else None
+        if len(self._head) < self._header.size:
+            return None
+        return self._header.tokens(self._head, self._dtype, self._row_length)
 
     def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None) -> Iterator[Problem]:
         del lengths
         if self.tokens != expected_tokens:
+            length = self._row_length
+            shape = f"{expected_tokens // length:,} rows of {length:,}" if length else f"{expected_tokens:,}"
             found = repr(self._head[:_SHOWN_BYTES])
-            yield Problem(0, f"a header of {expected_tokens:,} tokens of {self._dtype.name}", found)
+            yield Problem(0, f"a header of {shape} tokens of {self._dtype.name}", found)

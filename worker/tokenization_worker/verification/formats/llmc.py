@@ -14,7 +14,8 @@ _BEGINNINGS = {"<u2": (20240520, 1), "<u4": (20240801, 7)}
 class _LlmcHeader:
     size = 1024
 
-    def tokens(self, head: bytes, dtype: DType) -> int | None:
+    def tokens(self, head: bytes, dtype: DType, row_length: int) -> int | None:
+        del row_length  # rows stand end to end
         magic, version, tokens, *rest = struct.unpack("<256i", head)
         return tokens if (magic, version) == _BEGINNINGS[dtype.str] and not any(rest) else None
 

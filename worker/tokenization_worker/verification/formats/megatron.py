@@ -1,4 +1,6 @@
-"""Megatron's indexed dataset: `.bin` has the tokens alone, `.idx` the lengths and places of the documents.
+"""Megatron's indexed dataset: `.bin` has the tokens alone, `.idx` the lengths and places of its entries.
+
+An entry is a document, or a row.
 
 `.idx`: "MMIDIDX" and two zero bytes, u64 1, u8 type (8: uint16, 4: int32), u64 n, u64 n + 1, then i32[n] lengths,
 i64[n] byte offsets, i64[n + 1] 0 to n.
@@ -30,18 +32,19 @@ class MegatronDecoder:
     def size(self, number: int, tokens: int, dtype: DType) -> int | None:
         return None if number == _INDEX else RAW.size(number, tokens, dtype)
 
-    def scan(self, dtype: DType) -> MegatronScan:
-        return MegatronScan(dtype)
+    def scan(self, dtype: DType, row_length: int = 0) -> MegatronScan:
+        return MegatronScan(dtype, row_length)
 
     def read(self, files: ReadRange, start: int, end: int, dtype: DType) -> TokenArray:
         return RAW.read(files, start, end, dtype)
 
 
 class MegatronScan:
-    """A pass over both files; keeps the `.idx` in memory: 20 bytes a document."""
+    """A pass over both files; keeps the `.idx` in memory: 20 bytes an entry."""
 
-    def __init__(self, dtype: DType) -> None:
+    def __init__(self, dtype: DType, row_length: int) -> None:
         self._dtype = dtype
+        self._row_length = row_length
         self._flat: FlatScan = RAW.scan(dtype)
         self._index: list[bytes] = []
 
@@ -73,7 +76,9 @@ class MegatronScan:
         pointers = np.frombuffer(index, "<i8", n, _HEADER_BYTES + 4 * n)
         documents = np.frombuffer(index, "<i8", n + 1, _HEADER_BYTES + 12 * n)
         if lengths is not None and not np.array_equal(sizes, lengths):
-            yield Problem(_INDEX, "the lengths of the documents sidecar", "others")
+            length = self._row_length
+            words = f"{len(lengths):,} rows of {length:,} tokens" if length else "the lengths of the documents sidecar"
+            yield Problem(_INDEX, words, "others")
         elif int(sizes.sum(dtype=np.int64)) != expected_tokens:
             yield Problem(_INDEX, f"lengths of {expected_tokens:,} tokens", f"{int(sizes.sum(dtype=np.int64)):,}")
         ends = np.cumsum(sizes, dtype=np.int64) * self._dtype.itemsize

@@ -14,9 +14,9 @@ from tokenization_worker.verification.formats.flat import FlatDecoder, FlatScan
 class _NoHeader:
     size = 0
 
-    def tokens(self, head: bytes, dtype: DType) -> int | None:
+    def tokens(self, head: bytes, dtype: DType, row_length: int) -> int | None:
         """Nothing says so."""
-        del head, dtype
+        del head, dtype, row_length
         return None
 
 
@@ -36,8 +36,8 @@ class RawScan(FlatScan):
 class RawDecoder(FlatDecoder):
     """Shards of one file without a header."""
 
-    def scan(self, dtype: DType) -> FlatScan:
-        return RawScan(dtype, _NoHeader())
+    def scan(self, dtype: DType, row_length: int = 0) -> FlatScan:
+        return RawScan(dtype, _NoHeader(), row_length)
 
 
 RAW = RawDecoder(".bin", _NoHeader())

@@ -1,62 +1,85 @@
-"""Checks one shard's bytes against the dataset's claims: size, header, checksums, ids, sidecar.
+"""Checks one shard's bytes against the dataset's claims: sizes, headers, checksums, ids, and its sidecar or parts.
 
 Needs no source. Reads every byte of the shard once, in chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
-from itertools import groupby, pairwise
+from itertools import groupby
+from typing import NamedTuple
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import OnAdvance, ignore_advance
-from tokenization_worker.verification.claims import ClaimedFile, ShardClaim
+from tokenization_worker.verification.claims import ClaimedFile, SequenceClaim, ShardClaim
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
+from tokenization_worker.verification.shards.documents import NoDocuments
+from tokenization_worker.verification.shards.file_sums import checksum_findings, read_file
+from tokenization_worker.verification.shards.row_tokens import RowTokens
+from tokenization_worker.verification.shards.rows import RowEnds, check_parts, check_row_neighbours
 from tokenization_worker.verification.shards.same_tokens import TokenSums, find_difference
 from tokenization_worker.verification.shards.sidecar import (
-    BadSidecar,
     Sidecar,
     SidecarEnds,
     check_sidecar,
+    check_sidecar_neighbours,
     parse_sidecar,
     sidecar_ends,
 )
-
-_CHUNK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ShardCheck:
     """What the shard is, by its bytes: `files` are those that are there.
 
-    `tokens` None: a file is missing, or has no header; `ends` None: no usable sidecar.
+    `stored`: tokens in them, padding included; None: a file is missing, or has no header. `sidecar`, `rows`: of a shard
+    that should have the one or the other; None where that cannot be used.
     """
 
     claim: ShardClaim
     findings: tuple[Finding, ...]
     files: tuple[ClaimedFile, ...]
-    tokens: int | None
+    stored: int | None
     documents_sha256: str
-    ends: SidecarEnds | None
+    sidecar: SidecarEnds | None = None
+    rows: RowEnds | None = None
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.bytes for file in self.files)
 
+    @property
+    def tokens(self) -> int | None:
+        """Of documents; None where they cannot be counted."""
+        if self.stored is None or not self.claim.rows:
+            return self.stored
+        return None if self.rows is None else self.rows.tokens
+
+    @property
+    def ends(self) -> SidecarEnds | RowEnds | None:
+        """The one of both that there is."""
+        return self.rows if self.claim.rows else self.sidecar
+
 
 def check_shard(facts: Facts, claim: ShardClaim, on_advance: OnAdvance = ignore_advance) -> ShardCheck:
-    """Read the shard's files and its sidecar; every difference is a finding. `on_advance` gets the files' bytes."""
+    """Read all files of the shard; every difference is a finding. `on_advance` gets the files' bytes."""
     store = open_store(facts.uri)
+    if facts.sequence is None:
+        return _check_run(store, facts, claim, on_advance)
+    return _check_rows(store, facts, facts.sequence, claim, on_advance)
+
+
+def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdvance) -> ShardCheck:
     sidecar: Sidecar | None = None
     sidecar_sha256 = ""
     findings: list[Finding] = []
@@ -66,28 +89,70 @@ def check_shard(facts: Facts, claim: ShardClaim, on_advance: OnAdvance = ignore_
         sidecar = parse_sidecar(data)
     except NotFound:
         findings.append(Finding(Fault.SIDECAR_MISSING, "a documents sidecar", "nothing", claim.sidecar_path))
-    except BadSidecar as error:
+    except NoDocuments as error:
         findings.append(Finding(Fault.SIDECAR_CORRUPT, "a documents sidecar", str(error), claim.sidecar_path))
     if sidecar is not None:
         findings.extend(check_sidecar(claim, sidecar, sidecar_sha256))
+    tokens = _read_tokens(store, facts, claim, None if sidecar is None else sidecar.lengths, None, on_advance)
+    found = (*findings, *tokens.findings)
+    return ShardCheck(claim, found, tokens.files, tokens.stored, sidecar_sha256, sidecar=sidecar_ends(sidecar))
+
+
+def _check_rows(
+    store: Store, facts: Facts, sequence: SequenceClaim, claim: ShardClaim, on_advance: OnAdvance
+) -> ShardCheck:
+    parts = check_parts(store, sequence, claim, on_advance)
+    behind = 0 if parts.file is None else parts.file.bytes
+    row_tokens = None if parts.parts is None else RowTokens(facts, parts.parts, claim)
+    lengths = np.full(claim.rows, sequence.length, dtype=np.uint32)
+    tokens = _read_tokens(store, facts, claim, lengths, row_tokens, _behind(behind, on_advance))
+    found = [*parts.findings, *tokens.findings]
+    has_end_token = None
+    if row_tokens is not None:
+        found += row_tokens.findings
+        has_end_token = row_tokens.has_end_token
+    files = tokens.files if parts.file is None else (*tokens.files, parts.file)
+    stored = None if parts.file is None else tokens.stored
+    return ShardCheck(claim, tuple(found), files, stored, "", rows=parts.ends(has_end_token))
+
+
+class _TokensRead(NamedTuple):
+    """The files with tokens as they are; `stored` None: one is missing, or the main one has no header."""
+
+    files: tuple[ClaimedFile, ...]
+    stored: int | None
+    findings: list[Finding]
+
+
+def _read_tokens(
+    store: Store,
+    facts: Facts,
+    claim: ShardClaim,
+    lengths: NDArray[np.uint32] | None,
+    row_tokens: RowTokens | None,
+    on_advance: OnAdvance,
+) -> _TokensRead:
+    """Read the tokens in all formats. `lengths`: as decoders take them; `row_tokens` sees those of the first format."""
+    findings: list[Finding] = []
     files: list[ClaimedFile] = []
     readings = [
         _Reading(store, facts, claim, name, list(listed))
-        for name, listed in groupby(claim.files, key=lambda file: file.format)
+        for name, listed in groupby(claim.token_files, key=lambda file: file.format)
     ]
     first, *others = readings
+    first.row_tokens = row_tokens
     for reading in readings:
         done = sum(file.bytes for file in files)
         there = reading.read(_behind(done, on_advance))
-        findings.extend(reading.findings(there, None if sidecar is None else sidecar.lengths))
+        findings.extend(reading.findings(there, lengths))
         files += [file for file in there if file is not None]
     for other in others:
         if first.scan.tokens_seen == other.scan.tokens_seen:  # else the size of one of them was reported
             sums = (first.sums, other.sums)
             difference = find_difference(store, facts.dtype, first.listed, other.listed, sums)
             findings += [] if difference is None else [difference]
-    tokens = first.scan.tokens if len(files) == len(claim.files) else None
-    return ShardCheck(claim, tuple(findings), tuple(files), tokens, sidecar_sha256, sidecar_ends(sidecar))
+    stored = first.scan.tokens if len(files) == len(claim.token_files) else None
+    return _TokensRead(tuple(files), stored, findings)
 
 
 def _behind(done: int, on_advance: OnAdvance) -> OnAdvance:
@@ -98,15 +163,17 @@ def _behind(done: int, on_advance: OnAdvance) -> OnAdvance:
 class _Reading:
     """One pass over the files of a shard in one format."""
 
+    row_tokens: RowTokens | None = None
+
     def __init__(self, store: Store, facts: Facts, claim: ShardClaim, name: str, listed: list[ClaimedFile]) -> None:
         self._store = store
         self._facts = facts
         self._claim = claim
         self.listed = listed
         self.sums = TokenSums()
-        self._is_one_of_several = len({file.format for file in claim.files}) > 1
+        self._is_one_of_several = len({file.format for file in claim.token_files}) > 1
         self._decoder = decoder_of(name)
-        self.scan = self._decoder.scan(facts.dtype)
+        self.scan = self._decoder.scan(facts.dtype, facts.row_length)
         self._largest, self._largest_at = -1, 0
 
     def read(self, on_advance: OnAdvance) -> list[ClaimedFile | None]:
@@ -114,76 +181,50 @@ class _Reading:
         found: list[ClaimedFile | None] = []
         done = 0
         for number, file in enumerate(self.listed):
-            read = self._read_file(number, file, _behind(done, on_advance))
+            read = read_file(self._store, file, partial(self._take, number), _behind(done, on_advance))
             done += 0 if read is None else read.bytes
             found.append(read)
         return found
 
-    def _read_file(self, number: int, file: ClaimedFile, on_advance: OnAdvance) -> ClaimedFile | None:
-        if self._store.stat(file.path) is None:
-            return None
-        crc, digest, size = 0, sha256(), 0
-        try:
-            while chunk := self._store.read_range(file.path, size, size + _CHUNK_BYTES):
-                crc = google_crc32c.extend(crc, chunk)
-                digest.update(chunk)
-                before = self.scan.tokens_seen
-                tokens = self.scan.take(number, chunk)
-                if self._is_one_of_several:
-                    self.sums.add(tokens)
-                if len(tokens) and int(tokens.max()) > self._largest:
-                    self._largest, self._largest_at = int(tokens.max()), before + int(tokens.argmax())
-                size += len(chunk)
-                on_advance(size)
-        except NotFound:
-            return None
-        return ClaimedFile(file.format, file.path, size, f"{crc:08x}", digest.hexdigest())
+    def _take(self, number: int, chunk: bytes) -> None:
+        before = self.scan.tokens_seen
+        tokens = self.scan.take(number, chunk)
+        if self._is_one_of_several:
+            self.sums.add(tokens)
+        if self.row_tokens is not None:
+            self.row_tokens.take(before, tokens)
+        if len(tokens) and int(tokens.max()) > self._largest:
+            if self._facts.sequence is not None:
+                tokens = np.where(tokens == self._facts.sequence.pad_id, 0, tokens)  # it may be above the vocabulary
+            self._largest, self._largest_at = int(tokens.max()), before + int(tokens.argmax())
 
     def findings(self, there: list[ClaimedFile | None], lengths: NDArray[np.uint32] | None) -> Iterator[Finding]:
         """The defects of these files. Of a file that is missing or has another size, only that is reported."""
-        problems = list(self.scan.problems(self._claim.tokens, lengths))
+        expected_tokens = self._claim.stored
+        problems = list(self.scan.problems(expected_tokens, lengths))
         for number, (listed, found) in enumerate(zip(self.listed, there, strict=True)):
             if found is None:
                 yield Finding(Fault.SHARD_MISSING, f"{listed.bytes:,} bytes", "nothing", listed.path)
                 continue
-            wanted = self._decoder.size(number, self._claim.tokens, self._facts.dtype)
+            wanted = self._decoder.size(number, expected_tokens, self._facts.dtype)
             wanted = listed.bytes if wanted is None else wanted
             if found.bytes != listed.bytes or found.bytes != wanted:
-                expected = f"{wanted:,} bytes ({self._claim.tokens:,} tokens; the table says {listed.bytes:,} bytes)"
-                token = min(self.scan.tokens_seen, self._claim.tokens)
+                expected = f"{wanted:,} bytes ({expected_tokens:,} tokens; the table says {listed.bytes:,} bytes)"
+                token = min(self.scan.tokens_seen, expected_tokens)
                 yield Finding(Fault.SHARD_SIZE, expected, f"{found.bytes:,} bytes", listed.path, token)
                 continue
             for problem in problems:
                 if problem.number == number:
                     yield Finding(Fault.SHARD_HEADER, problem.expected, problem.found, listed.path)
-            sums = (("CRC32C", listed.crc32c, found.crc32c), ("SHA-256", listed.sha256, found.sha256))
-            for name, expected, is_now in sums:
-                if expected != is_now:
-                    yield Finding(Fault.SHARD_CHECKSUM, f"{name} {expected}", is_now, listed.path)
+            yield from checksum_findings(listed, found)
             if number == 0 and self._largest >= self._facts.vocab_size:
                 expected = f"ids below {self._facts.vocab_size:,}"
                 found_id = f"id {self._largest:,}"
                 yield Finding(Fault.TOKEN_OUT_OF_RANGE, expected, found_id, listed.path, self._largest_at)
 
 
-def check_neighbours(checks: list[ShardCheck]) -> list[Finding]:
-    """Whether a document that leaves one shard of a stream enters the next one with as many tokens behind it.
-
-    `checks`: all shards of one stream in order.
-    """
-    findings: list[Finding] = []
-    behind = 0  # tokens, in earlier shards, of the document that goes on
-    for check, following in pairwise([*checks, None]):
-        assert check is not None
-        if check.ends is None:
-            return findings
-        ends = check.ends
-        if ends.skipped != behind:
-            expected = f"{behind:,} tokens of the first document in earlier shards"
-            findings.append(Finding(Fault.SIDECAR_WRONG, expected, f"{ends.skipped:,}", check.claim.sidecar_path))
-        if ends.continues and following is None:
-            what = "a last document that ends in the last shard"
-            findings.append(Finding(Fault.SIDECAR_WRONG, what, "one that goes on", check.claim.sidecar_path))
-        is_one = ends.entries == 1
-        behind = (ends.last_length + (ends.skipped if is_one else 0)) if ends.continues else 0
-    return findings
+def check_neighbours(facts: Facts, checks: Sequence[ShardCheck]) -> list[Finding]:
+    """Whether the documents that leave a shard go on in the next one. `checks`: all of one stream, in order."""
+    if facts.sequence is None:
+        return list(check_sidecar_neighbours([(check.claim, check.sidecar) for check in checks]))
+    return list(check_row_neighbours(facts.sequence, [(check.claim, check.rows) for check in checks]))

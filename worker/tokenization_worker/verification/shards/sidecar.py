@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +11,11 @@ from numpy.typing import NDArray
 
 from tokenization_worker.verification.claims import ShardClaim
 from tokenization_worker.verification.report import Fault, Finding
+from tokenization_worker.verification.shards.documents import Begins, Difference, NoDocuments, PlacedDocuments
 
 _MAGIC = b"TOKDOCS1"
 
-
-class BadSidecar(Exception):
-    """The sidecar is missing or its bytes are none; the message says what is wrong."""
+_DOCUMENTS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,45 @@ class Sidecar:
     skipped: int
     continues: bool
 
+    def begins(self) -> Iterator[Begins]:
+        """Of each document that begins in the shard, its first token."""
+        for at in range(1 if self.skipped else 0, len(self.ends), _DOCUMENTS_AT_ONCE):
+            part = slice(at, at + _DOCUMENTS_AT_ONCE)
+            yield Begins(self.ends[part] - self.lengths[part])
+
+    def first(self) -> tuple[int, int, int]:
+        return self.first_file, self.first_position, self.skipped
+
+    def difference(self, shard: ShardClaim, documents: PlacedDocuments) -> Difference | None:
+        begins, ends = documents.begins, documents.ends
+        first = int(np.searchsorted(ends, shard.start, side="right"))
+        place = max(0, int(begins[first]) - shard.start), first
+        low, high = max(int(begins[0]), shard.start), min(int(ends[-1]), shard.end)
+        wanted = ends[(ends > low) & (ends <= high)]
+        last = int(np.searchsorted(ends, shard.end, side="left"))  # the document that holds the shard's last token
+        if high == shard.end and int(ends[last]) > shard.end:
+            wanted = np.append(wanted, shard.end)
+        borders = np.searchsorted(self.ends, [low - shard.start, high - shard.start], side="right")
+        listed = shard.start + self.ends[borders[0] : borders[1]]
+        if not np.array_equal(wanted, listed):
+            at = np.setxor1d(wanted, listed)
+            token = int(at[0]) - shard.start if len(at) else 0
+            found = f"{len(listed):,}, the first difference at token {token:,}"
+            return Difference(f"{len(wanted):,} documents to end in it", found, *place)
+        if low == shard.start:
+            expected = (documents.file, int(documents.positions[first]), shard.start - int(begins[first]))
+            if expected != self.first():
+                words = f"file, position and skipped tokens of its first document {expected}"
+                return Difference(words, f"{self.first()}", *place)
+        if high == shard.end and self.continues != (int(ends[last]) > shard.end):
+            return Difference(f"continues: {int(ends[last]) > shard.end}", f"{self.continues}", *place)
+        return None
+
 
 def parse_sidecar(data: bytes) -> Sidecar:
-    """The content of a sidecar's bytes; raises `BadSidecar`."""
+    """The content of a sidecar's bytes; raises `NoDocuments`."""
     if data[:8] != _MAGIC:
-        raise BadSidecar(f"begins with {data[:8]!r}, expected {_MAGIC!r}")
+        raise NoDocuments(f"begins with {data[:8]!r}, expected {_MAGIC!r}")
     try:
         header_end = 12 + int.from_bytes(data[8:12], "little")
         header = orjson.loads(data[12:header_end])
@@ -50,9 +84,9 @@ def parse_sidecar(data: bytes) -> Sidecar:
         )
         entries = int(header["entries"])
     except (ValueError, KeyError, TypeError) as error:
-        raise BadSidecar(f"{type(error).__name__}: {error}") from error
+        raise NoDocuments(f"{type(error).__name__}: {error}") from error
     if entries != len(lengths):
-        raise BadSidecar(f"{len(lengths)} lengths, its header says {entries}")
+        raise NoDocuments(f"{len(lengths)} lengths, its header says {entries}")
     return sidecar
 
 
@@ -99,3 +133,22 @@ def sidecar_ends(sidecar: Sidecar | None) -> SidecarEnds | None:
         skipped=sidecar.skipped,
         continues=sidecar.continues,
     )
+
+
+def check_sidecar_neighbours(shards: Sequence[tuple[ShardClaim, SidecarEnds | None]]) -> Iterator[Finding]:
+    """Whether a document that leaves one shard of a stream enters the next one with as many tokens behind it.
+
+    `shards`: all shards of one stream in order; nothing is known behind one without ends.
+    """
+    behind = 0  # tokens, in earlier shards, of the document that goes on
+    for number, (claim, ends) in enumerate(shards, 1):
+        if ends is None:
+            return
+        if ends.skipped != behind:
+            expected = f"{behind:,} tokens of the first document in earlier shards"
+            yield Finding(Fault.SIDECAR_WRONG, expected, f"{ends.skipped:,}", claim.sidecar_path)
+        if ends.continues and number == len(shards):
+            what = "a last document that ends in the last shard"
+            yield Finding(Fault.SIDECAR_WRONG, what, "one that goes on", claim.sidecar_path)
+        is_one = ends.entries == 1
+        behind = (ends.last_length + (ends.skipped if is_one else 0)) if ends.continues else 0

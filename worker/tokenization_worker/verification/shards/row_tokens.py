@@ -1,0 +1,107 @@
+"""Compares the tokens of rows with their parts while they are read: padding, delimiters, largest id.
+
+No text becomes a padding token or a delimiter, so each of them stands where parts say, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization_worker.verification.claims import ShardClaim
+from tokenization_worker.verification.facts import Facts
+from tokenization_worker.verification.formats.base import TokenArray
+from tokenization_worker.verification.report import Fault, Finding
+from tokenization_worker.verification.shards.documents import Numbers
+from tokenization_worker.verification.shards.parts import Parts
+
+
+class RowTokens:
+    """A pass over the tokens of a shard of rows, whose parts tile them."""
+
+    def __init__(self, facts: Facts, parts: Parts, claim: ShardClaim) -> None:
+        assert facts.sequence is not None
+        self._pad_id = facts.sequence.pad_id
+        self._is_pad_delimiter = self._pad_id in facts.delimiter_ids
+        self._path = claim.path
+        self.findings: list[Finding] = []
+        self._lost: set[Fault] = set()  # of which one was found: the rest is not looked for
+        ends = parts.tokens + parts.stored["length"]
+        next_tokens = np.append(parts.tokens[1:], claim.stored)
+        self._padding = (ends[next_tokens > ends], next_tokens[next_tokens > ends])
+        is_first = parts.stored["offset"] == 0
+        is_last = np.append(is_first[1:], False)
+        self._end = int(ends[-1]) - 1  # the last token of a document that may go on in the next shard
+        self._delimiters: list[tuple[int, Numbers, str]] = []
+        if facts.begin_id is not None:
+            self._delimiters.append((facts.begin_id, parts.tokens[is_first], "first"))
+        self._end_id = facts.end_id
+        if facts.end_id is not None:
+            self._delimiters.append((facts.end_id, ends[is_last] - 1, "last"))
+        self.has_end_token: bool | None = None
+        """Whether the shard's last document has its end token in it; None where there is no such token."""
+
+    def take(self, before: int, tokens: TokenArray) -> None:
+        """The next tokens; `before`: how many there were."""
+        if not len(tokens):
+            return
+        is_pad = self._padding_of(before, len(tokens))
+        self._check_padding(before, tokens, is_pad)
+        for token, places, word in self._delimiters:
+            self._check_delimiter(before, tokens, is_pad, token, places, word)
+        if self._end_id is not None and before <= self._end < before + len(tokens):
+            self.has_end_token = int(tokens[self._end - before]) == self._end_id
+
+    def _padding_of(self, before: int, size: int) -> NDArray[np.bool_] | None:
+        """Which of these tokens are padding by the parts; None: not one."""
+        starts, ends = self._padding
+        first = int(np.searchsorted(ends, before, side="right"))
+        last = int(np.searchsorted(starts, before + size, side="left"))
+        if first >= last:
+            return None
+        steps = np.zeros(size + 1, dtype=np.int8)
+        steps[np.maximum(starts[first:last] - before, 0)] = 1
+        steps[np.minimum(ends[first:last] - before, size)] = -1
+        return np.cumsum(steps[:-1], dtype=np.int8).astype(bool)
+
+    def _check_padding(self, before: int, tokens: TokenArray, is_pad: NDArray[np.bool_] | None) -> None:
+        is_wrong = tokens == self._pad_id
+        if is_pad is not None:
+            is_wrong = is_wrong != is_pad if not self._is_pad_delimiter else is_pad & ~is_wrong
+        elif self._is_pad_delimiter:
+            return
+        for at in np.flatnonzero(is_wrong)[:1].tolist():
+            should_pad = is_pad is not None and bool(is_pad[at])
+            words = [f"padding, id {self._pad_id:,}", f"id {int(tokens[at]):,}"]
+            if not should_pad:
+                words = ["a token of a document", words[0]]
+            self._report(Fault.PADDING_WRONG, words[0], words[1], before + at)
+
+    def _check_delimiter(
+        self,
+        before: int,
+        tokens: TokenArray,
+        is_pad: NDArray[np.bool_] | None,
+        token: int,
+        places: Numbers,
+        word: str,
+    ) -> None:
+        is_there = tokens == token
+        found = before + np.flatnonzero(is_there if is_pad is None else is_there & ~is_pad)
+        if token == self._end_id:
+            found = found[found != self._end]
+        wanted = places[slice(*np.searchsorted(places, [before, before + len(tokens)]))]
+        if np.array_equal(found, wanted):
+            return
+        at = int(np.setxor1d(found, wanted, assume_unique=True)[0])
+        is_missing = at in wanted
+        expected = f"delimiter {token:,} as the {word} token of a document"
+        found_words = f"id {int(tokens[at - before]):,}" if is_missing else f"delimiter {token:,}"
+        if not is_missing:
+            expected = f"no {word} token of a document, by the parts"
+        self._report(Fault.PARTS_WRONG, expected, found_words, at)
+
+    def _report(self, fault: Fault, expected: str, found: str, token: int) -> None:
+        if fault not in self._lost:
+            self._lost.add(fault)
+            self.findings.append(Finding(fault, expected, found, self._path, token))
