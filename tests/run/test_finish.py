@@ -20,6 +20,7 @@ from tokenization_worker.events import Event, Progress, Watcher
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.index import dump_index
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.plan_file import read_plan
 from tokenization_worker.pipelines.tokenize.commit import commit
 from tokenization_worker.pipelines.tokenize.context import RunContext
@@ -103,11 +104,11 @@ def test_a_shard_that_is_gone_at_the_end_is_not_committed_and_mended_by_the_next
     assert leftovers(runs.output) == []
 
 
-SHARD = ("train", 2)
+SHARD = ShardKey("train", 2)
 
 
 def lose(ledger: TokenizeLedger) -> None:
-    ledger.forget_shard(*SHARD)
+    ledger.forget_shard(SHARD)
 
 
 def count(more: int) -> Callable[[TokenizeLedger], None]:

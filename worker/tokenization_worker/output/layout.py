@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.storage import reserved
@@ -31,6 +32,20 @@ SHARD_RECEIPTS = "shards/"
 """Folders of receipts, each below the folder of an epoch: see `epoch_ledger`."""
 
 FORMAT_PLACEHOLDER = "{format}"
+
+
+class ShardKey(NamedTuple):
+    """What tells a shard from all others of an output. `number`: within its split and group; `group`: "" where groups
+    are not in paths.
+    """
+
+    split: str
+    number: int
+    group: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"shard {self.number} of split {self.split}{f' of group {self.group}' if self.group else ''}"
 
 
 def epoch_path(epoch: int) -> str:
@@ -77,8 +92,12 @@ def quarantine_paths(epoch: int, range_id: int, digest: str) -> tuple[str, str]:
     return quarantine_path(epoch, range_id, digest), plain_quarantine_path(epoch, range_id, digest)
 
 
-def shard_receipt_path(epoch: int, split: str, index: int) -> str:
-    return f"{epoch_ledger(epoch)}{SHARD_RECEIPTS}{split}/{index:08d}.json"
+def shard_receipt_path(epoch: int, split: str, index: int, group: str = "") -> str:
+    return f"{epoch_ledger(epoch)}{SHARD_RECEIPTS}{_numbered(split, index, group)}.json"
+
+
+def _numbered(split: str, index: int, group: str) -> str:
+    return f"{group}/{split}/{index:08d}" if group else f"{split}/{index:08d}"
 
 
 def verdict_path(file: int) -> str:
@@ -89,8 +108,8 @@ def crash_verdict_path(file: int, position: int) -> str:
     return f"{CRASH_VERDICTS}{file:08d}-{position:016d}.json"
 
 
-def documents_path(split: str, index: int) -> str:
-    return f"{DOCUMENTS}{split}/{index:08d}"
+def documents_path(split: str, index: int, group: str = "") -> str:
+    return f"{DOCUMENTS}{_numbered(split, index, group)}"
 
 
 def rerun_path(run_key: str) -> str:
@@ -111,13 +130,14 @@ def template_of(path: str, format: str, *, among: int) -> str:
     return path.replace(FORMAT_PLACEHOLDER, format.lower())
 
 
-def shard_path(template: str, suffix: str, *, split: str, index: int, shard: int) -> str:
-    """The path of a shard's file: `index` counts within the split, `shard` over all splits.
+def shard_path(template: str, suffix: str, *, split: str, index: int, shard: int, group: str = "") -> str:
+    """The path of a shard's file: `index` counts within the split (and the group, where paths have it), `shard` over
+    all shards.
 
     Raises `SpecError` for a number that does not fit the template's width: names would no longer sort.
     """
     require_number_fits(template, shard if "{shard" in template else index)
-    return template.format(split=split, index=index, shard=shard) + suffix
+    return template.format(split=split, index=index, shard=shard, group=group) + suffix
 
 
 def require_number_fits(template: str, number: int) -> None:
@@ -132,14 +152,19 @@ def require_number_fits(template: str, number: int) -> None:
         )
 
 
-def shard_matcher(template: str, suffixes: Iterable[str], splits: Iterable[str] | None = None) -> re.Pattern[str]:
-    """A pattern for the paths that the template gives to files of shards of `splits`; None: for whatever looks like
-    one, of any split, with any number of digits.
+def shard_matcher(
+    template: str, suffixes: Iterable[str], splits: Iterable[str] | None = None, groups: Iterable[str] | None = None
+) -> re.Pattern[str]:
+    """A pattern for the paths that the template gives to files of shards of `splits` and `groups`; splits None: for
+    whatever looks like one, of any split and group, with any number of digits.
     """
-    names = "[^/]+" if splits is None else "|".join(map(re.escape, splits))
     width = None if splits is None else number_width(template)
     digits = r"\d+" if width is None else rf"\d{{{width}}}"
-    pattern = re.escape(template).replace(r"\{split\}", f"(?P<split>{names})", 1).replace(r"\{split\}", "(?P=split)")
+    pattern = re.escape(template)
+    for name, values in (("split", splits), ("group", groups)):
+        any_of = "[^/]+" if values is None else "|".join(map(re.escape, values))
+        pattern = pattern.replace(rf"\{{{name}\}}", f"(?P<{name}>{any_of})", 1)
+        pattern = pattern.replace(rf"\{{{name}\}}", f"(?P={name})")
     pattern = re.sub(r"\\{(?:index|shard)(?::0\d+d)?\\}", lambda _: digits, pattern)
     return re.compile(f"{pattern}(?:{'|'.join(map(re.escape, suffixes))})")
 
@@ -150,7 +175,8 @@ def is_own_name(path: str) -> bool:
 
 
 _NUMBER = "[0-9]{8,}"
-_SPLIT = "[a-z0-9][a-z0-9_-]*"
+_SPLIT = "([a-z0-9-]+/)?[a-z0-9][a-z0-9_-]*"
+"""With the group in front, where paths have groups."""
 _IN_LEDGER = (
     rf"ranges/{_NUMBER}\.json",
     rf"segments/{_NUMBER}",

@@ -39,14 +39,16 @@ class FileName(NamedTuple):
     path: str
 
 
-def name_files(path: str, kinds: Sequence[str], *, split: str, index: int, shard: int) -> tuple[FileName, ...]:
+def name_files(
+    path: str, kinds: Sequence[str], *, split: str, index: int, shard: int, group: str = ""
+) -> tuple[FileName, ...]:
     """The files of a shard, the main file of the first format first; `path` is `output.path`, `kinds` are those of
     `OutputSpec.file_kinds`.
 
     Raises `SpecError` for a number that does not fit the path.
     """
     return tuple(
-        FileName(name, number, layout.shard_path(template, suffix, split=split, index=index, shard=shard))
+        FileName(name, number, layout.shard_path(template, suffix, split=split, index=index, shard=shard, group=group))
         for name, number, template, suffix in _kinds(path, kinds)
     )
 
@@ -126,9 +128,9 @@ class Naming:
         """What a shard of so many tokens holds."""
         return ShardShape(tokens, NUMPY_DTYPES[self.dtype], self.row_length)
 
-    def files(self, *, split: str, index: int, shard: int) -> tuple[FileName, ...]:
+    def files(self, *, split: str, index: int, shard: int, group: str = "") -> tuple[FileName, ...]:
         """The files of a shard, the main file first; raises `SpecError` for a number that does not fit the template."""
-        return name_files(self.path, self.kinds, split=split, index=index, shard=shard)
+        return name_files(self.path, self.kinds, split=split, index=index, shard=shard, group=group)
 
     def list_named(self, store: Store, *, strictly: bool = False) -> Iterator[Entry]:
         """The files that have a shard's name: of any split, with any number of digits.

@@ -11,9 +11,10 @@ import google_crc32c
 
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.output import layout
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.receipts import ShardReceipt, WrittenFile
 from tokenization_worker.output.object_metadata import digest_of
-from tokenization_worker.output.tables import Row, files_of_row, table_rows
+from tokenization_worker.output.tables import Row, files_of_row, key_of_row, table_rows
 from tokenization_worker.storage.base import Entry, NotFound, Store
 from tokenization_worker.storage.listing import list_known
 
@@ -36,29 +37,28 @@ class _File:
 class _Written:
     """What a shard and its documents sidecar, of which it may have none, were when they were written."""
 
-    split: str
-    index: int
+    key: ShardKey
     files: tuple[_File, ...]
     documents_sha256: str
 
     @property
     def sidecar(self) -> str | None:
         """Its path; None of a shard of rows, whose parts are one of its files."""
-        return layout.documents_path(self.split, self.index) if self.documents_sha256 else None
+        return layout.documents_path(*self.key) if self.documents_sha256 else None
 
     @classmethod
     def by_receipt(cls, receipt: ShardReceipt) -> Self:
         files = tuple(_File(file.path, file.bytes, file.crc32c, file.version) for file in receipt.files)
-        return cls(receipt.split, receipt.index, files, receipt.documents_sha256)
+        return cls(receipt.key, files, receipt.documents_sha256)
 
     @classmethod
     def by_row(cls, row: Row) -> Self:
         files = tuple(_File(file["path"], file["bytes"], int(file["crc32c"], 16)) for file in files_of_row(row))
-        return cls(row["split"], row["index"], files, row.get("documentsSha256", ""))
+        return cls(key_of_row(row), files, row.get("documentsSha256", ""))
 
 
-def find_mismatched_shards(store: Store, among: Container[tuple[str, int]] | None = None) -> frozenset[tuple[str, int]]:
-    """(split, index) of every shard of which a file is missing, or differs from the shards table in size or CRC32C,
+def find_mismatched_shards(store: Store, among: Container[ShardKey] | None = None) -> frozenset[ShardKey]:
+    """Every shard of which a file is missing, or differs from the shards table in size or CRC32C,
     or whose documents sidecar is missing or has another SHA-256. `among`: those to look at; None: all.
     """
     return _find_changed(
@@ -66,7 +66,7 @@ def find_mismatched_shards(store: Store, among: Container[tuple[str, int]] | Non
         [
             _Written.by_row(row)
             for _, row in table_rows(store, layout.SHARDS_TABLE)
-            if among is None or (row["split"], row["index"]) in among
+            if among is None or key_of_row(row) in among
         ],
     )
 
@@ -77,8 +77,7 @@ def find_missing(store: Store) -> list[str]:
     """
     shards = [_Written.by_row(row) for _, row in table_rows(store, layout.SHARDS_TABLE)]
     missing: list[str] = []
-    for split in dict.fromkeys(shard.split for shard in shards):
-        mine = [shard for shard in shards if shard.split == split]
+    for mine in _by_folder(shards):
         sizes = {file.path: file.size for shard in mine for file in shard.files}
         for entry in _list_files(store, mine):
             if sizes.get(entry.path) == entry.size:
@@ -98,13 +97,13 @@ def find_changed_shards(store: Store, receipts: Iterable[ShardReceipt]) -> list[
     """
     shards = list(receipts)
     changed = _find_changed(store, [_Written.by_receipt(shard) for shard in shards])
-    return [shard for shard in shards if (shard.split, shard.index) in changed]
+    return [shard for shard in shards if shard.key in changed]
 
 
 def find_changed_bytes(
     store: Store, receipts: Iterable[ShardReceipt], on_progress: Callable[[int, int], None]
-) -> dict[tuple[str, int], WrittenFile]:
-    """The shards (split, index) whose bytes no longer match their receipts, each with its first such file.
+) -> dict[ShardKey, WrittenFile]:
+    """The shards whose bytes no longer match their receipts, each with its first such file.
 
     Reads all shards, whatever their names, sizes and times. Calls `on_progress` with the shards and bytes read so far,
     before the first shard and after each.
@@ -115,12 +114,12 @@ def find_changed_bytes(
     if not shards or store.local_path("") is None:
         return {}
     on_progress(0, 0)
-    changed: dict[tuple[str, int], WrittenFile] = {}
+    changed: dict[ShardKey, WrittenFile] = {}
     bytes_read = 0
     found = map_at_once(lambda shard: _first_changed_file(store, shard), shards, max(store.connections, _READS_AT_ONCE))
     for number, (shard, file) in enumerate(zip(shards, found, strict=True), 1):
         if file is not None:
-            changed[shard.split, shard.index] = file
+            changed[shard.key] = file
         bytes_read += sum(file.bytes for file in shard.files)
         on_progress(number, bytes_read)
     return changed
@@ -137,13 +136,20 @@ def _is_whole(store: Store, file: WrittenFile) -> bool:
         return False
 
 
-def _find_changed(store: Store, shards: list[_Written]) -> frozenset[tuple[str, int]]:
-    changed: set[tuple[str, int]] = set()
-    for split in {shard.split for shard in shards}:  # without folders in `output.path` theirs holds all that is ours
-        mine = [shard for shard in shards if shard.split == split]
-        changed.update((split, index) for index in _changed_shards(store, mine))
-        changed.update((split, index) for index in _changed_sidecars(store, mine))
+def _find_changed(store: Store, shards: list[_Written]) -> frozenset[ShardKey]:
+    changed: set[ShardKey] = set()
+    for mine in _by_folder(shards):  # without folders in `output.path` theirs holds all that is ours
+        changed.update(_changed_shards(store, mine))
+        changed.update(_changed_sidecars(store, mine))
     return frozenset(changed)
+
+
+def _by_folder(shards: list[_Written]) -> Iterator[list[_Written]]:
+    """The shards of each split and group."""
+    folders: dict[tuple[str, str], list[_Written]] = {}
+    for shard in shards:
+        folders.setdefault((shard.key.group, shard.key.split), []).append(shard)
+    yield from folders.values()
 
 
 def _list_files(store: Store, shards: list[_Written]) -> Iterator[Entry]:
@@ -152,31 +158,31 @@ def _list_files(store: Store, shards: list[_Written]) -> Iterator[Entry]:
         yield from list_known(store, [file.path for file in files])
 
 
-def _changed_shards(store: Store, shards: list[_Written]) -> Iterator[int]:
-    missing = {file.path: (shard.index, file) for shard in shards for file in shard.files}
+def _changed_shards(store: Store, shards: list[_Written]) -> Iterator[ShardKey]:
+    missing = {file.path: (shard.key, file) for shard in shards for file in shard.files}
     for entry in _list_files(store, shards):
         if entry.path not in missing:
             continue
-        index, file = missing.pop(entry.path)
+        key, file = missing.pop(entry.path)
         if entry.version != file.version and not _holds(store, entry, file.size, file.crc32c):
-            yield index
-    for index, _ in missing.values():
-        yield index
+            yield key
+    for key, _ in missing.values():
+        yield key
 
 
-def _changed_sidecars(store: Store, shards: list[_Written]) -> Iterator[int]:
+def _changed_sidecars(store: Store, shards: list[_Written]) -> Iterator[ShardKey]:
     unlisted = {shard.sidecar: shard for shard in shards if shard.sidecar is not None}
     for entry in list_known(store, list(unlisted)) if store.connections > 1 else ():  # local files carry no metadata
         digest = digest_of(entry)
         if digest is not None and entry.path in unlisted:
             shard = unlisted.pop(entry.path)
             if digest != shard.documents_sha256:
-                yield shard.index
+                yield shard.key
     sums = {path: shard.documents_sha256 for path, shard in unlisted.items()}
     is_whole = map_at_once(lambda item: _holds_sum(store, *item), sums.items(), store.connections)
     for shard, whole in zip(unlisted.values(), is_whole, strict=True):
         if not whole:
-            yield shard.index
+            yield shard.key
 
 
 def _holds_sum(store: Store, path: str, digest: str) -> bool:

@@ -17,6 +17,7 @@ import orjson
 from tokenization_worker.errors import DataError
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index, IndexContent, checksum_in
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.record import dump_json
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.base import NotFound, Store
@@ -68,14 +69,17 @@ def read_shards_table(store: Store, index: Index) -> list[Row]:
     return rows
 
 
-def read_shard_sums(store: Store, among: Container[tuple[str, int]]) -> dict[tuple[str, int], ShardSums]:
-    """Of the shards (split, index) in `among`, as the shards table has them."""
+def key_of_row(row: Row) -> ShardKey:
+    """Which shard a row of the shards table is of."""
+    return ShardKey(row["split"], row["index"], row.get("group", ""))
+
+
+def read_shard_sums(store: Store, among: Container[ShardKey]) -> dict[ShardKey, ShardSums]:
+    """Of the shards in `among`, as the shards table has them."""
     return {
-        (row["split"], row["index"]): ShardSums(
-            tuple(file["sha256"] for file in files_of_row(row)), row.get("documentsSha256", "")
-        )
+        key_of_row(row): ShardSums(tuple(file["sha256"] for file in files_of_row(row)), row.get("documentsSha256", ""))
         for _, row in table_rows(store, layout.SHARDS_TABLE)
-        if (row["split"], row["index"]) in among
+        if key_of_row(row) in among
     }
 
 

@@ -15,20 +15,23 @@ from itertools import accumulate
 from tokenization_worker.api.data import SplitSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.counts import counted
+from tokenization_worker.output.layout import ShardKey
 
 
 @dataclass(frozen=True, slots=True)
 class ShardName:
-    """A shard's place: its split, its number within the split and over all splits (-1: not counted)."""
+    """A shard's place: its split, its number within the split and over all shards (-1: not counted). `group`: "" where
+    groups are not in paths."""
 
     split: str
     index: int
     shard: int
+    group: str = ""
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> ShardKey:
         """What tells it from all other shards of a run."""
-        return self.split, self.index
+        return ShardKey(self.split, self.index, self.group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +53,17 @@ class Streams:
         shares = [split.share for split in self.splits[:-1] if split.share is not None]
         return [int(total * 2**64) for total in accumulate(shares)]
 
-    def name_shard(self, stream: int, number: int) -> ShardName:
-        """The split and index of the `number`-th shard of `stream`."""
+    def name_shard(self, stream: int, number: int, group: str = "", before: int = 0) -> ShardName:
+        """The split and index of the `number`-th shard of `stream`, of a group that has `before` shards before it."""
         if self.by_hash:
-            return ShardName(self.splits[stream].name, number, -1)
+            return ShardName(self.splits[stream].name, number, -1, group)
         first = 0
         for split in self.splits[:-1]:
             assert split.shards is not None
             if number < first + split.shards:
-                return ShardName(split.name, number - first, number)
+                return ShardName(split.name, number - first, before + number, group)
             first += split.shards
-        return ShardName(self.splits[-1].name, number - first, number)
+        return ShardName(self.splits[-1].name, number - first, before + number, group)
 
     def require_all_filled(self, shard_counts: list[int]) -> None:
         """Raise SplitEmpty unless every split got a shard. `shard_counts`: shards per stream."""

@@ -11,6 +11,7 @@ from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_record
 from tokenization_worker.output.index import Index
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.quarantine import ListCorrupt
 from tokenization_worker.output.scratch import remove_scratch
 from tokenization_worker.output.shard_check import find_mismatched_shards
@@ -79,14 +80,13 @@ def _commit(begun: Begun, do_work: DoWork, watch: Watcher) -> Index | None:
         return write() if is_done else None
 
 
-def _require_repaired(store: Store, mismatched: frozenset[tuple[str, int]]) -> None:
+def _require_repaired(store: Store, mismatched: frozenset[ShardKey]) -> None:
     """Raise `Disagreement` where shards that were written again are still not what the dataset's table says."""
     left = sorted(find_mismatched_shards(store, among=mismatched)) if mismatched else []
     if left:
-        split, number = left[0]
         raise Disagreement(
             "NotDeterministic",
-            f"{store.uri}: shard {number} of split {split} was written again and differs from {layout.SHARDS_TABLE} "
+            f"{store.uri}: {left[0].words} was written again and differs from {layout.SHARDS_TABLE} "
             f"({counted(len(left), 'such shard')})",
             next_step="start the same command again; if this error comes back, report it with the index",
         )

@@ -17,6 +17,7 @@ from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement
 from tokenization_worker.output.index import Index, recorded_versions
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.epochs import Epoch, current_epoch
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.ledger.version_samples import read_samples, require_proof, tokenizer_changed
@@ -34,7 +35,7 @@ class Repair:
     process's are compared. `is_known`: epoch or index names them; otherwise they are those of this process. `trusted`:
     versions whose receipts tell of the dataset's tokens; None where the whole ledger is the one of its run."""
 
-    expected: dict[tuple[str, int], ShardSums]
+    expected: dict[ShardKey, ShardSums]
     versions: str
     is_known: bool
     trusted: tuple[str, ...] | None
@@ -56,7 +57,7 @@ def plan_repair(store: Store, index: Index, tokenizer: Tokenizer, watch: Watcher
     return repair
 
 
-def _repair(store: Store, index: Index, expected: dict[tuple[str, int], ShardSums], now: str) -> Repair:
+def _repair(store: Store, index: Index, expected: dict[ShardKey, ShardSums], now: str) -> Repair:
     epoch = _sealed_epoch(store)
     if epoch is not None and epoch.versions:
         return Repair(expected, epoch.versions, is_known=True, trusted=None)
@@ -95,7 +96,7 @@ def discard_other_receipts(store: Store, epoch: int, ledger: TokenizeLedger, rep
     for key, expected in repair.expected.items():
         shard = ledger.shards.get(key)
         if shard is not None and expected != _sums_of(shard):
-            ledger.forget_shard(*key)
+            ledger.forget_shard(key)
             paths.append(layout.shard_receipt_path(epoch, *key))
     for range_id in _untrusted_ranges(ledger, repair.trusted):
         ledger.forget_range(range_id)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.events import Checking, Warned, Watcher
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.shard_check import find_changed_bytes
 from tokenization_worker.storage.base import Store
@@ -22,7 +23,7 @@ CHECKING_S = 10.0
 
 def reread_shards(
     store: Store, earlier: Sequence[ShardReceipt], watch: Watcher, should_stop: Callable[[], bool]
-) -> frozenset[tuple[str, int]]:
+) -> frozenset[ShardKey]:
     """(split, index) of the shards among those of `earlier` starts that must be written again; raises `Stopped`."""
     changed = find_changed_bytes(store, earlier, _reporter(earlier, watch, should_stop))
     if changed:

@@ -16,6 +16,7 @@ from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index
 from tokenization_worker.output.last_failure import forget_failure
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.epochs import REFERENCE, Epoch, start_epoch
 from tokenization_worker.output.ledger.version_samples import keep_samples
 from tokenization_worker.output.plan_file import Plan, write_plan
@@ -65,7 +66,7 @@ class RunPlan:
     engine: str
     engine_reason: str
     ledger: TokenizeLedger
-    mismatched: frozenset[tuple[str, int]] = frozenset()
+    mismatched: frozenset[ShardKey] = frozenset()
     repair: Repair | None = None
 
     @property
@@ -138,7 +139,7 @@ def plan_run(
             forget_failure(store)
     epoch, chosen, reason = _choose_epoch(store, state, prepared, engine, watch, writes=writes)
     ledger = read_tokenize_ledger(store, plan, 0 if epoch is None else epoch.number)
-    mismatched: frozenset[tuple[str, int]] = frozenset()
+    mismatched: frozenset[ShardKey] = frozenset()
     if repair is not None:
         mismatched = frozenset(repair.expected)
     elif writes:
@@ -231,11 +232,11 @@ def _choose_epoch(
     return epoch, epoch.engine, choice.reason
 
 
-def _find_mismatched(store: Store, ledger: TokenizeLedger, watch: Watcher) -> frozenset[tuple[str, int]]:
+def _find_mismatched(store: Store, ledger: TokenizeLedger, watch: Watcher) -> frozenset[ShardKey]:
     """Shards of an unfinished run that were deleted or changed since they were written; `watch` is told."""
     changed = find_changed_shards(store, ledger.shards.values())
     if changed:
-        first = min(changed, key=lambda shard: (shard.split, shard.index))
+        first = min(changed, key=lambda shard: shard.key)
         watch(
             Warned(
                 f"{counted(len(changed), 'shard')} deleted or changed since an earlier start wrote them, the first: "
@@ -243,4 +244,4 @@ def _find_mismatched(store: Store, ledger: TokenizeLedger, watch: Watcher) -> fr
                 "program writes there"
             )
         )
-    return frozenset((shard.split, shard.index) for shard in changed)
+    return frozenset(shard.key for shard in changed)

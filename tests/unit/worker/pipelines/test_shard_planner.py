@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -205,6 +206,37 @@ def test_names_count_up_within_their_split_and_over_leading_splits(world: World)
         wanted = [name for split in world.streams.splits[:-1] for name in [split.name] * (split.shards or 0)]
         splits = [plan.name.split for plan in plans]
         assert splits == (wanted + [world.streams.splits[-1].name] * len(splits))[: len(splits)]
+
+
+@given(worlds(), st.data())
+@settings(max_examples=400, deadline=None)
+def test_groups_are_runs_of_their_own_that_share_no_shard(world: World, data: st.DataObject) -> None:
+    borders = data.draw(st.sets(st.integers(1, world.n_files - 1))) if world.n_files > 1 else set()
+    ends = [*sorted(borders), world.n_files]
+    groups = tuple((f"g{end}", end - first) for first, end in pairwise([0, *ends]))
+    planner = ShardPlanner(world.cut(), world.n_files, world.streams, world.shard_tokens, groups=groups)
+    plans = [plan for range_id in world.order for plan in planner.add(world.receipt(range_id))]
+    segments = world.segments()
+    assert planner.is_complete
+    assert sum(planner.shard_counts) == len(plans)
+    assert len({plan.name.key for plan in plans}) == len(plans)
+    for (name, _), (first, end) in zip(groups, pairwise([0, *ends]), strict=True):
+        mine = [plan for plan in plans if plan.name.group == name]
+        for stream in range(world.streams.count):
+            shards = [plan for plan in mine if stream_of(world, plan) == stream]
+            held = [
+                token
+                for plan in shards
+                for span in plan.spans
+                for token in segments[span.range_id, span.stream][span.start : span.end]
+            ]
+            assert held == [token for token in world.live(stream) if first <= token[0] < end]
+            assert [plan.tokens for plan in shards[:-1]] == [world.shard_tokens] * len(shards[:-1])
+        for split in world.streams.splits:
+            numbers = [plan.name.index for plan in mine if plan.name.split == split.name]
+            assert numbers == list(range(len(numbers)))
+    if not world.streams.by_hash:
+        assert [plan.name.shard for plan in plans] == list(range(len(plans)))
 
 
 @given(worlds())

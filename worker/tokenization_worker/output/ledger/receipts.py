@@ -17,6 +17,7 @@ import orjson
 from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import force_setattr
 
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.readers.document_batch import CrashVerdict, FileOutcome
 
 Count = Annotated[int, Meta(ge=0)]
@@ -174,7 +175,7 @@ class ShardReceipt(_Record, frozen=True, gc=False, omit_defaults=True):
     The record of a shard of one file has the fields of that file and no list, as it had before shards could have
     several. `listed` is the list of all files where there are several; its first entry repeats the main file's fields.
     `tokens` are those of documents. `rows`: of a shard of rows, which may hold padding as well, and has no documents
-    sidecar: `documents_sha256` is "" then.
+    sidecar: `documents_sha256` is "" then. `group`: "" where groups are not in paths.
     """
 
     plan_id: str
@@ -196,11 +197,16 @@ class ShardReceipt(_Record, frozen=True, gc=False, omit_defaults=True):
     seconds: float
     listed: tuple[WrittenFile, ...] = field(default=(), name="files")
     rows: Count = 0
+    group: str = ""
 
     def __post_init__(self) -> None:
-        self._hold_once("plan_id", "split", "node")
+        self._hold_once("plan_id", "split", "node", "group")
         if self.listed and (len(self.listed) == 1 or self._main_file(self.listed[0].format) != self.listed[0]):
             raise ValueError("files: the first of several files must be the one that the other fields describe")
+
+    @property
+    def key(self) -> ShardKey:
+        return ShardKey(self.split, self.index, self.group)
 
     def _main_file(self, format: str) -> WrittenFile:
         return WrittenFile(format, self.path, self.bytes, self.crc32c, self.sha256, self.version)

@@ -174,7 +174,7 @@ def _remove_voided(store: Store, naming: Naming, shards: list[ShardReceipt], oth
     named = [entry for entry in others if naming.is_given(entry.path)]
     receipts = list(store.list(layout.LEDGER)) if named else []
     ours = sort_shards(store, naming, named, receipts).ours
-    sidecars = {layout.documents_path(shard.split, shard.index) for shard in shards}
+    sidecars = {layout.documents_path(*shard.key) for shard in shards}
     listed = (entry for entry in store.list(layout.DOCUMENTS) if entry.path not in sidecars)
     delete_all(store, [*ours, *sort_own(store, listed).ours])
     gone = {entry.path for entry in ours}

@@ -12,6 +12,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from tokenization_worker.output import layout
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.crash_verdicts import read_crash_verdicts
 from tokenization_worker.output.ledger.file_verdicts import read_file_verdicts
 from tokenization_worker.output.ledger.ledger import Ledger, read_ledger, without_collector
@@ -45,8 +46,8 @@ class TokenizeLedger:
         return self._receipts.receipts(RANGES)
 
     @property
-    def shards(self) -> Mapping[tuple[str, int], ShardReceipt]:
-        """Receipts by split and number within it."""
+    def shards(self) -> Mapping[ShardKey, ShardReceipt]:
+        """Receipts by shard."""
         return self._receipts.receipts(SHARDS)
 
     @property
@@ -98,9 +99,9 @@ class TokenizeLedger:
         self._segments.discard(range_id)
         self._lost_lists.discard(range_id)
 
-    def forget_shard(self, split: str, index: int) -> None:
+    def forget_shard(self, key: ShardKey) -> None:
         """Take a shard for not written: its receipt does not count."""
-        self._receipts.forget(SHARDS, (split, index))
+        self._receipts.forget(SHARDS, key)
 
     def set_segments(self, there: Iterable[int]) -> None:
         """Take note of the segments that are there now."""

@@ -12,6 +12,7 @@ from tokenization_worker.engine.task import ProductLost, Task
 from tokenization_worker.events import Event, Receipt, Watcher
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import find_receipt
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.quarantine import TooManyUnusable
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
@@ -41,9 +42,9 @@ class Work:
     context: RunContext
     ledger: TokenizeLedger
     limits: RunLimits
-    mismatched: frozenset[tuple[str, int]]
+    mismatched: frozenset[ShardKey]
     expansion: float = 0.0
-    expected: Mapping[tuple[str, int], ShardSums] = field(default_factory=dict)
+    expected: Mapping[ShardKey, ShardSums] = field(default_factory=dict)
 
 
 def do_missing_work(
@@ -111,7 +112,7 @@ class TokenizePipeline:
         """
         assert isinstance(task, BuildTask)
         name = task.shard.name
-        path = layout.shard_receipt_path(self._epoch, name.split, name.index)
+        path = layout.shard_receipt_path(self._epoch, *name.key)
         receipt = find_receipt(self._store, path, ShardReceipt, self._work.plan.plan_id)
         is_built = receipt is not None and not (task.repair and find_changed_shards(self._store, [receipt]))
         return receipt if is_built else None

@@ -8,6 +8,7 @@ from operator import add
 from typing import Any
 
 from tokenization_worker.output import layout
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.naming import Naming, planned_shard_tokens
@@ -63,8 +64,8 @@ class _ShardKind:
     def decode(self, record: dict[str, Any]) -> ShardReceipt:
         return ShardReceipt.from_dict(record)
 
-    def key_of(self, receipt: ShardReceipt) -> tuple[str, int]:
-        return receipt.split, receipt.index
+    def key_of(self, receipt: ShardReceipt) -> ShardKey:
+        return receipt.key
 
     def make_check(self, plan: Plan, epoch: int) -> Callable[[str, ShardReceipt], None]:
         naming = Naming.planned(plan.data)

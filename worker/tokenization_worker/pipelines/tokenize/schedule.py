@@ -16,6 +16,7 @@ import numpy as np
 from tokenization_worker.engine.products import Products
 from tokenization_worker.engine.task import ProductLost, Task, Worker, WorkerLost
 from tokenization_worker.events import Receipt
+from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.tables import ShardSums
@@ -35,8 +36,8 @@ RELEASED_A_TASK = 16
 _NODES_FOR_DOUBT = 3
 """After losing this many nodes, a range is retried in isolation: one document may take its container's memory."""
 
-Item = int | tuple[str, int]
-"""A range by its number, whose product is a segment; or a shard by its split and number, which is durable."""
+Item = int | ShardKey
+"""A range by its number, whose product is a segment; or a shard, which is durable."""
 
 
 class TokenizeSchedule:
@@ -47,8 +48,8 @@ class TokenizeSchedule:
         plan: Plan,
         context: RunContext,
         ledger: TokenizeLedger,
-        mismatched: frozenset[tuple[str, int]],
-        expected: Mapping[tuple[str, int], ShardSums] | None = None,
+        mismatched: frozenset[ShardKey],
+        expected: Mapping[ShardKey, ShardSums] | None = None,
     ) -> None:
         self._plan = plan
         self._context = context
@@ -62,8 +63,8 @@ class TokenizeSchedule:
         self._affinity = DecoderAffinity(plan, ledger.ranges)
         self._to_tokenize: deque[int] = deque()
         self._isolated: set[int] = set()
-        self._to_build: deque[tuple[str, int]] = deque()
-        self._shards: dict[tuple[str, int], ShardPlan] = {}  # those that are planned and not built
+        self._to_build: deque[ShardKey] = deque()
+        self._shards: dict[ShardKey, ShardPlan] = {}  # those that are planned and not built
         self._first_needed = 0
         """All shards with tokens of the ranges before this one are planned."""
         self._products: Products[Item] = Products(
@@ -120,7 +121,7 @@ class TokenizeSchedule:
             case RangeReceipt():
                 self._range_done(receipt, worker)
             case ShardReceipt():
-                key = receipt.split, receipt.index
+                key = receipt.key
                 self._ledger.add_shard(receipt)
                 self._products.done(key, is_scratch=False)
                 del self._shards[key]

@@ -57,7 +57,7 @@ class BuildTask:
 
     @property
     def product(self) -> str:
-        return f"shard {self.shard.name.index} of split {self.shard.name.split}"
+        return self.shard.name.key.words
 
     @property
     def output_uri(self) -> str:
@@ -99,8 +99,9 @@ def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
         seconds=round(time.monotonic() - started, 3),
         listed=files if len(files) > 1 else (),
         rows=work.rows,
+        group=name.group,
     )
-    return create_receipt(store, layout.shard_receipt_path(context.epoch, name.split, name.index), receipt)
+    return create_receipt(store, layout.shard_receipt_path(context.epoch, *name.key), receipt)
 
 
 class _ShardWork:
@@ -113,9 +114,9 @@ class _ShardWork:
         self._store = store
         self._epoch = task.context.epoch
         name, context = task.shard.name, task.context
-        self._documents_path = layout.documents_path(name.split, name.index)
+        self._documents_path = layout.documents_path(*name.key)
         naming = Naming.of(context.data.output, context.dtype)
-        names = naming.files(split=name.split, index=name.index, shard=name.shard)
+        names = naming.files(split=name.split, index=name.index, shard=name.shard, group=name.group)
         shape = naming.shape(task.shard.stored_tokens)
         self._files = ShardFiles(names, shape)
         self.rows = shape.rows
@@ -180,7 +181,7 @@ class _ShardWork:
             name = self._task.shard.name
             raise Disagreement(
                 "NotDeterministic",
-                f"{self._store.uri}: shard {name.index} of split {name.split} was written again and differs from "
+                f"{self._store.uri}: {name.key.words} was written again and differs from "
                 f"{layout.SHARDS_TABLE}; tokjob did not publish it",
                 next_step="start the same command again; if this error comes back, report it with the index",
             )

@@ -4,6 +4,8 @@ Receipts come in any order. A file counts once every range that holds a span of 
 then is it known whether the file was read to its end or is dropped whole. The longest prefix of such files
 fixes token positions, and every shard that lies inside the prefix can be built. What a shard is made of
 depends on the receipts' counts and never on the order in which they came.
+
+Where groups are in paths, the files of each group make runs of their own: behind its last file its rests are shards.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from msgspec.structs import replace
@@ -40,10 +43,19 @@ class ShardPlan:
 
 
 class ShardPlanner:
-    """Turns receipts into shard plans, each exactly once, per stream in order."""
+    """Turns receipts into shard plans, each exactly once, per stream in order.
+
+    `groups`: names and numbers of files, in order, of those that make runs of their own; () where all is one run.
+    """
 
     def __init__(
-        self, cut: Cut, n_files: int, streams: Streams, shard_tokens: int, sequence: SequenceSpec | None = None
+        self,
+        cut: Cut,
+        n_files: int,
+        streams: Streams,
+        shard_tokens: int,
+        sequence: SequenceSpec | None = None,
+        groups: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self._cut = cut
         self._streams = streams
@@ -58,10 +70,13 @@ class ShardPlanner:
         self._position: dict[int, list[int]] = {}  # tokens of each of these that lie before the next file
         self._next_file = 0
         self._n_files = n_files
+        self._groups = [name for name, _ in groups] or [""]
+        self._run_ends = list(accumulate(count for _, count in groups)) or [n_files]
+        self._run = 0
         self._open: list[deque[Span]] = [deque() for _ in range(streams.count)]
         self._open_tokens = [0] * streams.count
-        self._closed = False
-        self.shard_counts = [0] * streams.count
+        self.shard_counts = [0] * (streams.count * len(self._groups))
+        """Of each stream of the first group, then of each of the next one."""
 
     def add(self, receipt: RangeReceipt) -> list[ShardPlan]:
         """Take one more range's receipt; returns the shards that can be built now."""
@@ -76,17 +91,22 @@ class ShardPlanner:
             self._next_file += 1
             for stream in range(self._streams.count):
                 plans.extend(self._full_shards(stream))
-        if self._next_file == self._n_files and not self._closed:
-            self._closed = True
-            self._pad_rows()
-            rests = [(stream, rest) for stream, rest in enumerate(self._open_tokens) if rest]
-            plans.extend(self._take(stream, rest) for stream, rest in rests)
+            if self._next_file == self._run_ends[self._run]:
+                plans.extend(self._close_run())
+        return plans
+
+    def _close_run(self) -> list[ShardPlan]:
+        """The last shards of the group."""
+        self._pad_rows()
+        rests = [(stream, rest) for stream, rest in enumerate(self._open_tokens) if rest]
+        plans = [self._take(stream, rest) for stream, rest in rests]
+        self._run += 1
         return plans
 
     @property
     def is_complete(self) -> bool:
         """Every file is accounted for, so every shard has been planned."""
-        return self._closed
+        return self._run == len(self._groups)
 
     def _file_slices(self, file: int) -> Iterator[tuple[int, int]]:
         """(range, slice's number within the range) of the file's slices."""
@@ -140,9 +160,11 @@ class ShardPlanner:
             taken.append(span)
             missing -= span.stored
         self._open_tokens[stream] -= tokens
-        number = self.shard_counts[stream]
-        self.shard_counts[stream] += 1
-        return ShardPlan(self._streams.name_shard(stream, number), tuple(taken))
+        first = self._run * self._streams.count
+        number = self.shard_counts[first + stream]
+        self.shard_counts[first + stream] += 1
+        before = sum(self.shard_counts[:first])
+        return ShardPlan(self._streams.name_shard(stream, number, self._groups[self._run], before), tuple(taken))
 
     def first_needed_range(self) -> int:
         """All tokens of the ranges before this one are in planned shards."""
