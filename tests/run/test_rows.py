@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import random
 from collections.abc import Sequence
 from fractions import Fraction
@@ -306,3 +307,79 @@ def test_show_passes_over_padding(source: Source, tmp_path: Path) -> None:
     done = run_command([str(TOKJOB), "show", str(tmp_path / "out"), "--split", "train", "--token", str(padding)])
     assert done.returncode == 2
     assert f"TokenIsPadding: token {padding:,} of split 'train' of {tmp_path / 'out'} is padding" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def rows_dataset(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("rows") / "out"
+    layout = {"sequence": {"length": 64, "scope": "File"}, "splits": SPLITS["leading"]}
+    run_job(job_of(source, output, output=layout), executor=inline())
+    return output
+
+
+def test_rows_by_number(rows_dataset: Path, source: Source) -> None:
+    make = partial(shards_of, length=64, by_file=True, pad=256, shard_rows=5)
+    expected = splits_of(documents_of(source, "bytes", "Before"), make, leading=2)
+    for name, shards in expected.items():
+        rows = open_dataset(rows_dataset)[name].rows
+        all_rows = [row for shard in shards for row in shard.rows]
+        assert (len(rows), rows.length) == (len(all_rows), 64)
+        assert [rows[number].tolist() for number in range(len(rows))] == all_rows
+        assert rows[-1].tolist() == all_rows[-1]
+        for wanted in (slice(None), slice(3, 8), slice(None, None, -2), slice(5, 5)):
+            assert rows[wanted].tolist() == all_rows[wanted]
+            assert rows[wanted].shape[1:] == (64,)
+        found = [tuple(part)[:2] + tuple(part)[3:] for number in range(len(rows)) for part in rows.parts(number)]
+        assert found == [part[:2] + part[3:] for shard in shards for part in shard.parts]
+        with pytest.raises(IndexError, match=rf"row {len(rows)}: expected -{len(rows)} <= row < {len(rows)}"):
+            rows[len(rows)]
+        with pytest.raises(TypeError, match="expected a whole number or a slice, found 'a'"):
+            rows["a"]  # type: ignore[call-overload]
+
+
+def test_examples_hold_what_a_training_step_takes(rows_dataset: Path) -> None:
+    rows = pickle.loads(pickle.dumps(open_dataset(rows_dataset)["train"].rows))
+    examples = rows.examples()
+    assert len(examples) == len(rows)
+    for number in range(0, len(rows), 7):
+        example = examples[number]
+        assert {name: (array.dtype, array.shape) for name, array in example.items()} == {
+            "tokens": (np.int32, (64,)),
+            "segment_ids": (np.int32, (64,)),
+            "positions": (np.int32, (64,)),
+            "loss_mask": (np.bool_, (63,)),
+        }
+        assert np.array_equal(example["tokens"], rows[number])
+        assert np.array_equal(example["tokens"] == 256, (example["positions"] == 0) & (rows_begin(rows, number)))
+        assert np.array_equal(
+            rows.mask(number).sum(axis=1), np.where(example["segment_ids"], example["positions"], 0) + 1
+        )
+        assert rows.cu_seqlens(number)[-1] == np.count_nonzero(example["segment_ids"])
+
+
+def rows_begin(rows: Any, number: int) -> np.ndarray[Any, Any]:
+    """Where documents begin in a row, and its padding: the delimiter stands there."""
+    begins = rows.segment_ids(number) == 0
+    for part in rows.parts(number):
+        begins[part["start"]] = part["offset"] == 0
+    return begins
+
+
+def test_an_order_is_shared_out_and_goes_on_anywhere(rows_dataset: Path) -> None:
+    rows = open_dataset(rows_dataset)["train"].rows
+    whole = list(rows.order(seed=3, epoch=1))
+    assert sorted(whole) == list(range(len(rows)))
+    assert whole != list(rows.order(seed=3, epoch=2))
+    shares = [list(rows.order(seed=3, epoch=1, rank=rank, world=4)) for rank in range(4)]
+    assert [number for step in zip(*shares, strict=True) for number in step] == whole[: len(rows) // 4 * 4]
+    order = rows.order(seed=3, epoch=1)
+    assert list(order[30:]) == np.asarray(order)[30:].tolist() == whole[30:]
+    assert [order[0], order[-1], len(order[5:9])] == [whole[0], whole[-1], 4]
+    with pytest.raises(ValueError, match="rank: found 4, expected less than world, 4"):
+        rows.order(seed=1, epoch=0, rank=4, world=4)
+
+
+def test_a_dataset_without_rows_says_so(source: Source, tmp_path: Path) -> None:
+    run_job(make_job(source.folder, tmp_path / "out", {"tokenizer": {"name": "bytes"}}), executor=inline())
+    with pytest.raises(TypeError, match=r"split 'train' has no rows: .* make the dataset with output.sequence"):
+        _ = open_dataset(tmp_path / "out")["train"].rows

@@ -259,9 +259,8 @@ class Dataset(Mapping[str, Split]):
         }
 
     def _shard(self, row: Row, format: str, row_length: int, start: int) -> Shard:
-        parts = next(
-            ((file["path"], file["sha256"]) for file in files_of_row(row) if file.get("format") == PARTS), None
-        )
+        of_parts = (file for file in files_of_row(row) if file.get("format") == PARTS)
+        parts = next(((file["path"], file["bytes"], file["sha256"]) for file in of_parts), ("", 0, ""))
         return Shard(
             self._store,
             format,
@@ -274,7 +273,7 @@ class Dataset(Mapping[str, Split]):
             start=start,
             documents_sha256=row.get("documentsSha256", ""),
             row_length=row_length,
-            parts=parts or ("", ""),
+            parts=parts,
         )
 
     @cached_property

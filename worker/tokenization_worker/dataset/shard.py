@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization_worker.dataset.parts_file import PartsFile
 from tokenization_worker.errors import DataError
 from tokenization_worker.formats.base import ShardReader, ShardShape, ShardUnreadable, StoredFile, TokenArray
 from tokenization_worker.formats.registry import format_of
@@ -44,7 +45,8 @@ class Shard:
 
     `tokens` counts all that is stored, padding too, and `documents` those that begin in it. `start`: its first token's
     number in the stream that its split is cut from. `row_length`: 0 where the tokens are one run; then
-    `documents_sha256` is of its documents sidecar, else `parts` are path and SHA-256 of the file of its parts.
+    `documents_sha256` is of its documents sidecar, else `parts` are path, size in bytes and SHA-256 of the file
+    of its parts.
     """
 
     _store: Store
@@ -58,7 +60,7 @@ class Shard:
     start: int
     documents_sha256: str
     row_length: int = 0
-    parts: tuple[str, str] = ("", "")
+    parts: tuple[str, int, str] = ("", 0, "")
 
     @property
     def path(self) -> str:
@@ -84,17 +86,17 @@ class Shard:
 
     def open(self) -> TokenArray:
         """All tokens, u16 or u32[tokens]: a read-only memory map of a local file, else read into memory."""
-        with self._mapping_damage():
+        with self.mapping_damage():
             return self._reader.open()
 
     def check(self) -> None:
         """Raise `DataError` unless the files have the sizes and headers of this shard; reads nothing else of them."""
-        with self._mapping_damage():
+        with self.mapping_damage():
             self._reader.check()
 
     def read(self, start: int, end: int) -> TokenArray:
         """Tokens [start, end) of the shard, read-only."""
-        with self._mapping_damage():
+        with self.mapping_damage():
             return self._reader.read(start, end)
 
     @property
@@ -103,7 +105,8 @@ class Shard:
         return format_of(self.format).reader(ShardShape(self.tokens, self.dtype, self.row_length), files)
 
     @contextmanager
-    def _mapping_damage(self) -> Iterator[None]:
+    def mapping_damage(self) -> Iterator[None]:
+        """Turns what readers of its files raise into a `DataError`."""
         try:
             yield
         except ShardUnreadable as error:
@@ -135,7 +138,7 @@ class Shard:
 
     def read_parts(self) -> PartArray:
         """The parts of its rows, of `sequences.parts.PART`; raises `DataError` where they are missing or corrupt."""
-        path, digest = self.parts
+        path, _, digest = self.parts
         try:
             data = self._store.read(path)
         except NotFound as error:
@@ -145,6 +148,11 @@ class Shard:
         parts: PartArray = np.load(BytesIO(data))
         assert parts.dtype == PART, "the table was written with this file"
         return parts
+
+    def parts_file(self) -> PartsFile:
+        """Reads the parts of some of its rows."""
+        path, size, _ = self.parts
+        return PartsFile(StoredFile(self._store, path, size), self.rows)
 
     def _mismatched(self, path: str, what: str) -> DataError:
         """The error of a file that is not what the index says; `what` goes on behind its URI."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from functools import cached_property
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.api.data import Delimiters
+from tokenization_worker.dataset.rows import Rows
 from tokenization_worker.dataset.shard import Shard
 from tokenization_worker.dataset.token_stream import Stream
 from tokenization_worker.formats.base import TokenArray
@@ -32,6 +34,7 @@ class Split:
         self.start = shards[0].start if shards else 0
         self._length = shards[-1].end - self.start if shards else 0
         self._text = delimiters.inside
+        self._is_begin_learned = delimiters.begin is not None and delimiters.end is None
 
     def __len__(self) -> int:
         """The number of tokens."""
@@ -43,6 +46,18 @@ class Split:
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         return self.stream.dtype
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Its rows; raises `TypeError` where the dataset was made without `output.sequence`."""
+        length = self.shards[0].row_length if self.shards else 0
+        if not length:
+            raise TypeError(
+                f"split {self.name!r} has no rows: its tokens are one run; make the dataset with output.sequence"
+            )
+        count = self._length // length
+        learned = self._is_begin_learned
+        return Rows(self.name, self.stream, self.start, count, length, is_delimiter_learned=learned)
 
     def tokens(self, start: int, end: int) -> TokenArray:
         """Tokens [start, end) as a new array, across shards; raises `IndexError` outside of the split."""

@@ -31,10 +31,10 @@ class PartsFormat:
 
     def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
         del number  # there is one
-        count, rest = divmod(file.size - len(_header(0)), PART.itemsize)
+        count, rest = divmod(file.size - len(header_of(0)), PART.itemsize)
         if rest or not 0 < count <= largest.tokens:
             return f"no file of parts has {file.size:,} bytes"
-        header = _header(count)
+        header = header_of(count)
         is_ours = file.store.read_range(file.path, 0, len(header)) == header
         return None if is_ours else "it does not begin with the header of a file of parts"
 
@@ -50,12 +50,12 @@ class PartsWriter:
         self._parts.append(parts)
 
     def finish(self, entries: LengthArray) -> None:
-        self._sink.write(_header(sum(map(len, self._parts))))
+        self._sink.write(header_of(sum(map(len, self._parts))))
         for parts in self._parts:
             self._sink.write(parts.tobytes())
 
 
-def _header(count: int) -> bytes:
+def header_of(count: int) -> bytes:
     """The header that numpy writes: of one size for every count, since numpy keeps room for longer ones."""
     buffer = BytesIO()
     np.lib.format.write_array_header_1_0(
