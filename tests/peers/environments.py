@@ -36,7 +36,7 @@ def find_environment(peer: Peer) -> Environment:
 
     Raises `PeerUnavailable`.
     """
-    torch = _find_debian_torch() if peer.torch else None
+    torch = find_debian_torch() if peer.torch else None
     words = repr((sys.version, peer.packages, str(torch)))
     folder = _cache_folder() / f"{peer.name}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
     python, stamp = folder / "bin" / "python", folder / ".installed"
@@ -49,14 +49,14 @@ def find_environment(peer: Peer) -> Environment:
             if torch is not None:
                 _add_path(python, torch / "usr/lib/python3/dist-packages")
             stamp.touch()
-    return Environment(python, {} if torch is None else {"LD_LIBRARY_PATH": os.pathsep.join(_library_folders(torch))})
+    return Environment(python, {} if torch is None else {"LD_LIBRARY_PATH": os.pathsep.join(library_folders(torch))})
 
 
 def _cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenization-peers"
 
 
-def _find_debian_torch() -> Path:
+def find_debian_torch() -> Path:
     """The root below which Debian's python3-torch and all that it needs are unpacked: a build for CPUs (630 MB).
 
     Packages that this machine has are not among them. Nothing is installed, so it takes no root.
@@ -89,7 +89,8 @@ def _unpack(names: Sequence[str], root: Path) -> None:
     made.rename(root)
 
 
-def _library_folders(root: Path) -> list[str]:
+def library_folders(root: Path) -> list[str]:
+    """Where the libraries of Debian's torch are, for the dynamic linker."""
     machine = f"{platform.machine()}-linux-gnu"
     below = [f"lib/{machine}", "usr/lib", *(f"usr/lib/{machine}{end}" for end in ("", "/blas", "/lapack"))]
     return [str(root / folder) for folder in below]

@@ -38,3 +38,24 @@ PEERS = (
     Peer("llmc", "LlmC", (NUMPY,), frozenset({"shards"})),
     Peer("megatron", "Megatron", (NUMPY, "megatron-core==0.16.1"), frozenset({"shards", "entries"})),
 )
+
+GRAIN = Peer(
+    "grain",
+    "rows",
+    (
+        "grain==0.2.18",
+        "absl-py==2.5.1",
+        "array-record==0.8.6",
+        "cloudpickle==3.1.3",
+        "etils==1.15.0",
+        "fsspec==2026.9.0",
+        NUMPY,
+        "portpicker==1.6.0",
+        "protobuf==7.36.2",
+        "psutil==7.2.2",
+        "typing-extensions==4.16.0",
+        "zipp==4.1.2",
+    ),
+    frozenset(),
+)
+"""A loader of rows: it reads no format, and takes what `dataset[split].rows` gives."""

@@ -3,7 +3,18 @@
 Imports `output`, `formats`, `tokenizers`, `storage` and below. Open `dataset` first.
 """
 
-from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, SplitUnknown, open_dataset
+from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, SplitUnknown, TokenIsPadding, open_dataset
+from tokenization_worker.dataset.rows import Examples, Order, Rows
 from tokenization_worker.dataset.split import Split
 
-__all__ = ["Dataset", "DocumentPlace", "Split", "SplitUnknown", "open_dataset"]
+__all__ = [
+    "Dataset",
+    "DocumentPlace",
+    "Examples",
+    "Order",
+    "Rows",
+    "Split",
+    "SplitUnknown",
+    "TokenIsPadding",
+    "open_dataset",
+]
