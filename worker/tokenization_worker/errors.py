@@ -1,4 +1,4 @@
-"""The errors a caller can act on, one class per answer.
+"""The errors a caller can act on, one class per answer, and their exit codes.
 
     TokenizationError          1  a bug of ours (only as the base; never raised itself)
     ├── SpecError              2  fix the manifest or the command

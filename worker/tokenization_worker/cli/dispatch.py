@@ -1,4 +1,4 @@
-"""The command line. Finds the command, and turns errors into messages and exit codes.
+"""The command line. Finds the command, prints errors, and returns their exit codes.
 
 Only this package prints. Modules of the worker are imported by the command that needs them, so that
 `tokjob --help` does not wait for numpy.

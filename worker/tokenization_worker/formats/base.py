@@ -1,6 +1,7 @@
 """The protocol of a file format: its writer, its files and its checks.
 
-A new format is one module that answers, and one line in `registry`.
+A new format is one module that answers, one line in `registry`, a name in `api.data.OutputFormat`, and a decoder in
+`verification.formats`.
 
 A shard is one file or several, written from one read of its tokens: `suffixes` names them, the **main file** first. A
 format knows only bytes. Names, checksums, the order in which files appear and who may replace them are decided in

@@ -1,4 +1,4 @@
-"""Names the shard files of an output, in every format.
+"""The paths of the files of shards, in every format; split and number come from `planning.splits`.
 
 `layout` knows templates, `formats` knows suffixes; here they meet.
 """

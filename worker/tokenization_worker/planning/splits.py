@@ -1,4 +1,4 @@
-"""Assigns documents and shards to splits. Pure.
+"""Assigns documents to splits, and gives each shard its split and number. Pure.
 
 A **stream** is a run of tokens that is cut into shards. With leading-shard splits there is one stream: its
 first shards are the first split, and so on. With shares each split is a stream of its own, and the text's

@@ -25,8 +25,8 @@ from tokenization_worker.verification.claims import SourceRules
 from tokenization_worker.verification.decoders.foreign import foreign_kind
 from tokenization_worker.verification.decoders.frames import ZstdContent
 from tokenization_worker.verification.decoders.members import GzipContent
+from tokenization_worker.verification.decoders.parquet import read_rows
 from tokenization_worker.verification.decoders.record import CorruptSource, Record, SeekableStream
-from tokenization_worker.verification.decoders.rows import read_rows
 from tokenization_worker.verification.facts import zstd
 
 BOM = b"\xef\xbb\xbf"
