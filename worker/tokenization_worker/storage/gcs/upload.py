@@ -2,8 +2,9 @@
 
 Up to one chunk goes in a single request, anything larger through a resumable session, of which nothing is
 visible before its last request; a chunk is sent while the next one is written. Memory: two chunks. Every request
-names the expected generation, so all may be repeated, and are by the store's retry (`client.RETRY`); a repeated request that finds its own earlier success (412) is
-told from a lost race by size and CRC32C: the same content counts as this write's own.
+names the expected generation, so all may be repeated, and are by the store's retry (`client.RETRY`); a repeated
+request that finds its own earlier success (412) is told from a lost race by size and CRC32C: the same content counts as
+this write's own.
 """
 
 from __future__ import annotations
