@@ -45,6 +45,9 @@ class TwoFiles:
     def begin(self, shape: ShardShape, sinks: Sequence[ByteSink]) -> TwoFilesWriter:
         return TwoFilesWriter(shape, sinks)
 
+    def total_bytes(self, shape: ShardShape, shards: int, entries: int) -> int:
+        return shards * (16 + 8) + shape.tokens * shape.dtype.itemsize + entries * 4
+
     def reader(self, shape: ShardShape, files: Sequence[StoredFile]) -> ShardReader:
         return FlatReader(header(shape), shape, files[0])
 
