@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,6 +178,18 @@ def test_processes_and_a_run_that_was_killed_change_nothing(source: Source, tmp_
         break
     assert tasks > 4
     assert difference(stopped, whole) is None
+
+
+@pytest.mark.slow
+def test_ray_and_another_engine_change_nothing(source: Source, tmp_path: Path) -> None:
+    layout = {"sequence": {"length": 64, "scope": "File"}, "splits": SPLITS["shares"]}
+    run_job(job_of(source, tmp_path / "here", "gpt2", output=layout, rangeBytes=2000), executor=inline())
+    job = job_of(source, tmp_path / "ray", "gpt2", output=layout, rangeBytes=700)
+    options = ("--executor", "ray", "--processes", "2", "--engine", "fastokens")
+    with TemporaryDirectory(prefix="ray-") as folder:  # a short name: Ray's sockets lie there
+        done = run_command(command(job, tmp_path, *options), RAY_TMPDIR=folder)
+    assert done.returncode == 0, done.stderr
+    assert difference(tmp_path / "ray", tmp_path / "here") is None
 
 
 def test_one_format_has_its_parts_beside_it(source: Source, tmp_path: Path) -> None:
