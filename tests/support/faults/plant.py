@@ -113,11 +113,11 @@ class Planter:
         """Format and path of each file of a shard."""
         name = self._streams.name_shard(stream, number)
         numbers = {"split": name.split, "index": name.index, "shard": name.shard}
-        named = zip(self.facts.formats, self.facts.templates, strict=True)
+        kinds = self.facts.formats if self.facts.sequence is None else (*self.facts.formats, "Parts")
         return [
             (format, layout.shard_path(template, suffix, **numbers))  # type: ignore[arg-type]
-            for format, (template, _) in named
-            for suffix in SUFFIXES[format]
+            for format, (template, _) in zip(kinds, self.facts.templates, strict=True)
+            for suffix in SUFFIXES.get(format, [".npy"])
         ]
 
     def write(self) -> None:
@@ -126,7 +126,8 @@ class Planter:
         for row in self._read_table(layout.SHARDS_TABLE):
             for file in row.get("files", [row]):
                 (self.output / file["path"]).unlink()
-            (self.output / layout.documents_path(row["split"], row["index"])).unlink()
+            if "documentsSha256" in row:
+                (self.output / layout.documents_path(row["split"], row["index"])).unlink()
         for stream in range(self._streams.count):
             shard_rows += self._write_stream(stream)
         self._count_files()
@@ -175,13 +176,16 @@ class Planter:
             )
         return rows
 
-    def _write_files(self, stream: int, number: int, tokens: np.ndarray[Any, Any], lengths: list[int]) -> list[Row]:
-        """Write a shard's files; what the shards table says of each."""
+    def _write_files(
+        self, stream: int, number: int, tokens: np.ndarray[Any, Any], lengths: list[int], beside: Sequence[bytes] = ()
+    ) -> list[Row]:
+        """Write a shard's files, the ones in every format and those `beside`; what the shards table says of each."""
         contents = [
             data
             for format in self.facts.formats
-            for data in files_of(format, self.altered.get((format, number), tokens), lengths)
+            for data in files_of(format, self._tokens_of(format, number, tokens), lengths)
         ]
+        contents += beside
         rows = []
         for (format, path), data in zip(self._file_paths(stream, number), contents, strict=True):
             (self.output / path).parent.mkdir(parents=True, exist_ok=True)
@@ -189,6 +193,10 @@ class Planter:
             sums = {"crc32c": f"{google_crc32c.value(data):08x}", "sha256": sha256(data).hexdigest()}
             rows.append({"format": format, "path": path, "bytes": len(data), **sums})
         return rows
+
+    def _tokens_of(self, format: str, number: int, tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        tokens = self.altered.get((format, number), tokens)
+        return tokens if format == "Npy" else tokens.reshape(-1)
 
     def _count_files(self) -> None:
         for number, row in enumerate(self.files):
@@ -240,8 +248,9 @@ class Planter:
                 bytes=row["bytes"],
                 crc32c=int(row["crc32c"], 16),
                 sha256=row["sha256"],
-                documents_sha256=row["documentsSha256"],
+                documents_sha256=row.get("documentsSha256", ""),
                 version=version_of((self.output / row["path"]).stat()),
+                **({"rows": row["rows"]} if "rows" in row else {}),
             )
             if "files" in row:
                 receipt["files"] = [
@@ -280,6 +289,10 @@ class Planter:
             sums = {name: sum(row[name] for row in mine) for name in ("documents", "tokens")}
             digest = sha256(_json_lines(mine)).hexdigest()
             content["splits"].append({"name": split.name, **sums, "shards": len(mine), "digest": digest})
+            if self.facts.sequence is not None:
+                length, n_rows = self.facts.sequence.length, sum(row["rows"] for row in mine)
+                padding = n_rows * length - sums["tokens"]
+                content["splits"][-1]["sequences"] = {"length": length, "rows": n_rows, "padding": padding}
         nameless = {key: value for key, value in content["tokenizer"].items() if key != "name"}
         digest = sha256(_canonical(content | {"tokenizer": nameless}))
         digest.update(_json_lines(shard_rows) + _json_lines(self.quarantine))

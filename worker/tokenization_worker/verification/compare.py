@@ -16,12 +16,16 @@ import numpy as np
 
 from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.explain import LOOK_AHEAD, explain
+from tokenization_worker.verification.moved_rows import Place, find_moved_rows
 from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.documents import NoDocuments, PlacedDocuments
 from tokenization_worker.verification.stream import MISSING, UNKNOWN, Stream, Tokens, difference
 
 _WINDOW_TOKENS = 1 << 20
 """How far behind a fault the tokens are searched for the next document."""
+
+_ROWS_AROUND = 64
+"""How many rows before and behind a fault are searched for its tokens."""
 
 _REMEMBERED = 64
 _REMEMBERED_TOKENS = 1 << 20
@@ -73,6 +77,8 @@ class StreamComparer:
         self._before = _Memory()
         self._is_lost = False
         self._wrong_borders: set[str] = set()
+        self._row_length = stream.row_length
+        self._moved_rows: set[int] = set()  # of the stream: they were reported, and are not compared
 
     def add(self, documents: list[Expected]) -> None:
         """Compare some more documents."""
@@ -99,7 +105,7 @@ class StreamComparer:
     def _take_equal(self) -> None:
         """Pass over the pending documents that stand where they should."""
         expected = np.concatenate([document.tokens for document in self._pending])
-        found = self._stream.tokens(self._at, min(self._at + len(expected), self._end))
+        found = self._found(min(self._at + len(expected), self._end))
         differ = difference(expected, found)
         equal = int(differ[0]) if len(differ) else len(found)
         start = self._at
@@ -120,9 +126,11 @@ class StreamComparer:
             what = f"more than {MOST_FINDINGS} differences; the rest of the file was not compared"
             self._report(Fault.NOT_ALIGNED, 0, self._pending[0], "the file's documents", what)
             return
+        if self._pass_moved_rows():
+            return
         expected = [document.tokens for document in self._pending]
         size = sum(map(len, expected)) + _WINDOW_TOKENS
-        found = self._stream.tokens(self._at, min(self._at + size, self._end))
+        found = self._found(min(self._at + size, self._end))
         history = explain(expected, found, is_end=is_end and self._at + len(found) == self._end)
         if history is None:
             self._is_lost = True
@@ -143,6 +151,37 @@ class StreamComparer:
         for _ in range(history.documents):
             self._before.add(self._pending.popleft())
         self._at += history.tokens
+
+    def _found(self, end: int) -> Tokens:
+        """The tokens from here to `end`; those of rows that were reported are not known."""
+        found = self._stream.tokens(self._at, end)
+        for row in self._moved_rows:
+            low, high = (max(0, edge * self._row_length - self._at) for edge in (row, row + 1))
+            found[low:high] = UNKNOWN
+        return found
+
+    def _pass_moved_rows(self) -> bool:
+        """Report rows that have the tokens of others, if that explains the first difference."""
+        length = self._row_length
+        if not 0 < length <= _WINDOW_TOKENS:
+            return False
+        expected = np.concatenate([document.tokens for document in self._pending])
+        differ = difference(expected, self._found(min(self._at + len(expected), self._end)))
+        if not len(differ):
+            return False
+        first = int(differ[0])
+        row, column = divmod(self._at + first, length)
+        around = min(_ROWS_AROUND, _WINDOW_TOKENS // length)
+        low = max(0, row - around)
+        rows = self._stream.tokens(low * length, (row + around + 1) * length).reshape(-1, length)
+        for moved, other in find_moved_rows(Place(rows, row - low, column, expected[first:])).items():
+            path, token = self._stream.place((low + moved) * length)
+            words = f"the tokens of row {low + other:,} of the stream"
+            position = self._pending[0].position
+            own = f"row {low + moved:,} of the stream"
+            self.findings.append(Finding(Fault.ROWS_DIFFER, own, words, path, token, self._uri, position))
+            self._moved_rows.add(low + moved)
+        return row in self._moved_rows
 
     def _report_added(self, found: Tokens, size: int) -> None:
         """`size` tokens that belong to none of the documents expected here; `found` are the first of them."""

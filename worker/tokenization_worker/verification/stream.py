@@ -47,7 +47,7 @@ class Stream:
         self._decoder = decoder_of(facts.formats[0])
         self.shards = facts.streams[number]
         self._ends = shard_ends(self.shards)
-        self._row_length = facts.row_length
+        self.row_length = facts.row_length
         self.documents_of = lru_cache(maxsize=2)(self._read_documents)
 
     def shards_of(self, start: int, end: int) -> Iterator[ShardClaim]:
@@ -93,7 +93,7 @@ class Stream:
             data = self._store.read(shard.documents_path)
         except NotFound as error:
             raise NoDocuments("it is missing") from error
-        return parse_parts(data, self._row_length) if self._row_length else parse_sidecar(data)
+        return parse_parts(data, self.row_length) if self.row_length else parse_sidecar(data)
 
     def documents(self, start: int, end: int) -> Iterator[StreamDocument]:
         """Every document of one token or more in [start, end), by the sidecars or parts.
