@@ -193,7 +193,9 @@ def test_ray_and_another_engine_change_nothing(source: Source, tmp_path: Path) -
 
 
 def test_one_format_has_its_parts_beside_it(source: Source, tmp_path: Path) -> None:
-    run_job(job_of(source, tmp_path / "out", output={"formats": ["Npy"]}), executor=inline())
+    done = run_command(command(job_of(source, tmp_path / "out", output={"formats": ["Npy"]}), tmp_path))
+    [split] = read_index(tmp_path / "out")["splits"]
+    assert f"{split['tokens']:,} tokens in {split['sequences']['rows']} rows, {split['shards']} shards" in done.stdout
     rows = np.load(tmp_path / "out/train/train_000000.npy")
     assert rows.shape == (5, 64)
     assert np.load(tmp_path / "out/parts/train/train_000000.npy")["row"].max() == 4

@@ -155,7 +155,8 @@ class Checking:
 class Finished:
     """The dataset is committed. `already`: it was before this start. `rebuilt`: shards written again.
 
-    `read_bytes`, `quarantined_bytes`: of documents; None where an older version made the dataset, or began it.
+    `read_bytes`, `quarantined_bytes`: of documents; None where an older version made the dataset, or began it. `rows`:
+    None where the tokens are one run.
     """
 
     uri: str
@@ -171,6 +172,7 @@ class Finished:
     quarantine_limit: int | None
     read_bytes: int | None = None
     quarantined_bytes: int | None = None
+    rows: int | None = None
 
 
 Event = (

@@ -246,12 +246,13 @@ def describe_end(event: Finished, elapsed_s: float) -> str:
     ratio = f"  {event.text_bytes / event.tokens:.2f} bytes/token" if event.tokens else "  no tokens"
     if event.files_dropped:  # their text was read as well
         ratio = ""
+    rows = "" if event.rows is None else f"{counted(event.rows, 'row')}, "
     word, uri = "complete" if event.already else "done", printable(event.uri)
     lines = [
         f"{word:<10} {event.documents_read:,} read = {event.documents_written:,} written + "
         f"{event.documents_quarantined:,} quarantined"
         f"{share_of_bytes(event.documents_quarantined, event.quarantined_bytes, event.read_bytes)}   "
-        f"{counted(event.tokens, 'token')} in "
+        f"{counted(event.tokens, 'token')} in {rows}"
         f"{counted(event.shards, 'shard')}{ratio}  "
         f"{short_time(elapsed_s)}"
     ]

@@ -113,4 +113,5 @@ def _finished(
         text_bytes=index["run"]["textBytes"],
         shards=sum(split["shards"] for split in index["splits"]),
         quarantine_limit=limit,
+        rows=sum(split["sequences"]["rows"] for split in index["splits"] if "sequences" in split) or None,
     )
