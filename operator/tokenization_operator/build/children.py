@@ -1,4 +1,4 @@
-"""Builds the children of a job as Kubernetes objects: checkpoint, plan Job, RayJob. Pure.
+"""Builds the children of a job as Kubernetes objects: checkpoint, plan Job, and RayJob with its Pods. Pure.
 
 A child is created once and never patched (Kueue edits RayJobs, KubeRay ignores later edits), except for the
 checkpoint's `spec.attempt` and the fields that name its writer. The job owns every child, so that all are deleted with

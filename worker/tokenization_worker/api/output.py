@@ -1,4 +1,4 @@
-"""The block `output`: where the dataset goes, its format, its shards and its splits.
+"""The block `output`: where the dataset goes, its paths, its splits, and the rules of its formats.
 
 Owns fields, documentation and rules. The rules on `path` guarantee that no two shards can get one name and
 that no shard lands on a file of ours (`index.json`, `shards.jsonl.zst`, `_tokenization/`): the number is the

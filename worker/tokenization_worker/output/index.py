@@ -1,4 +1,4 @@
-"""The index: the final description of a dataset. It exists only if the run succeeded.
+"""The index, the final description of a dataset: reads and checks it. It exists only if the run succeeded.
 
 `run` inside it says how this execution went (keys, engine, versions); everything else is the same for
 every execution of the same job, whatever its processes, ranges, engine or crashes. `run.checksum` is of the

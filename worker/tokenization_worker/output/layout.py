@@ -1,4 +1,7 @@
-"""The paths of all objects below `output.uri`. The authority for names; docs/layout.md describes the bytes."""
+"""The paths of all objects below `output.uri`; of shards the templates, which `naming` fills in.
+
+The authority for names; docs/layout.md describes the bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Decides from counts when too much of a source is unusable: `maxQuarantined` and `maxCorruptFiles`.
+"""Computes from counts whether too much of a source is unusable: `maxQuarantined` and `maxCorruptFiles`.
 
 A count limits documents. A percentage limits documents and their bytes, each rounded down: one document may hold most
-of a corpus. What the bytes of a document are is said in docs/policy.md. Pure; `accounting` judges what a run has read,
-`sampling` what the plan has seen of it.
+of a corpus. What the bytes of a document are is said in docs/policy.md. Pure. Who enforces
+it: `sampling` in the plan, `pipelines.tokenize.unusable_limit` while a run reads, `accounting` at its end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decompresses a gzip or zstd file from any offset, for the slices of a file that was cut.
+"""Continues `decompress.read_blocks` from any offset of a gzip or zstd file, for the slices of a file that was cut.
 
 Such a file can only be read from its start: a slice that begins further on inflates all before it and throws it
 away. The decoder that an earlier slice has left behind is therefore set aside, so that a process which reads the

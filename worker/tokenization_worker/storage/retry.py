@@ -1,4 +1,4 @@
-"""Repeats requests to S3 and the Hub that fail for a while; those to gs:// are repeated by `gcs.client.RETRY`.
+"""Repeats requests that fail for a while, to every store; `gcs.client.RETRY` says which errors of gs:// may pass.
 
 Waits grow from one try to the next and are random below that, so that a thousand workers do not come back at
 once. A service that says how long to wait (a rate limit's window) is waited for, beyond the usual end where need be.

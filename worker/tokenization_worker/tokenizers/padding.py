@@ -1,4 +1,4 @@
-"""The token that fills rows which are not full, and the check that no text becomes it."""
+"""Chooses the token that fills rows which are not full, and checks that no text becomes it."""
 
 from __future__ import annotations
 

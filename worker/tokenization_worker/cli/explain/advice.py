@@ -1,6 +1,7 @@
 """Maps the reason of a status to the next step, for one job. Decides; does no I/O.
 
-`advice_table` has the words.
+`advice_table` has the words of each reason; those that depend on Pods, nodes or a queue are here. A next step that the
+message itself names comes first.
 """
 
 from __future__ import annotations
