@@ -337,6 +337,20 @@ def test_golden_keys() -> None:
     assert plan_id(key, b"\x00\x01") == "b958eac92762bd5a70f6b7a0bf2e4838fe1d9b8834d91d9fe1683a2feac34b9e"
 
 
+def test_golden_keys_of_rows() -> None:
+    """They came with version 0.3.0."""
+    rows = load(with_spec({"output": {"sequence": {"length": 2049, "scope": "File", "pad": {"id": 7}}}}))
+    assert run_key(rows) == ""
+    known = canonical_data(
+        resolve_data(rows),
+        tokenizer_fingerprint="f" * 64,
+        delimiters=Delimiters(100257, None),
+        dtype=DType.UINT32,
+        pad_id=7,
+    )
+    assert data_key(known, FILES) == ""
+
+
 @pytest.mark.parametrize(
     "files",
     [
