@@ -22,6 +22,7 @@ from support.format_oracle import SUFFIXES, files_of
 from support.oracle import encoding
 from support.row_oracle import Document, RowShard, shards_of, splits_of
 from support.runs import command, difference, make_job, read_index, run_command
+from support.tokenizer_models import ADDED_FLAGS, write_letters
 from tokenization_worker import open_dataset, run_job
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
@@ -239,6 +240,21 @@ def test_padding_that_cannot_be_is_refused(
     done = run_command(command(job, tmp_path))
     assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
     assert words in done.stderr
+
+
+@pytest.mark.parametrize(("pad", "reason"), [({"pad": {"token": "<pad>"}}, "PadUnsafe"), ({}, "PadRequired")])
+def test_the_token_of_unknown_text_is_no_padding(
+    source: Source, tmp_path: Path, pad: dict[str, Any], reason: str
+) -> None:
+    """Whatever its name: documents hold it."""
+    vocabulary = {letter: number for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz ,.")} | {"<pad>": 29}
+    added = [ADDED_FLAGS | {"id": 29, "content": "<pad>"}, ADDED_FLAGS | {"id": 30, "content": "<|endoftext|>"}]
+    path = write_letters(tmp_path, None, added_tokens=added, model={"unk_token": "<pad>", "vocab": vocabulary})
+    tokenizer = {"name": None, "uri": str(path), "delimiter": {"position": "None"}}
+    job = job_of(source, tmp_path / "out", tokenizer=tokenizer, output={"sequence": {"length": 64, **pad}})
+    with pytest.raises(SpecError) as caught:
+        run_job(job, executor=inline())
+    assert caught.value.reason == reason, caught.value
 
 
 def test_without_delimiter_and_padding_token_a_pad_is_required(source: Source, tmp_path: Path) -> None:

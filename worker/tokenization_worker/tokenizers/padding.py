@@ -20,13 +20,14 @@ def resolve_pad(spec: SequenceSpec, tokenizer: Tokenizer) -> int:
     """
     specials = tokenizer.special_tokens
     if spec.pad_id is not None:
-        _require_safe(spec.pad_id, tokenizer)
+        _require_safe(spec.pad_id, "id", tokenizer)
         return spec.pad_id
     if spec.pad_token is not None:
         if spec.pad_token not in specials:
             raise _unknown(spec.pad_token, tokenizer)
+        _require_safe(specials[spec.pad_token], "token", tokenizer)
         return specials[spec.pad_token]
-    own = [token for token in PADDING if token in specials]
+    own = [token for token in PADDING if specials.get(token, tokenizer.unknown_id) != tokenizer.unknown_id]
     if len(own) == 1:
         return specials[own[0]]
     if tokenizer.delimiters.ids:
@@ -50,13 +51,15 @@ def _unknown(token: str, tokenizer: Tokenizer) -> SpecError:
     )
 
 
-def _require_safe(token: int, tokenizer: Tokenizer) -> None:
-    """Raise for an id that text may become: every one of the vocabulary that is no special token."""
+def _require_safe(token: int, field: str, tokenizer: Tokenizer) -> None:
+    """Raise for an id that text may become: every one of the vocabulary that is no special token, and the one that
+    stands for text which the vocabulary lacks.
+    """
     is_special = token in tokenizer.special_tokens.values() and token != tokenizer.unknown_id
     if token < tokenizer.vocab_size and not is_special and token not in tokenizer.delimiters.ids:
         raise SpecError(
             "PadUnsafe",
-            f"output.sequence.pad.id: text can become token {token:,} of {tokenizer.name}, so padding would look like "
-            "text",
+            f"output.sequence.pad.{field}: text can become token {token:,} of {tokenizer.name}, so padding would look "
+            "like text",
             next_step=f"write the id of a special token, or one above the vocabulary: {tokenizer.vocab_size:,} or more",
         )
