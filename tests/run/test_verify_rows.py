@@ -427,6 +427,19 @@ def test_a_delimiter_that_no_part_explains_is_found(planter: RowPlanter) -> None
     require_found(planter, Fault.PARTS_WRONG, planter.shard_path(0, 1), part.row * 64 + end)
 
 
+def test_a_delimiter_that_stands_elsewhere_is_found(planter: RowPlanter) -> None:
+    """It and the token before it are in each other's place."""
+    part = planter.shards_of(0)[1].parts[_part(planter.shards_of(0)[1])]
+    end = part.start + part.length - 1
+
+    def change(shards: list[RowShard]) -> None:
+        row = shards[1].rows[part.row]
+        row[end - 1], row[end] = row[end], row[end - 1]
+
+    planter.change = change
+    require_found(planter, Fault.PARTS_WRONG, planter.shard_path(0, 1), part.row * 64 + end - 1)
+
+
 def test_a_file_that_does_not_begin_a_new_row_is_found(source: Path, tmp_path: Path) -> None:
     planter = RowPlanter(made(source, tmp_path / "out", scope="File"))
     first = next(part for shard in planter.shards_of(0) for part in shard.parts if part.file == 2)

@@ -113,6 +113,21 @@ def parts_of(shard: RowShard, length: int) -> Parts:
     return Parts(parts, parts["row"].astype(np.int64) * length + parts["start"])
 
 
+def test_parts_are_compared_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the first wrong one is."""
+    sequence = SequenceClaim(4, False, PAD)
+    parts = stored([(number, 0, number // 4, number % 4, 1, 0) for number in range(40)])
+    for size in (1, 2, 7, 40, 100):
+        monkeypatch.setattr("tokenization_worker.verification.shards.tiling._PARTS_AT_ONCE", size)
+        assert find_tiling_fault(parts, 10, sequence) is None
+        for number in range(1, 40):
+            wrong = parts.copy()
+            wrong["offset"][number] = 1
+            fault = find_tiling_fault(wrong, 10, sequence)
+            assert fault is not None
+            assert (fault.number, fault.found.partition(" of ")[0]) == (number, "tokens 1 to 1")
+
+
 def test_rows_without_parts_are_a_fault() -> None:
     """At the end of a shard, at its start, and in all of it."""
     sequence = SequenceClaim(8, False, PAD)

@@ -70,12 +70,11 @@ class RowTokens:
             is_wrong = is_wrong != is_pad if not self._is_pad_delimiter else is_pad & ~is_wrong
         elif self._is_pad_delimiter:
             return
-        for at in np.flatnonzero(is_wrong)[:1].tolist():
+        if is_wrong.any():
+            at, padding = int(is_wrong.argmax()), f"padding, id {self._pad_id:,}"
             should_pad = is_pad is not None and bool(is_pad[at])
-            words = [f"padding, id {self._pad_id:,}", f"id {int(tokens[at]):,}"]
-            if not should_pad:
-                words = ["a token of a document", words[0]]
-            self._report(Fault.PADDING_WRONG, words[0], words[1], before + at)
+            words = (padding, f"id {int(tokens[at]):,}") if should_pad else ("a token of a document", padding)
+            self._report(Fault.PADDING_WRONG, *words, before + at)
 
     def _check_delimiter(
         self,
@@ -87,13 +86,14 @@ class RowTokens:
         word: str,
     ) -> None:
         is_there = tokens == token
-        found = before + np.flatnonzero(is_there if is_pad is None else is_there & ~is_pad)
-        if token == self._end_id:
-            found = found[found != self._end]
+        if is_pad is not None:
+            is_there &= ~is_pad
+        if token == self._end_id and before <= self._end < before + len(tokens):
+            is_there[self._end - before] = False
         wanted = places[slice(*np.searchsorted(places, [before, before + len(tokens)]))]
-        if np.array_equal(found, wanted):
+        if np.count_nonzero(is_there) == len(wanted) and is_there[wanted - before].all():
             return
-        at = int(np.setxor1d(found, wanted, assume_unique=True)[0])
+        at = int(np.setxor1d(before + np.flatnonzero(is_there), wanted, assume_unique=True)[0])
         is_missing = at in wanted
         expected = f"delimiter {token:,} as the {word} token of a document"
         found_words = f"id {int(tokens[at - before]):,}" if is_missing else f"delimiter {token:,}"

@@ -16,6 +16,9 @@ from tokenization_worker.verification.claims import SequenceClaim
 from tokenization_worker.verification.report import Fault
 from tokenization_worker.verification.shards.parts import PART, Part, PartArray, describe_part, part_at
 
+_PARTS_AT_ONCE = 1 << 16
+"""To bound the memory that a comparison needs: about 80 bytes each."""
+
 
 class TilingFault(NamedTuple):
     """What is wrong with part `number`; that is the number of parts where one is missing at the end."""
@@ -31,12 +34,16 @@ def find_tiling_fault(parts: PartArray, n_rows: int, sequence: SequenceClaim) ->
     if not len(parts) or (parts["row"][0], parts["start"][0]) != (0, 0):
         found = describe_part(part_at(parts, 0)) if len(parts) else "none"
         return TilingFault(0, Fault.PARTS_WRONG, "a part at the first token of row 0", found)
-    fault = _find_fault(parts, n_rows, sequence)
+    for at in range(0, len(parts), _PARTS_AT_ONCE):
+        first = max(0, at - 1)  # each is compared with the one before
+        fault = _find_fault(parts[first : at + _PARTS_AT_ONCE], n_rows, sequence)
+        if fault is not None:
+            return fault._replace(number=first + fault.number)
     last_row = int(parts["row"][-1])
-    if fault is None and last_row != n_rows - 1:
-        expected, found = f"parts in all {n_rows:,} rows", f"none behind row {last_row:,}"
-        return TilingFault(len(parts), Fault.PARTS_WRONG, expected, found)
-    return fault
+    if last_row == n_rows - 1:
+        return None
+    expected, found = f"parts in all {n_rows:,} rows", f"none behind row {last_row:,}"
+    return TilingFault(len(parts), Fault.PARTS_WRONG, expected, found)
 
 
 def find_fault_between(before: Part | None, after: Part, sequence: SequenceClaim) -> TilingFault | None:
