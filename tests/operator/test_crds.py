@@ -25,6 +25,7 @@ PLURAL, KINDS = PLACES[Kind.JOB][:2], PLACES[Kind.JOB].plural
 PYTHON_ONLY = {
     "int-float": "a whole number with a point is a whole number in JSON Schema",
     "llmc-count": "CEL does not read numbers such as 100M",
+    "rows-31-bits": "as above",
     "special-same": "values of a map cannot be compared with each other in CEL at a bounded cost",
     **dict.fromkeys(
         ("uri-nul", "output-uri-nul", "tokenizer-uri-nul"), "no one writes it; a rule for it would cost each job a scan"
@@ -128,6 +129,9 @@ FIXED: dict[str, Manifest] = {
     "documents": {"documents": {"maxBytes": "1Mi"}},
     "tokenizer": {"tokenizer": {"name": "gpt2"}},
     "delimiter": {"tokenizer": {"delimiter": {"position": "After"}}},
+    "begin": {"tokenizer": {"delimiter": {"begin": "<s>"}}},
+    "begin and end": {"tokenizer": {"delimiter": {"begin": "<s>", "end": "</s>"}}},
+    "pattern": {"tokenizer": {"name": None, "uri": "gs://m/a", "pattern": "x", "specialTokens": {"</s>": 1}}},
     "shards": {"output": {"shards": {"tokens": 5}}},
     "place": {"output": {"uri": "gs://tokens/other"}},
     "splits": {"output": {"splits": [{"name": "val", "shards": 1}, {"name": "train"}]}},
@@ -138,6 +142,7 @@ FREE: dict[str, Manifest] = {
     "image": {"image": "other:1"},
     "suspend": {"suspend": True},
     "a default written out": {"source": {"format": "Auto"}, "documents": {"maxBytes": "64Mi"}},
+    "the default position written out": {"tokenizer": {"delimiter": {"position": "Before"}}},
     "a token": {"rerunToken": "2"},
     "no token": {"rerunToken": None},
 }
@@ -171,6 +176,30 @@ def test_data_of_a_job_without_a_plan_may_be_corrected(server: Server, patch: Ma
 @pytest.mark.parametrize("patch", FREE.values(), ids=FREE)
 def test_how_a_planned_job_runs_may_change(server: Server, planned: Manifest, patch: Manifest) -> None:
     server.replace(changed(planned, patch))
+
+
+def test_a_position_that_an_earlier_version_stored_may_be_left_out(server: Server) -> None:
+    """Version 0.2 stored the default in every job. A client that replaces the whole job changes no data."""
+    stored = with_spec({"tokenizer": {"delimiter": {"token": "<s>", "position": "Before"}}}, BASE)
+    planned = server.report(server.keep(stored)["metadata"]["name"], PLANNED)
+    left_out = copy.deepcopy(planned)
+    del left_out["spec"]["tokenizer"]["delimiter"]["position"]
+    planned = server.replace(left_out)
+    assert planned["spec"]["tokenizer"]["delimiter"] == {"token": "<s>"}
+    for delimiter in ({"token": "<s>", "position": "After"}, {"token": "</s>"}, {}, {"end": "<s>"}):
+        planned["spec"]["tokenizer"]["delimiter"] = delimiter
+        with pytest.raises(ApiException, match="422"):
+            server.replace(planned)
+
+
+def test_a_stored_position_does_not_stand_beside_begin_and_end(server: Server) -> None:
+    """A merge keeps it; the message says how to take it out."""
+    pair = {"begin": "<s>", "end": "</s>"}
+    with pytest.raises(ApiException) as caught:
+        server.create(with_spec({"tokenizer": {"delimiter": pair | {"position": "Before"}}}))
+    assert "position: null removes one that the API server has stored" in caught.value.body
+    made = server.create(with_spec({"tokenizer": {"delimiter": pair}}))
+    assert made["spec"]["tokenizer"]["delimiter"] == pair
 
 
 @pytest.mark.parametrize("patch", FIXED.values(), ids=FIXED)

@@ -104,7 +104,7 @@ FLAGS = {
     "--dry-run": "there is no --dry-run: tokjob plan",
     "--shard-size 5": "there is no --shard-size: --output.shards.tokens N",
     "--append-eos": "--tokenizer.delimiter.position After",
-    "--add-eos": "--tokenizer.delimiter.position After",
+    "--add-eos": "--tokenizer.delimiter.begin TOKEN and --tokenizer.delimiter.end OTHER",
     "--append-bos": "--tokenizer.delimiter.position Before",
     "-f job.yaml": "a manifest is given without a flag: tokjob run job.yaml",
     "--text_field x": "unknown flag --text_field; did you mean --source.textField?",

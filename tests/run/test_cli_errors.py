@@ -169,8 +169,8 @@ REFUSED: dict[str, Refused] = {
     "delimiter-unknown": Refused(
         [*GPT2, "--tokenizer.delimiter.token", "<|eot|>"],
         [
-            "tokenizer.delimiter.token: '<|eot|>' is not a special token of gpt2; it has '<|endoftext|>'",
-            "leave token out",
+            "tokenizer.delimiter: '<|eot|>' is not a special token of gpt2; it has '<|endoftext|>'",
+            "leave tokenizer.delimiter out",
         ],
     ),
     "dtype-too-small": Refused(

@@ -71,7 +71,7 @@ def test_runs_of_separators_are_the_empty_documents_that_they_are_one_by_one(
 
     found, records, other = [], 0, 0
     blocks = iter([content[at : at + block] for at in range(0, len(content), block)])
-    for batch in read_text(split_runs(blocks, 0, -1, cut, 1000), cut, 1000):
+    for batch in read_text(split_runs(blocks, 0, -1, cut, 2000), cut, 2000):
         found += zip(batch.positions.tolist(), batch.texts, strict=True)
         records += batch.records
         other += batch.other_bytes

@@ -218,7 +218,7 @@ SLIPS: dict[str, Slip] = {
         f"run {JOB} --tokenizer.delimiter.token '<eos>'",
         "DelimiterUnknown",
         2,
-        ("tokenizer.delimiter.token: '<eos>'", "it has '<|endoftext|>'", "write one of them"),
+        ("tokenizer.delimiter: '<eos>'", "it has '<|endoftext|>'", "write one of them"),
     ),
     # --- the source
     "a glob that matches nothing": source(

@@ -27,7 +27,7 @@ MINIMAL: Manifest = {
 DEFAULTS: Manifest = {
     "source": {"format": "Auto", "textField": "text", "idField": "id"},
     "documents": {"maxBytes": "64Mi"},
-    "tokenizer": {"delimiter": {"position": "Before"}},
+    "tokenizer": {"delimiter": {}},
     "output": {
         "formats": ["Npy"],
         "dtype": "Auto",
@@ -87,11 +87,12 @@ def canonical(job: TokenizationJob) -> dict[str, object]:
     """Canonical data with a stand-in for the tokenizer: its behaviour is its name, pattern and special tokens."""
     data: DataSpec = resolve_data(job)
     spec, sequence = data.tokenizer, data.output.sequence
+    ids = [0 if token is None else len(token) for token in (spec.delimiter_token, spec.end_token)]
     behaviour = repr((spec.name, spec.pattern, spec.special_tokens))
     return canonical_data(
         data,
         tokenizer_fingerprint=hashlib.sha256(behaviour.encode()).hexdigest(),
-        delimiters=Delimiters.at(spec.delimiter_position, {None: 0, "<|endoftext|>": 1}[spec.delimiter_token]),
+        delimiters=Delimiters.at(spec.delimiter_position, ids[0]) if spec.end_token is None else Delimiters(*ids),
         dtype=DType.UINT32 if data.output.dtype is DType.AUTO else data.output.dtype,
         pad_id=None if sequence is None else sequence.pad_id or len(sequence.pad_token or ""),
     )

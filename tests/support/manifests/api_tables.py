@@ -41,7 +41,23 @@ def rows(sequence: Manifest, **output: object) -> Manifest:
     return {"output": {"sequence": {"length": 2049} | sequence, **output}}
 
 
+def delimiter(**fields: str) -> Manifest:
+    return {"tokenizer": {"delimiter": fields}}
+
+
+_NO_TOKEN, _NO_POSITION = "begin and end stand in place of token", "begin and end say where they stand"
+
 MISTAKES: dict[str, Mistake] = {
+    # --- delimiters
+    "begin-token": Mistake(delimiter(begin="a", token="b"), f'delimiter.token: found "b"; {_NO_TOKEN}'),
+    "begin-position": Mistake(delimiter(begin="a", position="Before"), f'position: found "Before"; {_NO_POSITION}'),
+    "end-token": Mistake(delimiter(end="a", token="b"), _NO_TOKEN),
+    "end-position": Mistake(delimiter(end="a", position="After"), _NO_POSITION),
+    "pair-token": Mistake(delimiter(begin="a", end="b", token="c"), _NO_TOKEN),
+    "pair-position": Mistake(delimiter(begin="a", end="b", position="None"), _NO_POSITION),
+    "pair-same": Mistake(delimiter(begin="a", end="a"), "begin and end are the same token"),
+    "begin-empty": Mistake(delimiter(begin=""), "spec.tokenizer.delimiter.begin: found"),
+    "end-long": Mistake(delimiter(end="a" * 257), "spec.tokenizer.delimiter.end: found"),
     # --- rows
     "rows-short": Mistake(rows({"length": 1}), "spec.output.sequence.length: found 1; expected"),
     "rows-packing": Mistake(rows({"packing": "BestFit"}), 'spec.output.sequence.packing: found "BestFit"; expected'),
@@ -245,6 +261,10 @@ ACCEPTED: dict[str, Manifest] = {
     "plain-path-of-a-scheme": {"source": {"uris": ["s3/a", "gsx//a", "./hf:/a"]}, "output": {"uri": "gs/out"}},
     "separator": {"source": {"format": "Text", "documentSeparator": "<|endoftext|>"}},
     "ranks": {"tokenizer": RANKS | {"pattern": r"\p{L}+", "specialTokens": {"<|end|>": 5}}},
+    "pair": delimiter(begin="<|begin_of_text|>", end="<|end_of_text|>"),
+    "begin": delimiter(begin="<|begin_of_text|>"),
+    "end": delimiter(end="<|end_of_text|>"),
+    "position": delimiter(position="After"),
     "no-delimiter": {"tokenizer": {"delimiter": {"token": "<|endoftext|>", "position": "None"}}},
     "token-in-uri": {"output": {"uri": "gs://a/{rerunToken}"}, "rerunToken": "2026-11-21T10:00+01:00"},
     "token-is-text": {"rerunToken": "source was fixed, try again"},

@@ -14,16 +14,21 @@ from typing import Any
 from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
 from tokenization_worker.api.keys import FROZEN_ATTEMPT_DEFAULTS, FROZEN_DEFAULTS, flatten
 
+_ID, _POSITION = "tokenizer.delimiter.id", "tokenizer.delimiter.position"
+
 _RESOLVED = {
     "tokenizer.name": "tokenizer.fingerprint",
     "tokenizer.uri": "tokenizer.fingerprint",
     "tokenizer.pattern": "tokenizer.fingerprint",
     "tokenizer.specialTokens": "tokenizer.fingerprint",
-    "tokenizer.delimiter.token": "tokenizer.delimiter.id",
+    "tokenizer.delimiter.token": _ID,
     "output.sequence.pad.token": "output.sequence.pad",
     "output.sequence.pad.id": "output.sequence.pad",
 }
 """Fields that a key holds under another path."""
+
+_DELIMITER = ("tokenizer.delimiter.begin", "tokenizer.delimiter.end")
+"""Fields that a key holds under their own paths where both are there, and as the delimiter's id where one is."""
 
 _ROWS = ("output.sequence.", "output.shards.")
 """What rows have, and tokens without rows have not."""
@@ -55,15 +60,20 @@ def describe_changes(
     changed = {path for path in {*old, *new} if old.get(path) != new.get(path)}
     paths = [*dict.fromkeys([*_DEFAULTS, *now_asked, *was_asked])]
     asked_paths = [
-        path for path in paths if _resolved(path) in changed and _value(path, was_asked) != _value(path, now_asked)
+        path
+        for path in paths
+        if _resolved(path, changed) in changed and _value(path, was_asked) != _value(path, now_asked)
     ]
-    explained = {_resolved(path) for path in asked_paths}
+    explained = {_resolved(path, changed) for path in asked_paths}
     if not was_asked:
         asked_paths, explained = [], set()
     lines = [_describe_field(path, _shown(path, now_asked), _shown(path, was_asked)) for path in asked_paths]
-    derived = {"output.dtype", "tokenizer.delimiter.id"} if "tokenizer.fingerprint" in changed else set()
+    derived = {"output.dtype", _ID, *_DELIMITER} if "tokenizer.fingerprint" in changed else set()
     if ("output.sequence.length" in old) != ("output.sequence.length" in new):
         derived |= {path for path in changed if path.startswith(_ROWS) and path != "output.sequence.length"}
+    if (_POSITION in old) != (_POSITION in new):
+        # two delimiters in place of one, or one in place of two
+        derived |= {_ID, _POSITION, *(path for path in _DELIMITER if path in now_asked and path in was_asked)}
     rest = sorted(changed - explained - derived)
     return lines + [_in_resolved_words(path, old, new, now_asked) for path in rest]
 
@@ -76,9 +86,10 @@ def _in_resolved_words(path: str, old: dict[str, object], new: dict[str, object]
             f"{source}: {_plain(now_asked.get(source))} gives other tokens: was the tokenizer with fingerprint "
             f"{str(old.get(path))[:16]}, is {str(new.get(path))[:16]}"
         )
-    if path == "tokenizer.delimiter.id":
-        words = (f"the token with id {_plain(each.get(path))}" for each in (new, old))
-        return _describe_field("tokenizer.delimiter", *words)
+    if path in (_ID, *_DELIMITER):
+        ids = (each.get(path) for each in (new, old))
+        words = ("absent" if token is None else f"the token with id {token}" for token in ids)
+        return _describe_field(path.removesuffix(".id"), *words)
     return _describe_field(path, _plain(new.get(path)), _plain(old.get(path)))
 
 
@@ -93,7 +104,9 @@ def _flat(canonical: dict[str, Any]) -> dict[str, object]:
     return flat
 
 
-def _resolved(path: str) -> str:
+def _resolved(path: str, changed: set[str]) -> str:
+    if path in _DELIMITER and path not in changed:
+        return _ID
     return _RESOLVED.get(path, path)
 
 
@@ -104,6 +117,8 @@ def _value(path: str, asked: dict[str, object]) -> object:
 def _shown(path: str, asked: dict[str, object]) -> str:
     if path in asked:
         return _plain(asked[path])
+    if path == _POSITION and not asked.keys().isdisjoint(_DELIMITER):
+        return "absent"
     return f"{_plain(_DEFAULTS[path])} (the default)" if path in _DEFAULTS else "absent"
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, StringConstraints
 
+from tokenization_worker.api.data import DelimiterPosition
 from tokenization_worker.api.job import JobSpec, TokenizationJob
 from tokenization_worker.api.keys import KEY_VERSION, run_key
 from tokenization_worker.api.metadata import API_VERSION, JobMeta, ObjectMeta
@@ -198,6 +199,15 @@ class TokenizationCheckpoint(SpecBlock):
 _LIMITS = ("max_quarantined", "max_corrupt_files", "range_bytes", "stall_timeout_seconds")
 
 
+def _with_position(tokenizer: Tokenizer) -> Tokenizer:
+    """With the default position written out, as every checkpoint had it before a job could name begin and end."""
+    delimiter = tokenizer.delimiter
+    if delimiter.position is not None or delimiter.begin is not None or delimiter.end is not None:
+        return tokenizer
+    default = delimiter.model_copy(update={"position": DelimiterPosition.BEFORE})
+    return tokenizer.model_copy(update={"delimiter": default})
+
+
 def make_run_spec(job: TokenizationJob, *, number: int, job_uid: str) -> RunSpec:
     """Return the data fields and the identity of run `number` of `job`."""
     return RunSpec(
@@ -208,7 +218,7 @@ def make_run_spec(job: TokenizationJob, *, number: int, job_uid: str) -> RunSpec
         key_version=KEY_VERSION,
         source=job.spec.source,
         documents=job.spec.documents,
-        tokenizer=job.spec.tokenizer,
+        tokenizer=_with_position(job.spec.tokenizer),
         output=job.spec.output,
         rerun_token=job.spec.rerun_token,
     )

@@ -123,8 +123,9 @@ class Delimiters:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSpec:
-    """Which tokenizer, and its document delimiter. Hashable and picklable; exactly one of `name`, `uri`
-    is set.
+    """Which tokenizer, and its document delimiters. Hashable and picklable; exactly one of `name`, `uri` is set.
+
+    `end_token`: stands after every document where another token, the delimiter, stands before it.
     """
 
     name: str | None
@@ -134,6 +135,7 @@ class TokenizerSpec:
     delimiter_token: str | None  # None: the tokenizer's own end-of-text token
     delimiter_position: DelimiterPosition
     revision: str = ""  # of a name on the Hub: the commit at which it is read, once that is known
+    end_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

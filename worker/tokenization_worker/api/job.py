@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Never
@@ -25,7 +25,7 @@ from tokenization_worker.api.pod.extras import Pods
 from tokenization_worker.api.pod.template import EnvFromSource, EnvVar, ImagePullSecret
 from tokenization_worker.api.source import Documents, Source
 from tokenization_worker.api.status import JobStatus
-from tokenization_worker.api.tokenizer import Tokenizer
+from tokenization_worker.api.tokenizer import Delimiter, Tokenizer
 from tokenization_worker.api.types.fields import Count, Flag, LimitValue, PositiveCount, Quantity
 from tokenization_worker.api.types.kubernetes_names import DnsName, Image
 from tokenization_worker.api.types.model import Rule, SpecBlock
@@ -59,7 +59,33 @@ OPERATOR_FIELDS = (
 _SAFE_TOKEN = r"^[A-Za-z0-9][A-Za-z0-9._:+-]*$"
 
 _PLANNED = "has(oldSelf.status) && has(oldSelf.status.plan)"
-_SAME_DATA = " && ".join(f"self.spec.{name} == oldSelf.spec.{name}" for name in DATA_FIELDS)
+
+
+def _same(block: str, fields: Iterable[str]) -> str:
+    """In CEL: whether these fields of a block of `spec`, which may be absent, are as they were."""
+    places = [(f"self.spec.{block}.{name}", f"oldSelf.spec.{block}.{name}") for name in fields]
+    return " && ".join(f"(has({now}) ? has({was}) && {now} == {was} : !has({was}))" for now, was in places)
+
+
+def _field_names(model: type[SpecBlock], *, but: str) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items() if name != but]
+
+
+_POSITIONS = [
+    f"(has({place}) ? {place} : 'Before')"
+    for place in ("self.spec.tokenizer.delimiter.position", "oldSelf.spec.tokenizer.delimiter.position")
+]
+_SAME_TOKENIZER = " && ".join(
+    (
+        _same("tokenizer", _field_names(Tokenizer, but="delimiter")),
+        _same("tokenizer.delimiter", _field_names(Delimiter, but="position")),
+        " == ".join(_POSITIONS),
+    )
+)
+"""Version 0.2 stored the default position in every job: a manifest without it is the same data."""
+_SAME_DATA = " && ".join(
+    _SAME_TOKENIZER if name == "tokenizer" else f"self.spec.{name} == oldSelf.spec.{name}" for name in DATA_FIELDS
+)
 _NEW_TOKEN = (
     "has(self.spec.rerunToken) && (!has(oldSelf.spec.rerunToken) || self.spec.rerunToken != oldSelf.spec.rerunToken)"
 )

@@ -66,6 +66,7 @@ _NOT_FOR_PODS = (
     "workers.minReplicas",
 )
 """What only the operator reads, and at once. Frozen: another list would begin attempts anew at an upgrade."""
+_DELIMITER = "tokenizer.delimiter"
 _WHOLE_VALUES = ("tokenizer.specialTokens",)  # a map whose keys are not field names
 
 
@@ -100,6 +101,7 @@ def _fields_of_attempt(job: TokenizationJob) -> dict[str, object]:
     flat: dict[str, object] = {}
     for name, value in spec.items():
         flatten(name, value, flat)
+    _normalise_delimiter(flat)
     return {path: value for path, value in flat.items() if FROZEN_ATTEMPT_DEFAULTS.get(path) != value}
 
 
@@ -111,6 +113,7 @@ def normalise_data(job: TokenizationJob) -> dict[str, object]:
     flat: dict[str, object] = {}
     for name in DATA_FIELDS:
         flatten(name, dumped[name], flat)
+    _normalise_delimiter(flat)
     flat["documents.maxBytes"] = parse_quantity(job.spec.documents.max_bytes)
     flat["source.uris"] = [resolve_uri(uri) for uri in job.spec.source.uris]
     flat["output.uri"] = resolve_output_uri(job.spec.output.uri, job.spec.rerun_token)
@@ -122,6 +125,18 @@ def normalise_data(job: TokenizationJob) -> dict[str, object]:
     if job.spec.tokenizer.uri is not None:
         flat["tokenizer.uri"] = resolve_uri(job.spec.tokenizer.uri)
     return flat
+
+
+def _normalise_delimiter(flat: dict[str, object]) -> None:
+    """Put the one delimiter of a job under `token` and `position`, however it was written."""
+    begin, end = flat.get(f"{_DELIMITER}.begin"), flat.get(f"{_DELIMITER}.end")
+    if begin is not None and end is not None:
+        return
+    for name, token, position in (("begin", begin, "Before"), ("end", end, "After")):
+        if token is not None:
+            del flat[f"{_DELIMITER}.{name}"]
+            flat |= {f"{_DELIMITER}.token": token, f"{_DELIMITER}.position": position}
+    flat.setdefault(f"{_DELIMITER}.position", "Before")
 
 
 def canonical_data(

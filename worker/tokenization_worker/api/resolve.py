@@ -10,9 +10,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from tokenization_worker.api.data import DataSpec, OutputSpec, SequenceSpec, SourceSpec, SplitSpec, TokenizerSpec
+from tokenization_worker.api.data import (
+    DataSpec,
+    DelimiterPosition,
+    OutputSpec,
+    SequenceSpec,
+    SourceSpec,
+    SplitSpec,
+    TokenizerSpec,
+)
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.output import RERUN_PLACEHOLDER, Output
+from tokenization_worker.api.tokenizer import Tokenizer
 from tokenization_worker.api.types.quantities import Limit, parse_percentage, parse_quantity
 from tokenization_worker.errors import SpecError
 from tokenization_worker.host.current_folder import needing_current_folder
@@ -29,7 +38,7 @@ class RunLimits:
 
 def resolve_data(job: TokenizationJob) -> DataSpec:
     """Return the data fields of `job` with defaults, numbers and absolute paths filled in."""
-    source, tokenizer, output = job.spec.source, job.spec.tokenizer, job.spec.output
+    source, output = job.spec.source, job.spec.output
     return DataSpec(
         source=SourceSpec(
             uris=tuple(resolve_uri(uri) for uri in source.uris),
@@ -39,14 +48,7 @@ def resolve_data(job: TokenizationJob) -> DataSpec:
             document_separator=source.document_separator,
         ),
         max_document_bytes=parse_quantity(job.spec.documents.max_bytes),
-        tokenizer=TokenizerSpec(
-            name=tokenizer.name,
-            uri=None if tokenizer.uri is None else resolve_uri(tokenizer.uri),
-            pattern=tokenizer.pattern,
-            special_tokens=tuple(sorted((tokenizer.special_tokens or {}).items())),
-            delimiter_token=tokenizer.delimiter.token,
-            delimiter_position=tokenizer.delimiter.position,
-        ),
+        tokenizer=_resolve_tokenizer(job.spec.tokenizer),
         output=OutputSpec(
             uri=resolve_output_uri(output.uri, job.spec.rerun_token),
             formats=tuple(output.formats),
@@ -60,6 +62,24 @@ def resolve_data(job: TokenizationJob) -> DataSpec:
             sequence=_resolve_sequence(output),
         ),
         rerun_token=job.spec.rerun_token,
+    )
+
+
+def _resolve_tokenizer(tokenizer: Tokenizer) -> TokenizerSpec:
+    delimiter = tokenizer.delimiter
+    token, position = delimiter.token, delimiter.position or DelimiterPosition.BEFORE
+    if delimiter.begin is not None:
+        token = delimiter.begin
+    elif delimiter.end is not None:
+        token, position = delimiter.end, DelimiterPosition.AFTER
+    return TokenizerSpec(
+        name=tokenizer.name,
+        uri=None if tokenizer.uri is None else resolve_uri(tokenizer.uri),
+        pattern=tokenizer.pattern,
+        special_tokens=tuple(sorted((tokenizer.special_tokens or {}).items())),
+        delimiter_token=token,
+        delimiter_position=position,
+        end_token=None if delimiter.begin is None else delimiter.end,
     )
 
 

@@ -20,9 +20,31 @@ TokenText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
 class Delimiter(SpecBlock):
-    """The token that separates documents."""
+    """The token that separates documents, or the two that stand around each."""
 
-    token: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = Field(
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "begin and end stand in place of token: leave token out",
+            cel="!has(self.token) || !(has(self.begin) || has(self.end))",
+            holds=lambda d: d.token is None or (d.begin is None and d.end is None),
+            field="token",
+        ),
+        Rule(
+            "begin and end say where they stand: leave position out (position: null removes one that the API server "
+            "has stored)",
+            cel="!has(self.position) || !(has(self.begin) || has(self.end))",
+            holds=lambda d: d.position is None or (d.begin is None and d.end is None),
+            field="position",
+        ),
+        Rule(
+            "begin and end are the same token: write one of them, or two different ones",
+            cel="!has(self.begin) || !has(self.end) || self.begin != self.end",
+            holds=lambda d: d.begin is None or d.begin != d.end,
+            field="end",
+        ),
+    )
+
+    token: TokenText | None = Field(
         default=None,
         description=(
             "A special token of the tokenizer. Absent: the tokenizer's own end-of-text token; if it has none, "
@@ -30,10 +52,26 @@ class Delimiter(SpecBlock):
         ),
         examples=["<|endoftext|>"],
     )
-    position: DelimiterPosition = Field(
-        default=DelimiterPosition.BEFORE,
-        description="Before or After every document; None writes no delimiter and ignores token.",
+    position: DelimiterPosition | None = Field(
+        default=None,
+        description="Before or After every document; None writes no delimiter and ignores token. Absent: Before.",
         examples=["After"],
+    )
+    begin: TokenText | None = Field(
+        default=None,
+        description=(
+            "A special token that stands before every document. With end, in place of token and position; alone it is "
+            "token with position Before."
+        ),
+        examples=["<|begin_of_text|>"],
+    )
+    end: TokenText | None = Field(
+        default=None,
+        description=(
+            "A special token that stands after every document. With begin, in place of token and position; alone it is "
+            "token with position After."
+        ),
+        examples=["<|end_of_text|>"],
     )
 
 
@@ -106,7 +144,8 @@ class Tokenizer(SpecBlock):
     delimiter: Delimiter = Field(
         default=Delimiter(),
         description=(
-            "The token between documents. Default: the tokenizer's own end-of-text token, before every document."
+            "The token between documents, or begin and end around each. Default: the tokenizer's own end-of-text "
+            "token, before every document."
         ),
         examples=[{"token": "<|endoftext|>", "position": "Before"}],
     )

@@ -42,6 +42,8 @@ class LaterField:
 
 
 LATER_FIELDS: Mapping[str, LaterField] = {
+    "run.tokenizer.delimiter.begin": LaterField(born=None, minimum_version="0.3.0"),
+    "run.tokenizer.delimiter.end": LaterField(born=None, minimum_version="0.3.0"),
     "run.output.sequence": LaterField(born=None, minimum_version="0.3.0"),
     "run.output.shards.sequences": LaterField(born=None, minimum_version="0.3.0"),
 }

@@ -47,13 +47,17 @@ _SHARDS = "--output.shards.tokens N says how many tokens a shard has"
 _DISPLAY = "a run has one display; --json prints one JSON object a line instead"
 _TEXT_FIELD = "--source.textField FIELD says which field or column holds the text"
 _MANIFEST = "a manifest is given without a flag: tokjob run job.yaml"
+_BOTH = (
+    "; --tokenizer.delimiter.begin TOKEN and --tokenizer.delimiter.end OTHER together put one token before every "
+    "document and another one after it"
+)
 _END = (
     "--tokenizer.delimiter.position After puts the delimiter, by default the tokenizer's end-of-text token, after "
-    "every document"
+    "every document" + _BOTH
 )
 _BEGIN = (
     "--tokenizer.delimiter.position Before (the default) puts the delimiter before every document, and "
-    "--tokenizer.delimiter.token TOKEN says which special token that is"
+    "--tokenizer.delimiter.token TOKEN says which special token that is" + _BOTH
 )
 _ADVICE = {
     **dict.fromkeys(("-i", "--in", "--input", "--inputs", "--input-file", "--input-files", "--input-path"), _SOURCE),

@@ -7,7 +7,7 @@ import sys
 
 import orjson
 
-from tokenization_worker.api.data import OutputFormat
+from tokenization_worker.api.data import Delimiters, OutputFormat
 from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
 from tokenization_worker.cli.numbers import counted, read_count, short_bytes, short_count, short_time
@@ -63,6 +63,7 @@ def _lines(preview: Preview) -> list[str]:
         f"source     {counted(preview.files, 'file')}{_size(preview)}",
         *([f"formats    {_formats(preview)}"] if preview.formats else []),
         f"tokens     {_tokens(preview)}",
+        *_delimiters(preview.delimiters),
         *([f"ranges     {ranges}{done}"] if preview.ranges else []),
         f"output     {printable(preview.output)}  {_shards(preview)}{free}",
         *([] if preview.rows is None else [f"rows       {_rows(preview, preview.rows)}"]),
@@ -73,6 +74,13 @@ def _lines(preview: Preview) -> list[str]:
     ]
     largest = ", ".join(f"{printable(uri)} ({short_bytes(size)})" for uri, size in preview.largest_files)
     return [*lines, f"largest    {largest}"] if largest else lines
+
+
+def _delimiters(delimiters: Delimiters) -> list[str]:
+    """A line for two of them; one is what every job has."""
+    if not delimiters.is_pair:
+        return []
+    return [f"delimiters {delimiters.begin} before and {delimiters.end} after every document"]
 
 
 def _size(preview: Preview) -> str:

@@ -79,14 +79,12 @@ def _unusable_lines(document: UnusableDocument) -> list[str]:
 
 def _lines(document: ShownDocument, *, whole: bool) -> list[str]:
     place = document.place
-    ids = " ".join(str(token) for token in document.tokens[:SHOWN_TOKENS].tolist())
-    more = " ..." if len(document.tokens) > SHOWN_TOKENS else ""
     position = "" if document.position is None else f"  position {document.position:,}  record {document.record:,}"
     lines = [
         f"── {place.split} token {place.start:,}  {counted(len(document.tokens), 'token')}",
         f"   source  {printable(place.uri)}{position}",
         f"   id      {printable(document.id) if document.id is not None else 'unknown'}",
-        f"   ids     {ids}{more}",
+        f"   ids     {_ids(document)}",
     ]
     if document.note:
         lines.append(f"   note    {printable(document.note)}")
@@ -97,3 +95,17 @@ def _lines(document: ShownDocument, *, whole: bool) -> list[str]:
         printable(text, "\n\t"),
         *([f"   ... {hidden:,} more characters (--whole shows them)"] if hidden else []),
     ]
+
+
+def _ids(document: ShownDocument) -> str:
+    """The first tokens of a document, and its last one if that is a delimiter; delimiters are in brackets."""
+    tokens, (begin, end) = document.tokens, (document.begin_id, document.end_id)
+    words = [str(token) for token in tokens[:SHOWN_TOKENS].tolist()]
+    if len(tokens) > SHOWN_TOKENS:
+        words += ["..."] if end is None else ["...", str(tokens[-1])]
+    is_pair = begin is not None and end is not None
+    if begin is not None:
+        words[0] = f"[{'begin' if is_pair else 'delimiter'} {words[0]}]"
+    if end is not None:
+        words[-1] = f"[{'end' if is_pair else 'delimiter'} {words[-1]}]"
+    return " ".join(words)

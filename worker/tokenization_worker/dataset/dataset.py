@@ -99,7 +99,11 @@ class TokenIsPadding(SpecError, LookupError):
 
 
 class Dataset(Mapping[str, Split]):
-    """A finished dataset: splits by name, in the manifest's order. `index` is index.json as it is."""
+    """A finished dataset: splits by name, in the manifest's order. `index` is index.json as it is.
+
+    `begin_id`, `end_id`: the tokens before and after every document; None where none stands there. `delimiter_id`: the
+    one of them that there is, None where there are both or none.
+    """
 
     def __init__(self, store: Store, index: Index) -> None:
         self._store = store
@@ -113,6 +117,8 @@ class Dataset(Mapping[str, Split]):
         sequence = index["data"]["output"].get("sequence")
         self.row_length: int | None = None if sequence is None else sequence["length"]
         self.pad_id: int | None = None if sequence is None else sequence["pad"]
+        self.begin_id: int | None = self._delimiters.begin
+        self.end_id: int | None = self._delimiters.end
         self._splits = self._read_splits()
 
     def __repr__(self) -> str:

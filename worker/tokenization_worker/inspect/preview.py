@@ -57,6 +57,7 @@ class Preview:
     formats: tuple[tuple[str, int, tuple[str, ...]], ...]
     output: str
     output_formats: tuple[str, ...]
+    delimiters: Delimiters
     dtype: str
     shards: int | None
     rows: RowEstimate | None
@@ -142,6 +143,7 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         formats=tuple(count_formats(plan.files)),
         output=found.store.uri,
         output_formats=tuple(prepared.data.output.formats),
+        delimiters=prepared.tokenizer.delimiters,
         dtype=prepared.dtype,
         shards=None if stored is None else -(-stored // prepared.data.output.shard_tokens),
         rows=rows,
@@ -185,6 +187,7 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
         formats=tuple(count_formats(files)),
         output=store.uri,
         output_formats=formats,
+        delimiters=Delimiters.from_json(index["data"]["tokenizer"]["delimiter"]),
         dtype=index["dtype"],
         shards=sum(split["shards"] for split in index["splits"]),
         rows=rows,

@@ -38,11 +38,11 @@ from tokenization_worker.tokenizers.recorded import recorded_spec
 
 @dataclass(frozen=True, slots=True)
 class ShownDocument:
-    """A document, whole also where it straddles shards: `tokens` with its delimiter, `text` without.
+    """A document, whole also where it straddles shards: `tokens` with its delimiters, `text` without.
 
-    `position` (byte offset in the decompressed file, or row) and `record` (line, piece or row, from 1) are its
-    place in `place.uri`, and `id` is its id there; None where the source does not say, for which `note` has
-    the reason.
+    `begin_id`, `end_id`: the delimiters before and after its text; None where none stands there. `position` (byte
+    offset in the decompressed file, or row) and `record` (line, piece or row, from 1) are its place in `place.uri`, and
+    `id` is its id there; None where the source does not say, for which `note` has the reason.
     """
 
     place: DocumentPlace
@@ -52,6 +52,8 @@ class ShownDocument:
     position: int | None
     record: int | None
     note: str
+    begin_id: int | None
+    end_id: int | None
 
 
 def show_documents(uri: str | os.PathLike[str], split: str, token: int, count: int = 1) -> list[ShownDocument]:
@@ -165,16 +167,16 @@ class _Source:
         self, place: DocumentPlace, tokens: TokenArray, document: SourceDocument | None, note: str
     ) -> ShownDocument:
         """What is known of the document at `place`, which has these tokens."""
-        text = tokens[self._delimiters.inside]
+        text, around = tokens[self._delimiters.inside], (self._delimiters.begin, self._delimiters.end)
         decoded = self._tokenizer.decode(text.tolist())
         if document is None:
-            return ShownDocument(place, tokens, decoded, None, None, None, note)
+            return ShownDocument(place, tokens, decoded, None, None, None, note, *around)
         if not np.array_equal(self._encode(document), text):
             note = f"the source has another text here; {self._check()}"
-            return ShownDocument(place, tokens, decoded, None, document.position, document.number, note)
+            return ShownDocument(place, tokens, decoded, None, document.position, document.number, note, *around)
         value = orjson.loads(document.line) if document.line else self._read_row(place.uri, document.position)
         name = read_id(value, self._id_field, place.uri, document.position)
-        return ShownDocument(place, tokens, decoded, name, document.position, document.number, note)
+        return ShownDocument(place, tokens, decoded, name, document.position, document.number, note, *around)
 
     def _read_row(self, uri: str, row: int) -> Any:
         """The id column of one row of a Parquet file; nothing for a file of plain text, which has no ids."""

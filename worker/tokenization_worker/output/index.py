@@ -23,19 +23,29 @@ from tokenization_worker.output.versions import join_versions
 from tokenization_worker.storage.base import NotFound, Store
 
 _FORMAT_VERSIONS = (1, 2)
-"""1: datasets without rows whose only format is Npy; 2: all others, which programs before 0.3.0 cannot check."""
+"""1: datasets without rows, with at most one delimiter, whose only format is Npy; 2: all others, which programs before
+0.3.0 cannot check."""
 
 UNKNOWN_VERSIONS = "unknown"
 """In `run.rangesByVersions`, of ranges that an older version of this program tokenized."""
 
 
-class IndexTokenizer(TypedDict):
-    """The tokenizer of a dataset. `delimiterId` is None where no delimiter is written."""
+class IndexDelimiters(TypedDict):
+    """What stands around documents: `delimiterId`, None where there is none; or None and two others, where there are
+    both.
+    """
+
+    delimiterId: int | None
+    beginId: NotRequired[int]
+    endId: NotRequired[int]
+
+
+class IndexTokenizer(IndexDelimiters):
+    """The tokenizer of a dataset."""
 
     name: str
     fingerprint: str
     vocabularySize: int
-    delimiterId: int | None
 
 
 class IndexSequences(TypedDict):
@@ -186,7 +196,8 @@ _CHECK_THE_PATH = "check the path: it must be the output.uri of a job"
 def format_version(data: Mapping[str, Any]) -> int:
     """The version of the layout of a dataset with these canonical data fields."""
     output = data["output"]
-    return 1 if output["formats"] == [OutputFormat.NPY] and "sequence" not in output else 2
+    is_first = output["formats"] == [OutputFormat.NPY] and "sequence" not in output
+    return 1 if is_first and "begin" not in data["tokenizer"]["delimiter"] else 2
 
 
 def read_index(store: Store) -> Index | None:
@@ -227,6 +238,9 @@ def _require_fields(index: dict[str, Any]) -> None:
     _require_kinds(index, _FIELDS, "")
     if index["dtype"] not in ("UInt16", "UInt32"):
         raise ValueError(f"dtype is {index['dtype']!r}, expected UInt16 or UInt32")
+    for name in ("beginId", "endId"):
+        if name in index["tokenizer"]:
+            _require_kind(index["tokenizer"][name], (_NUMBER,), f"tokenizer.{name}")
     for reason, count in index["conservation"]["quarantined"].items():
         _require_kind(count, (_NUMBER,), f"conservation.quarantined.{reason}")
     for number, split in enumerate(index["splits"]):

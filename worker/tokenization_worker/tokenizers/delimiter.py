@@ -46,17 +46,24 @@ def resolve_delimiters(
     token = spec.delimiter_token
     if token is None:
         token = own if own is not None else find_end_of_text(name, specials)
-        return Delimiters.at(spec.delimiter_position, specials[token])
-    if token not in specials:
-        near = difflib.get_close_matches(token, specials, n=4, cutoff=0.4) or list(specials)[:4]
-        known = f"it has {quote_list(near)}" if near else "it has none"
-        raise SpecError(
-            "DelimiterUnknown",
-            f"tokenizer.delimiter.token: {token!r} is not a special token of {name}; {known}"
-            + (f" ({len(specials)} in all)" if len(specials) > len(near) else ""),
-            next_step="write one of them, or leave token out for the tokenizer's own end of text",
-        )
-    return Delimiters.at(spec.delimiter_position, specials[token])
+    if spec.end_token is not None:
+        begin = _find_special(token, name, specials, ".begin")
+        return Delimiters(begin, _find_special(spec.end_token, name, specials, ".end"))
+    return Delimiters.at(spec.delimiter_position, _find_special(token, name, specials))
+
+
+def _find_special(token: str, name: str, specials: Mapping[str, int], field: str = "") -> int:
+    """The id of a special token; SpecError (DelimiterUnknown) where there is none of that text."""
+    if token in specials:
+        return specials[token]
+    near = difflib.get_close_matches(token, specials, n=4, cutoff=0.4) or list(specials)[:4]
+    known = f"it has {quote_list(near)}" if near else "it has none"
+    raise SpecError(
+        "DelimiterUnknown",
+        f"tokenizer.delimiter{field}: {token!r} is not a special token of {name}; {known}"
+        + (f" ({len(specials)} in all)" if len(specials) > len(near) else ""),
+        next_step="write one of them, or leave tokenizer.delimiter out for the tokenizer's own end of text",
+    )
 
 
 def find_end_of_text(name: str, specials: Mapping[str, int]) -> str:
@@ -104,7 +111,7 @@ def check_specials(engine: Engine, specials: Mapping[str, int], forbidden: set[i
             f"the text {text!r} becomes the special token {token} with {engine.name}: a document could forge "
             "the end of a document",
             next_step="use the tokenizer's original file (SentencePiece *.model, tiktoken ranks), "
-            "or another tokenizer.delimiter.token",
+            "or another token for tokenizer.delimiter",
         )
 
 

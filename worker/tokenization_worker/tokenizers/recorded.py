@@ -13,15 +13,17 @@ from tokenization_worker.tokenizers.load import load_tokenizer
 
 def recorded_spec(index: Mapping[str, Any]) -> TokenizerSpec:
     """What names the tokenizer of a dataset with this `index.json`; one of the Hub at the commit that its run read."""
-    recorded = index["run"]["tokenizer"]
+    recorded, delimiter = index["run"]["tokenizer"], index["data"]["tokenizer"]["delimiter"]
+    is_pair = "begin" in delimiter
     return TokenizerSpec(
         name=recorded["name"],
         uri=recorded["uri"],
         pattern=recorded["pattern"],
         special_tokens=tuple(sorted(recorded["specialTokens"].items())),
-        delimiter_token=recorded["delimiterToken"],
-        delimiter_position=DelimiterPosition(index["data"]["tokenizer"]["delimiter"]["position"]),
+        delimiter_token=recorded["beginToken" if is_pair else "delimiterToken"],
+        delimiter_position=DelimiterPosition.BEFORE if is_pair else DelimiterPosition(delimiter["position"]),
         revision=recorded.get("revision", ""),
+        end_token=recorded["endToken"] if is_pair else None,
     )
 
 

@@ -77,7 +77,7 @@ def load_sentencepiece(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
     delimiters = resolve_delimiters(
         spec,
         name,
-        specials | _find_piece(processor, spec.delimiter_token),
+        specials | _find_piece(processor, spec.delimiter_token) | _find_piece(processor, spec.end_token),
         processor.id_to_piece(end) if end >= 0 else None,
     )
     specials |= {processor.id_to_piece(token): token for token in delimiters.ids}

@@ -35,6 +35,7 @@ class Fault(StrEnum):
     SHARD_HEADER = "ShardHeader"
     SHARD_CHECKSUM = "ShardChecksum"
     TOKEN_OUT_OF_RANGE = "TokenOutOfRange"
+    DELIMITER_WRONG = "DelimiterWrong"
     FORMATS_DIFFER = "FormatsDiffer"
     SIDECAR_MISSING = "SidecarMissing"
     SIDECAR_CORRUPT = "SidecarCorrupt"

@@ -128,8 +128,10 @@ def _check_index(facts: Facts, index: Index, files: list[FileClaim], refused: Re
     key = data_key(index["data"], ((file.uri, file.size, file.version) for file in files))
     yield from _differ(path, "dataKey of its fields and files", key, index.get("dataKey"))
     yield from _differ(path, "dtype", index["data"]["output"]["dtype"], index["dtype"])
-    delimiter = index["data"]["tokenizer"]["delimiter"]["id"]
-    yield from _differ(path, "delimiter id", delimiter, index["tokenizer"].get("delimiterId"))
+    ids = facts.delimiter_ids
+    only, begin, end = (None, *ids) if len(ids) == 2 else (ids[0] if ids else None, None, None)
+    for name, delimiter in (("delimiterId", only), ("beginId", begin), ("endId", end)):
+        yield from _differ(path, f"tokenizer.{name}", delimiter, index["tokenizer"].get(name))
     yield from _differ(path, "tokenizer", index["data"]["tokenizer"]["fingerprint"], facts.fingerprint)
 
 

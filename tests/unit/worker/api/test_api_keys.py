@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from support.manifests.api_manifests import DEFAULTS, MINIMAL, Manifest, canonical, load, with_spec, with_value
+from support.manifests.api_tables import delimiter
 from tokenization_worker.api.changes import asked_fields, describe_changes
 from tokenization_worker.api.data import Delimiters, DType
 from tokenization_worker.api.job import DATA_FIELDS, JobSpec
@@ -112,6 +113,7 @@ def running(path: str, value: object, base: Manifest = MINIMAL) -> Flip:
     return Flip(path, value, run_key=False, data_key=False, base=base)
 
 
+PAIR = with_spec({"tokenizer": {"delimiter": {"begin": "<s>", "end": "</s>"}}})
 ROWS = with_spec({"output": {"sequence": {"length": 2049}}})
 
 
@@ -132,6 +134,8 @@ FLIPS = [
     data("tokenizer.specialTokens", {"<|end|>": 6}, RANKS),
     data("tokenizer.delimiter.token", "<|endoftext|>"),
     data("tokenizer.delimiter.position", "After"),
+    data("tokenizer.delimiter.begin", "<bos>", PAIR),
+    data("tokenizer.delimiter.end", "<eot>", PAIR),
     address("output.uri", "gs://tokens/other"),
     # One format exists today, so the list itself cannot differ; its place in the keys is tested below.
     data("output.dtype", "UInt16"),
@@ -281,13 +285,97 @@ def test_default_written_out_changes_no_key(path: str) -> None:
             {"output": {"splits": [{"name": "a", "share": "0.5%"}, {"name": "b", "share": None}]}},
         ),
         ({"tokenizer": {"delimiter": {}}}, {"tokenizer": {"delimiter": None}}),
+        ({"tokenizer": {"delimiter": {}}}, {"tokenizer": {"delimiter": {"position": "Before"}}}),
+        (delimiter(begin="<s>"), delimiter(token="<s>")),
+        (delimiter(begin="<s>"), delimiter(token="<s>", position="Before")),
+        (delimiter(end="</s>"), delimiter(token="</s>", position="After")),
     ],
-    ids=["quantity", "unit", "file-scheme", "relative", "slash", "share", "empty-block"],
+    ids=[
+        "quantity",
+        "unit",
+        "file-scheme",
+        "relative",
+        "slash",
+        "share",
+        "empty-block",
+        "position",
+        "begin",
+        "begin-before",
+        "end",
+    ],
 )
 def test_two_ways_to_write_one_thing_have_one_key(one: Manifest, other: Manifest) -> None:
     first, second = load(with_spec(one)), load(with_spec(other))
     assert run_key(first) == run_key(second)
     assert data_key(canonical(first), FILES) == data_key(canonical(second), FILES)
+    assert attempt_digest(first) == attempt_digest(second) or "delimiter" not in str(one)
+
+
+def test_begin_and_end_are_data_of_their_own() -> None:
+    pair = canonical(load(PAIR))
+    assert pair["tokenizer"]["delimiter"] == {"begin": 3, "end": 4}  # type: ignore[index]
+    turned = load(with_spec(delimiter(begin="</s>", end="<s>")))
+    others = [load(with_spec(delimiter(begin="<s>"))), load(with_spec(delimiter(end="</s>"))), load(MINIMAL), turned]
+    keys = {(run_key(job), data_key(canonical(job), FILES), attempt_digest(job)) for job in (load(PAIR), *others)}
+    assert len({first for first, _, _ in keys}) == len({second for _, second, _ in keys}) == 5
+    assert len({third for _, _, third in keys}) == 5
+    assert run_key(load(PAIR)) == "95fad3dd07870f16cb2f6b0b08e43748d27ba78c6be3628ae85d066c1d717c32"
+    assert data_key(pair, FILES) == "6a5e809780de488f44ad2c6dae5a698e1969f8be2cfa3ed5be69a4006a5d97d2"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        (
+            MINIMAL,
+            PAIR,
+            [
+                "tokenizer.delimiter.begin: the job says <s>, the output has absent",
+                "tokenizer.delimiter.end: the job says </s>, the output has absent",
+            ],
+        ),
+        (
+            with_spec(delimiter(token="<s>", position="After")),
+            PAIR,
+            [
+                "tokenizer.delimiter.position: the job says absent, the output has After",
+                "tokenizer.delimiter.begin: the job says <s>, the output has absent",
+                "tokenizer.delimiter.end: the job says </s>, the output has absent",
+                "tokenizer.delimiter.token: the job says absent, the output has <s>",
+            ],
+        ),
+        (
+            PAIR,
+            with_spec(delimiter(begin="<s>", end="<eot>")),
+            ["tokenizer.delimiter.end: the job says <eot>, the output has </s>"],
+        ),
+        (
+            PAIR,
+            with_spec(delimiter(begin="<s>")),
+            ["tokenizer.delimiter.end: the job says absent, the output has </s>"],
+        ),
+        (
+            with_spec(delimiter(token="<bos>")),
+            with_spec(delimiter(begin="<s>")),
+            [
+                "tokenizer.delimiter.begin: the job says <s>, the output has absent",
+                "tokenizer.delimiter.token: the job says absent, the output has <bos>",
+            ],
+        ),
+    ],
+    ids=["default", "after", "end", "begin-of-two", "begin-alone"],
+)
+def test_a_message_names_the_delimiters_that_changed(was: Manifest, now: Manifest, expected: list[str]) -> None:
+    old, new = load(was), load(now)
+    assert describe_changes(canonical(old), canonical(new), asked_fields(old), asked_fields(new)) == expected
+
+
+def test_a_message_of_an_output_without_asked_fields_names_ids() -> None:
+    old, new = load(MINIMAL), load(PAIR)
+    assert describe_changes(canonical(old), canonical(new), {}, asked_fields(new)) == [
+        "tokenizer.delimiter.begin: the job says the token with id 3, the output has absent",
+        "tokenizer.delimiter.end: the job says the token with id 4, the output has absent",
+    ]
 
 
 def test_frozen_defaults_equal_the_defaults_of_today() -> None:

@@ -118,7 +118,7 @@ ADVICE: Mapping[str, str] = {
     "TokenizerLosesText": _TOKENIZER,
     "TokenizerUnsafe": _TOKENIZER,
     "DelimiterRequired": "Set spec.tokenizer.delimiter.token, or position: None, and {again}.",
-    "DelimiterUnknown": "Set spec.tokenizer.delimiter.token to one of those in the message and {again}.",
+    "DelimiterUnknown": "Write a token of those in the message in spec.tokenizer.delimiter and {again}.",
     "PadRequired": "Set spec.output.sequence.pad, and {again}.",
     "PadUnknown": "Set spec.output.sequence.pad.token to one of those in the message, and {again}.",
     "PadUnsafe": "Set spec.output.sequence.pad to a special token, or to an id above the vocabulary, and {again}.",

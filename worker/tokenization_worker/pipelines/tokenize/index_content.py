@@ -11,9 +11,16 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tokenization_worker.api.data import SequenceSpec, TokenizerSpec
+from tokenization_worker.api.data import Delimiters, SequenceSpec, TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
-from tokenization_worker.output.index import UNKNOWN_VERSIONS, IndexContent, IndexRun, IndexSplit, format_version
+from tokenization_worker.output.index import (
+    UNKNOWN_VERSIONS,
+    IndexContent,
+    IndexDelimiters,
+    IndexRun,
+    IndexSplit,
+    format_version,
+)
 from tokenization_worker.output.ledger.receipts import ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.pipelines.tokenize.accounting import FileTotals, Totals
@@ -98,7 +105,7 @@ def describe_dataset(
             "name": tokenizer.name,
             "fingerprint": tokenizer.fingerprint,
             "vocabularySize": tokenizer.vocab_size,
-            "delimiterId": tokenizer.delimiters.only,
+            **_delimiter_ids(tokenizer.delimiters),
         },
         "dtype": context.dtype.value,
         "splits": [
@@ -115,6 +122,13 @@ def describe_dataset(
         },
         "tokens": totals.tokens,
     }
+
+
+def _delimiter_ids(delimiters: Delimiters) -> IndexDelimiters:
+    """`beginId` and `endId` only where there are both: older datasets do not have them."""
+    if delimiters.begin is None or delimiters.end is None:
+        return {"delimiterId": delimiters.only}
+    return {"delimiterId": None, "beginId": delimiters.begin, "endId": delimiters.end}
 
 
 def describe_run(
@@ -168,9 +182,15 @@ def _tokenizer_source(spec: TokenizerSpec) -> dict[str, Any]:
         "uri": spec.uri,
         "pattern": spec.pattern,
         "specialTokens": dict(spec.special_tokens),
-        "delimiterToken": spec.delimiter_token,
+        **_delimiter_texts(spec),
         **({"revision": spec.revision} if spec.revision else {}),
     }
+
+
+def _delimiter_texts(spec: TokenizerSpec) -> dict[str, str | None]:
+    if spec.end_token is None:
+        return {"delimiterToken": spec.delimiter_token}
+    return {"beginToken": spec.delimiter_token, "endToken": spec.end_token}
 
 
 def _sorted_counts(counts: Counter[str]) -> dict[str, int]:

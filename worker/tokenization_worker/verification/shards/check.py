@@ -22,6 +22,7 @@ from tokenization_worker.verification.claims import ClaimedFile, SequenceClaim, 
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
+from tokenization_worker.verification.shards.delimiters import DelimiterCheck
 from tokenization_worker.verification.shards.documents import NoDocuments
 from tokenization_worker.verification.shards.file_sums import checksum_findings, read_file
 from tokenization_worker.verification.shards.row_tokens import RowTokens
@@ -93,9 +94,15 @@ def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdva
         findings.append(Finding(Fault.SIDECAR_CORRUPT, "a documents sidecar", str(error), claim.sidecar_path))
     if sidecar is not None:
         findings.extend(check_sidecar(claim, sidecar, sidecar_sha256))
-    tokens = _read_tokens(store, facts, claim, None if sidecar is None else sidecar.lengths, None, on_advance)
-    found = (*findings, *tokens.findings)
-    return ShardCheck(claim, found, tokens.files, tokens.stored, sidecar_sha256, sidecar=sidecar_ends(sidecar))
+    lengths = None if sidecar is None else sidecar.lengths
+    delimiters = None if sidecar is None else DelimiterCheck(facts, sidecar)
+    tokens = _read_tokens(store, facts, claim, lengths, delimiters, on_advance)
+    findings += tokens.findings
+    if delimiters is not None and not findings:  # else the files are known not to be those that were written
+        findings += delimiters.findings(claim.path)
+    return ShardCheck(
+        claim, tuple(findings), tokens.files, tokens.stored, sidecar_sha256, sidecar=sidecar_ends(sidecar)
+    )
 
 
 def _check_rows(
@@ -129,10 +136,10 @@ def _read_tokens(
     facts: Facts,
     claim: ShardClaim,
     lengths: NDArray[np.uint32] | None,
-    row_tokens: RowTokens | None,
+    observer: RowTokens | DelimiterCheck | None,
     on_advance: OnAdvance,
 ) -> _TokensRead:
-    """Read the tokens in all formats. `lengths`: as decoders take them; `row_tokens` sees those of the first format."""
+    """Read the tokens in all formats. `lengths`: as decoders take them; `observer` sees those of the first format."""
     findings: list[Finding] = []
     files: list[ClaimedFile] = []
     readings = [
@@ -140,7 +147,7 @@ def _read_tokens(
         for name, listed in groupby(claim.token_files, key=lambda file: file.format)
     ]
     first, *others = readings
-    first.row_tokens = row_tokens
+    first.observer = observer
     for reading in readings:
         done = sum(file.bytes for file in files)
         there = reading.read(_behind(done, on_advance))
@@ -163,7 +170,7 @@ def _behind(done: int, on_advance: OnAdvance) -> OnAdvance:
 class _Reading:
     """One pass over the files of a shard in one format."""
 
-    row_tokens: RowTokens | None = None
+    observer: RowTokens | DelimiterCheck | None = None
 
     def __init__(self, store: Store, facts: Facts, claim: ShardClaim, name: str, listed: list[ClaimedFile]) -> None:
         self._store = store
@@ -191,8 +198,8 @@ class _Reading:
         tokens = self.scan.take(number, chunk)
         if self._is_one_of_several:
             self.sums.add(tokens)
-        if self.row_tokens is not None:
-            self.row_tokens.take(before, tokens)
+        if self.observer is not None:
+            self.observer.take(before, tokens)
         if len(tokens) and int(tokens.max()) > self._largest:
             if self._facts.sequence is not None:
                 tokens = np.where(tokens == self._facts.sequence.pad_id, 0, tokens)  # it may be above the vocabulary
