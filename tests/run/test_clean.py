@@ -39,11 +39,11 @@ def npy(tokens: int, dtype: type) -> bytes:
 FOREIGN_SHARDS = {
     "text": b"x\n",
     "empty": b"",
-    "another-dtype": npy(10, np.uint32),
+    "another-dtype": npy(6000, np.uint32),
     "too-many-tokens": npy(12_001, np.uint16),
-    "cut": npy(10, np.uint16)[:-2],
-    "of-a-shards-size": b"x" * (128 + 20),
-    "more-behind": npy(10, np.uint16) + b"x",
+    "cut": npy(12_000, np.uint16)[:-2],
+    "of-a-shards-size": b"x" * (128 + 24_000),
+    "more-behind": npy(11_999, np.uint16) + b"xx",
 }
 BELOW_OURS = [
     "_tokenization/xx/u",
@@ -58,6 +58,8 @@ BELOW_OURS = [
 
 @pytest.mark.parametrize("content", FOREIGN_SHARDS)
 def test_a_foreign_file_of_a_shards_name_stays_and_is_named(content: str, stopped: Bench) -> None:
+    """Also beside a shard whose receipt is missing."""
+    (stopped.output / "_tokenization/ledger/0/shards/train/00000000.json").unlink()
     stopped.write(f"out/{SHARD}", FOREIGN_SHARDS[content])
     for option in (["--dry-run"], []):
         told = stopped.tokjob("clean", "out", *option)
@@ -68,14 +70,51 @@ def test_a_foreign_file_of_a_shards_name_stays_and_is_named(content: str, stoppe
     assert (stopped.output / SHARD).read_bytes() == FOREIGN_SHARDS[content]
 
 
-def test_a_shard_without_a_receipt_is_removed(stopped: Bench) -> None:
-    """A run that is killed between a shard and its receipt leaves one."""
-    receipts = stopped.output / "_tokenization/ledger/0/shards/train"
-    (receipts / "00000000.json").unlink()
-    stopped.write(f"out/{SHARD}", npy(12_000, np.uint16))
-    cleaned = clean_output(str(stopped.output), dry_run=False)
-    assert cleaned.stays == ()
-    assert files_below(stopped.output) == set()
+FORMATS = ["Npy", "Raw", "LlmC", "Megatron"]
+LAYOUTS = {"documents": "", "rows": "sequence: {length: 100}, "}
+
+
+@pytest.mark.parametrize("sequence", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_files_of_a_shard_without_a_receipt_are_removed(format: str, sequence: str, tmp_path: Path) -> None:
+    """A run that is killed between a shard and its receipt leaves them."""
+    bench = stopped_with(tmp_path, format, sequence)
+    (bench.output / "_tokenization/ledger/0/shards/train/00000000.json").unlink()
+    assert clean_output(str(bench.output), dry_run=False).stays == ()
+    assert files_below(bench.output) == set()
+
+
+@pytest.mark.parametrize("sequence", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_copy_of_a_shard_stays_where_every_shard_has_a_receipt(format: str, sequence: str, tmp_path: Path) -> None:
+    """It has the size and the header of a shard; nothing says that this run was writing one."""
+    bench = stopped_with(tmp_path, format, sequence)
+    copies = {}
+    for path in bench.output.glob("train/train_000000.*"):
+        copies[path.with_stem("train_000050")] = path.read_bytes()
+        path.with_stem("train_000050").write_bytes(path.read_bytes())
+    assert len(copies) == (2 if format == "Megatron" else 1)
+    stays = clean_output(str(bench.output), dry_run=False).stays
+    assert {path for path, _ in stays} == {str(path.relative_to(bench.output)) for path in copies}
+    assert {reason for _, reason in stays} == {"no receipt names it, and every shard that a run began has one"}
+    assert {path: path.read_bytes() for path in copies} == copies
+
+
+def test_a_headerless_file_of_another_size_than_the_unfinished_shard_stays(tmp_path: Path) -> None:
+    bench = stopped_with(tmp_path, "Raw", "")
+    (bench.output / "_tokenization/ledger/0/shards/train/00000000.json").unlink()
+    size = (bench.output / "train/train_000000.bin").stat().st_size
+    bench.write("out/train/train_000050.bin", bytes(size - 2))
+    clean_output(str(bench.output), dry_run=False)
+    assert files_below(bench.output) == {"train/train_000050.bin"}
+
+
+def stopped_with(folder: Path, format: str, sequence: str) -> Bench:
+    """An unfinished run in this format, with at least one shard."""
+    bench = Bench(folder)
+    bench.stop(("shards: {", f"formats: [{format}], {sequence}shards: {{"))
+    assert (bench.output / "_tokenization/ledger/0/shards/train/00000000.json").exists()
+    return bench
 
 
 def cut(path: Path) -> None:

@@ -92,12 +92,14 @@ class Bench:
             text = text.replace(old, new)
         return run_job(TokenizationJob.from_yaml(text + more), executor=inline(), on_progress=watch)
 
-    def stop(self) -> None:
-        """Leave an unfinished run: all ranges are done, and one document of b.jsonl, a bad one, is too many."""
+    def stop(self, *changes: tuple[str, str]) -> None:
+        """Leave an unfinished run: all ranges are done, and one document of b.jsonl, a bad one, is too many. `changes`
+        are those of `run`.
+        """
         with (self.source / "b.jsonl").open("ab") as file:
             file.write(b"not JSON\n")
         with pytest.raises(DataError, match="QuarantineExceeded"):
-            self.run()
+            self.run(*changes)
 
     def write(self, path: str, content: str | bytes) -> Path:
         target = self.folder / path

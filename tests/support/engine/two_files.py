@@ -51,7 +51,7 @@ class TwoFiles:
     def reader(self, shape: ShardShape, files: Sequence[StoredFile]) -> ShardReader:
         return FlatReader(header(shape), shape, files[0])
 
-    def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
+    def why_foreign(self, number: int, file: StoredFile, shape: ShardShape) -> str | None:
         begin = file.store.read_range(file.path, 0, 8)
         return None if begin == (TOKENS, LENGTHS)[number] else "it does not begin with the header of such a file"
 

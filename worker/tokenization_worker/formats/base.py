@@ -106,11 +106,11 @@ class FileKind(Protocol):
         """A writer of one shard; `sinks` are its files in the order of `suffixes`."""
         ...
 
-    def why_foreign(self, number: int, file: StoredFile, largest: ShardShape, /) -> str | None:
-        """Why a file is not file `number` of a shard of at most `largest`, in words; None where it may be one.
+    def why_foreign(self, number: int, file: StoredFile, shape: ShardShape, /) -> str | None:
+        """Why a file is not file `number` of a shard of this shape, in words; None where it may be one.
 
-        Asked about files that no receipt names: a run that was killed between a file and its receipt leaves some.
-        Reads at most the file's beginning; raises `NotFound`.
+        Asked about files that no receipt names: a run that was killed between a file and its receipt leaves some. Of
+        a file of parts the shape is that of a full shard. Reads at most the file's beginning; raises `NotFound`.
         """
         ...
 

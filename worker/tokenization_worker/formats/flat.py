@@ -44,12 +44,11 @@ class FlatFormat:
     def reader(self, shape: ShardShape, files: Sequence[StoredFile]) -> ShardReader:
         return FlatReader(self._header(shape), shape, files[0])
 
-    def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
+    def why_foreign(self, number: int, file: StoredFile, shape: ShardShape) -> str | None:
         del number  # there is one
-        tokens, rest = divmod(file.size - len(self._header(largest)), largest.dtype.itemsize)
-        if rest or not 0 < tokens <= largest.tokens or tokens % (largest.row_length or 1):
-            return f"no shard of this run has {file.size:,} bytes"
-        header = self._header(replace(largest, tokens=tokens))
+        header = self._header(shape)
+        if file.size != len(header) + shape.tokens * shape.dtype.itemsize:
+            return f"no unfinished shard of this run has {file.size:,} bytes"
         is_ours = _read_header(file, len(header)) == header
         return None if is_ours else "it does not begin with the header of a shard of this run"
 

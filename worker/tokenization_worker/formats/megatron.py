@@ -45,13 +45,13 @@ class MegatronFormat:
     def reader(self, shape: ShardShape, files: Sequence[StoredFile]) -> ShardReader:
         return RAW.reader(shape, files)
 
-    def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
+    def why_foreign(self, number: int, file: StoredFile, shape: ShardShape) -> str | None:
         if number == 0:
-            return RAW.why_foreign(number, file, largest)
+            return RAW.why_foreign(number, file, shape)
         entries, rest = divmod(file.size - _EMPTY_INDEX_BYTES, _ENTRY_BYTES)
-        if rest or not 0 < entries <= largest.tokens:
+        if rest or not 0 < entries <= shape.tokens:
             return f"no .idx of a shard of this run has {file.size:,} bytes"
-        head = _head(largest, entries)
+        head = _head(shape, entries)
         is_ours = file.store.read_range(file.path, 0, len(head)) == head
         return None if is_ours else "it does not begin as the .idx of a shard of this run does"
 

@@ -29,10 +29,10 @@ class PartsFormat:
     def begin(self, shape: ShardShape, sinks: Sequence[ByteSink]) -> ShardWriter:
         return PartsWriter(sinks[0])
 
-    def why_foreign(self, number: int, file: StoredFile, largest: ShardShape) -> str | None:
+    def why_foreign(self, number: int, file: StoredFile, shape: ShardShape) -> str | None:
         del number  # there is one
         count, rest = divmod(file.size - len(header_of(0)), PART.itemsize)
-        if rest or not 0 < count <= largest.tokens:
+        if rest or not 0 < count <= shape.tokens:
             return f"no file of parts has {file.size:,} bytes"
         header = header_of(count)
         is_ours = file.store.read_range(file.path, 0, len(header)) == header

@@ -115,6 +115,11 @@ def documents_path(split: str, index: int, group: str = "") -> str:
     return f"{DOCUMENTS}{_numbered(split, index, group)}"
 
 
+def documents_path_of(receipt: str) -> str:
+    """The sidecar's path of the shard whose receipt is at `receipt`, of any epoch."""
+    return f"{DOCUMENTS}{receipt.partition(f'/{SHARD_RECEIPTS}')[2].removesuffix('.json')}"
+
+
 def rerun_path(run_key: str) -> str:
     return f"{RERUNS}{run_key.removeprefix('sha256:')}.json"
 

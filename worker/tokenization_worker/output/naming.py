@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -143,14 +143,29 @@ class Naming:
         """Whether a shard of these splits may get this name."""
         return self._kind_of(path) is not None
 
-    def why_foreign(self, store: Store, entry: Entry) -> str | None:
-        """Why a file of such a name is none of these shards', in words; None where it may be, or went meanwhile."""
+    def is_parts(self, path: str) -> bool:
+        """Whether this is the name of a file of parts."""
+        kind = self._kind_of(path)
+        return kind is not None and kind[0] == PARTS
+
+    def why_foreign(self, store: Store, entry: Entry, begun: Collection[int]) -> str | None:
+        """Why a file of such a name is none of these shards', in words; None where it may be, or went meanwhile.
+
+        `begun`: how many tokens each shard has that a run may have left without a receipt.
+        """
         kind = self._kind_of(entry.path)
         if kind is None:
             return "no shard of this run gets this name"
         name, number = kind
+        shapes = [self.largest] if name == PARTS else [self.shape(tokens) for tokens in begun]
+        file = StoredFile(store, entry.path, entry.size)
+        reason: str | None = "every shard that a run began has one"
         with suppress(NotFound):
-            return kind_of(name).why_foreign(number, StoredFile(store, entry.path, entry.size), self.largest)
+            for shape in shapes:
+                reason = kind_of(name).why_foreign(number, file, shape)
+                if reason is None:
+                    break
+            return reason
         return None
 
     def _kind_of(self, path: str) -> tuple[str, int] | None:

@@ -88,11 +88,12 @@ def test_listed_are_the_names_of_any_shard_and_strictly_those_of_these_splits(tm
     ("path", "array", "words"),
     [
         ("train/train_000000.npy", np.arange(100, dtype="<u2"), None),
-        ("train/train_000000.npy", np.arange(101, dtype="<u2"), "no shard of this run has 330 bytes"),
-        ("train/train_000000.npy", np.arange(50, dtype="<i2"), "it does not begin with the header of a shard"),
+        ("train/train_000000.npy", np.arange(30, dtype="<u2"), None),
+        ("train/train_000000.npy", np.arange(101, dtype="<u2"), "no unfinished shard of this run has 330 bytes"),
+        ("train/train_000000.npy", np.arange(100, dtype="<i2"), "it does not begin with the header of a shard"),
         ("test/test_000000.npy", np.arange(100, dtype="<u2"), "no shard of this run gets this name"),
     ],
-    ids=["may be ours", "too large", "another type", "another split"],
+    ids=["may be ours", "may be ours, too", "too large", "another type", "another split"],
 )
 def test_a_file_with_a_shards_name_is_told_apart(
     path: str, array: np.ndarray, words: str | None, tmp_path: Path
@@ -101,7 +102,7 @@ def test_a_file_with_a_shards_name_is_told_apart(
     np.save(tmp_path / path, array)
     store = LocalStore(tmp_path)
     [entry] = naming().list_named(store)
-    why = naming().why_foreign(store, entry)
+    why = naming().why_foreign(store, entry, [30, 100])
     assert (why is None) == (words is None)
     assert (why or "").startswith(words or "")
 
@@ -111,9 +112,17 @@ def test_a_file_that_went_meanwhile_is_not_judged(tmp_path: Path) -> None:
     (tmp_path / "train/train_000000.npy").write_bytes(b"x" * 328)
     store = LocalStore(tmp_path)
     [entry] = naming().list_named(store)
-    assert naming().why_foreign(store, entry) is not None
+    assert naming().why_foreign(store, entry, [100]) is not None
     (tmp_path / "train/train_000000.npy").unlink()
-    assert naming().why_foreign(store, entry) is None
+    assert naming().why_foreign(store, entry, [100]) is None
+
+
+def test_no_file_is_ours_where_every_shard_that_was_begun_has_a_receipt(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    np.save(tmp_path / "train/train_000000.npy", np.arange(100, dtype="<u2"))
+    store = LocalStore(tmp_path)
+    [entry] = naming().list_named(store)
+    assert naming().why_foreign(store, entry, []) == "every shard that a run began has one"
 
 
 def test_a_plan_is_read_as_it_was_written() -> None:

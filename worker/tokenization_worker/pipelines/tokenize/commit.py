@@ -173,10 +173,10 @@ def _remove_voided(store: Store, naming: Naming, shards: list[ShardReceipt], oth
     """Delete the shards among `others` that earlier epochs wrote, and their sidecars; returns the files that stay."""
     named = [entry for entry in others if naming.is_given(entry.path)]
     receipts = list(store.list(layout.LEDGER)) if named else []
-    ours = sort_shards(store, naming, named, receipts).ours
-    sidecars = {layout.documents_path(*shard.key) for shard in shards}
-    listed = (entry for entry in store.list(layout.DOCUMENTS) if entry.path not in sidecars)
-    delete_all(store, [*ours, *sort_own(store, listed).ours])
+    sidecars = list(store.list(layout.DOCUMENTS))
+    ours = sort_shards(store, naming, named, [*receipts, *sidecars]).ours
+    known = {layout.documents_path(*shard.key) for shard in shards}
+    delete_all(store, [*ours, *sort_own(store, (entry for entry in sidecars if entry.path not in known)).ours])
     gone = {entry.path for entry in ours}
     return [entry for entry in others if entry.path not in gone]
 
