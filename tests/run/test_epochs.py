@@ -20,7 +20,7 @@ from support.engine.inline import inline
 from support.places import PROGRAMS
 from support.programs.flipping_run import FLIP, LATE, STUTTER
 from support.runs import Running, command, difference, files_below, leftovers, make_job, read_index, shard_files
-from tokenization_worker.api.data import DelimiterPosition, DType
+from tokenization_worker.api.data import Delimiters, DType
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.engine.task import Task
@@ -201,7 +201,8 @@ def test_shards_that_only_the_voided_engine_had_are_removed(
     (output / "index.json").unlink()
     (output / EPOCH_1).unlink()
     extra = shard_files(output) - shard_files(stuttering_trap.reference)
-    assert extra
+    number = int(max(extra).removesuffix(".npy")[-6:])
+    (output / f"_tokenization/ledger/0/shards/train/{number:08}.json").unlink()  # as if it was killed there
     void(LocalStore(output), context)
     theirs = output / "mine" / "other_000099.npy"
     theirs.parent.mkdir()
@@ -362,7 +363,7 @@ class ListEngine:
 
 def encode_unsampled(engine: ListEngine, reference: ListEngine) -> None:
     """Encode three documents of which none is compared; the vocabulary has 100 ids, 99 is the delimiter."""
-    encoder = Encoder(engine, reference, 100, 99, DelimiterPosition.BEFORE, np.dtype("<u2"), NEVER)
+    encoder = Encoder(engine, reference, 100, Delimiters(99, None), np.dtype("<u2"), NEVER)
     encoder.encode(["0", "1", "2"], np.arange(1, 4), np.zeros(3, dtype=np.int64))
 
 
