@@ -401,11 +401,17 @@ def test_an_order_is_shared_out_and_goes_on_anywhere(rows_dataset: Path) -> None
     whole = list(rows.order(seed=3, epoch=1))
     assert sorted(whole) == list(range(len(rows)))
     assert whole != list(rows.order(seed=3, epoch=2))
-    shares = [list(rows.order(seed=3, epoch=1, rank=rank, world=4)) for rank in range(4)]
-    assert [number for step in zip(*shares, strict=True) for number in step] == whole[: len(rows) // 4 * 4]
+    assert len(rows) % 7, "all are shared out"
+    for world in (4, 7):
+        shares = [list(rows.order(seed=3, epoch=1, rank=rank, world=world)) for rank in range(world)]
+        assert [number for step in zip(*shares, strict=True) for number in step] == whole[: len(rows) // world * world]
     order = rows.order(seed=3, epoch=1)
     assert list(order[30:]) == np.asarray(order)[30:].tolist() == whole[30:]
     assert [order[0], order[-1], len(order[5:9])] == [whole[0], whole[-1], 4]
+    with pytest.raises(
+        IndexError, match=rf"place {len(rows)} of an order: expected -{len(rows)} <= place < {len(rows)}"
+    ):
+        order[len(rows)]
     with pytest.raises(ValueError, match="rank: found 4, expected less than world, 4"):
         rows.order(seed=1, epoch=0, rank=4, world=4)
 

@@ -260,7 +260,14 @@ class Dataset(Mapping[str, Split]):
             whole = Stream(0, tuple(shard for mine in shards.values() for shard in mine), self.dtype)
             streams = [whole] * len(shards)
         return {
-            entry["name"]: Split(entry["name"], entry["documents"], stream, shards[entry["name"]], self._delimiters)
+            entry["name"]: Split(
+                entry["name"],
+                entry["documents"],
+                stream,
+                shards[entry["name"]],
+                self._delimiters,
+                (_reopen_split, (self._store, self.index, entry["name"])),
+            )
             for entry, stream in zip(entries, streams, strict=True)
         }
 
@@ -306,3 +313,7 @@ class Dataset(Mapping[str, Split]):
             if len(sidecar.lengths) > 1 or not sidecar.continues:
                 return shard.start + int(sidecar.lengths[0])
             number += 1
+
+
+def _reopen_split(store: Store, index: Index, name: str) -> Split:
+    return Dataset(store, index)[name]

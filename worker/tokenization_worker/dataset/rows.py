@@ -7,23 +7,22 @@
     rows.examples()              # what PyTorch's DataLoader and grain take as it is
     rows.order(seed=1, epoch=0)  # the numbers of the rows, shuffled; any stretch of it at once
 
-A view holds no array and no open file, so it can be pickled and sent to loader processes. From a far store a row is
-one read of its bytes, and its parts one or two.
+A pickle of them names the dataset, and whoever loads it opens that again: a kilobyte or two for a loader process. From
+a far store a row is one read of its bytes, and one of parts.
 """
 
 from __future__ import annotations
 
 import operator
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization_worker.dataset.parts_file import PartsFile
-from tokenization_worker.dataset.token_stream import Stream
+from tokenization_worker.dataset.reopening import Reopening
+from tokenization_worker.dataset.token_stream import Stream, most_maps
 from tokenization_worker.formats.base import TokenArray
 from tokenization_worker.sequences import masks
 from tokenization_worker.sequences.parts import PartArray
@@ -35,18 +34,24 @@ _EPOCHS = 2**31 - 1
 _ORDER_BLOCK = 4096
 """Numbers of an order that are computed at once."""
 
-_MOST_OPEN = 64
-"""Files of parts that a view keeps open: each holds a file descriptor where it is mapped."""
-
 
 class Rows:
     """The rows of one split. Threads may share it.
 
     `stream`, `start`, `count`: the rows are `count` times `length` tokens from token `start` of the stream on.
+    `reopening`: how another process gets them.
     """
 
     def __init__(
-        self, split: str, stream: Stream, start: int, count: int, length: int, *, is_delimiter_learned: bool
+        self,
+        split: str,
+        stream: Stream,
+        start: int,
+        count: int,
+        length: int,
+        *,
+        is_delimiter_learned: bool,
+        reopening: Reopening[Rows],
     ) -> None:
         self.split = split
         self.length = length
@@ -54,11 +59,12 @@ class Rows:
         self._start = start
         self._count = count
         self._is_delimiter_learned = is_delimiter_learned
-        self._opened: OrderedDict[int, PartsFile] = OrderedDict()
-        self._lock = threading.Lock()
+        self._reopening = reopening
+        # Each holds a file descriptor where it is mapped. This cache has no lock that a fork could find held.
+        self._parts_file = lru_cache(maxsize=most_maps() // 2)(lambda number: stream.shards[number].parts_file())
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _make_rows, (self.split, self._stream, self._start, self._count, self.length, self._is_delimiter_learned)
+    def __reduce__(self) -> Reopening[Rows]:
+        return self._reopening
 
     def __repr__(self) -> str:
         return f"Rows({self.split!r}, rows={len(self)}, length={self.length})"
@@ -110,18 +116,7 @@ class Rows:
         shard = self._stream.shards[number]
         first = (token - shard.start) // self.length
         with shard.mapping_damage():
-            return self._parts_file(number).read(first, first + 1)
-
-    def _parts_file(self, number: int) -> PartsFile:
-        with self._lock:
-            found = self._opened.get(number)
-            if found is None:
-                found = self._opened[number] = self._stream.shards[number].parts_file()
-                if len(self._opened) > _MOST_OPEN:
-                    self._opened.popitem(last=False)
-            else:
-                self._opened.move_to_end(number)
-            return found
+            return self._parts_file(number).read(first)
 
     def segment_ids(self, row: int) -> NDArray[np.int32]:
         """i32[length]: 1 for the tokens of the row's first document, 2 for those of its second; 0 for padding."""
@@ -178,10 +173,6 @@ class Rows:
         return Order(self._count, (seed * _EPOCHS + epoch) % 2**64, places)
 
 
-def _make_rows(split: str, stream: Stream, start: int, count: int, length: int, is_delimiter_learned: bool) -> Rows:
-    return Rows(split, stream, start, count, length, is_delimiter_learned=is_delimiter_learned)
-
-
 class Examples:
     """`[i]` is `rows.example(i)`; a data loader takes it as a dataset."""
 
@@ -216,10 +207,14 @@ class Order:
     def __getitem__(self, wanted: slice) -> Order: ...
 
     def __getitem__(self, wanted: int | slice) -> int | Order:
-        places = self._places[wanted]
-        if isinstance(places, range):
-            return Order(self._rows, self._seed, places)
-        return int(self._compute(range(places, places + 1))[0])
+        if isinstance(wanted, slice):
+            return Order(self._rows, self._seed, self._places[wanted])
+        try:
+            place = self._places[wanted]
+        except IndexError as error:
+            size = len(self)
+            raise IndexError(f"place {wanted:,} of an order: expected -{size:,} <= place < {size:,}") from error
+        return int(self._compute(range(place, place + 1))[0])
 
     def __iter__(self) -> Iterator[int]:
         for start in range(0, len(self._places), _ORDER_BLOCK):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import overload
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.api.data import Delimiters
+from tokenization_worker.dataset.reopening import Reopening
 from tokenization_worker.dataset.rows import Rows
 from tokenization_worker.dataset.shard import Shard
 from tokenization_worker.dataset.token_stream import Stream
@@ -21,11 +22,17 @@ class Split:
     """One split's tokens, numbered from 0.
 
     `split[a:b]` is what numpy gives for `np.asarray(split)[a:b]`, and reads no other tokens. `documents` is the number
-    of those that begin in it.
+    of those that begin in it. `reopening`: how another process gets it.
     """
 
     def __init__(
-        self, name: str, documents: int, stream: Stream, shards: tuple[Shard, ...], delimiters: Delimiters
+        self,
+        name: str,
+        documents: int,
+        stream: Stream,
+        shards: tuple[Shard, ...],
+        delimiters: Delimiters,
+        reopening: Reopening[Split],
     ) -> None:
         self.name = name
         self.shards = shards
@@ -33,8 +40,12 @@ class Split:
         self.stream = stream
         self.start = shards[0].start if shards else 0
         self._length = shards[-1].end - self.start if shards else 0
+        self._reopening = reopening
         self._text = delimiters.inside
         self._is_begin_learned = delimiters.begin is not None and delimiters.end is None
+
+    def __reduce__(self) -> Reopening[Split]:
+        return self._reopening
 
     def __len__(self) -> int:
         """The number of tokens."""
@@ -56,8 +67,15 @@ class Split:
                 f"split {self.name!r} has no rows: its tokens are one run; make the dataset with output.sequence"
             )
         count = self._length // length
-        learned = self._is_begin_learned
-        return Rows(self.name, self.stream, self.start, count, length, is_delimiter_learned=learned)
+        return Rows(
+            self.name,
+            self.stream,
+            self.start,
+            count,
+            length,
+            is_delimiter_learned=self._is_begin_learned,
+            reopening=(_reopen_rows, self._reopening),
+        )
 
     def tokens(self, start: int, end: int) -> TokenArray:
         """Tokens [start, end) as a new array, across shards; raises `IndexError` outside of the split."""
@@ -115,3 +133,7 @@ class Split:
         """
         for tokens in self.stream.documents(self.start, self.start + self._length):
             yield tokens if with_delimiter else tokens[self._text].copy()
+
+
+def _reopen_rows(open_split: Callable[..., Split], arguments: tuple[object, ...]) -> Rows:
+    return open_split(*arguments).rows

@@ -67,9 +67,6 @@ class Stream:
         self._key = next(_stream_keys)
         weakref.finalize(self, _close_maps, self._key).atexit = False
 
-    def __reduce__(self) -> tuple[type[Stream], tuple[int, tuple[Shard, ...], np.dtype[np.unsignedinteger]]]:
-        return Stream, (self.number, self.shards, self.dtype)
-
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -53,27 +54,53 @@ def test_rows_have_their_parts(
 ) -> None:
     parts = parts_of(counts)
     file = PartsFile(stored(tmp_path_factory.mktemp("parts"), parts, far=far), len(counts))
-    for _ in range(5):
-        first = data.draw(st.integers(0, len(counts) - 1))
-        end = data.draw(st.integers(first + 1, len(counts)))
-        expected = parts[(parts["row"] >= first) & (parts["row"] < end)]
-        assert np.array_equal(file.read(first, end), expected)
+    for row in data.draw(st.lists(st.integers(0, len(counts) - 1), min_size=1, max_size=8)):
+        assert np.array_equal(file.read(row), parts[parts["row"] == row])
 
 
-def test_a_far_row_is_a_few_small_reads(tmp_path: Path) -> None:
-    """Of rows that hold one to five parts, in a file of 8 MB."""
+def test_a_far_row_is_one_read_after_a_few(tmp_path: Path) -> None:
+    """Also where the rows of one half have one part, and those of the other many, in a file of 9 MB."""
     chance = np.random.default_rng(5)
-    counts = chance.integers(1, 6, size=100_000).tolist()
+    counts = np.append(np.ones(60_000, dtype=int), chance.integers(1, 20, size=25_000)).tolist()
     stored_file = stored(tmp_path, parts_of(counts), far=True)
     store = stored_file.store
     assert isinstance(store, Far)
     file = PartsFile(stored_file, len(counts))
-    file.read(0, 1)
-    store.reads = 0
-    rows = chance.integers(0, len(counts), size=50).tolist()
-    for row in rows:
-        assert len(file.read(row, row + 1)) == counts[row]
-    assert store.reads <= 4 * len(rows)
+    reads = []
+    for row in chance.integers(0, len(counts), size=300).tolist():
+        store.reads = 0
+        assert len(file.read(row)) == counts[row]
+        reads.append(store.reads)
+    assert max(reads) <= 12
+    assert np.mean(reads[100:]) < 1.1
+
+
+def test_rows_of_which_a_far_file_has_no_parts_are_named(tmp_path: Path) -> None:
+    """No part may say that it is of another row, and no order may keep a read from its end."""
+    parts = parts_of([1] * 9000)
+    for row, rows in {
+        4000: np.where(parts["row"] == 4000, 4001, parts["row"]),
+        8999: np.minimum(parts["row"], 8998),
+        0: parts["row"] + 1,
+        17: parts["row"][::-1],
+        6000: np.zeros_like(parts["row"]),
+    }.items():
+        changed = parts.copy()
+        changed["row"] = rows
+        with pytest.raises(ShardUnreadable, match=rf"has no parts of row {row:,}, or is not sorted"):
+            PartsFile(stored(tmp_path, changed, far=True), 9000).read(row)
+
+
+def test_threads_share_a_far_file(tmp_path: Path) -> None:
+    counts = np.random.default_rng(1).integers(1, 5, size=30_000).tolist()
+    parts = parts_of(counts)
+    file = PartsFile(stored(tmp_path, parts, far=True), len(counts))
+    starts = np.append(0, np.cumsum(counts))
+    rows = np.random.default_rng(2).integers(0, len(counts), size=400).tolist()
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(file.read, rows)
+        for row, each in zip(rows, found, strict=True):
+            assert np.array_equal(each, parts[starts[row] : starts[row + 1]])
 
 
 @pytest.mark.parametrize("far", [True, False])
@@ -91,4 +118,4 @@ def test_a_file_that_is_not_of_these_parts_is_named(tmp_path: Path, far: bool) -
         if changed is not None:
             (tmp_path / "a.npy").write_bytes(changed)
         with pytest.raises(ShardUnreadable, match=words.replace("(", r"\(")):
-            PartsFile(good, 2).read(0, 2)
+            PartsFile(good, 2).read(1)

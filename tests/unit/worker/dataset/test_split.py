@@ -33,14 +33,19 @@ class Remote(LocalStore):
 
 @pytest.fixture(params=[LocalStore, Remote])
 def split(request: pytest.FixtureRequest, tmp_path: Path) -> Split:
-    store = request.param(tmp_path)
-    shards = []
     for number, (start, end) in enumerate(pairwise(BORDERS)):
         np.save(tmp_path / f"{number}.npy", TOKENS[start:end])
+    return open_split(request.param, tmp_path)
+
+
+def open_split(kind: type[LocalStore], folder: Path) -> Split:
+    store = kind(folder)
+    shards = []
+    for number, (start, end) in enumerate(pairwise(BORDERS)):
         files = ((f"{number}.npy", 128 + 2 * (end - start)),)
         shards.append(Shard(store, "Npy", files, TOKENS.dtype, "train", number, end - start, 1, start, ""))
     stream = Stream(0, tuple(shards), TOKENS.dtype)
-    return Split("train", 3, stream, tuple(shards[1:]), Delimiters(9, None))
+    return Split("train", 3, stream, tuple(shards[1:]), Delimiters(9, None), (open_split, (kind, folder)))
 
 
 @pytest.mark.parametrize("step", [None, 1, 3, -1, -4])

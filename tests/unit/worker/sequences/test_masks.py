@@ -15,13 +15,12 @@ LENGTH = 12
 
 @st.composite
 def rows(draw: st.DrawFn) -> PartArray:
-    """Parts that follow one another from the row's start; the first may go on a document of the row before."""
+    """Parts that follow one another from the row's start; some go on a document of another row."""
     lengths = draw(st.lists(st.integers(1, 5), max_size=5).filter(lambda each: sum(each) <= LENGTH))
     parts = np.zeros(len(lengths), dtype=PART)
     parts["length"] = lengths
     parts["start"] = np.cumsum([0, *lengths])[:-1]
-    if lengths:
-        parts["offset"][0] = draw(st.integers(0, 2))
+    parts["offset"] = draw(st.lists(st.integers(0, 2), min_size=len(lengths), max_size=len(lengths)))
     return parts
 
 

@@ -1,0 +1,189 @@
+"""Rows as data loaders read them: by threads, forks and other processes, near and far, with the masks of a loop."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.engine.inline import inline
+from support.forks import exit_code_of_fork
+from support.runs import files_below, make_job
+from support.stores.gcs_fake import FakeGcs
+from tokenization_worker import open_dataset, run_job
+from tokenization_worker.dataset import Rows, token_stream
+
+LENGTH = 32
+TEXTS = ["", "a", "bc" * 40, "", "def", "x" * 31, "ghij" * 25, "k", "lm", ""] * 4
+
+
+def make_dataset(folder: Path, delimiter: dict[str, Any] | None = None, shard_rows: int = 3) -> Path:
+    """Rows of bytes, of two files that each begin a new row."""
+    for number in range(2):
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[number:])
+        (folder / f"{number}.jsonl").write_text(lines, encoding="utf-8")
+    job = make_job(
+        folder / "*.jsonl",
+        folder / "out",
+        {"tokenizer": {"name": "bytes", **({} if delimiter is None else {"delimiter": delimiter})}},
+        output={
+            "formats": ["Npy", "Raw"],
+            "sequence": {"length": LENGTH, "scope": "File", "pad": {"id": 300}},
+            "shards": {"sequences": shard_rows},
+        },
+    )
+    run_job(job, executor=inline())
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_dataset(tmp_path_factory.mktemp("rows"))
+
+
+def loss_mask_of(row: list[int], documents: list[tuple[int, int] | None], position: str) -> list[bool]:
+    """One target after the other. `documents`: of each token which one it is of, and its place there; None: padding."""
+    counts = []
+    for before, after in pairwise(documents):
+        if after is None:
+            counts.append(False)
+        elif before is not None and before[0] == after[0]:
+            counts.append(True)
+        else:
+            counts.append(position == "Before" and after[1] == 0)
+    assert len(counts) == len(row) - 1
+    return counts
+
+
+@pytest.mark.parametrize("position", ["Before", "After", "None"])
+def test_masks_of_a_dataset_are_those_of_a_loop_over_its_documents(tmp_path: Path, position: str) -> None:
+    output = make_dataset(tmp_path, {"position": position})
+    end = {"Before": ([256], []), "After": ([], [256]), "None": ([], [])}[position]
+    rows = open_dataset(output)["train"].rows
+    row = 0
+    for number in range(2):
+        owners: list[tuple[int, int]] = []
+        tokens: list[int] = []
+        for document, text in enumerate(TEXTS[number:]):
+            own = [*end[0], *text.encode(), *end[1]]
+            owners += [(document, place) for place in range(len(own))]
+            tokens += own
+        for at in range(0, len(tokens), LENGTH):
+            padding = max(0, at + LENGTH - len(tokens))
+            places = [*owners[at : at + LENGTH], *[None] * padding]
+            expected = tokens[at : at + LENGTH] + [300] * padding
+            assert rows[row].tolist() == expected
+            assert rows.loss_mask(row).tolist() == loss_mask_of(expected, places, position)
+            owner = [None if place is None else place[0] for place in places]
+            starts = [n for n in range(LENGTH) if owner[n] is not None and (not n or owner[n] != owner[n - 1])]
+            ids = [sum(start <= n for start in starts) if places[n] else 0 for n in range(LENGTH)]
+            assert rows.segment_ids(row).tolist() == ids
+            positions = [n - max(start for start in starts if start <= n) if places[n] else 0 for n in range(LENGTH)]
+            assert rows.positions(row).tolist() == positions
+            assert rows.cu_seqlens(row).tolist() == [*starts, LENGTH - padding]
+            row += 1
+    assert row == len(rows)
+
+
+def test_rows_are_sent_as_the_name_of_their_dataset(tmp_path: Path) -> None:
+    """However many shards there are: a loader gets this once for each of its processes."""
+    rows = open_dataset(make_dataset(tmp_path, shard_rows=1))["train"].rows
+    assert len(rows) > 50
+    rows.parts(5), rows[9], rows.examples()[3]
+    kept = pickle.dumps(rows.examples())
+    assert len(kept) < 5000
+    again = pickle.loads(kept)
+    assert [again.rows[number].tolist() for number in range(len(rows))] == rows[:].tolist()
+    order = rows.order(seed=1, epoch=2)[7:]
+    assert len(pickle.dumps(order)) < 300
+    assert list(pickle.loads(pickle.dumps(order))) == list(order)
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    """Threads take turns a thousand times as often as they do, so that they meet in the middle of each other's work."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(before / 1000)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_threads_and_forks_read_the_same_rows_and_parts(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where few files may be open at once."""
+    monkeypatch.setattr(token_stream, "most_maps", lambda: 2)
+    expected = list(map(read_example, every_row(output)))
+    rows = open_dataset(output)["train"].rows
+
+    def is_right(row: int) -> bool:
+        return repr(rows.example(row)) == expected[row]
+
+    numbers = np.random.default_rng(0).integers(0, len(rows), size=400).tolist()
+    with ThreadPoolExecutor(4) as pool:
+        answers = pool.map(is_right, numbers)
+        assert exit_code_of_fork(lambda: all(map(is_right, numbers))) == 0, "forked while threads read"
+        assert all(answers)
+    assert exit_code_of_fork(lambda: all(map(is_right, numbers))) == 0
+
+
+def every_row(output: Path) -> list[tuple[Rows, int]]:
+    rows = open_dataset(output)["train"].rows
+    return [(rows, number) for number in range(len(rows))]
+
+
+def read_example(of: tuple[Rows, int]) -> str:
+    return repr(of[0].example(of[1]))
+
+
+def test_a_process_that_starts_anew_reads_the_same(output: Path) -> None:
+    asked = every_row(output)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert list(pool.map(read_example, asked)) == list(map(read_example, asked))
+
+
+def test_few_files_stay_open(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of parts as of tokens; none stay open when rows and dataset are gone."""
+
+    def opened() -> int:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+        return len({line.split()[-1] for line in lines if str(output) in line})
+
+    before = opened()
+    monkeypatch.setattr("tokenization_worker.dataset.rows.most_maps", lambda: 6)
+    monkeypatch.setattr(token_stream, "most_maps", lambda: 6)
+    dataset = open_dataset(output)
+    rows = dataset["train"].rows
+    assert len(dataset["train"].shards) > 10
+    for number in range(len(rows)):
+        rows.example(number)
+    assert opened() - before == 6 + 3
+    del dataset, rows
+    assert opened() == before
+
+
+def test_rows_in_a_bucket_are_read_by_ranges(output: Path, fake: FakeGcs) -> None:
+    """A row is a range of its shard and one of its parts; no shard, and no file of parts, is read whole."""
+    for path in files_below(output):
+        fake.put(f"out/{path}", (output / path).read_bytes())
+    near, far = open_dataset(output)["train"].rows, open_dataset("gs://bucket/out")["train"].rows
+    expected = [repr(near.example(number)) for number in range(len(near))]
+    assert [repr(far.example(number)) for number in range(len(far))] == expected
+    assert far[3:9].tolist() == near[3:9].tolist()
+    fake.requests.clear()
+    fake.ranges.clear()
+    assert [repr(far.example(number)) for number in reversed(range(len(far)))] == expected[::-1]
+    gets = [request for request in fake.requests if "alt=media" in request]
+    assert len(gets) == len(fake.ranges) == 2 * len(far), "two ranges each, and no object whole"
+    of_tokens = [end - start for (start, end), get in zip(fake.ranges, gets, strict=True) if "parts" not in get]
+    assert of_tokens == [LENGTH * 2] * len(far)
+    again = pickle.loads(pickle.dumps(far))
+    assert repr(again.example(1)) == expected[1]
