@@ -336,6 +336,7 @@ def test_rows_without_a_pad_are_padded_with_the_end_token(
     preview = preview_run(job)
     run_job(job, executor=inline())
     tokens = [token for shard in splits_of(source, kind, ids, "one", 10**9)["train"] for token in shard.tokens]
+    assert verify(tmp_path / "out", mode="full", processes=1).findings == ()
     made = np.concatenate([np.load(path) for path in sorted((tmp_path / "out/train").iterdir())]).reshape(-1)
     assert made[: len(tokens)].tolist() == tokens
     assert len(made) > len(tokens)

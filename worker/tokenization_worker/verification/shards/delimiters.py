@@ -19,7 +19,7 @@ _Places = NDArray[np.int64]
 class DelimiterCheck:
     """One pass over the tokens of a shard, whose sidecar says where documents begin and end.
 
-    Keeps the first difference of each delimiter. Memory: 17 bytes a token of a chunk.
+    Keeps the first difference of each delimiter. Memory: a byte a token of a chunk, and 16 a document.
     """
 
     def __init__(self, facts: Facts, sidecar: Sidecar) -> None:
@@ -40,9 +40,12 @@ class DelimiterCheck:
         for name, token, which, places in self._sides:
             if name in self._found:
                 continue
-            found, expected = np.flatnonzero(tokens == token) + start, places(start, start + len(tokens))
-            if not np.array_equal(found, expected):
-                at = int(np.setxor1d(found, expected)[0])
+            is_there, expected = tokens == token, places(start, start + len(tokens))
+            if np.count_nonzero(is_there) == len(expected) and is_there[expected - start].all():
+                continue
+            wrong = np.setxor1d(np.flatnonzero(is_there) + start, expected)
+            if len(wrong):  # a sidecar with entries of no tokens, which is reported, has places twice
+                at = int(wrong[0])
                 is_missing = at in expected
                 words = f"{name} {'' if is_missing else 'only '}as the {which} token of a document"
                 self._found[name] = (words, f"token {tokens[at - start]}" if is_missing else "it inside a document", at)
