@@ -62,6 +62,32 @@ class WaitingForWorkers:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A group of source files in a plan. `share`: of its documents, as a fraction of one; `tokens`: of these,
+    estimated; None where the sample of the source does not tell. `stored_bytes`: None where no plan says them."""
+
+    name: str
+    files: int
+    stored_bytes: int | None
+    share: float
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCounts:
+    """What became of the documents of a group: of those that are read by now. `bytes`: of all of them; `left_out`: by
+    its share."""
+
+    name: str
+    files: int
+    documents: int
+    bytes: int
+    tokens: int
+    quarantined: int
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """The plan is fixed. `core_seconds`: expected work of one core; `adopted`: an earlier or concurrent start had
     written it. Estimates are None where the sample of the source holds no text."""
@@ -76,6 +102,7 @@ class Planned:
     is_accelerated: bool
     adopted: bool
     is_checked: bool = False
+    groups: tuple[GroupPlan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +143,7 @@ class Progress:
     shards_done: int
     shards: int | None
     receipt: Receipt | None
+    groups: tuple[GroupCounts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +184,7 @@ class Finished:
     """The dataset is committed. `already`: it was before this start. `rebuilt`: shards written again.
 
     `read_bytes`, `quarantined_bytes`: of documents; None where an older version made the dataset, or began it. `rows`:
-    None where the tokens are one run.
+    None where the tokens are one run. `documents_left_out`: by the shares of `groups`.
     """
 
     uri: str
@@ -173,6 +201,8 @@ class Finished:
     read_bytes: int | None = None
     quarantined_bytes: int | None = None
     rows: int | None = None
+    documents_left_out: int = 0
+    groups: tuple[GroupCounts, ...] = ()
 
 
 Event = (

@@ -29,6 +29,14 @@ def path(template: str, splits: list[Manifest] | None = None) -> Manifest:
     return {"output": {"path": template, "splits": splits or [TRAIN]}}
 
 
+GROUP: Manifest = {"name": "a", "uris": ["gs://corpus/a"]}
+
+
+def groups(*each: Manifest) -> Manifest:
+    """A source of these groups, each with what `GROUP` has besides."""
+    return {"source": {"uris": None, "groups": [GROUP | group for group in each]}}
+
+
 def splits(*written: Manifest) -> Manifest:
     return {"output": {"splits": list(written)}}
 
@@ -79,7 +87,22 @@ MISTAKES: dict[str, Mistake] = {
     "unknown-item": Mistake(
         splits({"nam": "a"}, TRAIN), 'spec.output.splits[0].nam: unknown field; did you mean "name"?'
     ),
-    "missing": Mistake({"source": {"uris": None}}, 'spec.source.uris: missing; add it, for example ["gs://corpus'),
+    "missing": Mistake({"source": {"uris": None}}, 'spec.source.uris: write exactly one of uris, for example ["gs://c'),
+    "groups-and-uris": Mistake({"source": {"groups": [GROUP]}}, "; write exactly one of uris, for example"),
+    "groups-none": Mistake(groups(), "spec.source.groups: found []; expected at least 1 entry"),
+    "groups-many": Mistake(groups(*({"name": f"g{n}"} for n in range(65))), "expected at most 64 entries"),
+    "groups-same": Mistake(groups({}, {}), "two groups have the same name: give each its own"),
+    "group-name": Mistake(groups({"name": "a_b"}), 'spec.source.groups[0].name: found "a_b"; write at most 40 lower'),
+    "group-name-end": Mistake(groups({"name": "a-"}), 'spec.source.groups[0].name: found "a-"; write at most 40 lower'),
+    "group-uris": Mistake(groups({"uris": []}), "spec.source.groups[0].uris: found []; expected at least 1 entry"),
+    "group-both": Mistake(groups({"share": "5%", "tokens": 5}), "a group has share or tokens, not both"),
+    "group-share": Mistake(groups({"share": "0%"}), 'groups[0].share: found "0%"; write a percentage above 0%, such'),
+    "group-share-most": Mistake(
+        groups({"share": "101%"}), "write a percentage above 0%, such as 30%, and at most 100%"
+    ),
+    "group-share-sign": Mistake(groups({"share": "0.3"}), "a share is a percentage: write 30%"),
+    "group-tokens": Mistake(groups({"tokens": "many"}), 'groups[0].tokens: found "many"; write a whole number of tok'),
+    "group-tokens-none": Mistake(groups({"tokens": 0}), "spec.source.groups[0].tokens: found 0; write a whole number"),
     "missing-block": Mistake({"tokenizer": None}, "spec.tokenizer: missing; add it"),
     "no-uris": Mistake({"source": {"uris": []}}, "spec.source.uris: found []; expected at least 1 entry"),
     "many-uris": Mistake({"source": {"uris": ["a"] * 257}}, "expected at most 256 entries"),
@@ -259,6 +282,9 @@ MISTAKES: dict[str, Mistake] = {
 ACCEPTED: dict[str, Manifest] = {
     "plain-path": {"source": {"uris": ["data/*.jsonl.zst"]}, "output": {"uri": "out"}},
     "plain-path-of-a-scheme": {"source": {"uris": ["s3/a", "gsx//a", "./hf:/a"]}, "output": {"uri": "gs/out"}},
+    "groups": groups({"share": "30%"}, {"name": "b", "share": "100%"}, {"name": "c" * 40}),
+    "group-budgets": groups(*({"name": f"g{n}", "tokens": n} for n in (10, 2**53)), {"name": "g", "tokens": "10e9"}),
+    "group-budget-unit": groups({"tokens": "10G"}, {"name": "b", "tokens": "1.5E9"}),
     "separator": {"source": {"format": "Text", "documentSeparator": "<|endoftext|>"}},
     "ranks": {"tokenizer": RANKS | {"pattern": r"\p{L}+", "specialTokens": {"<|end|>": 5}}},
     "pair": delimiter(begin="<|begin_of_text|>", end="<|end_of_text|>"),

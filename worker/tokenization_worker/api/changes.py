@@ -46,6 +46,9 @@ def asked_fields(job: TokenizationJob) -> dict[str, object]:
     for name in DATA_FIELDS:
         if name in spec:
             flatten(name, spec[name], flat)
+    groups = flat.get("source.groups")
+    if isinstance(groups, list):
+        flat["source.groups"] = [{key: group[key] for key in group if key != "uris"} for group in groups]
     return {path: value for path, value in flat.items() if path not in _PLACES}
 
 

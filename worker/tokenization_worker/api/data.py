@@ -8,6 +8,7 @@ is substituted and local paths are absolute plain paths. How a run is executed i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -147,15 +148,40 @@ class SplitSpec:
     share: Fraction | None  # of one: 0.5% is 1/200
 
 
+def hash_end(share: Fraction) -> int:
+    """Below this is the hash of a document that a share takes: the least number not below share * 2**64."""
+    return math.ceil(share * 2**64)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """A named part of the source. `share`: of its documents, as a fraction of one; None where it follows from `tokens`
+    and the plan has not found it yet. `tokens`: about so many are asked for; None where a share is.
+    """
+
+    name: str
+    uris: tuple[str, ...]
+    share: Fraction | None
+    tokens: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """Where the documents are and how to read them; `uris` keep their order."""
+    """Where the documents are and how to read them; `uris` keep their order. With `groups` they are those of all."""
 
     uris: tuple[str, ...]
     format: SourceFormat
     text_field: str
     id_field: str
     document_separator: str | None
+    groups: tuple[GroupSpec, ...] = ()
+
+    @property
+    def hash_ends(self) -> Mapping[str, int]:
+        """Of each group of which a part is taken: the documents whose hash is below this are in it."""
+        return {
+            group.name: hash_end(group.share) for group in self.groups if group.share is not None and group.share < 1
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from tokenization_worker.api.data import DataSpec, Delimiters, DType, OutputSpec
+from tokenization_worker.api.data import DataSpec, Delimiters, DType, OutputSpec, SourceSpec
+from tokenization_worker.api.groups import Group
 from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
 from tokenization_worker.api.resolve import resolve_output_uri, resolve_uri
 from tokenization_worker.api.types.quantities import parse_percentage, parse_quantity
@@ -115,7 +116,10 @@ def normalise_data(job: TokenizationJob) -> dict[str, object]:
         flatten(name, dumped[name], flat)
     _normalise_delimiter(flat)
     flat["documents.maxBytes"] = parse_quantity(job.spec.documents.max_bytes)
-    flat["source.uris"] = [resolve_uri(uri) for uri in job.spec.source.uris]
+    if job.spec.source.uris is not None:
+        flat["source.uris"] = [resolve_uri(uri) for uri in job.spec.source.uris]
+    if job.spec.source.groups is not None:
+        flat["source.groups"] = [_normalise_group(group) for group in job.spec.source.groups]
     flat["output.uri"] = resolve_output_uri(job.spec.output.uri, job.spec.rerun_token)
     flat["output.splits"] = [
         split.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -139,6 +143,17 @@ def _normalise_delimiter(flat: dict[str, object]) -> None:
     flat.setdefault(f"{_DELIMITER}.position", "Before")
 
 
+def _normalise_group(group: Group) -> dict[str, object]:
+    """A group whose `share` is left out is one of 100%."""
+    share = None if group.share is None else parse_percentage(group.share)
+    return {
+        "name": group.name,
+        "uris": [resolve_uri(uri) for uri in group.uris],
+        **({} if share is None or share == 1 else {"share": str(share)}),
+        **({} if group.tokens is None else {"tokens": group.tokens}),
+    }
+
+
 def canonical_data(
     data: DataSpec, *, tokenizer_fingerprint: str, delimiters: Delimiters, dtype: DType, pad_id: int | None = None
 ) -> dict[str, object]:
@@ -156,6 +171,7 @@ def canonical_data(
             "textField": data.source.text_field,
             "idField": data.source.id_field,
             "documentSeparator": data.source.document_separator,
+            **_canonical_groups(data.source),
         },
         "documents": {"maxBytes": data.max_document_bytes},
         "tokenizer": {
@@ -179,6 +195,19 @@ def canonical_data(
     }
 
 
+def _canonical_groups(source: SourceSpec) -> dict[str, object]:
+    """Names, order and shares of groups, and what was asked for in place of a share."""
+    groups = [
+        {
+            "name": group.name,
+            "share": None if group.share is None else str(group.share),
+            **({} if group.tokens is None else {"tokens": group.tokens}),
+        }
+        for group in source.groups
+    ]
+    return {"groups": groups} if groups else {}
+
+
 def _canonical_rows(output: OutputSpec, pad_id: int | None) -> dict[str, object]:
     """The size of shards: in tokens, or in rows with what these are."""
     sequence = output.sequence
@@ -195,14 +224,14 @@ def _canonical_rows(output: OutputSpec, pad_id: int | None) -> dict[str, object]
     }
 
 
-def data_key(canonical: dict[str, object], files: Iterable[tuple[str, int, str]]) -> str:
-    """Return the digest of what fixes the bytes; `files` are (uri, size in bytes, version) in plan
-    order, streamed.
+def data_key(canonical: dict[str, object], files: Iterable[tuple[str, int, str] | tuple[str, int, str, str]]) -> str:
+    """Return the digest of what fixes the bytes; `files` are (uri, size in bytes, version, group) in plan
+    order, streamed. The group is "" or absent where there are none.
     """
     digest = _new_digest("data")
     digest.update(_canonical_json(canonical))
-    for uri, size, version in files:
-        digest.update(b"\n" + _canonical_json([uri, size, version]))
+    for uri, size, version, *group in files:
+        digest.update(b"\n" + _canonical_json([uri, size, version, *filter(None, group)]))
     return digest.hexdigest()
 
 

@@ -10,17 +10,16 @@ and at run time.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, StringConstraints
-from pydantic_core import PydanticCustomError
 
 from tokenization_worker.api.data import DType, OutputFormat
 from tokenization_worker.api.rows import Sequence, Shards
-from tokenization_worker.api.source import MEANT_AS_URI, NO_NUL
-from tokenization_worker.api.types.fields import PositiveBigCount
-from tokenization_worker.api.types.model import RULE_ERROR, Rule, SpecBlock
-from tokenization_worker.api.types.quantities import nearest_percentage, parse_percentage
+from tokenization_worker.api.types.fields import PositiveBigCount, require_sign
+from tokenization_worker.api.types.model import Rule, SpecBlock
+from tokenization_worker.api.types.quantities import parse_percentage
+from tokenization_worker.api.uris import MEANT_AS_URI, NO_NUL
 
 RERUN_PLACEHOLDER = "{rerunToken}"
 OUR_NAMES = ("index.json", "shards.jsonl.zst", "_tokenization")
@@ -90,17 +89,9 @@ SplitName = Annotated[
 ]
 
 
-def _with_sign(value: Any) -> Any:
-    """Refuse a share without its sign, with what to write."""
-    meant = None if isinstance(value, str) and value.endswith("%") and value[0] != "." else nearest_percentage(value)
-    if meant is not None:
-        raise PydanticCustomError(RULE_ERROR, f"a share is a percentage: write {meant}")
-    return value
-
-
 Share = Annotated[
     str,
-    BeforeValidator(_with_sign),
+    BeforeValidator(require_sign),
     StringConstraints(min_length=1, max_length=16),
     Rule(
         "write a percentage above 0% and below 100%, such as 0.5%",

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from tokenization_worker.api.data import (
     DataSpec,
     DelimiterPosition,
+    GroupSpec,
     OutputSpec,
     SequenceSpec,
     SourceSpec,
     SplitSpec,
     TokenizerSpec,
 )
+from tokenization_worker.api.groups import Group
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.output import RERUN_PLACEHOLDER, Output
 from tokenization_worker.api.tokenizer import Tokenizer
@@ -41,11 +43,12 @@ def resolve_data(job: TokenizationJob) -> DataSpec:
     source, output = job.spec.source, job.spec.output
     return DataSpec(
         source=SourceSpec(
-            uris=tuple(resolve_uri(uri) for uri in source.uris),
+            uris=_resolve_uris(source.uris or [uri for group in source.groups or () for uri in group.uris]),
             format=source.format,
             text_field=source.text_field,
             id_field=source.id_field,
             document_separator=source.document_separator,
+            groups=tuple(_resolve_group(group) for group in source.groups or ()),
         ),
         max_document_bytes=parse_quantity(job.spec.documents.max_bytes),
         tokenizer=_resolve_tokenizer(job.spec.tokenizer),
@@ -81,6 +84,15 @@ def _resolve_tokenizer(tokenizer: Tokenizer) -> TokenizerSpec:
         delimiter_position=position,
         end_token=None if delimiter.begin is None else delimiter.end,
     )
+
+
+def _resolve_uris(uris: list[str]) -> tuple[str, ...]:
+    return tuple(resolve_uri(uri) for uri in uris)
+
+
+def _resolve_group(group: Group) -> GroupSpec:
+    share = None if group.tokens is not None else parse_percentage(group.share or "100%")
+    return GroupSpec(group.name, _resolve_uris(group.uris), share, group.tokens)
 
 
 def _resolve_sequence(output: Output) -> SequenceSpec | None:

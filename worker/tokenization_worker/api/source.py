@@ -1,7 +1,6 @@
 """The blocks `source` and `documents`: where the text is and which of it is usable.
 
-Owns their fields, documentation and rules. Which schemes a machine can read is the storage's business:
-`hf://` and `s3://` are valid here even where the client for them is not installed.
+Owns their fields, documentation and rules.
 """
 
 from __future__ import annotations
@@ -12,25 +11,11 @@ from typing import Annotated, ClassVar
 from pydantic import Field, StringConstraints
 
 from tokenization_worker.api.data import SourceFormat
+from tokenization_worker.api.groups import Groups
 from tokenization_worker.api.types.fields import Quantity, Text
 from tokenization_worker.api.types.model import Rule, SpecBlock
+from tokenization_worker.api.uris import SourceUri
 
-MEANT_AS_URI = r"://|^(gs|s3|hf|file)(:|//)"
-"""Also `gs:/bucket` and `gs//bucket`, which would be folders here."""
-
-_URI = r"^((gs|s3|hf)://[^/]|file:///)"
-
-READABLE_URI = Rule(
-    "write gs://bucket/path, s3://bucket/path, hf://datasets/org/name/path, file:///path or, on a laptop, a plain path"
-    "; download what lies at other addresses first",
-    cel=f"!self.matches(r'{MEANT_AS_URI}') || self.matches(r'{_URI}')",
-    holds=lambda uri: not re.search(MEANT_AS_URI, uri) or bool(re.match(_URI, uri)),
-)
-NO_NUL = Rule(
-    "leave out the NUL character: no path and no URI has one",
-    cel=None,
-    holds=lambda uri: "\0" not in uri,
-)
 _DOTTED = r"^[^.]+(\.[^.]+)*$"
 DOTTED_PATH = Rule(
     'write a field name, or a dotted path that descends, such as "doc.text"',
@@ -38,7 +23,6 @@ DOTTED_PATH = Rule(
     holds=lambda path: bool(re.fullmatch(_DOTTED, path)),
 )
 
-SourceUri = Annotated[str, StringConstraints(min_length=1, max_length=2048), READABLE_URI, NO_NUL]
 FieldPath = Annotated[str, StringConstraints(min_length=1, max_length=256), DOTTED_PATH]
 
 
@@ -47,6 +31,12 @@ class Source(SpecBlock):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
+            'write exactly one of uris, for example ["gs://corpus/fineweb-edu/*.parquet"], and groups',
+            cel="has(self.uris) != has(self.groups)",
+            holds=lambda s: (s.uris is None) != (s.groups is None),
+            field="uris",
+        ),
+        Rule(
             "documentSeparator is for plain text only: write format: Text, or leave documentSeparator out",
             cel="!has(self.documentSeparator) || self.format == 'Text'",
             holds=lambda s: s.document_separator is None or s.format is SourceFormat.TEXT,
@@ -54,7 +44,8 @@ class Source(SpecBlock):
         ),
     )
 
-    uris: list[SourceUri] = Field(
+    uris: list[SourceUri] | None = Field(
+        default=None,
         min_length=1,
         max_length=256,
         description=(
@@ -65,6 +56,15 @@ class Source(SpecBlock):
             "compression (none, gzip, zstd), not the suffix."
         ),
         examples=[["gs://corpus/fineweb-edu/*.parquet"]],
+    )
+    groups: Groups | None = Field(
+        default=None,
+        description=(
+            "Named parts of the corpus, in place of uris: web, code, books, a language. Files of a group stand "
+            "together, in the order of the list. Of each group a share of its documents, or about so many tokens, may "
+            "be taken. All counts are given per group."
+        ),
+        examples=[[{"name": "code", "uris": ["gs://corpus/code/*.parquet"], "share": "30%"}]],
     )
     format: SourceFormat = Field(
         default=SourceFormat.AUTO,

@@ -11,9 +11,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field, Strict, StringConstraints
 
 from tokenization_worker.api.data import DelimiterPosition
-from tokenization_worker.api.source import SourceUri
 from tokenization_worker.api.types.fields import ShortText
 from tokenization_worker.api.types.model import Rule, SpecBlock
+from tokenization_worker.api.uris import SourceUri
 
 TokenId = Annotated[int, Strict(), Field(ge=0, le=2**32 - 1)]
 TokenText = Annotated[str, StringConstraints(min_length=1, max_length=256)]

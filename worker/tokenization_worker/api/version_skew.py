@@ -42,6 +42,7 @@ class LaterField:
 
 
 LATER_FIELDS: Mapping[str, LaterField] = {
+    "run.source.groups": LaterField(born=None, minimum_version="0.3.0"),
     "run.tokenizer.delimiter.begin": LaterField(born=None, minimum_version="0.3.0"),
     "run.tokenizer.delimiter.end": LaterField(born=None, minimum_version="0.3.0"),
     "run.output.sequence": LaterField(born=None, minimum_version="0.3.0"),
@@ -142,7 +143,9 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _means_the_same_everywhere(job: TokenizationJob) -> bool:
     """Whether no path depends on the folder or the user of the process that computes runKey."""
     spec = job.spec
-    uris = [*spec.source.uris, spec.output.uri, *([spec.tokenizer.uri] if spec.tokenizer.uri is not None else [])]
+    grouped = [uri for group in spec.source.groups or () for uri in group.uris]
+    tokenizer = [] if spec.tokenizer.uri is None else [spec.tokenizer.uri]
+    uris = [*(spec.source.uris or ()), *grouped, spec.output.uri, *tokenizer]
     paths = [uri.removeprefix("file://") for uri in uris]
     return all("://" in path or path.startswith("/") for path in paths)
 

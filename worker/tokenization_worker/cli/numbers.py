@@ -59,6 +59,11 @@ def short_time(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 180_000 else f"{seconds / 86400:.1f} days"
 
 
+def short_share(share: float) -> str:
+    """`30 %`, `0.12 %`, of one."""
+    return f"{100 * share:.3g} %"
+
+
 def share_of_bytes(quarantined: int, quarantined_bytes: int | None, read_bytes: int | None) -> str:
     """` (61 % of the bytes)` behind a number of unusable documents; nothing for 0, or where bytes are not known."""
     if not quarantined or not read_bytes or quarantined_bytes is None:

@@ -11,7 +11,7 @@ from tokenization_worker.api.data import Delimiters, OutputFormat
 from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
 from tokenization_worker.cli.numbers import counted, read_count, short_bytes, short_count, short_time
-from tokenization_worker.cli.progress import describe
+from tokenization_worker.cli.progress import describe, describe_group
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.preview import Preview, preview_run
 from tokenization_worker.planning.row_estimate import RowEstimate
@@ -62,6 +62,7 @@ def _lines(preview: Preview) -> list[str]:
     lines = [
         f"source     {counted(preview.files, 'file')}{_size(preview)}",
         *([f"formats    {_formats(preview)}"] if preview.formats else []),
+        *(describe_group(group, is_complete=preview.is_complete) for group in preview.groups),
         f"tokens     {_tokens(preview)}",
         *_delimiters(preview.delimiters),
         *([f"ranges     {ranges}{done}"] if preview.ranges else []),

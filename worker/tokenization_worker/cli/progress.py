@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from tokenization_worker.cli.escapes import printable, say
-from tokenization_worker.cli.numbers import counted, estimated, share_of_bytes, short_bytes, short_time
+from tokenization_worker.cli.numbers import counted, estimated, share_of_bytes, short_bytes, short_share, short_time
 from tokenization_worker.cli.run_progress import Column, RunProgress, fit
 from tokenization_worker.events import (
     Advanced,
@@ -23,6 +23,8 @@ from tokenization_worker.events import (
     Committing,
     Event,
     Finished,
+    GroupCounts,
+    GroupPlan,
     Planned,
     Preparing,
     Progress,
@@ -207,7 +209,7 @@ def describe(event: Event, elapsed_s: float) -> str:
                 f"plan       {counted(event.files, 'file')}  {short_bytes(event.stored_bytes)} stored  "
                 f"{estimated(event.estimated_tokens, 'token')}  {counted(event.ranges, 'range')}  "
                 f"{printable(event.tokenizer)}  "
-                f"engine {engine}"
+                f"engine {engine}" + "".join(f"\n{describe_group(group)}" for group in event.groups)
             )
         case CheckingEngine():
             return f"engine     checking {event.engine} against {event.reference}{_about(event.seconds)}, once"
@@ -241,6 +243,25 @@ def describe(event: Event, elapsed_s: float) -> str:
             return f"tokenize   {short_bytes(event.bytes_done)} of {short_bytes(event.bytes_total)}"
 
 
+def describe_group(group: GroupPlan, *, is_complete: bool = False) -> str:
+    """What a run takes of a group."""
+    stored = "" if group.stored_bytes is None else f"  {short_bytes(group.stored_bytes)} stored"
+    share = "all documents" if group.share == 1 else f"{short_share(group.share)} of the documents"
+    tokens = (
+        f"{group.tokens:,} tokens" if is_complete and group.tokens is not None else estimated(group.tokens, "token")
+    )
+    return f"group      {group.name}  {counted(group.files, 'file')}{stored}  {share}  {tokens}"
+
+
+def count_group(group: GroupCounts) -> str:
+    """What became of a group."""
+    left_out = f" + {group.left_out:,} left out" if group.left_out else ""
+    return (
+        f"group      {group.name}  {counted(group.files, 'file')}  {group.documents:,} written + "
+        f"{group.quarantined:,} quarantined{left_out}  {counted(group.tokens, 'token')}"
+    )
+
+
 def describe_end(event: Finished, elapsed_s: float) -> str:
     """What there is now, and how to check it."""
     ratio = f"  {event.text_bytes / event.tokens:.2f} bytes/token" if event.tokens else "  no tokens"
@@ -251,13 +272,15 @@ def describe_end(event: Finished, elapsed_s: float) -> str:
     lines = [
         f"{word:<10} {event.documents_read:,} read = {event.documents_written:,} written + "
         f"{event.documents_quarantined:,} quarantined"
-        f"{share_of_bytes(event.documents_quarantined, event.quarantined_bytes, event.read_bytes)}   "
+        f"{share_of_bytes(event.documents_quarantined, event.quarantined_bytes, event.read_bytes)}"
+        f"{f' + {event.documents_left_out:,} left out' if event.documents_left_out else ''}   "
         f"{counted(event.tokens, 'token')} in {rows}"
         f"{counted(event.shards, 'shard')}{ratio}  "
         f"{short_time(elapsed_s)}"
     ]
     if event.already:
         lines[0] += "   (nothing to do: this run was finished before; its source and shards were not checked)"
+    lines += [count_group(group) for group in event.groups]
     if event.files_dropped:
         lines.append(f"           {counted(event.files_dropped, 'corrupt file')} left out: {uri}/_tokenization/files")
     if event.rebuilt:

@@ -9,6 +9,7 @@ import orjson
 from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.numbers import counted, share_of_bytes, short_bytes, short_count
 from tokenization_worker.cli.parser import CommandParser
+from tokenization_worker.cli.progress import count_group
 from tokenization_worker.inspect.status import read_status
 from tokenization_worker.output import layout
 
@@ -36,6 +37,8 @@ def main(arguments: list[str]) -> int:
             f"{share_of_bytes(state.quarantined, state.quarantined_bytes, state.read_bytes)}, "
             f"{counted(state.files_dropped, 'file')} left out"
         )
+        for group in state.groups:
+            say(count_group(group))
         if state.poison:
             say(
                 f"           {counted(state.poison, 'document')} found to crash the tokenizer: "

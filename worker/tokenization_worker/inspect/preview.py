@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from tokenization_worker.api.arguments import require_function, require_job, require_processes
 from tokenization_worker.api.data import Delimiters, DType
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.errors import ChangedError, TokenizationError
-from tokenization_worker.events import Warned, Watcher, ignore
+from tokenization_worker.events import GroupPlan, Warned, Watcher, ignore
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.output.index import Index
 from tokenization_worker.output.last_failure import read_failure
 from tokenization_worker.output.ledger.version_samples import describe_others, require_same_tokens
 from tokenization_worker.planning.estimated_plan import EstimatedPlan, with_estimate
+from tokenization_worker.planning.groups.counts import plan_groups
 from tokenization_worker.planning.make_plan import make_plan_of
 from tokenization_worker.planning.prepare import prepare
 from tokenization_worker.planning.row_estimate import RowEstimate
@@ -39,8 +41,8 @@ class Preview:
 
     Of an unfinished run: the files and ranges of its plan, its engine, and the time for the ranges that are not done.
     Of a complete one: what the dataset has; None for what neither index nor plan say. `formats`: suffix, number of
-    files and the first names, the most frequent suffix first. `shard_bytes`: in all `output_formats`. `rows`: None
-    where the tokens are one run.
+    files and the first names, the most frequent suffix first. `groups`: those of the source. `shard_bytes`: in all
+    `output_formats`. `rows`: None where the tokens are one run.
     """
 
     files: int
@@ -70,6 +72,7 @@ class Preview:
     seconds: float | None
     there: str
     is_complete: bool = False
+    groups: tuple[GroupPlan, ...] = ()
 
 
 def make_plan(job: TokenizationJob, processes: int | None = None, *, on_progress: Watcher = ignore) -> EstimatedPlan:
@@ -155,6 +158,7 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         processes=slots,
         seconds=None if core_seconds is None else START_SECONDS + core_seconds * share * found.share_left / slots,
         there=f"{found.standing}{ended}",
+        groups=plan_groups(prepared.data, plan.files, estimate.groups),
     )
 
 
@@ -200,6 +204,22 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
         seconds=0.0,
         there=f"{Standing.COMPLETE}{changed}",
         is_complete=True,
+        groups=_groups_of(index, files),
+    )
+
+
+def _groups_of(index: Index, files: tuple[SourceFile, ...]) -> tuple[GroupPlan, ...]:
+    """The groups of a dataset; `files`: those of its plan, none where that is gone."""
+    shares = {group["name"]: float(Fraction(group["share"])) for group in index["data"]["source"].get("groups", ())}
+    return tuple(
+        GroupPlan(
+            name=group["name"],
+            files=group["files"],
+            stored_bytes=sum(file.size for file in files if file.group == group["name"]) if files else None,
+            share=shares[group["name"]],
+            tokens=group["tokens"],
+        )
+        for group in index.get("groups", ())
     )
 
 
@@ -218,7 +238,7 @@ def _rows_of(index: Index) -> RowEstimate | None:
 def _find_change(store: Store, state: OutputState, index: Index, job: TokenizationJob, watch: Watcher) -> str:
     """What changed since the run was complete, as the end of a sentence; `watch` is told what that means."""
     try:
-        prepared = prepare_as_planned(store, job, state.plan, watch)
+        prepared = prepare_as_planned(store, job, state.plan, state.index, watch)
         changed = dataset_difference(state, index, Wanted.of(prepared))
     except ChangedError as error:
         changed = error.message

@@ -23,6 +23,7 @@ from tokenization_worker.api.data import Delimiters, SourceFormat, SplitSpec
 from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, TokenArray, TokenIsPadding, open_dataset
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.messages.commands import tokjob
+from tokenization_worker.planning.groups.shares import hash_ends_of, is_in_share
 from tokenization_worker.planning.splits import Streams, stream_of
 from tokenization_worker.readers.document_batch import CorruptFileError, FileSlice, ReadOptions
 from tokenization_worker.readers.identity import read_id
@@ -115,6 +116,7 @@ class _Source:
         self._id_field: str = source["idField"]
         self._delimiters = Delimiters.from_json(data["tokenizer"]["delimiter"])
         self._thresholds = _thresholds(data["output"]["splits"])
+        self._hash_ends = hash_ends_of(source)
         self._crash_verdicts = {
             (entry["uri"], entry["position"]): entry["sha256"] for entry in dataset.index["run"].get("poison", ())
         }
@@ -146,12 +148,15 @@ class _Source:
     def _in_stream(self, stream: ByteReader, row: Mapping[str, Any], start: int) -> Iterator[SourceDocument]:
         """The documents of a file that have tokens in this token stream."""
         file = FileSlice(0, row["uri"], row["size"], row["version"], pin=row.get("pin", ""))
+        hash_end = self._hash_ends.get(row.get("group", ""))
         for document in read_each(stream, file, self._options, start):
             text = document.text.encode()
             digest = self._crash_verdicts.get((file.uri, document.position))
             if digest is not None and digest == sha256(text).hexdigest():
                 continue  # it was left out, because it crashes the tokenizer
             if stream_of(text, self._thresholds) != self._stream:
+                continue
+            if hash_end is not None and not is_in_share(text, hash_end):
                 continue
             if not self._delimiters.ids and not len(self._encode(document)):
                 continue  # a document of no tokens is in no shard

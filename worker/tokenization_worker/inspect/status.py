@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from tokenization_worker.errors import ChangedError, DataError
+from tokenization_worker.events import GroupCounts
 from tokenization_worker.inspect.uris import absolute_uri
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.messages.counts import counted
@@ -18,10 +20,12 @@ from tokenization_worker.output.index import (
     not_own,
 )
 from tokenization_worker.output.last_failure import read_failure
+from tokenization_worker.output.ledger.receipts import SliceResult
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.shard_check import find_missing
 from tokenization_worker.output.tables import require_tables
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger, read_tokenize_ledger
+from tokenization_worker.pipelines.tokenize.progress import add_slice
 from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, judge
 from tokenization_worker.storage.base import Store
@@ -36,7 +40,8 @@ class OutputStatus:
     """How far the run at an output is. `phase`: Empty, Running, Interrupted, Failed, Complete or Damaged.
 
     `poison`: documents that crash their worker. `read_bytes`, `quarantined_bytes`: of documents; None
-    where a receipt of an older version does not know them. `reason` and `message`: why the last start of a run that is
+    where a receipt of an older version does not know them. `left_out`: documents that the shares of `groups` leave out.
+    `reason` and `message`: why the last start of a run that is
     Failed ended, or what is wrong with a dataset that is Damaged; for Empty, that the place does not exist.
     """
 
@@ -58,6 +63,8 @@ class OutputStatus:
     next_step: str = ""
     reason: str = ""
     message: str = ""
+    left_out: int = 0
+    groups: tuple[GroupCounts, ...] = ()
 
 
 def read_status(uri: str | os.PathLike[str]) -> OutputStatus:
@@ -116,7 +123,18 @@ def _with_ledger(status: OutputStatus, state: OutputState, plan: Plan, ledger: T
         quarantined_bytes=_sum_of_known([result.quarantined_bytes for result in results]),
         files_dropped=len({result.file for result in results if not result.is_read}),
         poison=sum(map(len, ledger.crash_verdicts.values())),
+        left_out=sum(result.left_out or 0 for result in results),
+        groups=tuple(_count_groups(plan, results).values()),
     )
+
+
+def _count_groups(plan: Plan, results: list[SliceResult]) -> dict[str, GroupCounts]:
+    files = Counter(file.group for file in plan.files if file.group)
+    groups = {name: GroupCounts(name, count, 0, 0, 0, 0, 0) for name, count in files.items()}
+    for result in results if groups else ():
+        name = plan.files[result.file].group
+        groups[name] = add_slice(groups[name], result)
+    return groups
 
 
 def _finished(store: Store, index: Index, state: OutputStatus) -> OutputStatus:

@@ -23,8 +23,8 @@ from tokenization_worker.output.versions import join_versions
 from tokenization_worker.storage.base import NotFound, Store
 
 _FORMAT_VERSIONS = (1, 2)
-"""1: datasets without rows, with at most one delimiter, whose only format is Npy; 2: all others, which programs before
-0.3.0 cannot check."""
+"""1: datasets without rows and groups, with at most one delimiter, whose only format is Npy; 2: all others, which
+programs before 0.3.0 cannot check."""
 
 UNKNOWN_VERSIONS = "unknown"
 """In `run.rangesByVersions`, of ranges that an older version of this program tokenized."""
@@ -71,12 +71,28 @@ class IndexSplit(TypedDict):
 
 
 class Conservation(TypedDict):
-    """What became of all documents (`quarantined`: by reason) and of all files (by outcome)."""
+    """What became of all documents (`quarantined`: by reason; `leftOut`: by the shares of groups, only where there are
+    groups) and of all files (by outcome)."""
 
     read: int
     written: int
     quarantined: dict[str, int]
     files: dict[str, int]
+    leftOut: NotRequired[int]
+
+
+class IndexGroup(TypedDict):
+    """A named group of source files. `documents`: written; `bytes`: of the documents read; `filesDropped`: of its
+    `files`, those that are corrupt. Read are documents + quarantined + leftOut."""
+
+    name: str
+    files: int
+    filesDropped: int
+    documents: int
+    bytes: int
+    tokens: int
+    quarantined: int
+    leftOut: int
 
 
 class IndexContent(TypedDict):
@@ -90,6 +106,7 @@ class IndexContent(TypedDict):
     splits: list[IndexSplit]
     conservation: Conservation
     tokens: int
+    groups: NotRequired[list[IndexGroup]]
 
 
 class IndexRun(TypedDict):
@@ -196,7 +213,7 @@ _CHECK_THE_PATH = "check the path: it must be the output.uri of a job"
 def format_version(data: Mapping[str, Any]) -> int:
     """The version of the layout of a dataset with these canonical data fields."""
     output = data["output"]
-    is_first = output["formats"] == [OutputFormat.NPY] and "sequence" not in output
+    is_first = output["formats"] == [OutputFormat.NPY] and "sequence" not in output and "groups" not in data["source"]
     return 1 if is_first and "begin" not in data["tokenizer"]["delimiter"] else 2
 
 

@@ -4,7 +4,8 @@ Held as arrays, because a corpus may have a million files and ranges. A **slice*
 **range** is a run of consecutive slices. Slices follow the order of files, so ranges do too.
 
 Bytes: magic, u64 header length, header (JSON), then the sections that the header lists: `files` (zstd JSONL
-of uri, size, version, kind, and the commit where the file is in a repository), the little-endian arrays of `Cut`, and,
+of uri, size, version, kind, and, where there are such, the commit in its repository and the group), the little-endian
+arrays of `Cut`, and,
 where files are local, `file_inode` and `file_ctime` (zstd, u64 and i64[n_files], 0 for a file in a store); at the end
 the CRC32C of all that, u32.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from sys import intern
 from typing import Any
 
 import google_crc32c
@@ -141,8 +143,8 @@ class Plan:
     def _file_lines(self) -> Iterator[bytes]:
         for file, kind in zip(self.files, self.kinds, strict=True):
             names = None if kind is None else [kind.format, kind.compression]
-            pin = [file.pin] if file.pin else []
-            yield orjson.dumps([file.uri, file.size, file.version, names, *pin]) + b"\n"
+            more = [file.pin, file.group] if file.group else [file.pin] if file.pin else []
+            yield orjson.dumps([file.uri, file.size, file.version, names, *more]) + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes, uri: str) -> Plan:
@@ -181,8 +183,8 @@ class Plan:
             run_key=header["runKey"],
             data=header["data"],
             files=tuple(
-                SourceFile(uri, size, version, pin[0] if pin else "", inode, ctime_ns)
-                for (uri, size, version, _, *pin), inode, ctime_ns in zip(rows, *states, strict=True)
+                SourceFile(uri, size, version, more[0] if more else "", inode, ctime_ns, intern("".join(more[1:])))
+                for (uri, size, version, _, *more), inode, ctime_ns in zip(rows, *states, strict=True)
             ),
             kinds=tuple(None if names is None else _kind(*names) for _, _, _, names, *_ in rows),
             cut=Cut(**arrays),

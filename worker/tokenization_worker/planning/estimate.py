@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,10 @@ SAMPLE_BYTES = 32 << 10
 """Of decompressed text from each sampled file: half a megabyte in all takes about 35 ms with the reference engine."""
 
 SAMPLED_BYTES = SAMPLED_FILES * SAMPLE_BYTES
-"""In all; of fewer files more of each."""
+"""In all; of fewer files more of each, and of more files, where there are many groups, `SAMPLE_BYTES` of each."""
+
+_FEWEST_OF_A_GROUP = 4
+"""Files; in 64 groups 256, of which the reference engine encodes 8 MB."""
 
 _MOST_KILLERS = 4
 """Of a file's sample, each of which costs a process or two: then what is behind them is not counted."""
@@ -45,9 +49,10 @@ included: against tiktoken 6 on mixed languages and code to 10 on English (2026-
 class Estimate:
     """From a sample of the source; None where that holds no text, which says nothing about the rest.
 
-    `rows`: None also where there are none. `source_bytes`: decompressed; at least the stored bytes, where nothing
-    better is known. `shard_bytes`: in all formats; `segment_bytes`: of all tokens once, as scratch has them.
-    `reference_seconds`: the sample's encoding time, scaled to all of it, on one core with the engine `reference`.
+    `rows`: None also where there are none. `groups`: tokens of each group. `source_bytes`: decompressed; at least the
+    stored bytes, where nothing better is known. `shard_bytes`: in all formats; `segment_bytes`: of all tokens once, as
+    scratch has them. `reference_seconds`: the sample's encoding time, scaled to all of it, on one core with the engine
+    `reference`.
     """
 
     tokens: int | None
@@ -59,6 +64,7 @@ class Estimate:
     bytes_per_token: float | None
     sampled_bytes: int
     rows: RowEstimate | None = None
+    groups: Mapping[str, int | None] = field(default_factory=dict)
 
     def shards(self, shard_tokens: int) -> int | None:
         """How many shards hold all tokens, and the padding of rows."""
@@ -72,38 +78,78 @@ class Estimate:
         return self.reference_seconds / FAST_ENGINE_GAIN.get(self.reference, _LEAST_GAIN)
 
 
-def choose_samples(files: Sequence[SourceFile]) -> Sequence[SourceFile]:
-    """The files to look into, spread over the source."""
-    return files[:: _step(files)][:SAMPLED_FILES]
+def choose_samples(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """The files to look into, spread over each group of the source."""
+    groups = _by_group(files)
+    most = _sampled_files(len(groups))
+    return [file for group in groups.values() for file in group[:: _step(group, most)][:most]]
 
 
-def _step(files: Sequence[SourceFile]) -> int:
+def _by_group(files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
+    return {name: list(group) for name, group in groupby(files, key=lambda file: file.group)}
+
+
+def _sampled_files(n_groups: int) -> int:
+    """Of each group."""
+    return max(_FEWEST_OF_A_GROUP, SAMPLED_FILES // max(1, n_groups))
+
+
+def _step(files: Sequence[SourceFile], most: int) -> int:
     """From one sampled file to the next."""
-    return max(1, len(files) // SAMPLED_FILES)
+    return max(1, len(files) // most)
 
 
-def estimate(
-    data: DataSpec,
-    tokenizer: Tokenizer,
-    dtype: DType,
-    files: tuple[SourceFile, ...],
-    samples: list[tuple[SourceFile, HeadSample]],
-    encoded: list[EncodedSample],
-) -> Estimate:
-    """Scale each sample, of the files of `choose_samples`, to the files between it and the next one.
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the samples of some files, scaled to these files, hold. `stored`: bytes of the files; `known`: of those for
+    which a sample stands. Sums but `source_bytes` are of all files, also those that no sample stands for.
+    """
+
+    files: int
+    stored: int
+    known: int
+    text_tokens: float
+    documents: float
+    source_bytes: float
+    text_bytes: float
+    seconds: float
+    is_all: bool
+
+    def tokens(self, tokenizer: Tokenizer) -> float:
+        return self.text_tokens + self.documents * len(tokenizer.delimiters.ids)
+
+    def is_unknown(self, tokenizer: Tokenizer) -> bool:
+        """Whether the samples hold no text, which says nothing about the rest."""
+        return self.stored > 0 and not self.is_all and not self.tokens(tokenizer)
+
+
+def measure_groups(
+    files: Sequence[SourceFile], samples: list[tuple[SourceFile, HeadSample]], encoded: list[EncodedSample]
+) -> dict[str, Measured]:
+    """Of each group, and of "" where there are none. `samples`: of the files of `choose_samples`."""
+    groups = _by_group(files)
+    most = _sampled_files(len(groups))
+    measured = {}
+    pairs = list(zip(samples, encoded, strict=True))
+    for name, group in groups.items():
+        mine = [(head, sample) for (file, head), sample in pairs if file.group == name]
+        measured[name] = _measure(group, _step(group, most), mine)
+    return measured
+
+
+def _measure(files: Sequence[SourceFile], step: int, samples: Sequence[tuple[HeadSample, EncodedSample]]) -> Measured:
+    """Scale each sample to the files between it and the next one.
 
     Files whose sample holds no whole record are taken for an average of the others.
     """
-    step = _step(files)
-    tokens = text_tokens = documents = source_bytes = text_bytes = seconds = 0.0
+    text_tokens = documents = source_bytes = text_bytes = seconds = 0.0
     known = total = 0
-    for number, (_, head) in enumerate(samples):
+    for number, (head, sample) in enumerate(samples):
         first = number * step
         last = first + step if number + 1 < len(samples) else len(files)
         stored = sum(file.size for file in files[first:last])
         total += stored
         texts, shown = _shorten(head.texts, SAMPLE_BYTES)
-        sample = encoded[number]
         is_known = head.stored_bytes and (len(sample.ids) or not any(texts))  # a text may have killed its process
         if not is_known:
             source_bytes += max(stored, stored * head.content_bytes / head.taken_bytes if head.taken_bytes else 0)
@@ -115,26 +161,75 @@ def estimate(
         documents += len(head.texts) * scale
         source_bytes += head.source_bytes * scale
         text_bytes += sum(len(text.encode()) for text in texts) * scale / shown
-    tokens = text_tokens + documents * len(tokenizer.delimiters.ids)
-    is_all = len(samples) == len(files) and all(head.is_whole for _, head in samples)
-    unknown = total > 0 and not is_all and not tokens
     share = known / total if known else 1.0
-    tokens, text_bytes, seconds = tokens / share, text_bytes / share, seconds / share
+    return Measured(
+        files=sum(file.size > 0 for file in files),
+        stored=total,
+        known=known,
+        text_tokens=text_tokens / share,
+        documents=documents / share,
+        source_bytes=source_bytes,
+        text_bytes=text_bytes / share,
+        seconds=seconds / share,
+        is_all=len(samples) == len(files) and all(head.is_whole for head, _ in samples),
+    )
+
+
+def _add_up(groups: Sequence[tuple[Measured, float]]) -> Measured:
+    """The sums over groups, each with the share of its documents that is taken.
+
+    Groups without any text in their samples are taken for an average of the others.
+    """
+    stored = sum(each.stored for each, _ in groups)
+    seen = sum(each.stored for each, _ in groups if each.known)
+    scale = stored / seen if seen else 1.0
+
+    def total(value_of: Callable[[Measured], float]) -> float:
+        return sum(value_of(each) * share for each, share in groups) * scale
+
+    return Measured(
+        files=sum(each.files for each, _ in groups),
+        stored=stored,
+        known=sum(each.known for each, _ in groups),
+        text_tokens=total(lambda each: each.text_tokens),
+        documents=total(lambda each: each.documents),
+        source_bytes=sum(each.source_bytes for each, _ in groups),
+        text_bytes=total(lambda each: each.text_bytes),
+        seconds=total(lambda each: each.seconds),
+        is_all=all(each.is_all for each, _ in groups),
+    )
+
+
+def estimate(
+    data: DataSpec,
+    tokenizer: Tokenizer,
+    dtype: DType,
+    measured: Mapping[str, Measured],
+    samples: list[tuple[SourceFile, HeadSample]],
+) -> Estimate:
+    """What a run writes of the documents that its groups' shares take."""
+    shares = {group.name: float(group.share or 1) for group in data.source.groups}
+    found = _add_up([(each, shares.get(name, 1.0)) for name, each in measured.items()])
+    tokens, unknown = found.tokens(tokenizer), found.is_unknown(tokenizer)
     itemsize = NUMPY_DTYPES[dtype].itemsize
-    n_files = sum(file.size > 0 for file in files)
-    rows = estimate_rows(data.output, tokens=tokens, text_tokens=text_tokens / share, files=n_files)
-    shard_bytes = _shard_bytes(data.output, dtype, rows, tokens=round(tokens), documents=round(documents / share))
+    rows = estimate_rows(data.output, tokens=tokens, text_tokens=found.text_tokens, files=found.files)
+    shard_bytes = _shard_bytes(data.output, dtype, rows, tokens=round(tokens), documents=round(found.documents))
     return Estimate(
         tokens=None if unknown else round(tokens),
-        source_bytes=round(source_bytes),
+        source_bytes=round(found.source_bytes),
         shard_bytes=None if unknown else shard_bytes,
         segment_bytes=None if unknown else round(tokens * itemsize),
         reference=tokenizer.reference.name,
-        reference_seconds=None if unknown else seconds,
-        bytes_per_token=None if unknown else text_bytes / tokens if tokens else 0.0,
+        reference_seconds=None if unknown else found.seconds,
+        bytes_per_token=None if unknown else found.text_bytes / tokens if tokens else 0.0,
         sampled_bytes=sum(head.source_bytes for _, head in samples),
         rows=None if unknown else rows,
+        groups={name: _group_tokens(each, tokenizer, shares[name]) for name, each in measured.items() if name},
     )
+
+
+def _group_tokens(measured: Measured, tokenizer: Tokenizer, share: float) -> int | None:
+    return None if measured.is_unknown(tokenizer) else round(measured.tokens(tokenizer) * share)
 
 
 def _shard_bytes(output: OutputSpec, dtype: DType, rows: RowEstimate | None, *, tokens: int, documents: int) -> int:

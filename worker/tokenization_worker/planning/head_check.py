@@ -11,7 +11,7 @@ from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.messages.counts import counted
-from tokenization_worker.planning.estimate import SAMPLED_BYTES, choose_samples
+from tokenization_worker.planning.estimate import SAMPLE_BYTES, SAMPLED_BYTES, choose_samples
 from tokenization_worker.planning.sampling import encoding_hint, read_on
 from tokenization_worker.readers.document_batch import FileOutcome, ReadOptions, Reason
 from tokenization_worker.readers.head import HeadSample, read_head
@@ -33,7 +33,7 @@ def sample_heads(
     """The heads of a few files, spread over the source; the first file's fields must be right."""
     options = ReadOptions.of(data)
     sampled = choose_samples(files)
-    sample_bytes = SAMPLED_BYTES // max(1, len(sampled))
+    sample_bytes = max(SAMPLE_BYTES, SAMPLED_BYTES // max(1, len(sampled)))
     heads = map_at_once(
         lambda file: read_head(file.uri, file.size, options, sample_bytes, _opener(file)),
         sampled,

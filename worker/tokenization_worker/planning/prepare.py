@@ -6,9 +6,10 @@ What happens at the output is decided by `run.output_state`, and `make_plan` cut
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 from tokenization_worker.api.data import DataSpec, DType
 from tokenization_worker.api.job import TokenizationJob
@@ -17,7 +18,16 @@ from tokenization_worker.api.resolve import RunLimits, resolve_data, resolve_lim
 from tokenization_worker.errors import DataError, SpecError, TokenizationError
 from tokenization_worker.events import Preparing, Warned, Watcher, ignore
 from tokenization_worker.output.ledger.version_samples import SampledText, choose_texts
-from tokenization_worker.planning.estimate import EncodedSample, Estimate, encode_samples, estimate
+from tokenization_worker.planning.estimate import (
+    EncodedSample,
+    Estimate,
+    Measured,
+    encode_samples,
+    estimate,
+    measure_groups,
+)
+from tokenization_worker.planning.groups.files import list_files
+from tokenization_worker.planning.groups.shares import asks_for_tokens, pin_shares, resolve_shares
 from tokenization_worker.planning.head_check import is_corrupt, sample_heads, warn_of_empty_texts
 from tokenization_worker.planning.listing_check import refuse_output_in_source, warn_of_empty_files, warn_of_links
 from tokenization_worker.planning.lossless_check import require_text_kept
@@ -26,7 +36,6 @@ from tokenization_worker.planning.source_check import find_strange
 from tokenization_worker.readers.detection.detect import is_named_parquet, may_be_parquet
 from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
-from tokenization_worker.storage.sources import list_source
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer, pin_tokenizer
 from tokenization_worker.tokenizers.padding import resolve_pad
@@ -42,6 +51,24 @@ class Subject:
     tokenizer: Tokenizer
     dtype: DType
     pad_id: int | None
+
+    def canonical(self, data: DataSpec) -> dict[str, object]:
+        """The canonical fields of `data`: this job's, with the shares of its groups."""
+        return canonical_data(
+            data,
+            tokenizer_fingerprint=self.tokenizer.fingerprint,
+            delimiters=self.tokenizer.delimiters,
+            dtype=self.dtype,
+            pad_id=self.pad_id,
+        )
+
+
+class FoundData(NamedTuple):
+    """The canonical fields and the dataKey of a plan or an index at the output; `is_same_run`: the job's runKey."""
+
+    data: Mapping[str, Any]
+    data_key: str
+    is_same_run: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +139,14 @@ def _pad_above_vocabulary(ids: int, tokenizer: Tokenizer) -> str:
     )
 
 
-def prepare_source(subject: Subject, watch: Watcher, pins: Mapping[str, str] | None = None) -> Prepared:
-    """List the source and read the heads of some files; `pins`: the commits at which an earlier plan reads them."""
+def prepare_source(
+    subject: Subject, watch: Watcher, pins: Mapping[str, str] | None = None, found: Sequence[FoundData] = ()
+) -> Prepared:
+    """List the source and read the heads of some files; `pins`: the commits at which an earlier plan reads them.
+    `found`: the data of plan and index at the output, whose shares count where all else is the same.
+    """
     job, data, limits, tokenizer, dtype = subject.job, subject.data, subject.limits, subject.tokenizer, subject.dtype
-    files = tuple(list_source(data.source.uris, pins))
+    files = list_files(data, pins)
     refuse_output_in_source(data, files)
     warn_of_empty_files(files, data.source.format, watch)
     warn_of_links(files, watch)
@@ -133,13 +164,9 @@ def prepare_source(subject: Subject, watch: Watcher, pins: Mapping[str, str] | N
     foresight = foresee(samples, len(files), limits, lambda file: is_corrupt(data, file))
     for warning in foresight.warnings:
         watch(Warned(warning))
-    canonical = canonical_data(
-        data,
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        delimiters=tokenizer.delimiters,
-        dtype=dtype,
-        pad_id=subject.pad_id,
-    )
+    measured = measure_groups(files, samples, encoded)
+    data = _find_shares(subject, files, measured, found, watch)
+    canonical = subject.canonical(data)
     return Prepared(
         job=job,
         data=data,
@@ -149,14 +176,43 @@ def prepare_source(subject: Subject, watch: Watcher, pins: Mapping[str, str] | N
         files=files,
         pad_id=subject.pad_id,
         canonical=canonical,
-        data_key=data_key(canonical, ((file.uri, file.size, file.version) for file in files)),
+        data_key=_key_of(canonical, files),
         run_key=run_key(job),
-        estimate=estimate(data, tokenizer, dtype, files, samples, encoded),
+        estimate=estimate(data, tokenizer, dtype, measured, samples),
         sampled_texts=sampled_texts,
         foreseen=foresight.error,
         strange=strange,
         hint=advice(samples),
     )
+
+
+def _key_of(canonical: dict[str, object], files: Sequence[SourceFile]) -> str:
+    return data_key(canonical, ((file.uri, file.size, file.version, file.group) for file in files))
+
+
+def _find_shares(
+    subject: Subject,
+    files: Sequence[SourceFile],
+    measured: Mapping[str, Measured],
+    found: Sequence[FoundData],
+    watch: Watcher,
+) -> DataSpec:
+    """The data with the shares of groups that ask for tokens: those of an earlier start, else new ones."""
+    data = subject.data
+    if not asks_for_tokens(data):
+        return data
+    for earlier in found:
+
+        def is_same(pinned: DataSpec, earlier: FoundData = earlier) -> bool:
+            canonical = subject.canonical(pinned)
+            return canonical == earlier.data and (earlier.is_same_run or _key_of(canonical, files) == earlier.data_key)
+
+        pinned = pin_shares(data, earlier.data, is_same)
+        if pinned is not None:
+            return pinned
+    tokenizer = subject.tokenizer
+    tokens = {name: None if each.is_unknown(tokenizer) else each.tokens(tokenizer) for name, each in measured.items()}
+    return resolve_shares(data, tokens, watch)
 
 
 def _choose_texts(

@@ -13,6 +13,7 @@ from tokenization_worker.pipelines.tokenize.decoder_affinity import stretches
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.pipeline import Work
 from tokenization_worker.pipelines.tokenize.ranges.tokenizer_check import require_same_tokenizer
+from tokenization_worker.planning.groups.counts import plan_groups
 from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.run.discard import discard_corrupt_records
 from tokenization_worker.run.repair import Repair, discard_other_receipts
@@ -80,6 +81,7 @@ def _report_progress(found: RunPlan, watch: Watcher) -> None:
             is_accelerated=found.engine not in (REFERENCE, prepared.tokenizer.reference.name),
             adopted=not found.is_new,
             is_checked=found.engine != REFERENCE and prepared.tokenizer.is_engine_checked,
+            groups=plan_groups(prepared.data, plan.files, prepared.estimate.groups),
         )
     )
     if ledger.ranges:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
-from tokenization_worker.events import Committing, Finished, Watcher
+from tokenization_worker.events import Committing, Finished, GroupCounts, Watcher
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_record
@@ -114,4 +114,17 @@ def _finished(
         shards=sum(split["shards"] for split in index["splits"]),
         quarantine_limit=limit,
         rows=sum(split["sequences"]["rows"] for split in index["splits"] if "sequences" in split) or None,
+        documents_left_out=conservation.get("leftOut", 0),
+        groups=tuple(
+            GroupCounts(
+                name=group["name"],
+                files=group["files"],
+                documents=group["documents"],
+                bytes=group["bytes"],
+                tokens=group["tokens"],
+                quarantined=group["quarantined"],
+                left_out=group["leftOut"],
+            )
+            for group in index.get("groups", ())
+        ),
     )

@@ -7,28 +7,34 @@ from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
 from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.events import Watcher
+from tokenization_worker.output.index import Index
 from tokenization_worker.output.ledger.version_samples import read_samples
 from tokenization_worker.output.plan_file import Plan
-from tokenization_worker.planning.prepare import Prepared, prepare_source, prepare_tokenizer
+from tokenization_worker.planning.prepare import FoundData, Prepared, prepare_source, prepare_tokenizer
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.hf.uri import is_model_name
 from tokenization_worker.storage.source_file import SourceFile, source_changed
 from tokenization_worker.storage.sources import find_touched_files, has_pins, list_source, open_file, pins_of, selects
 
 
-def prepare_as_planned(store: Store, job: TokenizationJob, plan: Plan | None, watch: Watcher) -> Prepared:
-    """Load the tokenizer, and look at the source; `plan`: the one at the output.
+def prepare_as_planned(
+    store: Store, job: TokenizationJob, plan: Plan | None, index: Index | None, watch: Watcher
+) -> Prepared:
+    """Load the tokenizer, and look at the source; `plan`, `index`: those at the output, whose shares of groups count.
 
     Where it is the plan of `job`, repositories are read at its commits: a branch that moved is no change. And where the
     source is refused now, because it changed since, the error is that it changed.
     """
     mine = plan if plan is not None and plan.run_key == run_key(job) else None
     subject = prepare_tokenizer(job, watch, "" if mine is None else _planned_revision(store, job))
+    found = [FoundData(each.data, each.data_key, each is mine) for each in (plan,) if each is not None]
+    if index is not None:
+        found.append(FoundData(index["data"], index["dataKey"], index["run"]["runKey"] == run_key(job)))
     if mine is None:
-        return prepare_source(subject, watch)
+        return prepare_source(subject, watch, found=found)
     pins = pins_of(mine.files) if has_pins(subject.data.source.uris) else {}
     try:
-        return prepare_source(subject, watch, pins)
+        return prepare_source(subject, watch, pins, found)
     except SpecError as error:
         changed = _find_change(mine, subject.data.source.uris, error)
         if changed is None:

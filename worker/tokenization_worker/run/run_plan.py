@@ -122,7 +122,7 @@ def plan_run(
     verdict.require()
     if verdict.standing is Standing.COMPLETE and state.index is not None:
         return CompleteRun(store, state.index)
-    prepared = prepare_as_planned(store, job, state.plan, watch)
+    prepared = prepare_as_planned(store, job, state.plan, state.index, watch)
     verdict = judge_now(store, state, Wanted.of(prepared))
     verdict.require()
     writes = life is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tokenization_worker.api.source import MEANT_AS_URI
+from tokenization_worker.api.uris import MEANT_AS_URI
 from tokenization_worker.errors import SpecError
 from tokenization_worker.host.current_folder import needing_current_folder
 

@@ -24,7 +24,8 @@ class SourceFile:
     `version` is the store's content checksum where it has one, else the modification time in nanoseconds. `pin` is the
     commit to read it at, where `uri` is in a repository; it says where the file is, not which one it is. `inode` and
     `ctime_ns` (the time of the last change of content or attributes, which no program can set) are known of local
-    files only, 0 elsewhere; they say whether a file was touched, and not which one it is: a copy has others.
+    files only, 0 elsewhere; they say whether a file was touched, and not which one it is: a copy has others. `group`:
+    the one of the source's groups that it is in; "" where there are none.
     """
 
     uri: str
@@ -33,6 +34,7 @@ class SourceFile:
     pin: str = field(default="", compare=False)
     inode: int = field(default=0, compare=False)
     ctime_ns: int = field(default=0, compare=False)
+    group: str = field(default="", compare=False)
 
     def is_version(self, other: SourceFile) -> bool:
         """Whether both are of one size and version, as plans and datasets record them."""
@@ -142,7 +144,13 @@ def first_file_difference(was: Iterable[SourceFile], now: Iterable[SourceFile]) 
             return f"the source lists {b.uri} where it listed {a.uri}"
         if a != b:
             return f"{a.uri}: was {describe_file(a)}; is {describe_file(b)}"
+        if a.group != b.group:
+            return f"{a.uri}: was in {_group_words(a)}; is in {_group_words(b)}"
     return None
+
+
+def _group_words(file: SourceFile) -> str:
+    return f"group {file.group}" if file.group else "no group"
 
 
 def _not_in(known: Iterable[SourceFile], files: Iterable[SourceFile]) -> str:

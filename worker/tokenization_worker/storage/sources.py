@@ -141,8 +141,11 @@ def read_model_file(place: HfUri) -> bytes:
     return read_model(place)
 
 
-def list_source(uris: tuple[str, ...], pins: Mapping[str, str] | None = None) -> list[SourceFile]:
-    """All files of the patterns in the order that fixes the output. `pins`: the commits of an earlier listing.
+def list_source(
+    uris: tuple[str, ...], pins: Mapping[str, str] | None = None, field: str = "source.uris"
+) -> list[SourceFile]:
+    """All files of the patterns in the order that fixes the output. `pins`: the commits of an earlier listing. `field`:
+    which one of the manifest has the patterns.
 
     Raises `SpecError("SourceInvalid")` for a pattern that matches nothing.
     """
@@ -152,16 +155,21 @@ def list_source(uris: tuple[str, ...], pins: Mapping[str, str] | None = None) ->
     for pattern in uris:
         matched = sorted(_match(pattern, commits), key=lambda file: file.uri.encode())
         if not matched:
-            raise _matches_nothing(pattern)
+            raise _matches_nothing(pattern, field)
         for file in matched:
-            identity = hf_identity(file.uri, file.pin) if file.pin else file.uri
+            identity = file_identity(file)
             if identity not in seen:
                 seen.add(identity)
                 files.append(file)
     return files
 
 
-def _matches_nothing(pattern: str) -> SpecError:
+def file_identity(file: SourceFile) -> object:
+    """Equal for two addresses of one file: a repository has several names of one commit."""
+    return hf_identity(file.uri, file.pin) if file.pin else file.uri
+
+
+def _matches_nothing(pattern: str, field: str) -> SpecError:
     """The error of a pattern without files: what is wrong with it, where its own characters say so."""
     typed = pattern
     with suppress(FileNotFoundError):  # the current folder is gone, and the pattern is absolute
@@ -169,7 +177,7 @@ def _matches_nothing(pattern: str) -> SpecError:
     why, step = _why_nothing(pattern, typed)
     return SpecError(
         "SourceInvalid",
-        f"source.uris: {pattern!r} matches no file{why and f': {why}'}",
+        f"{field}: {pattern!r} matches no file{why and f': {why}'}",
         next_step=step or "check the path; names beginning with '.' or '_' are skipped in folders and wildcards",
     )
 

@@ -78,7 +78,8 @@ class FileClaim:
     Places in a stream count padding, too.
 
     A dropped file has zeros: it claims the empty place between its neighbours. `read_bytes`, `quarantined_bytes`: of
-    documents; None where the table does not say.
+    documents; None where the table does not say. `group`: "" where there are none; `left_out`: usable documents that
+    its share leaves out.
     """
 
     number: int
@@ -93,6 +94,8 @@ class FileClaim:
     pin: str = ""
     read_bytes: int | None = None
     quarantined_bytes: int | None = None
+    group: str = ""
+    left_out: int = 0
 
     @property
     def is_read(self) -> bool:

@@ -24,6 +24,7 @@ import orjson
 from tokenization_worker.output.index import Index
 from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.facts import Facts, Rows
+from tokenization_worker.verification.groups import group_entries
 from tokenization_worker.verification.refused import RefusedSums
 from tokenization_worker.verification.shards.check import ShardCheck
 
@@ -43,17 +44,20 @@ def compute_digest(
     if len(shard_rows) < len(rows):
         return None
     written = sum(sum(file.documents) for file in files)
+    left_out = sum(file.left_out for file in files)
     dropped = Counter(file.outcome for file in files if not file.is_read)
     content = {key: value for key, value in index.items() if key not in ("digest", "dataKey", "run")} | {
         "tokenizer": {key: value for key, value in index["tokenizer"].items() if key != "name"},
         "splits": split_entries(facts, shard_rows),
         "conservation": {
-            "read": written + refused.rows,
+            "read": written + refused.rows + left_out,
             "written": written,
             "quarantined": refused.reasons,
             "files": {"Read": len(files) - dropped.total(), **dropped},
+            **({"leftOut": left_out} if facts.hash_ends else {}),
         },
         "tokens": sum(row["tokens"] for row in shard_rows),
+        **({"groups": group_entries(files)} if facts.hash_ends else {}),
     }
     digest = sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
     for row in shard_rows:

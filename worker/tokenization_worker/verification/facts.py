@@ -11,7 +11,7 @@ import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
@@ -34,6 +34,7 @@ from tokenization_worker.verification.claims import (
     SplitClaim,
 )
 from tokenization_worker.verification.formats.registry import decoder_of
+from tokenization_worker.verification.groups import claimed_hash_ends
 from tokenization_worker.verification.report import Fault, Finding
 
 if sys.version_info >= (3, 14):
@@ -64,7 +65,7 @@ class Facts:
     """Everything about the dataset but its files; small enough to be sent to every process.
 
     `shard_tokens`: those of a full shard, with padding. `sequence`: None where the tokens are one run.
-    `crash_verdicts`: the documents that kill their worker, by file.
+    `crash_verdicts`: the documents that kill their worker, by file. `hash_ends`: of each group, as `groups` has them.
     """
 
     uri: str
@@ -82,6 +83,7 @@ class Facts:
     splits: tuple[SplitClaim, ...]
     streams: tuple[tuple[ShardClaim, ...], ...]
     crash_verdicts: Mapping[str, CrashDigests]
+    hash_ends: Mapping[str, int]
 
     @property
     def delimiter_ids(self) -> tuple[int, ...]:
@@ -164,7 +166,12 @@ def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
                 None if (size := row.get(name)) is None else int(size) for name in ("readBytes", "quarantinedBytes")
             ]
             sizes = sizes if is_read else [0, 0]
-            files.append(FileClaim(number, *place, outcome, documents, tokens, starts, quarantined, pin, *sizes))
+            group = str(row.get("group", ""))
+            if (group or facts.hash_ends) and group not in facts.hash_ends:
+                raise ValueError(f"the dataset has no group {group!r}")
+            left_out = int(row["leftOut"]) if is_read and group else 0
+            claim = FileClaim(number, *place, outcome, documents, tokens, starts, quarantined, pin, sizes[0], sizes[1])
+            files.append(replace(claim, group=group, left_out=left_out))
             ends = tuple(start + count for start, count in zip(starts, tokens, strict=True))
             starts = tuple(end + -end % step for end in ends)
     except (KeyError, TypeError, ValueError) as error:
@@ -224,6 +231,7 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         splits=splits,
         streams=_streams(splits, formats, sequence, shard_rows),
         crash_verdicts=_crash_verdicts(index),
+        hash_ends=claimed_hash_ends(source),
     )
 
 

@@ -21,6 +21,7 @@ from tokenization_worker.output.index import Index
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.facts import Facts, Rows, zstd
+from tokenization_worker.verification.groups import group_entries
 from tokenization_worker.verification.refused import RefusedSums
 from tokenization_worker.verification.report import Fault, Finding
 
@@ -94,10 +95,10 @@ def _check_places(facts: Facts, files: list[FileClaim]) -> Iterator[Finding]:
 
 
 def _check_files(files: list[FileClaim], rows: Rows, refused: RefusedSums) -> Iterator[Finding]:
-    """read = written + quarantined for every file, and the quarantine table has as many of it."""
+    """read = written + quarantined + left out for every file, and the quarantine table has as many of it."""
     listed = refused.by_uri.copy()
     for file, row in zip(files, rows, strict=True):
-        read = sum(file.documents) + file.quarantined if file.is_read else None
+        read = sum(file.documents) + file.quarantined + file.left_out if file.is_read else None
         yield from _differ(layout.FILES_TABLE, f"documents read of {file.uri}", read, row.get("read"))
         what = f"unusable documents of {file.uri}"
         yield from _differ(layout.QUARANTINE_TABLE, what, file.quarantined, listed.pop(file.uri, 0))
@@ -110,13 +111,16 @@ def _check_index(facts: Facts, index: Index, files: list[FileClaim], refused: Re
     written = sum(sum(file.documents) for file in files)
     tokens = sum(shard.tokens for shards in facts.streams for shard in shards)
     yield from _differ(path, "tokens", tokens, index.get("tokens"))
+    left_out = sum(file.left_out for file in files)
     conservation = {
-        "read": written + refused.rows,
+        "read": written + refused.rows + left_out,
         "written": written,
         "quarantined": dict(sorted(refused.reasons.items())),
         "files": {"Read": sum(file.is_read for file in files), **_dropped(files)},
+        **({"leftOut": left_out} if facts.hash_ends else {}),
     }
     yield from _differ(path, "conservation", conservation, index.get("conservation"))
+    yield from _differ(path, "groups", group_entries(files), index.get("groups", []))
     run: Mapping[str, object] = index["run"]
     for name, sizes in (
         ("readBytes", [file.read_bytes for file in files]),
@@ -125,7 +129,7 @@ def _check_index(facts: Facts, index: Index, files: list[FileClaim], refused: Re
         if run.get(name) is not None:  # an older version may have made the dataset, or begun it
             total = sum(size for size in sizes if size is not None) if None not in sizes else None
             yield from _differ(path, f"run.{name}", total, run[name])
-    key = data_key(index["data"], ((file.uri, file.size, file.version) for file in files))
+    key = data_key(index["data"], ((file.uri, file.size, file.version, file.group) for file in files))
     yield from _differ(path, "dataKey of its fields and files", key, index.get("dataKey"))
     yield from _differ(path, "dtype", index["data"]["output"]["dtype"], index["dtype"])
     ids = facts.delimiter_ids
@@ -175,16 +179,24 @@ def check_plan(store: Store, index: Index, files: list[FileClaim]) -> list[Findi
     try:
         header = orjson.loads(data[16:header_end])
         fields, size = header["data"], header["sections"]["files"]  # the first section
-        planned = [orjson.loads(line)[:3] for line in zstd.decompress(data[header_end:][:size]).splitlines()]
+        planned = [
+            _planned_file(*orjson.loads(line)) for line in zstd.decompress(data[header_end:][:size]).splitlines()
+        ]
     except (ValueError, KeyError, TypeError, zstd.ZstdError) as error:
         return [Finding(Fault.TABLE_CORRUPT, "a plan", str(error), layout.PLAN)]
     if fields != index["data"]:
         return list(_differ(layout.INDEX, "data fields as planned", fields, index["data"]))
-    listed = [[file.uri, file.size, file.version] for file in files]
+    listed = [(file.uri, file.size, file.version, file.group) for file in files]
     for number, (was, now) in enumerate(zip(planned, listed, strict=False)):
         if was != now:
             return list(_differ(layout.FILES_TABLE, f"file {number + 1} as planned", was, now))
     return list(_differ(layout.FILES_TABLE, "number of files as planned", len(planned), len(listed)))
+
+
+def _planned_file(
+    uri: str, size: int, version: str, kind: object, pin: str = "", group: str = ""
+) -> tuple[str, int, str, str]:
+    return uri, size, version, group
 
 
 def check_names(store: Store, facts: Facts) -> list[Finding]:

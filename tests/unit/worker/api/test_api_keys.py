@@ -121,8 +121,19 @@ def with_pad(pad: Manifest) -> Manifest:
     return with_spec({"output": {"sequence": {"length": 2049, "pad": pad}}})
 
 
+GROUP = {"name": "code", "uris": ["gs://corpus/code"]}
+
+
+def with_group(more: Manifest) -> Manifest:
+    return with_spec({"source": {"uris": None, "groups": [GROUP | more]}})
+
+
 FLIPS = [
     address("source.uris", ["gs://corpus/other/*.parquet"]),  # the files themselves are in the dataKey
+    data("source.groups[].name", "web", with_group({})),
+    address("source.groups[].uris", ["gs://corpus/other"], with_group({})),
+    data("source.groups[].share", "30%", with_group({"share": "31%"})),
+    data("source.groups[].tokens", "10e9", with_group({"tokens": "11e9"})),
     data("source.format", "Parquet"),
     data("source.textField", "content"),
     data("source.idField", "url"),
@@ -289,6 +300,14 @@ def test_default_written_out_changes_no_key(path: str) -> None:
         (delimiter(begin="<s>"), delimiter(token="<s>")),
         (delimiter(begin="<s>"), delimiter(token="<s>", position="Before")),
         (delimiter(end="</s>"), delimiter(token="</s>", position="After")),
+        (
+            {"source": {"uris": None, "groups": [GROUP | {"share": "100%"}]}},
+            {"source": {"uris": None, "groups": [GROUP | {"uris": ["gs://corpus/code"]}]}},
+        ),
+        (
+            {"source": {"uris": None, "groups": [GROUP | {"tokens": "10e9"}]}},
+            {"source": {"uris": None, "groups": [GROUP | {"tokens": "10G"}]}},
+        ),
     ],
     ids=[
         "quantity",
@@ -302,6 +321,8 @@ def test_default_written_out_changes_no_key(path: str) -> None:
         "begin",
         "begin-before",
         "end",
+        "whole-group",
+        "budget",
     ],
 )
 def test_two_ways_to_write_one_thing_have_one_key(one: Manifest, other: Manifest) -> None:
@@ -468,3 +489,16 @@ def test_removing_the_token_is_another_key_than_any_token() -> None:
 def test_no_delimiter_has_no_id_in_the_data() -> None:
     job = load(with_spec({"tokenizer": {"delimiter": {"position": "None"}}}))
     assert canonical(job)["tokenizer"] == canonical(job)["tokenizer"] | {"delimiter": {"id": None, "position": "None"}}  # type: ignore[operator]
+
+
+def test_golden_keys_of_groups() -> None:
+    web = {"name": "web", "uris": ["gs://c/w"], "share": "30%"}
+    code = {"name": "code", "uris": ["gs://c/a", "gs://c/b"]}
+    job = load(with_spec({"source": {"uris": None, "groups": [web, code]}}))
+    assert run_key(job) == "0675b271649d4a4ea929af44cdcc1fe24f48a50ff40f1584be5560e817580461"
+    known = canonical_data(
+        resolve_data(job), tokenizer_fingerprint="f" * 64, delimiters=Delimiters(100257, None), dtype=DType.UINT32
+    )
+    files = [("gs://c/w/1", 10, "1", "web"), ("gs://c/a", 20, "2", "code")]
+    assert data_key(known, files) == "820bae9f694114bdba7a21274b0c7bb4ffb0cd8bee4a577c7cd3aaf9bc810ecf"
+    assert data_key(known, [files[0], (*files[1][:3], "web")]) != data_key(known, files)

@@ -55,6 +55,14 @@ def _with_hint(value: object, message: str) -> str:
     return message if written is None else f"write {written} ({message.removeprefix('write ')})"
 
 
+def require_sign(value: Any) -> Any:
+    """Refuse a share without its sign, with what to write."""
+    meant = None if isinstance(value, str) and value.endswith("%") and value[0] != "." else nearest_percentage(value)
+    if meant is not None:
+        raise PydanticCustomError(RULE_ERROR, f"a share is a percentage: write {meant}")
+    return value
+
+
 def _counted(value: Any) -> Any:
     """The number that a text stands for."""
     if not isinstance(value, str):
@@ -65,7 +73,8 @@ def _counted(value: Any) -> Any:
         raise PydanticCustomError(RULE_ERROR, _with_hint(value, COUNT_MESSAGE)) from None
 
 
-def _int_or_string(pattern: str, minimum: int, message: str, maximum: int | None = None) -> WithJsonSchema:
+def int_or_string(pattern: str, minimum: int, message: str, maximum: int | None = None) -> WithJsonSchema:
+    """The schema of a number that may be written as a text."""
     most = "" if maximum is None else f" && self <= {maximum}"
     rule = Rule(message, cel=f"type(self) == int ? self >= {minimum}{most} : self.matches(r'{pattern}')", holds=None)
     return WithJsonSchema(
@@ -94,13 +103,13 @@ Quantity = Annotated[
     int | str,
     TypeWords("quantity"),
     _kept_as_written(parse_quantity, QUANTITY_MESSAGE),
-    _int_or_string(QUANTITY_PATTERN, 1, QUANTITY_MESSAGE),
+    int_or_string(QUANTITY_PATTERN, 1, QUANTITY_MESSAGE),
 ]
 LimitValue = Annotated[
     int | str,
     TypeWords("count or percentage"),
     _kept_as_written(Limit.parse, LIMIT_MESSAGE),
-    _int_or_string(LIMIT_PATTERN, 0, LIMIT_MESSAGE),
+    int_or_string(LIMIT_PATTERN, 0, LIMIT_MESSAGE),
 ]
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
@@ -115,6 +124,6 @@ PositiveBigCount = Annotated[
     Strict(),
     Field(ge=1, le=2**53),
     BeforeValidator(_counted),
-    _int_or_string(QUANTITY_PATTERN, 1, COUNT_MESSAGE, 2**53),
+    int_or_string(QUANTITY_PATTERN, 1, COUNT_MESSAGE, 2**53),
 ]
 """Of the data: how many tokens or shards. Read as a number, whatever the form."""

@@ -14,7 +14,7 @@ from sys import intern
 from typing import Annotated, Any, Self
 
 import orjson
-from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, field, to_builtins
 from msgspec.structs import force_setattr
 
 from tokenization_worker.output.layout import ShardKey
@@ -57,7 +57,8 @@ class SliceResult(_Record, frozen=True, gc=False):
     `digest` covers the counts and the checksums of tokens and document lengths. `records` counts lines (rows,
     texts), blank ones too. `crash_verdicts`, on disk `poison`: documents that were left out because they crash their
     worker, in order; they are among `quarantined`, too. `read_bytes`, `quarantined_bytes`: bytes of documents
-    (docs/policy.md), which `digest` does not cover; None in receipts of versions that did not count them.
+    (docs/policy.md), which `digest` does not cover; None in receipts of versions that did not count them. `left_out`:
+    usable documents that are not in the share of the file's group; not there where the whole group is taken.
     """
 
     file: Count
@@ -71,6 +72,7 @@ class SliceResult(_Record, frozen=True, gc=False):
     crash_verdicts: tuple[CrashVerdict, ...] = field(default=(), name="poison")
     read_bytes: Count | None = None
     quarantined_bytes: Count | None = None
+    left_out: Count | UnsetType = field(default=UNSET, name="leftOut")
 
     def __post_init__(self) -> None:
         if self.outcome not in _OUTCOMES:
@@ -84,6 +86,11 @@ class SliceResult(_Record, frozen=True, gc=False):
     @property
     def is_read(self) -> bool:
         return self.outcome == FileOutcome.READ
+
+    @property
+    def documents_read(self) -> int:
+        """Written, unusable, or left out."""
+        return sum(self.docs) + sum(self.quarantined.values()) + (self.left_out or 0)
 
 
 def segment_digest(slices: Iterable[SliceResult]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class FileTotals:
     `documents`, `tokens` i64[n_files, n_streams]; `quarantined`: of files that have some; `dropped`: file -> (outcome,
     detail) of those that were not read. `records_before` i64[n_slices]: records of its file before each slice.
     `read_bytes`, `quarantined_bytes` i64[n_files]: bytes of documents, -1 where a receipt does not know them.
+    `left_out` i64[n_files]: usable documents that the shares of groups leave out.
     """
 
     documents: NDArray[np.int64]
@@ -40,6 +42,7 @@ class FileTotals:
     records_before: NDArray[np.int64]
     read_bytes: NDArray[np.int64]
     quarantined_bytes: NDArray[np.int64]
+    left_out: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,11 @@ class Totals:
     dropped: Counter[str]
     read_bytes: int | None
     quarantined_bytes: int | None
+    left_out: int
 
     @property
     def read(self) -> int:
-        return self.written + self.quarantined.total()
+        return self.written + self.quarantined.total() + self.left_out
 
     @property
     def documents(self) -> DocumentCounts:
@@ -75,6 +79,7 @@ def add_up_files(plan: Plan, ledger: TokenizeLedger, n_streams: int) -> FileTota
     dropped: dict[int, tuple[str, str]] = {}
     records_before = np.zeros(len(plan.cut.slice_file), np.int64)
     sizes = np.zeros((2, n_files), np.int64)
+    left_out = np.zeros(n_files, np.int64)
     unknown: set[int] = set()
     last_file = -1
     records = 0
@@ -86,6 +91,7 @@ def add_up_files(plan: Plan, ledger: TokenizeLedger, n_streams: int) -> FileTota
         records += result.records
         documents[result.file] += result.docs
         tokens[result.file] += result.tokens
+        left_out[result.file] += result.left_out or 0
         if result.read_bytes is None or result.quarantined_bytes is None:
             unknown.add(result.file)
         else:
@@ -96,13 +102,16 @@ def add_up_files(plan: Plan, ledger: TokenizeLedger, n_streams: int) -> FileTota
         if result.quarantined:
             quarantined.setdefault(result.file, Counter()).update(result.quarantined)
     sizes[:, list(unknown)] = -1
-    return FileTotals(documents, tokens, quarantined, dropped, records_before, *sizes)
+    return FileTotals(documents, tokens, quarantined, dropped, records_before, sizes[0], sizes[1], left_out)
 
 
-def add_up(files: FileTotals) -> Totals:
-    """The sums over files; a dropped file has no documents."""
-    is_read = np.ones(len(files.documents), np.bool_)
-    is_read[list(files.dropped)] = False
+def add_up(files: FileTotals, among: slice = slice(None)) -> Totals:
+    """The sums over files; a dropped file has no documents. `among`: of a run of files alone."""
+    is_read = np.zeros(len(files.documents), np.bool_)
+    is_read[among] = True
+    numbers = range(len(files.documents))[among]
+    dropped = [file for file in files.dropped if file in numbers]
+    is_read[dropped] = False
     quarantined: Counter[str] = Counter()
     for file, counts in files.quarantined.items():
         if is_read[file]:
@@ -111,10 +120,23 @@ def add_up(files: FileTotals) -> Totals:
         written=int(files.documents[is_read].sum()),
         quarantined=quarantined,
         tokens=int(files.tokens[is_read].sum()),
-        dropped=Counter(outcome for outcome, _ in files.dropped.values()),
+        dropped=Counter(files.dropped[file][0] for file in dropped),
         read_bytes=_sum_of_known(files.read_bytes[is_read]),
         quarantined_bytes=_sum_of_known(files.quarantined_bytes[is_read]),
+        left_out=int(files.left_out[is_read].sum()),
     )
+
+
+def add_up_groups(plan: Plan, files: FileTotals) -> dict[str, tuple[int, Totals]]:
+    """Of each group, in order: its number of files, and its sums."""
+    groups: dict[str, tuple[int, Totals]] = {}
+    first = 0
+    for name, members in groupby(plan.files, key=lambda file: file.group):
+        count = sum(1 for _ in members)
+        if name:
+            groups[name] = count, add_up(files, slice(first, first + count))
+        first += count
+    return groups
 
 
 def _sum_of_known(sizes: NDArray[np.int64]) -> int | None:
@@ -142,6 +164,7 @@ def check_limits(store: Store, totals: Totals, limit: Limit, epoch: int, unusabl
             "NoDocuments",
             f"no document was written: {totals.read:,} read, {count:,} unusable"
             + (f" ({reasons}; listed in {where})" if count else "")
+            + (f", {totals.left_out:,} left out by the shares of groups" if totals.left_out else "")
             + f", {counted(totals.dropped.total(), 'file')} left out",
             next_step=_TOO_LARGE if set(totals.quarantined) == {Reason.DOCUMENT_TOO_LARGE} else _LOOK,
         )

@@ -30,6 +30,7 @@ from tokenization_worker.pipelines.tokenize.accounting import (
     FileTotals,
     add_up,
     add_up_files,
+    add_up_groups,
     check_conservation,
     check_limits,
 )
@@ -78,7 +79,7 @@ def commit(
     check_conservation(totals, shards, delimited=context.is_delimited)
     _check_shards(store, shards)
     _require_no_other_shards(store, context, shards)
-    content = describe_dataset(plan, context, tokenizer, totals, shards)
+    content = describe_dataset(plan, context, tokenizer, totals, add_up_groups(plan, files), shards)
     digest = begin_digest(content)
     files_digest = sha256()
     tables = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
@@ -17,6 +17,7 @@ from tokenization_worker.output.index import (
     UNKNOWN_VERSIONS,
     IndexContent,
     IndexDelimiters,
+    IndexGroup,
     IndexRun,
     IndexSplit,
     format_version,
@@ -66,21 +67,26 @@ def file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
     row: dict[str, Any] = {"uri": source.uri, "size": source.size, "version": source.version}
     if source.pin:
         row["pin"] = source.pin
+    if source.group:
+        row["group"] = source.group
     if number in totals.dropped:
         outcome, detail = totals.dropped[number]
-        nothing = dict.fromkeys(("read", "documents", "tokens", "quarantined", "readBytes", "quarantinedBytes"))
+        names = ("read", "documents", "tokens", "quarantined", "readBytes", "quarantinedBytes")
+        nothing = dict.fromkeys((*names, "leftOut") if source.group else names)
         return row | {"outcome": outcome, "detail": detail} | nothing
     quarantined = totals.quarantined[number].total() if number in totals.quarantined else 0
     documents = totals.documents[number].tolist()
+    left_out = int(totals.left_out[number])
     return row | {
         "outcome": FileOutcome.READ,
         "detail": "",
-        "read": sum(documents) + quarantined,
+        "read": sum(documents) + quarantined + left_out,
         "documents": documents,
         "tokens": totals.tokens[number].tolist(),
         "quarantined": quarantined,
         "readBytes": _known(totals.read_bytes[number]),
         "quarantinedBytes": _known(totals.quarantined_bytes[number]),
+        **({"leftOut": left_out} if source.group else {}),
     }
 
 
@@ -94,10 +100,16 @@ def json_line(row: dict[str, Any]) -> bytes:
 
 
 def describe_dataset(
-    plan: Plan, context: RunContext, tokenizer: Tokenizer, totals: Totals, shards: list[ShardReceipt]
+    plan: Plan,
+    context: RunContext,
+    tokenizer: Tokenizer,
+    totals: Totals,
+    groups: Mapping[str, tuple[int, Totals]],
+    shards: list[ShardReceipt],
 ) -> IndexContent:
-    """What the index says of the data: the same for every run that makes this dataset."""
-    return {
+    """What the index says of the data: the same for every run that makes this dataset. `groups`: of each one its number
+    of files, and its sums."""
+    content: IndexContent = {
         "formatVersion": format_version(plan.data),
         "keyVersion": KEY_VERSION,
         "data": plan.data,
@@ -121,6 +133,23 @@ def describe_dataset(
             },
         },
         "tokens": totals.tokens,
+    }
+    if groups:
+        content["conservation"]["leftOut"] = totals.left_out
+        content["groups"] = [_group_entry(name, files, sums) for name, (files, sums) in groups.items()]
+    return content
+
+
+def _group_entry(name: str, files: int, totals: Totals) -> IndexGroup:
+    return {
+        "name": name,
+        "files": files,
+        "filesDropped": totals.dropped.total(),
+        "documents": totals.written,
+        "bytes": totals.read_bytes or 0,
+        "tokens": totals.tokens,
+        "quarantined": totals.quarantined.total(),
+        "leftOut": totals.left_out,
     }
 
 

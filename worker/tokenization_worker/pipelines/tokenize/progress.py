@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.task_progress import Advance
-from tokenization_worker.events import Advanced, Progress, Receipt
-from tokenization_worker.output.ledger.receipts import RangeReceipt
+from tokenization_worker.events import Advanced, GroupCounts, Progress, Receipt
+from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
@@ -31,6 +32,8 @@ class ProgressSums:
         self._counted = 0
         self._sums = Counter[str]()
         self._total = int(plan.cut.range_bytes.sum())
+        files = Counter(file.group for file in plan.files if file.group)
+        self._groups = {name: GroupCounts(name, count, 0, 0, 0, 0, 0) for name, count in files.items()}
 
     def after(self, receipt: Receipt | None) -> Progress:
         """What is done now; `receipt`: of what has just been done."""
@@ -50,6 +53,7 @@ class ProgressSums:
             shards_done=self._schedule.shards_done,
             shards=sum(planner.shard_counts) if planner.is_complete else None,
             receipt=receipt,
+            groups=tuple(self._groups.values()),
         )
 
     def with_parts(self, state: UnderWay) -> Advanced:
@@ -77,6 +81,21 @@ class ProgressSums:
             self._sums["tokens"] += sum(result.tokens)
             self._sums["documents"] += sum(result.docs)
             self._sums["quarantined"] += sum(result.quarantined.values())
+            if self._groups:
+                name = self._plan.files[result.file].group
+                self._groups[name] = add_slice(self._groups[name], result)
+
+
+def add_slice(counts: GroupCounts, result: SliceResult) -> GroupCounts:
+    """The counts of a group with those of one more slice of its files."""
+    return replace(
+        counts,
+        documents=counts.documents + sum(result.docs),
+        bytes=counts.bytes + (result.read_bytes or 0),
+        tokens=counts.tokens + sum(result.tokens),
+        quarantined=counts.quarantined + sum(result.quarantined.values()),
+        left_out=counts.left_out + (result.left_out or 0),
+    )
 
 
 def stored_bytes_done(advance: Advance, stored_bytes: int, expansion: float) -> int:

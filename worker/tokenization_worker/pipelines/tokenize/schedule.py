@@ -57,6 +57,7 @@ class TokenizeSchedule:
         self._mismatched = mismatched
         self._expected = expected or {}
         output = context.data.output
+        self._hash_ends = context.data.source.hash_ends
         self.shard_planner = ShardPlanner(
             plan.cut, len(plan.files), context.streams, output.shard_tokens, output.sequence
         )
@@ -211,6 +212,9 @@ class TokenizeSchedule:
             again=known is not None,
             isolated=known is None and range_id in self._isolated,
             releasable=self.take_releasable(RELEASED_A_TASK),
+            hash_ends=tuple(self._hash_ends.get(self._plan.files[part.file].group) for part in slices)
+            if self._hash_ends
+            else (),
         )
 
     def _build_task(self, shard: ShardPlan) -> BuildTask:

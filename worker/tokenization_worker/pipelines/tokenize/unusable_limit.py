@@ -51,7 +51,7 @@ class UnusableLimit:
         for receipt in self._ledger.ranges.values():
             for result in receipt.slices:
                 if result.file not in self._ledger.verdicts:
-                    read += sum(result.docs) + sum(result.quarantined.values())
+                    read += result.documents_read
                     reasons.update(result.quarantined)
         if last is not None:
             read, reasons = read + last.read, reasons + last.reasons

@@ -8,6 +8,7 @@ from tokenization_worker.output import layout
 from tokenization_worker.verification.decoders.record import Record
 from tokenization_worker.verification.facts import Facts, stream_of
 from tokenization_worker.verification.files.claimed import FileTask
+from tokenization_worker.verification.groups import is_left_out
 from tokenization_worker.verification.refused import Refusal
 from tokenization_worker.verification.report import Fault, Finding
 
@@ -19,17 +20,22 @@ class Counts:
         self.claim = task.claim
         self._documents = [0] * len(facts.streams)
         self._thresholds = facts.thresholds
+        self._hash_end = facts.hash_ends.get(task.claim.group)
+        self._left_out = 0
         self._read_bytes = self._refused_bytes = 0
         self.refused = 0
         self._listed = task.refused
         self._difference: tuple[Refusal | None, Refusal | None] | None = None
 
     def add(self, record: Record) -> int | None:
-        """Count a record. Returns the stream of its document; None for an unusable one, after comparing it with the
-        next one that is listed.
+        """Count a record. Returns the stream of its document; None for one that the share of its group leaves out, and
+        for an unusable one, after comparing it with the next one that is listed.
         """
         self._read_bytes += record.size
         if record.text is not None:
+            if self._hash_end is not None and is_left_out(record.text, self._hash_end):
+                self._left_out += 1
+                return None
             stream = stream_of(record.text, self._thresholds)
             self._documents[stream] += 1
             return stream
@@ -43,7 +49,7 @@ class Counts:
 
     @property
     def documents(self) -> int:
-        """Usable documents of all streams."""
+        """Usable documents of all streams, without those that the share of the group leaves out."""
         return sum(self._documents)
 
     def findings(self) -> Iterator[Finding]:
@@ -52,6 +58,9 @@ class Counts:
             expected, found = _counts(self._documents), _counts(claim.documents)
             what = f"{expected} usable documents"
             yield Finding(Fault.FILE_COUNTS, what, found, layout.FILES_TABLE, uri=claim.uri)
+        if self._left_out != claim.left_out:
+            what = f"{self._left_out:,} documents that the share of group {claim.group} leaves out"
+            yield Finding(Fault.FILE_COUNTS, what, f"{claim.left_out:,}", layout.FILES_TABLE, uri=claim.uri)
         if self.refused != claim.quarantined:
             what = f"{self.refused:,} unusable documents"
             found = f"{claim.quarantined:,}"

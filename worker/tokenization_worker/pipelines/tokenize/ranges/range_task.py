@@ -40,7 +40,9 @@ class TokenizeTask:
     that belongs to it is lost. `releasable`: ranges whose segment no shard needs any more: deleted first.
 
     `isolated`: the range has lost a worker, so that its documents are encoded in a process of their own. `room`: with
-    more unusable documents than that the range ends early (`TooManyUnusable`); None: it goes on.
+    more unusable documents than that the range ends early (`TooManyUnusable`); None: it goes on. `hash_ends`: of each
+    slice, below what the hash of a document is that its group's share takes; None: all of them; () where that is so of
+    all slices.
     """
 
     context: RunContext
@@ -53,6 +55,7 @@ class TokenizeTask:
     isolated: bool = False
     releasable: tuple[int, ...] = ()
     room: int | None = None
+    hash_ends: tuple[int | None, ...] = ()
 
     @property
     def product(self) -> str:

@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
+
 from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
 from tokenization_worker.errors import TemporaryError
 from tokenization_worker.output import layout
@@ -19,6 +21,7 @@ from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.ranges.block_writer import BlockWriter
 from tokenization_worker.pipelines.tokenize.ranges.planned_source import open_planned
 from tokenization_worker.pipelines.tokenize.ranges.slice_counts import SliceCounts
+from tokenization_worker.planning.groups.shares import is_in_share
 from tokenization_worker.readers.document_batch import (
     CorruptFileError,
     CrashVerdict,
@@ -52,6 +55,8 @@ class RangeToTokenize(Protocol):
     def crash_verdicts(self) -> tuple[tuple[int, CrashVerdict], ...]: ...
     @property
     def room(self) -> int | None: ...
+    @property
+    def hash_ends(self) -> tuple[int | None, ...]: ...
 
 
 class RangeTokenizer:
@@ -85,6 +90,7 @@ class RangeTokenizer:
         self._quarantine = quarantine
         self._range_id = task.range_id
         self._room = task.room
+        self._hash_ends = task.hash_ends
         self._read = 0
         self._unusable = Counter[str]()  # of the slices that were read to their end
         self._options = ReadOptions.of(context.data)
@@ -97,6 +103,8 @@ class RangeTokenizer:
         if source.file in self._dropped:
             return SliceCounts(number, source, n_streams, *self._dropped[source.file])
         part = SliceCounts(number, source, n_streams)
+        hash_end = self._hash_ends[number] if self._hash_ends else None
+        part.left_out = None if hash_end is None else 0
         verdicts = {item.position: item for file, item in self._crash_verdicts if file == source.file}
         mark = self._segment.mark()
         quarantine_mark = self._quarantine.mark()
@@ -108,18 +116,22 @@ class RangeTokenizer:
                 self.source_bytes += batch.source_bytes
                 self._read += len(batch.texts) + len(batch.rejected)
                 part.read_bytes += batch.source_bytes - batch.other_bytes
+                rejected = batch.rejected
+                batch = replace(batch, rejected=[])  # they are on the list: not to be held
+                if hash_end is not None:
+                    batch = _take_share(batch, hash_end, part)
                 if batch.texts:
                     self._waiting_bytes += batch.source_bytes
                 self._report_advance()
-                if batch.rejected:
-                    self._quarantine.add(number, source, *batch.rejected)
-                    part.quarantined.update(str(item.reason) for item in batch.rejected)
-                    part.quarantined_bytes += sum(item.bytes for item in batch.rejected)
-                    killing = (item for item in batch.rejected if item.reason == Reason.KILLS_WORKER)
+                if rejected:
+                    self._quarantine.add(number, source, *rejected)
+                    part.quarantined.update(str(item.reason) for item in rejected)
+                    part.quarantined_bytes += sum(item.bytes for item in rejected)
+                    killing = (item for item in rejected if item.reason == Reason.KILLS_WORKER)
                     part.crash_verdicts.extend(verdicts[item.position] for item in killing)
                     self._require_room(part)
                 if batch.texts:
-                    batches.append(replace(batch, rejected=[]))  # they are on the list: not to be held
+                    batches.append(batch)
                     size += batch.source_bytes + _DOCUMENT_BYTES * len(batch.texts)
                 if size >= BLOCK_BYTES:
                     if self._pending:
@@ -191,3 +203,11 @@ class RangeTokenizer:
     def _report_advance(self) -> None:
         """What is read and waits to be encoded is not done: one document may take minutes."""
         self._on_advance(self.source_bytes - self._waiting_bytes, self._blocks.tokens)
+
+
+def _take_share(batch: DocumentBatch, hash_end: int, part: SliceCounts) -> DocumentBatch:
+    """The batch without the documents that its group's share leaves out, which `part` counts."""
+    is_in = np.array([is_in_share(text.encode(), hash_end) for text in batch.texts], dtype=np.bool_)
+    texts = [text for text, taken in zip(batch.texts, is_in, strict=True) if taken]
+    part.left_out = (part.left_out or 0) + len(batch.texts) - len(texts)
+    return replace(batch, texts=texts, positions=batch.positions[is_in], source_bytes=sum(map(len, texts)))

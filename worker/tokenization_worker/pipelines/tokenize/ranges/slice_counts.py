@@ -7,6 +7,7 @@ from hashlib import sha256
 
 import numpy as np
 import orjson
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from tokenization_worker.formats.segment import crc32c_of
@@ -37,6 +38,8 @@ class SliceCounts:
         self.quarantined: Counter[str] = Counter()
         self.read_bytes = 0
         self.quarantined_bytes = 0
+        self.left_out: int | None = None
+        """None where the whole group of the file is taken."""
         self.crash_verdicts: list[CrashVerdict] = []
 
     def count(self, stream: int, tokens: int, lengths: NDArray[np.uint32], tokens_crc: int) -> None:
@@ -49,6 +52,8 @@ class SliceCounts:
     def result(self) -> SliceResult:
         quarantined = sorted(self.quarantined.items())
         counts = [self.tokens, self.docs, self.tokens_crc, self.lengths_crc, self.records, quarantined]
+        if self.left_out is not None:
+            counts.append(self.left_out)
         return SliceResult(
             file=self.source.file,
             outcome=self.outcome,
@@ -61,4 +66,5 @@ class SliceCounts:
             crash_verdicts=tuple(self.crash_verdicts),
             read_bytes=self.read_bytes,
             quarantined_bytes=self.quarantined_bytes,
+            left_out=UNSET if self.left_out is None else self.left_out,
         )
