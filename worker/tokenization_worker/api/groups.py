@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from tokenization_worker.api.types.fields import int_or_string, require_sign
 from tokenization_worker.api.types.model import RULE_ERROR, Rule, SpecBlock
 from tokenization_worker.api.types.quantities import QUANTITY_PATTERN, parse_percentage, parse_quantity
-from tokenization_worker.api.uris import SourceUri
+from tokenization_worker.api.uris import NO_NUL, READABLE_URI
 
 MOST_GROUPS = 64
 _NAME = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
@@ -69,6 +69,10 @@ TokenBudget = Annotated[
 ]
 
 
+GroupUri = Annotated[str, StringConstraints(min_length=1, max_length=512), READABLE_URI, NO_NUL]
+"""Shorter than those of a source without groups: the API server bounds what checking all of them may cost."""
+
+
 class Group(SpecBlock):
     """A named part of the corpus, such as web, code or a language."""
 
@@ -83,9 +87,9 @@ class Group(SpecBlock):
     name: GroupName = Field(
         description="The name, used in output.path as {group}, in counts and by readers.", examples=["code"]
     )
-    uris: list[SourceUri] = Field(
+    uris: list[GroupUri] = Field(
         min_length=1,
-        max_length=64,
+        max_length=32,
         description="Files, folders or globs, as in source.uris. No file may be in two groups.",
         examples=[["gs://corpus/code/*.parquet"]],
     )
