@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.corpus import zstd
 from support.engine.inline import inline
 from support.faults.plant_rows import RowPlanter
+from support.forked_commands import TOKJOB
 from support.row_oracle import RowShard
-from support.runs import make_job, read_index
+from support.runs import make_job, read_index, run_command
 from tokenization_worker import run_job, verify
 from tokenization_worker.verification.report import Fault, VerifyMode, VerifyReport
 from tokenization_worker.verification.shards.check import check_shard
@@ -245,9 +247,10 @@ def test_two_swapped_rows_are_found(planter: RowPlanter, what: str) -> None:
 
     planter.change = change
     planter.write()
+    fault = Fault.DELIMITER_WRONG if what == "tokens" else Fault.PARTS_WRONG
     for mode in MODES:
         report = check(planter.output, mode)
-        assert Fault.PARTS_WRONG in {finding.fault for finding in report.findings}, shown(report)
+        assert fault in {finding.fault for finding in report.findings}, shown(report)
     report = check(planter.output, "full")
     for row in (1, 2):
         require(report, Fault.ROWS_DIFFER, planter.shard_path(0, 1), row * 64)
@@ -421,10 +424,10 @@ def test_a_delimiter_that_no_part_explains_is_found(planter: RowPlanter) -> None
     part = planter.shards_of(0)[1].parts[_part(planter.shards_of(0)[1])]
     token = part.row * 64 + part.start
     planter.change = lambda shards: shards[1].rows[part.row].__setitem__(part.start, 256)
-    require_found(planter, Fault.PARTS_WRONG, planter.shard_path(0, 1), token)
+    require_found(planter, Fault.DELIMITER_WRONG, planter.shard_path(0, 1), token)
     end = part.start + part.length - 1
     planter.change = lambda shards: shards[1].rows[part.row].__setitem__(end, 65)
-    require_found(planter, Fault.PARTS_WRONG, planter.shard_path(0, 1), part.row * 64 + end)
+    require_found(planter, Fault.DELIMITER_WRONG, planter.shard_path(0, 1), part.row * 64 + end)
 
 
 def test_a_delimiter_that_stands_elsewhere_is_found(planter: RowPlanter) -> None:
@@ -437,7 +440,7 @@ def test_a_delimiter_that_stands_elsewhere_is_found(planter: RowPlanter) -> None
         row[end - 1], row[end] = row[end], row[end - 1]
 
     planter.change = change
-    require_found(planter, Fault.PARTS_WRONG, planter.shard_path(0, 1), part.row * 64 + end - 1)
+    require_found(planter, Fault.DELIMITER_WRONG, planter.shard_path(0, 1), part.row * 64 + end - 1)
 
 
 def test_a_file_that_does_not_begin_a_new_row_is_found(source: Path, tmp_path: Path) -> None:
@@ -550,8 +553,10 @@ def test_a_last_document_without_its_end_token_is_found(rows_of_documents: RowPl
     rows_of_documents.change = lambda shards: shards[shard].rows[-1].__setitem__(-1, 65)
     rows_of_documents.write()
     report = check(rows_of_documents.output, "checksums")
-    path = rows_of_documents.shard_path(0, 4) if shard == 4 else rows_of_documents.parts_path(0, 1)
-    require(report, Fault.PARTS_WRONG, path, 5 * 64 - 1 if shard == 4 else 0)
+    if shard == 4:
+        require(report, Fault.DELIMITER_WRONG, rows_of_documents.shard_path(0, 4), 5 * 64 - 1)
+    else:
+        require(report, Fault.PARTS_WRONG, rows_of_documents.parts_path(0, 1), 0)
 
 
 def test_a_table_with_other_counts_than_the_parts_is_found(planter: RowPlanter) -> None:
@@ -560,3 +565,85 @@ def test_a_table_with_other_counts_than_the_parts_is_found(planter: RowPlanter) 
     for change in ({"documents": claim.documents + 1}, {"tokens": claim.tokens - 1}):
         [finding] = check_shard(planter.facts, dataclasses.replace(claim, **change)).findings
         assert (finding.fault, finding.path) == (Fault.PARTS_WRONG, planter.parts_path(0, 1))
+
+
+# --- other datasets of rows
+
+
+@pytest.fixture
+def pair(source: Path, tmp_path: Path) -> RowPlanter:
+    """Rows of documents with a begin and an end token, which is the padding, too."""
+    delimiter = {"begin": "<|endofprompt|>", "end": "<|endoftext|>"}
+    tokenizer = {"name": "cl100k_base", "delimiter": delimiter}
+    layout = {"sequence": {"length": 64}, "shards": {"sequences": 5}, "splits": SPLITS["shares"]}
+    run_job(make_job(source, tmp_path / "out", tokenizer=tokenizer, output=layout), executor=inline())
+    return RowPlanter(tmp_path / "out")
+
+
+def test_rows_with_begin_and_end_tokens_pass(pair: RowPlanter) -> None:
+    assert (pair.facts.begin_id, pair.facts.end_id) == (100_276, 100_257)
+    for mode in MODES:
+        report = check(pair.output, mode)
+        assert not report.findings, shown(report)
+
+
+@pytest.mark.parametrize(("token", "which"), [(100_276, "first"), (100_257, "last")])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_begin_or_end_token_at_a_wrong_place_is_found_in_rows(
+    pair: RowPlanter, token: int, which: str, is_there: bool
+) -> None:
+    """One is missing; one stands in place of text."""
+    shard = pair.shards_of(1)[1]
+    part = next(
+        part for part in shard.parts if part.row == 1 and part.offset == 0 and 8 < part.length < 64 - part.start
+    )
+    end = part.start + part.length - 1
+    column = part.start + 3 if is_there else part.start if which == "first" else end
+
+    def change_second_stream(shards: list[RowShard]) -> None:
+        if shards[1].parts == shard.parts:
+            shards[1].rows[1][column] = token if is_there else 65
+
+    pair.change = change_second_stream
+    pair.write()
+    for mode in MODES:
+        require(check(pair.output, mode), Fault.DELIMITER_WRONG, pair.shard_path(1, 1), 64 + column)
+
+
+def test_processes_find_the_same_as_one(planter: RowPlanter) -> None:
+    planter.change = lambda shards: shards[2].rows.__setitem__(1, list(shards[2].rows[0]))
+    del planter.documents[next(n for n, each in enumerate(planter.documents) if each.file == 4 and each.tokens[8:])]
+    planter.write()
+    alone, together = (
+        verify(planter.output, mode="full", processes=processes, sample_one_in=10) for processes in (1, 2)
+    )
+    assert alone == together
+    assert {finding.fault for finding in alone.findings} >= {Fault.DOCUMENT_LOST, Fault.ROWS_DIFFER}
+
+
+def test_files_that_are_left_out_and_unusable_documents_pass(source: Path, tmp_path: Path) -> None:
+    """In scope File a file that is left out takes no row."""
+    folder = tmp_path / "source"
+    shutil.copytree(source, folder)
+    with (folder / "0.jsonl").open("a") as file:
+        file.write('{"text": 7}\n{"text": "after it"}\n')
+    (folder / "2b.jsonl.zst").write_bytes(zstd.compress(b'{"text": "a"}\n' * 999)[:-9])
+    for scope in ("Stream", "File"):
+        output = made(folder, tmp_path / scope, scope=scope, maxQuarantined=1, maxCorruptFiles=1, rangeBytes=900)
+        for mode in MODES:
+            report = check(output, mode)
+            assert not report.findings, shown(report)
+        assert (report.quarantined, report.files_dropped) == (1, 1)
+
+
+def test_the_command_line_names_faults_of_rows(planter: RowPlanter) -> None:
+    planter.change = lambda shards: shards[1].rows[2].__setitem__(7, PAD)
+    planter.write()
+    done = run_command([str(TOKJOB), "verify", str(planter.output), "--mode", "checksums", "--processes", "1"])
+    assert done.returncode == 4
+    path = planter.shard_path(0, 1)
+    expected = f"PaddingWrong: {path} token 135; "
+    assert expected in done.stderr + done.stdout
+    assert "expected a token of a document, found padding, id 300" in done.stderr + done.stdout
+    digest = run_command([str(TOKJOB), "verify", str(planter.output), "--digest"])
+    assert (digest.returncode, digest.stdout) == (4, "")

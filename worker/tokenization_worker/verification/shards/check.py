@@ -115,8 +115,8 @@ def _check_rows(
     tokens = _read_tokens(store, facts, claim, lengths, row_tokens, _behind(behind, on_advance))
     found = [*parts.findings, *tokens.findings]
     has_end_token = None
-    if row_tokens is not None:
-        found += row_tokens.findings
+    if row_tokens is not None and not found:  # else the files are known not to be those that were written
+        found += row_tokens.findings()
         has_end_token = row_tokens.has_end_token
     files = tokens.files if parts.file is None else (*tokens.files, parts.file)
     stored = None if parts.file is None else tokens.stored

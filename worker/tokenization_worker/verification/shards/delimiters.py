@@ -6,6 +6,8 @@ checksums are right.
 
 from __future__ import annotations
 
+from typing import Literal, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,31 @@ from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.sidecar import Sidecar
 
 _Places = NDArray[np.int64]
+
+
+class Delimiter(NamedTuple):
+    """A delimiter that a dataset has: its name in findings, its id, and which token of a document it is."""
+
+    name: str
+    token: int
+    which: Literal["first", "last"]
+
+    def finding(self, path: str, at: int, *, found: int | None) -> Finding:
+        """Token `at` is wrong: another one is there (`found`), or the delimiter is where none belongs (None)."""
+        expected = f"{self.name} {'only ' if found is None else ''}as the {self.which} token of a document"
+        words = "it inside a document" if found is None else f"token {found}"
+        return Finding(Fault.DELIMITER_WRONG, expected, words, path, at)
+
+
+def delimiters_of(facts: Facts) -> list[Delimiter]:
+    """The one before every document, and the one after it."""
+    names = ("the begin token", "the end token") if len(facts.delimiter_ids) == 2 else ("the delimiter",) * 2
+    sides: tuple[tuple[int | None, Literal["first", "last"]], ...] = ((facts.begin_id, "first"), (facts.end_id, "last"))
+    return [
+        Delimiter(f"{name} {token}", token, which)
+        for name, (token, which) in zip(names, sides, strict=True)
+        if token is not None
+    ]
 
 
 class DelimiterCheck:
@@ -26,34 +53,28 @@ class DelimiterCheck:
         self._ends = sidecar.ends
         self._begins_whole = not sidecar.skipped
         self._ends_whole = not sidecar.continues
-        names = ("the begin token", "the end token") if len(facts.delimiter_ids) == 2 else ("the delimiter",) * 2
-        sides = ((facts.begin_id, "first", self._begins), (facts.end_id, "last", self._lasts))
-        self._sides = [
-            (f"{name} {token}", token, which, places)
-            for name, (token, which, places) in zip(names, sides, strict=True)
-            if token is not None
-        ]
-        self._found: dict[str, tuple[str, str, int]] = {}
+        self._delimiters = delimiters_of(facts)
+        self._found: dict[Delimiter, tuple[int, int | None]] = {}
 
     def take(self, start: int, tokens: NDArray[np.unsignedinteger]) -> None:
         """Look at the next tokens of the shard; `start`: the number of the first of them."""
-        for name, token, which, places in self._sides:
-            if name in self._found:
+        for delimiter in self._delimiters:
+            if delimiter in self._found:
                 continue
-            is_there, expected = tokens == token, places(start, start + len(tokens))
+            places = self._begins if delimiter.which == "first" else self._lasts
+            is_there, expected = tokens == delimiter.token, places(start, start + len(tokens))
             if np.count_nonzero(is_there) == len(expected) and is_there[expected - start].all():
                 continue
             wrong = np.setxor1d(np.flatnonzero(is_there) + start, expected)
             if len(wrong):  # a sidecar with entries of no tokens, which is reported, has places twice
                 at = int(wrong[0])
-                is_missing = at in expected
-                words = f"{name} {'' if is_missing else 'only '}as the {which} token of a document"
-                self._found[name] = (words, f"token {tokens[at - start]}" if is_missing else "it inside a document", at)
+                self._found[delimiter] = at, int(tokens[at - start]) if at in expected else None
 
     def findings(self, path: str) -> list[Finding]:
         """The differences, in the shard at `path`."""
+        known = [delimiter for delimiter in self._delimiters if delimiter in self._found]
         return [
-            Finding(Fault.DELIMITER_WRONG, expected, found, path, at) for expected, found, at in self._found.values()
+            delimiter.finding(path, at, found=found) for delimiter in known for at, found in [self._found[delimiter]]
         ]
 
     def _begins(self, start: int, end: int) -> _Places:

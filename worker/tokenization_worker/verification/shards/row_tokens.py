@@ -12,6 +12,7 @@ from tokenization_worker.verification.claims import ShardClaim
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.formats.base import TokenArray
 from tokenization_worker.verification.report import Fault, Finding
+from tokenization_worker.verification.shards.delimiters import Delimiter, delimiters_of
 from tokenization_worker.verification.shards.documents import Numbers
 from tokenization_worker.verification.shards.parts import Parts
 
@@ -24,20 +25,16 @@ class RowTokens:
         self._pad_id = facts.sequence.pad_id
         self._is_pad_delimiter = self._pad_id in facts.delimiter_ids
         self._path = claim.path
-        self.findings: list[Finding] = []
-        self._lost: set[Fault] = set()  # of which one was found: the rest is not looked for
+        self._found: dict[Delimiter | None, Finding] = {}  # of each delimiter, and of padding (None), the first one
         ends = parts.tokens + parts.stored["length"]
         next_tokens = np.append(parts.tokens[1:], claim.stored)
         self._padding = (ends[next_tokens > ends], next_tokens[next_tokens > ends])
         is_first = parts.stored["offset"] == 0
         is_last = np.append(is_first[1:], False)
         self._end = int(ends[-1]) - 1  # the last token of a document that may go on in the next shard
-        self._delimiters: list[tuple[int, Numbers, str]] = []
-        if facts.begin_id is not None:
-            self._delimiters.append((facts.begin_id, parts.tokens[is_first], "first"))
+        places: dict[str, Numbers] = {"first": parts.tokens[is_first], "last": ends[is_last] - 1}
+        self._delimiters = [(delimiter, places[delimiter.which]) for delimiter in delimiters_of(facts)]
         self._end_id = facts.end_id
-        if facts.end_id is not None:
-            self._delimiters.append((facts.end_id, ends[is_last] - 1, "last"))
         self.has_end_token: bool | None = None
         """Whether the shard's last document has its end token in it; None where there is no such token."""
 
@@ -47,8 +44,8 @@ class RowTokens:
             return
         is_pad = self._padding_of(before, len(tokens))
         self._check_padding(before, tokens, is_pad)
-        for token, places, word in self._delimiters:
-            self._check_delimiter(before, tokens, is_pad, token, places, word)
+        for delimiter, places in self._delimiters:
+            self._check_delimiter(before, tokens, is_pad, delimiter, places)
         if self._end_id is not None and before <= self._end < before + len(tokens):
             self.has_end_token = int(tokens[self._end - before]) == self._end_id
 
@@ -74,34 +71,23 @@ class RowTokens:
             at, padding = int(is_wrong.argmax()), f"padding, id {self._pad_id:,}"
             should_pad = is_pad is not None and bool(is_pad[at])
             words = (padding, f"id {int(tokens[at]):,}") if should_pad else ("a token of a document", padding)
-            self._report(Fault.PADDING_WRONG, *words, before + at)
+            self._found.setdefault(None, Finding(Fault.PADDING_WRONG, *words, self._path, before + at))
 
     def _check_delimiter(
-        self,
-        before: int,
-        tokens: TokenArray,
-        is_pad: NDArray[np.bool_] | None,
-        token: int,
-        places: Numbers,
-        word: str,
+        self, before: int, tokens: TokenArray, is_pad: NDArray[np.bool_] | None, delimiter: Delimiter, places: Numbers
     ) -> None:
-        is_there = tokens == token
+        is_there = tokens == delimiter.token
         if is_pad is not None:
             is_there &= ~is_pad
-        if token == self._end_id and before <= self._end < before + len(tokens):
+        if delimiter.which == "last" and before <= self._end < before + len(tokens):
             is_there[self._end - before] = False
         wanted = places[slice(*np.searchsorted(places, [before, before + len(tokens)]))]
         if np.count_nonzero(is_there) == len(wanted) and is_there[wanted - before].all():
             return
         at = int(np.setxor1d(before + np.flatnonzero(is_there), wanted, assume_unique=True)[0])
-        is_missing = at in wanted
-        expected = f"delimiter {token:,} as the {word} token of a document"
-        found_words = f"id {int(tokens[at - before]):,}" if is_missing else f"delimiter {token:,}"
-        if not is_missing:
-            expected = f"no {word} token of a document, by the parts"
-        self._report(Fault.PARTS_WRONG, expected, found_words, at)
+        found = int(tokens[at - before]) if at in wanted else None
+        self._found.setdefault(delimiter, delimiter.finding(self._path, at, found=found))
 
-    def _report(self, fault: Fault, expected: str, found: str, token: int) -> None:
-        if fault not in self._lost:
-            self._lost.add(fault)
-            self.findings.append(Finding(fault, expected, found, self._path, token))
+    def findings(self) -> list[Finding]:
+        """The first difference of each kind."""
+        return list(self._found.values())

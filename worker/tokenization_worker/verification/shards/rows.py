@@ -114,9 +114,9 @@ def check_row_neighbours(
                 yield Finding(Fault.PARTS_WRONG, expected, found, claim.documents_path, 0)
         before = ends
     if before is not None and before.has_end_token is False:
-        expected = "the end token of the last document"
+        expected = "a delimiter as the last token of the last document"
         claim = shards[-1][0]
-        yield Finding(Fault.PARTS_WRONG, expected, "another token", claim.path, _end_of(before, sequence) - 1)
+        yield Finding(Fault.DELIMITER_WRONG, expected, "another token", claim.path, _end_of(before, sequence) - 1)
 
 
 def _end_of(ends: RowEnds, sequence: SequenceClaim) -> int:
