@@ -72,10 +72,8 @@ class DelimiterCheck:
 
     def findings(self, path: str) -> list[Finding]:
         """The differences, in the shard at `path`."""
-        known = [delimiter for delimiter in self._delimiters if delimiter in self._found]
-        return [
-            delimiter.finding(path, at, found=found) for delimiter in known for at, found in [self._found[delimiter]]
-        ]
+        found = sorted(self._found.items(), key=lambda item: item[0].which)
+        return [delimiter.finding(path, at, found=token) for delimiter, (at, token) in found]
 
     def _begins(self, start: int, end: int) -> _Places:
         """The first tokens of documents among tokens [start, end): what follows another one, or begins the shard."""
