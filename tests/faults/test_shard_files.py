@@ -495,7 +495,8 @@ def test_a_writer_that_may_not_replace_the_main_file_when_it_is_voided_leaves_no
 
 
 def test_formats_write_the_bytes_that_they_always_have() -> None:
-    assert {name: fingerprint(name) for name in FORMATS} == {
+    ours = [name for name, each in FORMATS.items() if each.traits.library is None]
+    assert {name: fingerprint(name) for name in ours} == {
         "Npy": "d44a889b06ed39bc984325d9f45a6ab62001abcd249b61455b0bfb7d0f8c8948",
         "Raw": "368480a7d0d5e5327cd45aace47a8e127f8ae985df30ff920074eae136ec6c3e",
         "LlmC": "343a36749fa84ffc024b7005f77da02759282a590cdb94abd34edbb7fe98d0a5",

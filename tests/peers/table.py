@@ -36,6 +36,13 @@ PEERS = (
     Peer("raw", "Raw", (NUMPY,), frozenset({"shards"})),
     Peer("nanogpt", "Raw", (NUMPY_OF_TORCH,), frozenset({"shards"}), torch=True, core=False),
     Peer("llmc", "LlmC", (NUMPY,), frozenset({"shards"})),
+    Peer(
+        "webdataset",
+        "WebDataset",
+        (NUMPY, "webdataset==1.0.2", "braceexpand==0.1.7", "PyYAML==6.0.3"),
+        frozenset({"shards", "entries"}),
+        layouts=("rows",),
+    ),
     Peer("megatron", "Megatron", (NUMPY, "megatron-core==0.16.1"), frozenset({"shards", "entries"})),
 )
 

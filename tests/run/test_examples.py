@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from support.forked_commands import run_forked
-from support.format_oracle import read_llmc, read_megatron
+from support.format_oracle import read_llmc, read_megatron, read_tar
 from support.oracle import delimited, encoding, write_by_hash, write_jaxformer, write_nanogpt
 from support.places import CHECKOUT
 from support.runs import TOKJOB, difference, read_index, shard_files
@@ -164,6 +164,22 @@ def test_megatron_shards_are_given_by_their_prefixes(tmp_path: Path) -> None:
             entries = read_megatron(tmp_path / prefix)
             assert np.array_equal(np.concatenate(entries), shard)
             assert all(entry[-1] == encoding("o200k_base").eot_token for entry in entries[:-1])
+
+
+def test_webdataset_shards_are_those_of_the_comment(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    manifest = EXAMPLES / "dclm-webdataset.yaml"
+    tokjob(tmp_path, "run", str(manifest), "--set", "output.shards.sequences=2")
+    lines = (tmp_path / "out/dclm/train/manifest.jsonl").read_text().splitlines()
+    names = [json.loads(line)["shard"] for line in lines]
+    assert names[:2] == ["shard_00000000", "shard_00000001"]
+    rows = [row for name in names for row in read_tar(tmp_path / f"out/dclm/train/{name}.tar").values()]
+    expected: list[int] = []
+    for number in range(3):
+        tokens = delimited("gpt2", TEXTS[number::3], "After")
+        expected += tokens + [50257] * (-len(tokens) % 2049)
+    assert [token for row in rows for token in row] == expected
+    assert {len(row) for row in rows} == {2049}
 
 
 def test_text_with_separator_puts_the_delimiter_after_each_piece(tmp_path: Path) -> None:

@@ -179,8 +179,8 @@ def test_a_foreign_file_in_the_folder_of_any_format_is_refused(source: Path, tmp
 @pytest.mark.parametrize(
     ("output", "words"),
     [
-        ({"formats": ["Raw"], "path": "{split}/{index}.bin"}, "leave .bin and .idx out"),
-        ({"formats": ["Megatron"], "path": "{split}/{index}.idx"}, "leave .bin and .idx out"),
+        ({"formats": ["Raw"], "path": "{split}/{index}.bin"}, "each format adds its suffix"),
+        ({"formats": ["Megatron"], "path": "{split}/{index}.idx"}, "each format adds its suffix"),
         ({"formats": ["LlmC"], "shards": {"tokens": 2**31}}, "at most 2,147,483,647 tokens a shard"),
         ({"formats": ["Raw", "Raw"]}, "listed twice"),
         ({"formats": ["Bin"]}, "Npy"),

@@ -20,7 +20,7 @@ from support.engine.inline import inline
 from support.forked_commands import TOKJOB
 from support.format_oracle import SUFFIXES, files_of
 from support.oracle import encoding
-from support.row_oracle import Document, RowShard, shards_of, splits_of
+from support.row_oracle import Document, RowShard, places_of, shards_of, splits_of
 from support.runs import command, difference, make_job, read_index, run_command
 from support.tokenizer_models import ADDED_FLAGS, write_letters
 from tokenization_worker import open_dataset, run_job
@@ -31,7 +31,7 @@ from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.inspect.show import show_documents
 from tokenization_worker.planning.row_estimate import RowEstimate
 
-FORMATS = ["Npy", "Raw", "LlmC", "Megatron"]
+FORMATS = ["Npy", "Raw", "LlmC", "Megatron", "WebDataset"]
 WORDS = ["alpha", "beta", "gamma", "ä", "日本", "0", "\n", " "]
 END = {"gpt2": 50256, "cl100k_base": 100257, "bytes": 256}
 SPLITS: dict[str, list[dict[str, Any]]] = {
@@ -84,7 +84,9 @@ def require_shards(output: Path, split: str, shards: Sequence[RowShard], dtype: 
     for index, shard in enumerate(shards):
         rows = np.array(shard.rows, dtype=dtype)
         for format in FORMATS:
-            contents = files_of(format, rows if format == "Npy" else rows.reshape(-1), [rows.shape[1]] * len(rows))
+            tokens = rows if format == "Npy" else rows.reshape(-1)
+            lengths, places = [rows.shape[1]] * len(rows), places_of(shard)
+            contents = files_of(format, tokens, lengths, number=index, places=places)
             for suffix, content in zip(SUFFIXES[format], contents, strict=True):
                 path = output / format.lower() / split / f"{split}_{index:06d}{suffix}"
                 assert path.read_bytes() == content, path
@@ -209,7 +211,7 @@ def test_only_the_file_of_parts_is_written_again_where_it_is_lost(source: Source
     output = tmp_path / "out"
     run_job(job_of(source, output), executor=inline())
     before = {path: (path.read_bytes(), path.stat().st_ino) for path in output.rglob("train_000001.*")}
-    assert len(before) == 6
+    assert len(before) == 7
     victim = output / "parts/train/train_000001.npy"
     data = bytearray(victim.read_bytes())
     data[-1] ^= 1

@@ -135,7 +135,7 @@ def test_a_dataset_that_is_not_whole_is_not_complete(
     damage(bench.output / path)
     state = status(bench)
     assert (state.phase, state.reason) == ("Damaged", "DatasetIncomplete")
-    assert f"1 shard or sidecar is missing or of another size, the first: {bench.output}/{path}" in state.message
+    assert f"1 file of the dataset is missing or of another size, the first: {bench.output}/{path}" in state.message
     assert "rerunToken" in state.next_step
     assert not verify(str(bench.output), mode="checksums", processes=1).is_clean
 

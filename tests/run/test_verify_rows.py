@@ -17,6 +17,7 @@ from support.corpus import zstd
 from support.engine.inline import inline
 from support.faults.plant_rows import RowPlanter
 from support.forked_commands import TOKJOB
+from support.format_oracle import SUFFIXES
 from support.row_oracle import RowShard
 from support.runs import make_job, read_index, run_command
 from tokenization_worker import run_job, verify
@@ -24,7 +25,7 @@ from tokenization_worker.verification.report import Fault, VerifyMode, VerifyRep
 from tokenization_worker.verification.shards.check import check_shard
 
 MODES = list(VerifyMode)
-FORMATS = ["Npy", "Raw", "LlmC", "Megatron"]
+FORMATS = ["Npy", "Raw", "LlmC", "Megatron", "WebDataset"]
 SPLITS: dict[str, list[dict[str, Any]]] = {
     "one": [{"name": "train"}],
     "leading": [{"name": "test", "shards": 2}, {"name": "train"}],
@@ -357,9 +358,9 @@ def test_a_token_that_one_format_has_otherwise_is_found(planter: RowPlanter) -> 
     planter.write()
     report = check(planter.output, "checksums")
     for number, format in enumerate(FORMATS[1:], 1):
-        path = planter.shard_path(0, number).replace("npy/", f"{format.lower()}/").replace(".npy", ".bin")
+        path = planter.shard_path(0, number).replace("npy/", f"{format.lower()}/").replace(".npy", SUFFIXES[format][0])
         require(report, Fault.FORMATS_DIFFER, path, 67)
-    assert len(report.findings) == 3, shown(report)
+    assert len(report.findings) == len(FORMATS) - 1, shown(report)
 
 
 def test_a_wrong_position_is_found_by_the_source(planter: RowPlanter) -> None:
@@ -481,7 +482,7 @@ def test_damage_of_any_file_is_found_and_a_rerun_writes_that_file_alone(
 ) -> None:
     scope = read_index(whole)["data"]["output"]["sequence"]["scope"]
     output = made(source, tmp_path / "out", scope=scope)
-    suffix = {"Npy": ".npy", "Parts": ".npy", "Megatron": ".idx"}.get(format, ".bin")
+    suffix = SUFFIXES.get(format, [".npy"])[-1]
     victim = output / format.lower() / f"train/train_000001{suffix}"
     before = {path: (path.read_bytes(), path.stat().st_ino) for path in output.rglob("train_00000*.*")}
     data = bytearray(victim.read_bytes())

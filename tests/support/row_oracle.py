@@ -69,6 +69,15 @@ def parts_of(rows: Sequence[Sequence[tuple[int, ...]]]) -> list[Part]:
     return found
 
 
+def places_of(shard: RowShard) -> list[tuple[int, int, int]]:
+    """File, position and offset of the first token of each row; a row without parts has none."""
+    firsts = {part.row: part for part in reversed(shard.parts)}
+    return [
+        (part.file, part.position, part.offset) if (part := firsts.get(row)) is not None else (0, 0, 0)
+        for row in range(len(shard.rows))
+    ]
+
+
 def shards_of(
     documents: Sequence[Document], *, length: int, by_file: bool, pad: int, shard_rows: int
 ) -> list[RowShard]:

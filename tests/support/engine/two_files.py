@@ -15,15 +15,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from support.runs import make_job
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.formats import registry
-from tokenization_worker.formats.base import ByteSink, LengthArray, ShardReader, ShardShape, StoredFile, TokenArray
+from tokenization_worker.formats.base import (
+    ByteSink,
+    FormatTraits,
+    LengthArray,
+    ShardReader,
+    ShardShape,
+    StoredFile,
+    TokenArray,
+)
 from tokenization_worker.formats.flat import FlatReader, FlatWriter
 from tokenization_worker.verification.formats import registry as decoders
-from tokenization_worker.verification.formats.base import DType, Problem, ReadRange, no_tokens, whole_tokens
+from tokenization_worker.verification.formats.base import (
+    DType,
+    Expected,
+    FolderIndex,
+    Problem,
+    ReadRange,
+    no_tokens,
+    whole_tokens,
+)
 
 TOKENS, LENGTHS = b"TESTTOK\n", b"TESTLEN\n"
 
@@ -41,6 +56,7 @@ def header(shape: ShardShape) -> bytes:
 
 class TwoFiles:
     suffixes: tuple[str, ...] = (".tok", ".len")
+    traits = FormatTraits()
 
     def begin(self, shape: ShardShape, sinks: Sequence[ByteSink]) -> TwoFilesWriter:
         return TwoFilesWriter(shape, sinks)
@@ -68,6 +84,8 @@ class TwoFilesWriter(FlatWriter):
 
 class TwoFilesDecoder:
     suffixes: tuple[str, ...] = (".tok", ".len")
+    has_random_access = True
+    folder_index: FolderIndex | None = None
 
     def size(self, number: int, tokens: int, dtype: DType) -> int | None:
         return None if number else 16 + tokens * dtype.itemsize
@@ -100,7 +118,8 @@ class TwoFilesScan:
         head = self._data[0][:16]
         return int.from_bytes(head[8:], "little") if head[:8] == b"TESTTOK\n" else None
 
-    def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None) -> Iterator[Problem]:
+    def problems(self, expected: Expected) -> Iterator[Problem]:
+        expected_tokens, lengths, *_ = expected
         if self.tokens != expected_tokens:
             yield Problem(0, f"{expected_tokens:,} tokens", f"{self.tokens}")
         found = whole_tokens([self._data[1][8:]], np.dtype("<u4"))

@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 
-from support.format_oracle import SUFFIXES, files_of
+from support.format_oracle import FOLDER_INDEXES, SUFFIXES, files_of, folder_index_of
 from tokenization_worker.api.data import SourceFormat, SplitSpec
 from tokenization_worker.api.keys import data_key
 from tokenization_worker.formats.sidecar import ShardDocuments
@@ -132,10 +132,11 @@ class Planter:
             shard_rows += self._write_stream(stream)
         self._count_files()
         self._write_receipts(shard_rows)
+        folders = self._write_folder_indexes(shard_rows)
         self._write_table(layout.SHARDS_TABLE, shard_rows)
         self._write_table(layout.FILES_TABLE, self.files)
         self._write_table(layout.QUARANTINE_TABLE, self.quarantine)
-        self._write_index(shard_rows)
+        self._write_index(shard_rows, folders)
 
     def _write_stream(self, stream: int) -> list[Row]:
         documents = [document for document in self.in_stream(stream) if document.tokens]
@@ -177,13 +178,22 @@ class Planter:
         return rows
 
     def _write_files(
-        self, stream: int, number: int, tokens: np.ndarray[Any, Any], lengths: list[int], beside: Sequence[bytes] = ()
+        self,
+        stream: int,
+        number: int,
+        tokens: np.ndarray[Any, Any],
+        lengths: list[int],
+        beside: Sequence[bytes] = (),
+        places: Sequence[Sequence[int]] = (),
     ) -> list[Row]:
-        """Write a shard's files, the ones in every format and those `beside`; what the shards table says of each."""
+        """Write a shard's files, the ones in every format and those `beside`; what the shards table says of each.
+
+        `places`: of the first token of each row."""
+        index = self._streams.name_shard(stream, number).index
         contents = [
             data
             for format in self.facts.formats
-            for data in files_of(format, self._tokens_of(format, number, tokens), lengths)
+            for data in files_of(format, self._tokens_of(format, number, tokens), lengths, number=index, places=places)
         ]
         contents += beside
         rows = []
@@ -270,7 +280,23 @@ class Planter:
         parts = [compressor.compress(_json_lines([row])) for row in rows]
         (self.output / path).write_bytes(b"".join([*parts, compressor.flush()]))
 
-    def _write_index(self, shard_rows: list[Row]) -> None:
+    def _write_folder_indexes(self, shard_rows: list[Row]) -> list[Row]:
+        """What the index says of them."""
+        folders: dict[tuple[str, str], list[tuple[str, int, int]]] = {}
+        for row in shard_rows:
+            for file in row.get("files", ()):
+                if file["format"] in FOLDER_INDEXES:
+                    folder, _, name = file["path"].rpartition("/")
+                    folders.setdefault((file["format"], folder), []).append((name, file["bytes"], row["rows"]))
+        entries = []
+        for (format, folder), shards in folders.items():
+            path = f"{folder}/{FOLDER_INDEXES[format]}"
+            data = folder_index_of(format, shards)
+            (self.output / path).write_bytes(data)
+            entries.append({"format": format, "path": path, "bytes": len(data), "sha256": sha256(data).hexdigest()})
+        return entries
+
+    def _write_index(self, shard_rows: list[Row], folders: list[Row]) -> None:
         written = len(self.documents)
         reasons = [row["reason"] for row in self.quarantine]
         outcomes = [row["outcome"] for row in self.files]
@@ -283,6 +309,8 @@ class Planter:
             "files": {"Read": outcomes.count("Read")}
             | {outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes) - {"Read"})},
         }
+        if folders:
+            content["folderIndexes"] = folders
         content["splits"] = []
         for split in self.facts.splits:
             mine = [row for row in shard_rows if row["split"] == split.name]

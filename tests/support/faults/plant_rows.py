@@ -10,7 +10,7 @@ import numpy as np
 
 from support import row_oracle
 from support.faults.plant import Planter, Row
-from support.row_oracle import Part, RowShard
+from support.row_oracle import Part, RowShard, places_of
 
 PART = np.dtype(
     [("position", "<u8"), ("file", "<u4"), ("row", "<u4"), ("start", "<u4"), ("length", "<u4"), ("offset", "<u4")]
@@ -55,9 +55,9 @@ class RowPlanter(Planter):
         for number, shard in enumerate(shards):
             name = self._streams.name_shard(stream, number)
             tokens = np.array(shard.rows, dtype=self.facts.dtype)
-            files = self._write_files(
-                stream, number, tokens, [tokens.shape[1]] * len(tokens), [parts_file(shard.parts)]
-            )
+            lengths = [tokens.shape[1]] * len(tokens)
+            places = places_of(shard)
+            files = self._write_files(stream, number, tokens, lengths, [parts_file(shard.parts)], places)
             main = {key: value for key, value in files[0].items() if key != "format"}
             rows.append(
                 {

@@ -200,7 +200,15 @@ MISTAKES: dict[str, Mistake] = {
     "path-newline": Mistake(path("a{index}\n"), "a path is made of letters"),
     "path-suffix": Mistake(path("{index}.npy"), "the format adds its suffix"),
     "path-bin": Mistake(
-        {"output": {"path": "{index}.bin", "formats": ["Raw"]}}, "Raw, LlmC and Megatron add their suffixes"
+        {"output": {"path": "{index}.bin", "formats": ["Raw"]}}, "each format adds its suffix: leave .bin, .idx"
+    ),
+    "format-rows": Mistake(
+        {"output": {"path": "{split}/{index}", "formats": ["WebDataset"]}},
+        "WebDataset stores rows: add output.sequence",
+    ),
+    "format-folder": Mistake(
+        {"output": {"path": "{split}_{index}", "formats": ["WebDataset"], "sequence": {"length": 64}}},
+        "WebDataset has an index in each folder, which lists the shards of one split",
     ),
     "llmc-count": Mistake(
         {"output": {"shards": {"tokens": 2**31}, "formats": ["LlmC"]}},

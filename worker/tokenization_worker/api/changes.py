@@ -33,6 +33,9 @@ _DELIMITER = ("tokenizer.delimiter.begin", "tokenizer.delimiter.end")
 _ROWS = ("output.sequence.", "output.shards.")
 """What rows have, and tokens without rows have not."""
 
+_WRITERS = "output.writers."
+"""What formats have whose bytes a library decides."""
+
 _PLACES = ("source.uris", "output.uri")
 """Where the data is says nothing of what it is."""
 
@@ -72,6 +75,7 @@ def describe_changes(
         asked_paths, explained = [], set()
     lines = [_describe_field(path, _shown(path, now_asked), _shown(path, was_asked)) for path in asked_paths]
     derived = {"output.dtype", _ID, *_DELIMITER} if "tokenizer.fingerprint" in changed else set()
+    derived |= {path for path in changed if path.startswith(_WRITERS) and "output.formats" in changed}
     if ("output.sequence.length" in old) != ("output.sequence.length" in new):
         derived |= {path for path in changed if path.startswith(_ROWS) and path != "output.sequence.length"}
     if (_POSITION in old) != (_POSITION in new):

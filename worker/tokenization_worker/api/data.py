@@ -40,6 +40,7 @@ class OutputFormat(StrEnum):
     RAW = "Raw"
     LLMC = "LlmC"
     MEGATRON = "Megatron"
+    WEBDATASET = "WebDataset"
 
 
 PARTS = "Parts"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tokenization_worker.api.data import DataSpec, Delimiters, DType, OutputSpec, SourceSpec
 from tokenization_worker.api.groups import Group
@@ -155,15 +155,21 @@ def _normalise_group(group: Group) -> dict[str, object]:
 
 
 def canonical_data(
-    data: DataSpec, *, tokenizer_fingerprint: str, delimiters: Delimiters, dtype: DType, pad_id: int | None = None
+    data: DataSpec,
+    *,
+    tokenizer_fingerprint: str,
+    delimiters: Delimiters,
+    dtype: DType,
+    pad_id: int | None = None,
+    writers: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """Return every data field that shapes bytes, resolved, as the index holds it; plain JSON values.
 
     The tokenizer is its fingerprint and a delimiter its id: a name is only a way to find them. Source
     patterns are absent because the files themselves are part of the dataKey. `dtype` is the one
-    written, never Auto; `pad_id` fills rows, where there are rows. A field that a later version adds goes in only where
-    it has not the value it
-    was born with.
+    written, never Auto; `pad_id` fills rows, where there are rows. `writers`: of the formats whose bytes a library
+    decides, the fingerprint of what it writes here. A field that a later version adds goes in only where it has not the
+    value it was born with.
     """
     return {
         "source": {
@@ -182,6 +188,7 @@ def canonical_data(
             "formats": [output_format.value for output_format in data.output.formats],
             "dtype": dtype.value,
             **_canonical_rows(data.output, pad_id),
+            **({"writers": dict(writers)} if writers else {}),
             "path": data.output.path,
             "splits": [
                 {

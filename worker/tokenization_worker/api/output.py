@@ -32,7 +32,17 @@ _PATH = rf"^([A-Za-z0-9._=+@,/-]|\{{split\}}|\{{format\}}|{_NUMBER})+$"
 _BAD_PART = r"(^|/)(\.{0,2})(/|$)"
 _NUMBER_TOUCHES_SPLIT = r"\{split\}[0-9]*\{(index|shard)\}|\{(index|shard)\}[0-9]*\{split\}"
 
-_BIN_FORMATS = [OutputFormat.RAW.value, OutputFormat.LLMC.value, OutputFormat.MEGATRON.value]
+_SUFFIXES = {
+    OutputFormat.RAW: ".bin",
+    OutputFormat.LLMC: ".bin",
+    OutputFormat.MEGATRON: ".bin .idx",
+    OutputFormat.WEBDATASET: ".tar",
+}
+"""Beside .npy, which no path ends with."""
+_NEED_ROWS = [OutputFormat.WEBDATASET.value]
+_INDEX_FOLDERS = [OutputFormat.WEBDATASET.value]
+"""With one index a folder, which lists the shards of a split."""
+_SPLIT_IN_FOLDER = r"\{split\}.*/[^/]*\{(index|shard)[^/]*$"
 _COUNT_IN_31_BITS = {OutputFormat.LLMC, OutputFormat.MEGATRON}
 _MOST_TOKENS = 2**31 - 1
 
@@ -139,6 +149,20 @@ def _most_tokens(output: Output) -> int:
     return output.shards.tokens if rows is None or output.sequence is None else rows * output.sequence.length
 
 
+def _all_suffixes() -> list[str]:
+    return list(dict.fromkeys(suffix for suffixes in _SUFFIXES.values() for suffix in suffixes.split()))
+
+
+def _formats_with(suffix: str) -> list[str]:
+    return [name.value for name, suffixes in _SUFFIXES.items() if suffix in suffixes.split()]
+
+
+def _either(names: list[str]) -> str:
+    """`A, B or C`."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def _first_parts(output: Output) -> set[str]:
     return {output.path.replace("{split}", split.name).split("/")[0] for split in output.splits}
 
@@ -208,10 +232,25 @@ class Output(SpecBlock):
             field="formats",
         ),
         Rule(
-            "the formats Raw, LlmC and Megatron add their suffixes: leave .bin and .idx out",
-            cel=f"!(self.formats.exists(f, f in {_BIN_FORMATS}) && "
-            "(self.path.endsWith('.bin') || self.path.endsWith('.idx')))",
-            holds=lambda o: not set(o.formats) & set(_BIN_FORMATS) or not o.path.endswith((".bin", ".idx")),
+            f"each format adds its suffix: leave {', '.join(_all_suffixes())} out of the end of the path",
+            cel=" && ".join(
+                f"(!self.path.endsWith('{suffix}') || !self.formats.exists(f, f in {_formats_with(suffix)}))"
+                for suffix in _all_suffixes()
+            ),
+            holds=lambda o: not any(o.path.endswith(tuple(_SUFFIXES.get(f, "/").split())) for f in o.formats),
+            field="path",
+        ),
+        Rule(
+            f"{_either(_NEED_ROWS)} stores rows: add output.sequence with the length of a row",
+            cel=f"has(self.sequence) || !self.formats.exists(f, f in {_NEED_ROWS})",
+            holds=lambda o: o.sequence is not None or not set(o.formats) & set(_NEED_ROWS),
+            field="formats",
+        ),
+        Rule(
+            f"{_either(_INDEX_FOLDERS)} has an index in each folder, which lists the shards of one split: name the "
+            "folder by the split and the file by the number, such as {split}/shard_{index:08d}",
+            cel=f"self.path.matches(r'{_SPLIT_IN_FOLDER}') || !self.formats.exists(f, f in {_INDEX_FOLDERS})",
+            holds=lambda o: bool(re.search(_SPLIT_IN_FOLDER, o.path)) or not set(o.formats) & set(_INDEX_FOLDERS),
             field="path",
         ),
         Rule(
@@ -250,6 +289,7 @@ class Output(SpecBlock):
         description=(
             "The file formats of a shard, all written from one read. Npy: a numpy array of one dimension. Raw: the"
             " tokens alone, for np.memmap (nanoGPT). LlmC: llm.c's .bin. Megatron: an indexed dataset, .bin and .idx."
+            " WebDataset: a .tar with a .json.gz for each row, and a manifest.jsonl in each folder."
             " With several formats, each has a folder of its own unless output.path says {format}."
         ),
         examples=[["Npy", "Megatron"]],

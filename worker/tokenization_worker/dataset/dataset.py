@@ -35,6 +35,7 @@ from tokenization_worker.dataset.split import Split as Split
 from tokenization_worker.dataset.token_stream import Stream as Stream
 from tokenization_worker.errors import SpecError
 from tokenization_worker.formats.base import TokenArray as TokenArray
+from tokenization_worker.formats.registry import preferred_format
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index, require_index
 from tokenization_worker.output.naming import require_known_formats
@@ -241,7 +242,7 @@ class Dataset(Mapping[str, Split]):
     def _read_splits(self) -> dict[str, Split]:
         rows = read_shards_table(self._store, self.index)
         entries = self.index["splits"]
-        format = str(self.index["data"]["output"]["formats"][0])
+        format = preferred_format(self.index["data"]["output"]["formats"])
         by_hash = self.index["data"]["output"]["splits"][0]["share"] is not None
         row_length = self.row_length or 0
         shards: dict[str, tuple[Shard, ...]] = {}

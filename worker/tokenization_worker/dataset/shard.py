@@ -81,11 +81,17 @@ class Shard:
         return f"{self._store.uri}/{self.path}"
 
     @property
+    def has_random_access(self) -> bool:
+        """Whether some of its tokens can be read without all of them."""
+        return format_of(self.format).traits.has_random_access
+
+    @property
     def can_be_mapped(self) -> bool:
         return self._store.local_path("") is not None
 
     def open(self) -> TokenArray:
-        """All tokens, u16 or u32[tokens]: a read-only memory map of a local file, else read into memory."""
+        """All tokens, read-only, u16 or u32[tokens]: a memory map of a local file where the format allows it, else read
+        into memory."""
         with self.mapping_damage():
             return self._reader.open()
 

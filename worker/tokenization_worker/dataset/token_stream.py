@@ -2,7 +2,8 @@
 
 A window is copied out of memory maps of its shards: a copy of some KB costs a microsecond, and a view would keep its
 shard open for as long as a program holds it. Maps are opened when they are needed; the process keeps those used last,
-at most `most_maps` over all datasets. Where shards cannot be mapped (gs://), each read is a call.
+at most `most_maps` over all datasets. Where shards cannot be mapped (gs://), each read is a call. Where the format has
+no random access, a shard is read whole and the last two are kept.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from tokenization_worker.formats.base import TokenArray
 
 _MOST_MAPS = 4096
 """Far below what Linux allows a process (65,530 maps)."""
+
+_MOST_DECODED = 2
+"""Shards of a format without random access that a stream keeps: a loop in order reads each once."""
 
 _BLOCK_TOKENS = 1 << 20
 """Documents are read in blocks of about so many tokens: one call each where the store is far away."""
@@ -63,6 +67,8 @@ class Stream:
         self.dtype = dtype
         self._ends = [shard.end for shard in shards]
         self._is_mapped = bool(shards) and shards[0].can_be_mapped
+        self._has_random_access = not shards or shards[0].has_random_access
+        self._decoded: OrderedDict[int, TokenArray] = OrderedDict()
         self._checked: set[int] = set()
         self._key = next(_stream_keys)
         weakref.finalize(self, _close_maps, self._key).atexit = False
@@ -90,12 +96,28 @@ class Stream:
     def _read(self, number: int, start: int, end: int) -> TokenArray:
         """Tokens [start, end) of the stream, which lie in one shard; a new array."""
         shard = self.shards[number]
+        if not self._has_random_access:
+            return self._decode(number)[start - shard.start : end - shard.start].copy()
         if self._is_mapped:
             return self._map(number)[start - shard.start : end - shard.start].copy()
         if number not in self._checked:  # where shards are mapped, opening them checks
             shard.check()
             self._checked.add(number)
         return shard.read(start - shard.start, end - shard.start).copy()
+
+    def _decode(self, number: int) -> TokenArray:
+        """All tokens of a shard of a format without random access; the last ones stay in memory."""
+        with _maps_lock:
+            kept = self._decoded.get(number)
+            if kept is not None:
+                self._decoded.move_to_end(number)
+                return kept
+        decoded = self.shards[number].open()
+        with _maps_lock:
+            self._decoded[number] = decoded
+            while len(self._decoded) > _MOST_DECODED:
+                self._decoded.popitem(last=False)
+        return decoded
 
     def _map(self, number: int) -> TokenArray:
         key = (self._key, number)

@@ -10,9 +10,9 @@ format knows only bytes. Names, checksums, the order in which files appear and w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,14 @@ LengthArray = NDArray[np.uint32]
 class ShardShape:
     """What is known of a shard before its first token: how many there are, and their type (`<u2` or `<u4`).
 
-    `row_length`: where the tokens are rows, padding included; 0 where they are one run.
+    `row_length`: where the tokens are rows, padding included; 0 where they are one run. `number`: of the shard within
+    its split and group.
     """
 
     tokens: int
     dtype: np.dtype[np.unsignedinteger]
     row_length: int = 0
+    number: int = 0
 
     @property
     def rows(self) -> int:
@@ -110,13 +112,54 @@ class FileKind(Protocol):
         """Why a file is not file `number` of a shard of this shape, in words; None where it may be one.
 
         Asked about files that no receipt names: a run that was killed between a file and its receipt leaves some. Of
-        a file of parts the shape is that of a full shard. Reads at most the file's beginning; raises `NotFound`.
+        a file of parts, and of a folder's index, which has the number behind the last one, the shape is that of a full
+        shard. Reads at most the file's beginning; raises `NotFound`.
         """
         ...
 
 
+class IndexedShard(NamedTuple):
+    """A shard as the index of its folder lists it: the name of its file in the folder, its size in bytes, and what it
+    holds, padding included."""
+
+    name: str
+    bytes: int
+    tokens: int
+    rows: int
+
+
+class FolderIndex(Protocol):
+    """A file beside the shards of a folder, which lists them for the format's readers. Its format is one file a shard.
+
+    It follows from the shards: it is written when all of them are there, and again where it was damaged.
+    """
+
+    name: str
+
+    def to_bytes(self, shards: Sequence[IndexedShard], shape: ShardShape, /) -> bytes:
+        """The index of these shards, of which each has `shape` but for the number of tokens."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FormatTraits:
+    """What the code that uses a format must know of it.
+
+    `has_random_access`: whether some tokens can be read without all of them. `needs_rows`: whether it stores nothing
+    but rows. `library`: what decides its bytes beside our own code, with the version here; another version may write
+    others. `folder_index`: None where readers need none.
+    """
+
+    has_random_access: bool = True
+    needs_rows: bool = False
+    library: Callable[[], str] | None = None
+    folder_index: FolderIndex | None = None
+
+
 class ShardFormat(FileKind, Protocol):
     """A format of shards: files that hold all tokens. A manifest gives it its name."""
+
+    traits: FormatTraits
 
     def total_bytes(self, shape: ShardShape, shards: int, entries: int, /) -> int:
         """Of all files of `shards` shards, which together have this shape and `entries` documents, or rows.

@@ -12,6 +12,7 @@ import numpy as np
 
 from tokenization_worker.formats.base import (
     ByteSink,
+    FormatTraits,
     LengthArray,
     ShardReader,
     ShardShape,
@@ -29,6 +30,8 @@ _SHOWN_BYTES = 128
 
 class FlatFormat:
     """A format of one flat file. `header(shape)` is its header, of as many bytes for every shape."""
+
+    traits = FormatTraits()
 
     def __init__(self, suffix: str, header: Callable[[ShardShape], bytes]) -> None:
         self.suffixes: tuple[str, ...] = (suffix,)

@@ -16,7 +16,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokenization_worker.formats.base import ByteSink, LengthArray, ShardReader, ShardShape, ShardWriter, StoredFile
+from tokenization_worker.formats.base import (
+    ByteSink,
+    FormatTraits,
+    LengthArray,
+    ShardReader,
+    ShardShape,
+    ShardWriter,
+    StoredFile,
+)
 from tokenization_worker.formats.flat import FlatWriter
 from tokenization_worker.formats.raw import RAW
 
@@ -34,6 +42,7 @@ class MegatronFormat:
     """Shards of a `.bin` and an `.idx`."""
 
     suffixes: tuple[str, ...] = (".bin", ".idx")
+    traits = FormatTraits()
 
     def begin(self, shape: ShardShape, sinks: Sequence[ByteSink]) -> ShardWriter:
         return MegatronWriter(shape, sinks)

@@ -11,6 +11,7 @@ from tokenization_worker.events import GroupCounts
 from tokenization_worker.inspect.uris import absolute_uri
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.messages.counts import counted
+from tokenization_worker.output.folder_indexes import find_changed_folder_indexes
 from tokenization_worker.output.index import (
     ForeignIndex,
     Index,
@@ -141,7 +142,7 @@ def _finished(store: Store, index: Index, state: OutputStatus) -> OutputStatus:
     """Complete, unless its tables, or a listing, show that something is gone."""
     try:
         require_tables(store, index)
-        missing = find_missing(store)
+        missing = [*find_missing(store), *find_changed_folder_indexes(store, index)]
     except DataError as error:
         return replace(state, phase="Damaged", reason=error.reason, message=error.message, next_step=error.next_step)
     if not missing:
@@ -150,7 +151,7 @@ def _finished(store: Store, index: Index, state: OutputStatus) -> OutputStatus:
         state,
         phase="Damaged",
         reason="DatasetIncomplete",
-        message=f"{counted(len(missing), 'shard or sidecar is', 'shards and sidecars are')} missing or of another "
+        message=f"{counted(len(missing), 'file of the dataset is', 'files of the dataset are')} missing or of another "
         f"size, the first: {store.uri}/{missing[0]}",
         next_step="run the job with a new rerunToken, which writes these files again from the source; "
         f"{tokjob('verify', store.uri)} lists everything",

@@ -70,6 +70,15 @@ class IndexSplit(TypedDict):
     sequences: NotRequired[IndexSequences]
 
 
+class IndexFolder(TypedDict):
+    """A file that lists the shards of its folder for the readers of a format."""
+
+    format: str
+    path: str
+    bytes: int
+    sha256: str
+
+
 class Conservation(TypedDict):
     """What became of all documents (`quarantined`: by reason; `leftOut`: by the shares of groups, only where there are
     groups) and of all files (by outcome)."""
@@ -107,6 +116,7 @@ class IndexContent(TypedDict):
     conservation: Conservation
     tokens: int
     groups: NotRequired[list[IndexGroup]]
+    folderIndexes: NotRequired[list[IndexFolder]]
 
 
 class IndexRun(TypedDict):

@@ -138,6 +138,11 @@ def template_of(path: str, format: str, *, among: int) -> str:
     return path.replace(FORMAT_PLACEHOLDER, format.lower())
 
 
+def beside(path: str, name: str) -> str:
+    """A file of this name in the folder of `path`."""
+    return f"{path.rpartition('/')[0]}/{name}"
+
+
 def shard_path(template: str, suffix: str, *, split: str, index: int, shard: int, group: str = "") -> str:
     """The path of a shard's file: `index` counts within the split (and the group, where paths have it), `shard` over
     all shards.

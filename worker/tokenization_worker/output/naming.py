@@ -15,7 +15,7 @@ from tokenization_worker.api.data import PARTS, DType, OutputSpec
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats.base import ShardShape, StoredFile
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
-from tokenization_worker.formats.registry import FORMATS, format_of, kind_of
+from tokenization_worker.formats.registry import FORMATS, folder_index_of, format_of, kind_of
 from tokenization_worker.output import layout
 from tokenization_worker.storage.base import Entry, NotFound, Store
 
@@ -62,13 +62,21 @@ def _kinds(path: str, kinds: Sequence[str]) -> Iterator[tuple[str, int, str, str
             yield name, number, template, suffix
 
 
+def _names(path: str, kinds: Sequence[str]) -> Iterator[tuple[str, int, str, str]]:
+    """As `_kinds`, and after a format's files the index of the folder that they are in, where it has one."""
+    for name, number, template, suffix in _kinds(path, kinds):
+        yield name, number, template, suffix
+        if (index := folder_index_of(name)) is not None:
+            yield name, number + 1, layout.beside(template, index.name), ""
+
+
 def list_named(store: Store, path: str, kinds: Sequence[str], splits: Sequence[str] | None = None) -> Iterator[Entry]:
-    """The files that have the name of a shard's file of these kinds; `path` is `output.path`.
+    """The files that have the name of a shard's file of these kinds, or of a folder's index; `path` is `output.path`.
 
     `splits`: of these alone, with the digits that the path gives them; None: of any split, with any digits.
     """
     matchers: dict[str, list[re.Pattern[str]]] = {}
-    for _, _, template, suffix in _kinds(path, kinds):
+    for _, _, template, suffix in _names(path, kinds):
         matcher = layout.shard_matcher(template, (suffix,), splits)
         matchers.setdefault(layout.static_prefix(template), []).append(matcher)
     return (
@@ -124,9 +132,9 @@ class Naming:
         """What a full shard holds."""
         return self.shape(self.shard_tokens)
 
-    def shape(self, tokens: int) -> ShardShape:
-        """What a shard of so many tokens holds."""
-        return ShardShape(tokens, NUMPY_DTYPES[self.dtype], self.row_length)
+    def shape(self, tokens: int, number: int = 0) -> ShardShape:
+        """What a shard of so many tokens holds; `number`: within its split and group."""
+        return ShardShape(tokens, NUMPY_DTYPES[self.dtype], self.row_length, number)
 
     def files(self, *, split: str, index: int, shard: int, group: str = "") -> tuple[FileName, ...]:
         """The files of a shard, the main file first; raises `SpecError` for a number that does not fit the template."""
@@ -157,7 +165,8 @@ class Naming:
         if kind is None:
             return "no shard of this run gets this name"
         name, number = kind
-        shapes = [self.largest] if name == PARTS else [self.shape(tokens) for tokens in begun]
+        is_side_file = name == PARTS or number == len(kind_of(name).suffixes)
+        shapes = [self.largest] if is_side_file else [self.shape(tokens) for tokens in begun]
         file = StoredFile(store, entry.path, entry.size)
         reason: str | None = "every shard that a run began has one"
         with suppress(NotFound):
@@ -170,7 +179,7 @@ class Naming:
 
     def _kind_of(self, path: str) -> tuple[str, int] | None:
         """The kind of a file by its name, and its number among the files of that kind."""
-        for name, number, template, suffix in _kinds(self.path, self.kinds):
+        for name, number, template, suffix in _names(self.path, self.kinds):
             if layout.shard_matcher(template, (suffix,), self.splits).fullmatch(path):
                 return name, number
         return None

@@ -17,6 +17,7 @@ from tokenization_worker.api.keys import canonical_data, data_key, run_key
 from tokenization_worker.api.resolve import RunLimits, resolve_data, resolve_limits
 from tokenization_worker.errors import DataError, SpecError, TokenizationError
 from tokenization_worker.events import Preparing, Warned, Watcher, ignore
+from tokenization_worker.formats.registry import fingerprints
 from tokenization_worker.output.ledger.version_samples import SampledText, choose_texts
 from tokenization_worker.planning.estimate import (
     EncodedSample,
@@ -60,6 +61,7 @@ class Subject:
             delimiters=self.tokenizer.delimiters,
             dtype=self.dtype,
             pad_id=self.pad_id,
+            writers=fingerprints(data.output.formats),
         )
 
 

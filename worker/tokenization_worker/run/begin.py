@@ -8,6 +8,7 @@ from tokenization_worker.events import Planned, Resumed, Warned, Watcher
 from tokenization_worker.output.index import Index
 from tokenization_worker.output.ledger.epochs import REFERENCE
 from tokenization_worker.output.versions import describe_versions
+from tokenization_worker.output.writers import planned_writers
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.decoder_affinity import stretches
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
@@ -52,6 +53,7 @@ def begin_run(found: RunPlan, sample_one_in: int, watch: Watcher) -> Begun:
         fingerprint=prepared.tokenizer.fingerprint,
         versions=found.versions_that_decide,
         pad_id=prepared.pad_id,
+        writers=tuple(planned_writers(found.plan.data).items()),
     )
     discard_corrupt_records(store, ledger, watch)
     encodes = found.encodes

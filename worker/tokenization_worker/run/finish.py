@@ -6,10 +6,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
-from tokenization_worker.events import Committing, Finished, GroupCounts, Watcher
+from tokenization_worker.events import Committing, Finished, GroupCounts, Warned, Watcher
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_record
+from tokenization_worker.output.folder_indexes import restore_folder_indexes
 from tokenization_worker.output.index import Index
 from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.quarantine import ListCorrupt
@@ -58,6 +59,8 @@ def finish_run(
             return None
     else:
         _require_repaired(store, rewritten)
+        for path in restore_folder_indexes(store, index):
+            watch(Warned(f"{store.uri}/{path} was missing or changed: it is written again from {layout.SHARDS_TABLE}"))
     life.close()
     if index["run"]["runKey"] != prepared.run_key:
         create_record(store, layout.rerun_path(prepared.run_key), {"runKey": prepared.run_key})

@@ -33,6 +33,7 @@ from tokenization_worker.output.index import Index
 from tokenization_worker.output.ledger.epochs import Epoch
 from tokenization_worker.output.ledger.version_samples import find_changed_libraries
 from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.output.writers import find_changed_writer, planned_writers
 from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.storage.source_file import (
     SourceFile,
@@ -153,6 +154,8 @@ def _judge_alone(state: OutputState) -> Verdict:
 def _judge_dataset(state: OutputState, index: Index, wanted: Wanted) -> Verdict:
     """Of a complete dataset that this run has not verified yet."""
     difference = dataset_difference(state, index, wanted)
+    if difference is not None and (changed := _changed_writer(state, index["data"], wanted)) is not None:
+        return _refused(changed)
     if difference is not None:
         fields = _fields(index["data"], index["run"].get("asked", {}), wanted)
         return _refused(
@@ -193,6 +196,9 @@ def _judge_plan(state: OutputState, plan: Plan, wanted: Wanted) -> Verdict:
         changed = find_changed_libraries(state.uri, state.epoch.versions, wanted.libraries)
         if changed is not None:
             return _refused(changed)
+    changed_writer = _changed_writer(state, plan.data, wanted)
+    if changed_writer is not None:
+        return _refused(changed_writer)
     new: tuple[str, ...] = ()
     if plan.data_key != wanted.data_key:
         difference = _fields(plan.data, plan.asked, wanted)
@@ -210,6 +216,13 @@ def _judge_plan(state: OutputState, plan: Plan, wanted: Wanted) -> Verdict:
             return _refused(gone)
         new = _describe_new_files(plan, wanted.files)
     return _with_epoch(state, Verdict(Standing.UNFINISHED, warnings=(*new, *describe_touched(plan, wanted.files))))
+
+
+def _changed_writer(state: OutputState, data: Mapping[str, Any], wanted: Wanted) -> ChangedError | None:
+    """The error where a library here writes other files of a format, and nothing else is asked for."""
+    was, now = planned_writers(data), planned_writers(wanted.canonical)
+    without = [{**fields, "output": {**fields["output"], "writers": now}} for fields in (data, wanted.canonical)]
+    return find_changed_writer(state.uri, was, now) if was != now and without[0] == without[1] else None
 
 
 def _with_epoch(state: OutputState, verdict: Verdict) -> Verdict:

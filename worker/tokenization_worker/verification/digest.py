@@ -3,7 +3,7 @@
 Equal for equal datasets, whatever run wrote them; it is what "same bytes" means. Defined as SHA-256 over
 
 1. the index as canonical JSON (keys sorted, one LF after it) without `digest`, `dataKey`, `run` and the
-   tokenizer's `name`, its sums recomputed;
+   tokenizer's `name`, its sums, and the sizes and digests of folders' indexes, recomputed;
 2. the rows of the shards table, each as JSON with one LF, in the order of splits and shards; sizes and
    checksums of shards, sidecars and parts recomputed, so that their contents are part of it;
 3. the rows of the quarantine table in the same form.
@@ -32,12 +32,18 @@ Lines = Callable[[], Iterable[bytes]]
 
 
 def compute_digest(
-    facts: Facts, index: Index, files: list[FileClaim], checks: list[ShardCheck], refused: RefusedSums, lines: Lines
+    facts: Facts,
+    index: Index,
+    files: list[FileClaim],
+    checks: list[ShardCheck],
+    folders: list[dict[str, Any]],
+    refused: RefusedSums,
+    lines: Lines,
 ) -> str | None:
     """The digest of the files found; None where a shard or a sidecar is missing or cannot be read.
 
-    `checks`: all shards, in the order of splits and shards. `refused`: what the rows of the quarantine table
-    add up to; `lines` gives them, each as JSON with one LF.
+    `checks`: all shards, in the order of splits and shards. `folders`: the entries of folders' indexes. `refused`: what
+    the rows of the quarantine table add up to; `lines` gives them, each as JSON with one LF.
     """
     rows = [_row(check, facts.row_length) for check in checks]
     shard_rows = [row for row in rows if row is not None]
@@ -46,7 +52,8 @@ def compute_digest(
     written = sum(sum(file.documents) for file in files)
     left_out = sum(file.left_out for file in files)
     dropped = Counter(file.outcome for file in files if not file.is_read)
-    content = {key: value for key, value in index.items() if key not in ("digest", "dataKey", "run")} | {
+    apart = ("digest", "dataKey", "run", "folderIndexes")
+    content = {key: value for key, value in index.items() if key not in apart} | {
         "tokenizer": {key: value for key, value in index["tokenizer"].items() if key != "name"},
         "splits": split_entries(facts, shard_rows),
         "conservation": {
@@ -58,6 +65,7 @@ def compute_digest(
         },
         "tokens": sum(row["tokens"] for row in shard_rows),
         **({"groups": group_entries(files)} if facts.hash_ends else {}),
+        **({"folderIndexes": folders} if folders else {}),
     }
     digest = sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
     for row in shard_rows:

@@ -29,6 +29,7 @@ class Fault(StrEnum):
     TABLE_CORRUPT = "TableCorrupt"
     TABLES_DISAGREE = "TablesDisagree"
     DIGEST_DIFFERS = "DigestDiffers"
+    FOLDER_INDEX_WRONG = "FolderIndexWrong"
     UNEXPECTED_FILE = "UnexpectedFile"
     SHARD_MISSING = "ShardMissing"
     SHARD_SIZE = "ShardSize"
@@ -123,6 +124,8 @@ def next_step(findings: Sequence[Finding]) -> str:
     faults = {finding.fault for finding in findings}
     if any(fault.startswith(("Shard", "Sidecar", "TokenOut")) for fault in faults):
         steps.append("run the job again with a new rerunToken: it writes mismatched shards again")
+    elif Fault.FOLDER_INDEX_WRONG in faults:
+        steps.append("run the job again with a new rerunToken: it writes the lists of shards again")
     foreign = [finding.path for finding in findings if finding.fault is Fault.UNEXPECTED_FILE]
     if foreign:
         steps.append(f"move {foreign[0]} away" if len(foreign) == 1 else f"move the {len(foreign):,} other files away")

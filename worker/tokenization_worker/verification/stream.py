@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.verification.claims import ShardClaim, shard_ends
 from tokenization_worker.verification.facts import Facts
-from tokenization_worker.verification.formats.registry import decoder_of
+from tokenization_worker.verification.formats.base import ReadRange, TokenArray
+from tokenization_worker.verification.formats.registry import decoder_of, preferred_format
 from tokenization_worker.verification.shards.documents import NoDocuments, ShardDocuments, Source
 from tokenization_worker.verification.shards.parts import parse_parts
 from tokenization_worker.verification.shards.sidecar import parse_sidecar
@@ -39,12 +40,15 @@ class StreamDocument(NamedTuple):
 
 
 class Stream:
-    """Reads one stream; keeps the sidecars or parts of the last two shards in memory."""
+    """Reads one stream; keeps the sidecars or parts of the last two shards in memory, and of a format without random
+    access their tokens."""
 
     def __init__(self, store: Store, facts: Facts, number: int) -> None:
         self._store = store
         self._dtype = facts.dtype
-        self._decoder = decoder_of(facts.formats[0])
+        self._format = preferred_format(facts.formats)
+        self._decoder = decoder_of(self._format)
+        self._whole_shard = lru_cache(maxsize=2)(self._read_whole)
         self.shards = facts.streams[number]
         self._ends = shard_ends(self.shards)
         self.row_length = facts.row_length
@@ -77,16 +81,23 @@ class Stream:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def _shard_tokens(self, shard: ShardClaim, start: int, end: int) -> Tokens:
-        def read_range(number: int, first: int, last: int) -> bytes:
-            return self._store.read_range(shard.files[number].path, first, last)
-
         try:
-            there = self._decoder.read(read_range, start, end, self._dtype)
+            if self._decoder.has_random_access:
+                there = self._decoder.read(self._reader_of(shard), start, end, self._dtype)
+            else:
+                there = self._whole_shard(shard)[start:end]
         except NotFound:
             return np.full(end - start, UNKNOWN, dtype=np.int64)
         tokens = np.full(end - start, MISSING, dtype=np.int64)
         tokens[: len(there)] = there
         return tokens
+
+    def _read_whole(self, shard: ShardClaim) -> TokenArray:
+        return self._decoder.read(self._reader_of(shard), 0, shard.stored, self._dtype)
+
+    def _reader_of(self, shard: ShardClaim) -> ReadRange:
+        files = [file for file in shard.files if file.format == self._format]
+        return lambda number, first, last: self._store.read_range(files[number].path, first, last)
 
     def _read_documents(self, shard: ShardClaim) -> ShardDocuments:
         try:

@@ -32,6 +32,7 @@ from tokenization_worker.verification.digest import compute_digest, split_entrie
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.files.check import check_files
 from tokenization_worker.verification.files.claimed import FileCheck, FileTask
+from tokenization_worker.verification.folders import Entries, check_folders
 from tokenization_worker.verification.libraries import Libraries, advise, compare_libraries
 from tokenization_worker.verification.opened import OpenedDataset, open_dataset
 from tokenization_worker.verification.refused import refused_by_file, refused_lines
@@ -100,7 +101,9 @@ def verify(
     processes = processes or default_processes()
     shards = _check_shards(dataset, facts, processes, watch)
     findings += [finding for check in shards for finding in check.findings]
-    digest = _digest(dataset, facts, shards)
+    of_folders, folders = check_folders(dataset.store, facts, dataset.index)
+    findings += of_folders
+    digest = _digest(dataset, facts, shards, folders)
     findings += _check_whole(dataset, facts, shards, digest)
     if libraries is None:
         return _report(dataset, mode, findings, shards, [], digest, next_step(findings))
@@ -125,7 +128,9 @@ def dataset_digest(uri: str | os.PathLike[str], *, processes: int | None = None)
         findings += check_tables(dataset.facts, dataset.index, dataset.files, dataset.file_rows, dataset.refused)
         silent = _Progress(dataset, VerifyMode.CHECKSUMS, ignore, 0)
         shards = _check_shards(dataset, dataset.facts, processes or default_processes(), silent)
-        digest = _digest(dataset, dataset.facts, shards)
+        of_folders, folders = check_folders(dataset.store, dataset.facts, dataset.index)
+        findings += of_folders
+        digest = _digest(dataset, dataset.facts, shards, folders)
         findings += [finding for check in shards for finding in check.findings]
         findings += _check_whole(dataset, dataset.facts, shards, digest)
     if digest is not None and not findings:
@@ -217,9 +222,11 @@ def _with_places(check: ShardCheck, files: list[FileClaim]) -> ShardCheck:
     return replace(check, findings=tuple(replace(item, uri=uri, position=position) for item in check.findings))
 
 
-def _digest(dataset: OpenedDataset, facts: Facts, shards: list[ShardCheck]) -> str | None:
+def _digest(dataset: OpenedDataset, facts: Facts, shards: list[ShardCheck], folders: Entries | None) -> str | None:
     lines = partial(refused_lines, dataset.store)
-    return compute_digest(facts, dataset.index, dataset.files, shards, dataset.refused, lines)
+    if folders is None:
+        return None
+    return compute_digest(facts, dataset.index, dataset.files, shards, folders, dataset.refused, lines)
 
 
 def _check_whole(

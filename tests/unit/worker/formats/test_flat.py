@@ -16,7 +16,7 @@ from tokenization_worker.formats.npy import NPY
 from tokenization_worker.formats.raw import RAW
 from tokenization_worker.sequences.parts import NO_PARTS
 from tokenization_worker.storage.local.store import LocalStore
-from tokenization_worker.verification.formats.base import ShardScan
+from tokenization_worker.verification.formats.base import Expected, ShardScan
 from tokenization_worker.verification.formats.registry import DECODERS
 
 U16, U32 = np.dtype("<u2"), np.dtype("<u4")
@@ -78,7 +78,7 @@ def test_an_error_shows_the_beginning_of_a_long_header(tmp_path: Path) -> None:
     with pytest.raises(ShardUnreadable) as caught:
         LLMC.reader(ShardShape(100, U16), [stored(tmp_path, content)]).check()
     assert caught.value.what.endswith(f": {content[:128]!r}")
-    [problem] = _scanned(content).problems(100, None)
+    [problem] = _scanned(content).problems(Expected(100, None))
     assert problem.found == repr(content[:128])
 
 

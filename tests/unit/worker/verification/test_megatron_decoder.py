@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from support.format_oracle import files_of
+from tokenization_worker.verification.formats.base import Expected
 from tokenization_worker.verification.formats.megatron import MEGATRON
 
 U16 = np.dtype("<u2")
@@ -21,7 +22,7 @@ def problems_of(idx: bytes, lengths: list[int] | None = LENGTHS) -> list[tuple[i
     scan = MEGATRON.scan(U16)
     assert np.array_equal(np.concatenate([scan.take(0, BIN), scan.take(1, idx[:30]), scan.take(1, idx[30:])]), TOKENS)
     known = None if lengths is None else np.array(lengths, np.uint32)
-    return [(problem.number, problem.expected) for problem in scan.problems(300, known)]
+    return [(problem.number, problem.expected) for problem in scan.problems(Expected(300, known))]
 
 
 def changed(at: int, new: bytes) -> bytes:

@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 
-from tokenization_worker.verification.formats.base import Problem
+from tokenization_worker.verification.formats.base import Expected, Problem
 from tokenization_worker.verification.formats.flat import FlatScan
 from tokenization_worker.verification.formats.npy import NPY
 
@@ -33,7 +33,7 @@ def test_tokens_are_those_that_numpy_saved_whatever_the_parts(dtype: np.dtype, s
     scan, found = scan_of(saved(tokens), dtype, step)
     assert found == tokens.tolist()
     assert (scan.tokens, scan.tokens_seen) == (291, 291)
-    assert list(scan.problems(291, None)) == []
+    assert list(scan.problems(Expected(291, None))) == []
     assert NPY.size(0, 291, dtype) == len(saved(tokens))
 
 
@@ -60,14 +60,14 @@ STRANGE = {
 def test_any_other_header_is_a_problem(content: bytes) -> None:
     scan, _ = scan_of(content)
     assert scan.tokens is None
-    [problem] = scan.problems(300, None)
+    [problem] = scan.problems(Expected(300, None))
     assert problem == Problem(0, "a header of 300 tokens of uint16", repr(content[:128]))
 
 
 def test_a_header_of_another_number_of_tokens_is_a_problem() -> None:
     scan, _ = scan_of(RIGHT)
     assert scan.tokens == 300
-    assert [problem.expected for problem in scan.problems(299, None)] == ["a header of 299 tokens of uint16"]
+    assert [problem.expected for problem in scan.problems(Expected(299, None))] == ["a header of 299 tokens of uint16"]
 
 
 def test_half_a_token_at_the_end_is_none() -> None:

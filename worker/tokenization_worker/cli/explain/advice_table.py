@@ -149,6 +149,7 @@ ADVICE: Mapping[str, str] = {
     "SourceChanged": "Put the planned file back as it was and {same}. Or set a new rerunToken, which lists the source "
     "again.",
     "TokenizerChanged": "Put the tokenizer's file back, or use the image that began the run (spec.image).",
+    "WriterChanged": "Use the image that began the run (spec.image), or another spec.output.uri.",
     "QuarantineExceeded": "List the documents: `tokjob show --quarantined {output}`. Correct the source, or raise "
     "spec.maxQuarantined: the run continues from the finished work.",
     "CorruptFile": _FILE,

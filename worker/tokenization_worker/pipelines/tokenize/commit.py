@@ -17,6 +17,7 @@ from tokenization_worker.events import Warned, Watcher, ignore
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_or_read, place_bytes
+from tokenization_worker.output.folder_indexes import FolderFile, make_folder_indexes, write_folder_indexes
 from tokenization_worker.output.index import Index, dump_index, load_index, read_index
 from tokenization_worker.output.ledger.epochs import current_epoch, epochs_gone, require_current, seal_epoch
 from tokenization_worker.output.ledger.quarantine import read_range_lists
@@ -78,8 +79,9 @@ def commit(
     context.streams.require_all_filled(_shards_per_stream(context, shards))
     check_conservation(totals, shards, delimited=context.is_delimited)
     _check_shards(store, shards)
-    _require_no_other_shards(store, context, shards)
-    content = describe_dataset(plan, context, tokenizer, totals, add_up_groups(plan, files), shards)
+    folders = make_folder_indexes(map(shard_row, shards), Naming.of(context.data.output, context.dtype).largest)
+    _require_no_other_shards(store, context, shards, folders)
+    content = describe_dataset(plan, context, tokenizer, totals, add_up_groups(plan, files), shards, folders)
     digest = begin_digest(content)
     files_digest = sha256()
     tables = {
@@ -89,6 +91,7 @@ def commit(
     }
     for path, packed in tables.items():
         place_bytes(store, path, packed, allow_replace=lambda: require_current(store, context.epoch))
+    write_folder_indexes(store, folders, lambda path: _allow_replace(store, context, path))
     run = describe_run(plan, context, ledger, tokenizer, totals, _voided_epochs(store), files_digest.hexdigest())
     index: Index = {**content, "digest": digest.hexdigest(), "dataKey": plan.data_key, "run": run}
     _require_sources_unchanged(plan, watch)
@@ -104,6 +107,18 @@ def commit(
             )
         return found
     return load_index(data)
+
+
+def _allow_replace(store: Store, context: RunContext, path: str) -> None:
+    """Return if this run may replace a folder's index: in a later epoch it may be a voided writer's."""
+    require_current(store, context.epoch)
+    if context.epoch == 0:
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri}/{path} exists and differs from the file that this job writes there to list the shards of the "
+            "folder",
+            next_step="move it away and start the same command again: finished work is kept",
+        )
 
 
 def _ordered_shards(context: RunContext, ledger: TokenizeLedger) -> list[ShardReceipt]:
@@ -151,13 +166,15 @@ def _require_sources_unchanged(plan: Plan, watch: Watcher) -> None:
         )
 
 
-def _require_no_other_shards(store: Store, context: RunContext, shards: list[ShardReceipt]) -> None:
+def _require_no_other_shards(
+    store: Store, context: RunContext, shards: list[ShardReceipt], folders: list[FolderFile]
+) -> None:
     """Raise `OutputConflict` for a file that has a shard's name and is none of the dataset's: training would read it.
 
     What a voided engine left is deleted: it may have made more shards.
     """
     naming = Naming.of(context.data.output, context.dtype)
-    known = {file.path for shard in shards for file in shard.files}
+    known = {file.path for shard in shards for file in shard.files} | {file.path for file in folders}
     others = [entry for entry in naming.list_named(store) if entry.path not in known]
     if context.epoch:
         others = _remove_voided(store, naming, shards, others)

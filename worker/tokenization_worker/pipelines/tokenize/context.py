@@ -18,7 +18,7 @@ from tokenization_worker.planning.splits import Streams
 class RunContext:
     """A run's fixed facts. `dtype` is resolved, `engine` is the engine of `epoch`, `fingerprint` the
     tokenizer's; `versions`: of the libraries that gave the plan's samples ("" where it has none); `pad_id`: fills rows,
-    None where there are none.
+    None where there are none; `writers`: of each format whose bytes a library decides, the fingerprint of the plan's.
 
     Every task carries it: it is packed once in the driver, and unpacked once in a worker.
     """
@@ -32,6 +32,7 @@ class RunContext:
     fingerprint: str
     versions: str = ""
     pad_id: int | None = None
+    writers: tuple[tuple[str, str], ...] = ()
 
     @property
     def streams(self) -> Streams:

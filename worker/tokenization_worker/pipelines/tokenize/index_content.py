@@ -13,6 +13,7 @@ import orjson
 
 from tokenization_worker.api.data import Delimiters, SequenceSpec, TokenizerSpec
 from tokenization_worker.api.keys import KEY_VERSION
+from tokenization_worker.output.folder_indexes import FolderFile
 from tokenization_worker.output.index import (
     UNKNOWN_VERSIONS,
     IndexContent,
@@ -106,6 +107,7 @@ def describe_dataset(
     totals: Totals,
     groups: Mapping[str, tuple[int, Totals]],
     shards: list[ShardReceipt],
+    folders: list[FolderFile],
 ) -> IndexContent:
     """What the index says of the data: the same for every run that makes this dataset. `groups`: of each one its number
     of files, and its sums."""
@@ -137,6 +139,8 @@ def describe_dataset(
     if groups:
         content["conservation"]["leftOut"] = totals.left_out
         content["groups"] = [_group_entry(name, files, sums) for name, (files, sums) in groups.items()]
+    if folders:
+        content["folderIndexes"] = [file.entry for file in folders]
     return content
 
 

@@ -29,6 +29,7 @@ from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.object_metadata import digest_metadata
 from tokenization_worker.output.scratch import discard_segments
 from tokenization_worker.output.tables import ShardSums
+from tokenization_worker.output.writers import require_same_writers
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.feeds import RowFeed, RunFeed, ShardContents, ShardFeed, SpanSource
 from tokenization_worker.pipelines.tokenize.shard_files import ShardFiles
@@ -65,6 +66,7 @@ class BuildTask:
 
     def run(self, worker: WorkerState, on_advance: OnAdvance = ignore_advance) -> ShardReceipt:
         store = open_store(self.output_uri)
+        require_same_writers(store.uri, dict(self.context.writers))
         discard_segments(store, self.context.epoch, self.releasable)
         try:
             return _build_shard(self, store, worker.node)
@@ -117,7 +119,7 @@ class _ShardWork:
         self._documents_path = layout.documents_path(*name.key)
         naming = Naming.of(context.data.output, context.dtype)
         names = naming.files(split=name.split, index=name.index, shard=name.shard, group=name.group)
-        shape = naming.shape(task.shard.stored_tokens)
+        shape = naming.shape(task.shard.stored_tokens, name.index)
         self._files = ShardFiles(names, shape)
         self.rows = shape.rows
 

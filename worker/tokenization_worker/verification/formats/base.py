@@ -23,6 +23,38 @@ class Problem(NamedTuple):
     found: str
 
 
+class Expected(NamedTuple):
+    """What a shard must hold beside its tokens, of which there are `tokens`, padding included.
+
+    `lengths` u32[n]: the tokens of each row, or the documents' tokens in this shard by the sidecar; None where that
+    cannot be read. `number`: of the shard within its split and group. `firsts`: the part that begins each row, of
+    `shards.parts.PART`; None where there are no rows, or no parts that tile them.
+    """
+
+    tokens: int
+    lengths: NDArray[np.uint32] | None
+    number: int = 0
+    firsts: NDArray[np.void] | None = None
+
+
+class ListedShard(NamedTuple):
+    """A shard for the index of its folder: the name of its file there, and its size in bytes and rows."""
+
+    name: str
+    bytes: int
+    rows: int
+
+
+class FolderIndex(Protocol):
+    """The file in each folder that lists its shards."""
+
+    name: str
+
+    def content(self, shards: Sequence[ListedShard], dtype: DType, row_length: int, /) -> bytes:
+        """The bytes that it must have."""
+        ...
+
+
 class ShardScan(Protocol):
     """One pass over the files of a shard, one after the other from start to end, the main file first."""
 
@@ -40,16 +72,18 @@ class ShardScan(Protocol):
         """How many tokens the files themselves say that the shard has; None where they are none of this format."""
         ...
 
-    def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None, /) -> Iterator[Problem]:
-        """What is wrong in the files, beside the tokens. `lengths` u32[n]: the tokens of each row, or the documents'
-        tokens in this shard by the sidecar; None where that cannot be read."""
+    def problems(self, expected: Expected, /) -> Iterator[Problem]:
+        """What is wrong in the files, beside the tokens."""
         ...
 
 
 class ShardDecoder(Protocol):
-    """Reads one format. `suffixes`: of a shard's files, the main file's first."""
+    """Reads one format. `suffixes`: of a shard's files, the main file's first. `has_random_access`: whether `read`
+    costs what it returns, and not the shard up to there."""
 
     suffixes: tuple[str, ...]
+    has_random_access: bool
+    folder_index: FolderIndex | None
 
     def size(self, number: int, tokens: int, dtype: DType, /) -> int | None:
         """The bytes of file `number` of a shard of so many tokens; None where they do not follow from that."""

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tokenization_worker.verification.formats.base import DType, Problem, ReadRange, TokenArray, whole_tokens
+from tokenization_worker.verification.formats.base import (
+    DType,
+    Expected,
+    FolderIndex,
+    Problem,
+    ReadRange,
+    TokenArray,
+    whole_tokens,
+)
 
 _SHOWN_BYTES = 128
 """Of a header in a finding: the whole one of `.npy`; most of llm.c's 1024 are zeros."""
@@ -28,6 +33,9 @@ class Header(Protocol):
 
 class FlatDecoder:
     """Shards of one flat file."""
+
+    has_random_access = True
+    folder_index: FolderIndex | None = None
 
     def __init__(self, suffix: str, header: Header) -> None:
         self.suffixes: tuple[str, ...] = (suffix,)
@@ -72,10 +80,9 @@ class FlatScan:
             return None
         return self._header.tokens(self._head, self._dtype, self._row_length)
 
-    def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None) -> Iterator[Problem]:
-        del lengths
-        if self.tokens != expected_tokens:
+    def problems(self, expected: Expected) -> Iterator[Problem]:
+        if self.tokens != expected.tokens:
             length = self._row_length
-            shape = f"{expected_tokens // length:,} rows of {length:,}" if length else f"{expected_tokens:,}"
+            shape = f"{expected.tokens // length:,} rows of {length:,}" if length else f"{expected.tokens:,}"
             found = repr(self._head[:_SHOWN_BYTES])
             yield Problem(0, f"a header of {shape} tokens of {self._dtype.name}", found)

@@ -11,9 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenization_worker.verification.formats.base import DType, Problem, ReadRange, TokenArray, no_tokens
+from tokenization_worker.verification.formats.base import (
+    DType,
+    Expected,
+    FolderIndex,
+    Problem,
+    ReadRange,
+    TokenArray,
+    no_tokens,
+)
 from tokenization_worker.verification.formats.flat import FlatScan
 from tokenization_worker.verification.formats.raw import RAW
 
@@ -28,6 +35,8 @@ class MegatronDecoder:
     """Shards of a `.bin` and an `.idx`."""
 
     suffixes: tuple[str, ...] = (".bin", ".idx")
+    has_random_access = True
+    folder_index: FolderIndex | None = None
 
     def size(self, number: int, tokens: int, dtype: DType) -> int | None:
         return None if number == _INDEX else RAW.size(number, tokens, dtype)
@@ -62,7 +71,8 @@ class MegatronScan:
         self._index.append(data)
         return no_tokens(self._dtype)
 
-    def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None) -> Iterator[Problem]:
+    def problems(self, expected: Expected) -> Iterator[Problem]:
+        expected_tokens, lengths, *_ = expected
         index = b"".join(self._index)
         head, n = index[:_HEADER_BYTES], int.from_bytes(index[18:26], "little")
         start = b"MMIDIDX\x00\x00" + (1).to_bytes(8, "little") + bytes([_TYPES[self._dtype.str]])

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tokenization_worker.verification.formats.base import DType, Problem
+from tokenization_worker.verification.formats.base import DType, Expected, Problem
 from tokenization_worker.verification.formats.flat import FlatDecoder, FlatScan
 
 
@@ -27,9 +24,9 @@ class RawScan(FlatScan):
     def tokens(self) -> int | None:
         return self.tokens_seen
 
-    def problems(self, expected_tokens: int, lengths: NDArray[np.uint32] | None) -> Iterator[Problem]:
+    def problems(self, expected: Expected) -> Iterator[Problem]:
         """Nothing: a file of the right size is right beside its tokens."""
-        del expected_tokens, lengths
+        del expected
         return iter(())
 
 

@@ -13,13 +13,13 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import OnAdvance, ignore_advance
 from tokenization_worker.verification.claims import ClaimedFile, SequenceClaim, ShardClaim
 from tokenization_worker.verification.facts import Facts
+from tokenization_worker.verification.formats.base import Expected
 from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.delimiters import DelimiterCheck
@@ -94,9 +94,9 @@ def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdva
         findings.append(Finding(Fault.SIDECAR_CORRUPT, "a documents sidecar", str(error), claim.sidecar_path))
     if sidecar is not None:
         findings.extend(check_sidecar(claim, sidecar, sidecar_sha256))
-    lengths = None if sidecar is None else sidecar.lengths
+    expected = Expected(claim.stored, None if sidecar is None else sidecar.lengths, claim.index)
     delimiters = None if sidecar is None else DelimiterCheck(facts, sidecar)
-    tokens = _read_tokens(store, facts, claim, lengths, delimiters, on_advance)
+    tokens = _read_tokens(store, facts, claim, expected, delimiters, on_advance)
     findings += tokens.findings
     if delimiters is not None and not findings:  # else the files are known not to be those that were written
         findings += delimiters.findings(claim.path)
@@ -112,7 +112,8 @@ def _check_rows(
     behind = 0 if parts.file is None else parts.file.bytes
     row_tokens = None if parts.parts is None else RowTokens(facts, parts.parts, claim)
     lengths = np.full(claim.rows, sequence.length, dtype=np.uint32)
-    tokens = _read_tokens(store, facts, claim, lengths, row_tokens, _behind(behind, on_advance))
+    expected = Expected(claim.stored, lengths, claim.index, None if parts.parts is None else parts.parts.firsts())
+    tokens = _read_tokens(store, facts, claim, expected, row_tokens, _behind(behind, on_advance))
     found = [*parts.findings, *tokens.findings]
     has_end_token = None
     if row_tokens is not None and not found:  # else the files are known not to be those that were written
@@ -135,11 +136,11 @@ def _read_tokens(
     store: Store,
     facts: Facts,
     claim: ShardClaim,
-    lengths: NDArray[np.uint32] | None,
+    expected: Expected,
     observer: RowTokens | DelimiterCheck | None,
     on_advance: OnAdvance,
 ) -> _TokensRead:
-    """Read the tokens in all formats. `lengths`: as decoders take them; `observer` sees those of the first format."""
+    """Read the tokens in all formats; `observer` sees those of the first."""
     findings: list[Finding] = []
     files: list[ClaimedFile] = []
     readings = [
@@ -151,7 +152,7 @@ def _read_tokens(
     for reading in readings:
         done = sum(file.bytes for file in files)
         there = reading.read(_behind(done, on_advance))
-        findings.extend(reading.findings(there, lengths))
+        findings.extend(reading.findings(there, expected))
         files += [file for file in there if file is not None]
     for other in others:
         if first.scan.tokens_seen == other.scan.tokens_seen:  # else the size of one of them was reported
@@ -205,10 +206,10 @@ class _Reading:
                 tokens = np.where(tokens == self._facts.sequence.pad_id, 0, tokens)  # it may be above the vocabulary
             self._largest, self._largest_at = int(tokens.max()), before + int(tokens.argmax())
 
-    def findings(self, there: list[ClaimedFile | None], lengths: NDArray[np.uint32] | None) -> Iterator[Finding]:
+    def findings(self, there: list[ClaimedFile | None], expects: Expected) -> Iterator[Finding]:
         """The defects of these files. Of a file that is missing or has another size, only that is reported."""
         expected_tokens = self._claim.stored
-        problems = list(self.scan.problems(expected_tokens, lengths))
+        problems = list(self.scan.problems(expects))
         for number, (listed, found) in enumerate(zip(self.listed, there, strict=True)):
             if found is None:
                 yield Finding(Fault.SHARD_MISSING, f"{listed.bytes:,} bytes", "nothing", listed.path)

@@ -49,6 +49,11 @@ class Parts:
             places = self.stored[chosen]
             yield Begins(self.tokens[chosen], places["file"].astype(np.int64), places["position"].astype(np.int64))
 
+    def firsts(self) -> PartArray:
+        """The part that begins each row; the parts tile the rows."""
+        firsts: PartArray = self.stored[self.stored["start"] == 0]
+        return firsts
+
     def first(self) -> None:
         """Nothing: `begins` knows all places."""
 
