@@ -36,6 +36,8 @@ _ROWS = ("output.sequence.", "output.shards.")
 _WRITERS = "output.writers."
 """What formats have whose bytes a library decides."""
 
+_PAD = "output.sequence.pad"
+
 _PLACES = ("source.uris", "output.uri")
 """Where the data is says nothing of what it is."""
 
@@ -65,6 +67,8 @@ def describe_changes(
     old, new = _flat(was), _flat(now)
     changed = {path for path in {*old, *new} if old.get(path) != new.get(path)}
     paths = [*dict.fromkeys([*_DEFAULTS, *now_asked, *was_asked])]
+    if ("output.sequence.length" in old) != ("output.sequence.length" in new):  # the other has nothing to compare
+        paths = [path for path in paths if not path.startswith(_ROWS) or path == "output.sequence.length"]
     asked_paths = [
         path
         for path in paths
@@ -74,7 +78,7 @@ def describe_changes(
     if not was_asked:
         asked_paths, explained = [], set()
     lines = [_describe_field(path, _shown(path, now_asked), _shown(path, was_asked)) for path in asked_paths]
-    derived = {"output.dtype", _ID, *_DELIMITER} if "tokenizer.fingerprint" in changed else set()
+    derived = {"output.dtype", _PAD, _ID, *_DELIMITER} if "tokenizer.fingerprint" in changed else set()
     derived |= {path for path in changed if path.startswith(_WRITERS) and "output.formats" in changed}
     if ("output.sequence.length" in old) != ("output.sequence.length" in new):
         derived |= {path for path in changed if path.startswith(_ROWS) and path != "output.sequence.length"}

@@ -266,8 +266,8 @@ class Output(SpecBlock):
             field="shards.sequences",
         ),
         Rule(
-            "with output.sequence the folder parts/ is taken by what describes the rows: begin the path with another "
-            "name",
+            "with output.sequence the folder parts/ is taken by what describes the rows: begin the path, or name the "
+            "split that it begins with, otherwise",
             cel="!has(self.sequence) || self.path.contains('{format}') || "
             "self.splits.all(s, self.path.replace('{split}', s.name).split('/')[0] != 'parts')",
             holds=lambda o: o.sequence is None or "{format}" in o.path or "parts" not in _first_parts(o),
@@ -287,7 +287,7 @@ class Output(SpecBlock):
         min_length=1,
         max_length=8,
         description=(
-            "The file formats of a shard, all written from one read. Npy: a numpy array of one dimension. Raw: the"
+            "The file formats of a shard, all written from one read. Npy: a numpy array. Raw: the"
             " tokens alone, for np.memmap (nanoGPT). LlmC: llm.c's .bin. Megatron: an indexed dataset, .bin and .idx."
             " WebDataset: a .tar with a .json.gz for each row, and a manifest.jsonl in each folder."
             " With several formats, each has a folder of its own unless output.path says {format}."

@@ -72,6 +72,7 @@ class Sequence(SpecBlock):
     length: Annotated[int, Strict(), Field(ge=2, le=_LONGEST_ROW)] = Field(
         description=(
             "The tokens of a row. Rows do not overlap: to train on 2048 inputs and their next tokens, ask for 2049."
+            f" At least 2, at most {_LONGEST_ROW:,}."
         ),
         examples=[2049],
     )

@@ -213,7 +213,7 @@ class Dataset(Mapping[str, Split]):
                 "TokenIsPadding",
                 f"token {shard.start + token - view.start:,} of split {view.name!r} of {self.uri} is padding, of no "
                 "document",
-                next_step="ask for a token of a document; split.rows.parts(row) says where these are",
+                next_step="ask for a token before it: padding stands at the end of its row",
             )
         part = parts[entry]
         start = shard.start + int(entries.starts[entry]) - int(part["offset"])

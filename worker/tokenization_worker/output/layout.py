@@ -161,7 +161,7 @@ def require_number_fits(template: str, number: int) -> None:
         raise SpecError(
             "SpecInvalid",
             f"output.path: {template} has {digits} for shard {number:,}",
-            next_step=f"give it {len(str(number)) + 1} digits, or ask for larger shards (shards.tokens)",
+            next_step=f"give it {len(str(number)) + 1} digits, or ask for larger shards (output.shards)",
         )
 
 

@@ -41,6 +41,8 @@ from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.load import load_tokenizer, pin_tokenizer
 from tokenization_worker.tokenizers.padding import resolve_pad
 
+_UINT16_IDS = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -130,14 +132,16 @@ def prepare_tokenizer(job: TokenizationJob, watch: Watcher, revision: str = "") 
     pad_id = None if sequence is None else resolve_pad(sequence, tokenizer)
     ids = tokenizer.vocab_size if pad_id is None else max(tokenizer.vocab_size, pad_id + 1)
     if ids > tokenizer.vocab_size:
-        watch(Warned(_pad_above_vocabulary(ids, tokenizer)))
-    return Subject(job, data, limits, tokenizer, resolve_dtype(data.output.dtype, ids), pad_id)
+        is_widened = tokenizer.vocab_size <= _UINT16_IDS < ids and data.output.dtype is DType.AUTO
+        watch(Warned(_pad_above_vocabulary(ids, tokenizer, is_widened=is_widened)))
+    return Subject(job, data, limits, tokenizer, resolve_dtype(data.output.dtype, ids, pad_id), pad_id)
 
 
-def _pad_above_vocabulary(ids: int, tokenizer: Tokenizer) -> str:
+def _pad_above_vocabulary(ids: int, tokenizer: Tokenizer, *, is_widened: bool) -> str:
     return (
         f"output.sequence.pad.id: the padding token {ids - 1:,} is above the {tokenizer.vocab_size:,} tokens of "
         f"{tokenizer.name}: give the model's embedding room for {ids:,}"
+        + ("; because of it the tokens are UInt32, twice as many bytes" if is_widened else "")
     )
 
 
@@ -230,14 +234,15 @@ def _with_tokens(uri: str, sample: EncodedSample) -> Iterator[SampledText]:
         yield SampledText(uri, text, sample.ids[start:end])
 
 
-def resolve_dtype(wanted: DType, vocab_size: int) -> DType:
-    """The smallest unsigned type for the vocabulary unless given; raises where ids do not fit."""
+def resolve_dtype(wanted: DType, ids: int, pad_id: int | None = None) -> DType:
+    """The smallest unsigned type for so many ids, padding's included, unless given; raises where they do not fit."""
     if wanted == DType.AUTO:
-        return DType.UINT16 if vocab_size <= 1 << 16 else DType.UINT32
-    if wanted == DType.UINT16 and vocab_size > 1 << 16:
+        return DType.UINT16 if ids <= _UINT16_IDS else DType.UINT32
+    if wanted == DType.UINT16 and ids > _UINT16_IDS:
+        what = f"the padding token is {pad_id:,}" if pad_id == ids - 1 else f"this vocabulary has {ids:,}"
         raise SpecError(
             "SpecInvalid",
-            f"output.dtype: UInt16 holds ids up to 65,535; this vocabulary has {vocab_size:,}",
+            f"output.dtype: UInt16 holds ids up to 65,535; {what}",
             next_step="write UInt32, or Auto",
         )
     return wanted

@@ -76,7 +76,7 @@ class Streams:
             empty = [] if shard_counts[0] > wanted else [self.splits[-1].name]
             why = f"the corpus fills {counted(shard_counts[0], 'shard')} and the leading splits take {wanted}"
             ways_out = (
-                "ask for fewer leading shards, smaller shards.tokens, or more source files; "
+                "ask for fewer leading shards, smaller shards, or more source files; "
                 "if the run had begun, write elsewhere or `tokjob clean` this output"
             )
         if empty:
