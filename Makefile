@@ -139,7 +139,7 @@ bench-versions: install  ## compare with another installed version (OTHER=its vi
 bench-formats: install  ## compare four formats at once with Npy alone (CORPUS=folder of .jsonl.zst)
 	$(BIN)/python benchmarks/formats.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
 
-windows: install  ## time windows of tokens at random places of a dataset
+windows: install  ## time windows of tokens, and rows, at random places of a dataset
 	$(BIN)/python benchmarks/windows.py $(BENCH_ARGS)
 
 scale: install  ## 500,000 files and 200,000 ranges on a store of 50 ms a call (SCALE_ARGS='--ranges 2000 --files 500')

@@ -1,9 +1,10 @@
-"""What a window of tokens costs a trainer: `split.tokens(start, end)` beside a memory map of one's own.
+"""What tokens cost a trainer: windows and rows of a split, beside a memory map of one's own.
 
     python benchmarks/windows.py [--dataset OUTPUT]
 
-Windows at random places of one split, in one process. Without `--dataset` it makes one of the standard library's
-sources. Each way runs once before it counts; the median of the rounds counts. Prints Markdown.
+Windows and rows at random places of one split, in one process. Without `--dataset` it makes one of the standard
+library's sources; a dataset of rows shows rows, too. Each way runs once before it counts; the median of the rounds
+counts. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> int:
 
 
 def make_dataset(folder: Path) -> Path:
-    """A dataset of about 40 shards; a byte is a token."""
+    """A dataset of about 40 shards of rows; a byte is a token."""
     source, output = folder / "source.jsonl", folder / "output"
     total = 0
     with source.open("wb") as file:
@@ -59,7 +60,7 @@ def make_dataset(folder: Path) -> Path:
     spec = {
         "source": {"uris": [str(source)]},
         "tokenizer": {"name": "bytes"},
-        "output": {"uri": str(output), "shards": {"tokens": SHARD_TOKENS}},
+        "output": {"uri": str(output), "sequence": {"length": WINDOW}, "shards": {"tokens": SHARD_TOKENS}},
     }
     kind = {"apiVersion": "tokenization.dev/v1alpha1", "kind": "TokenizationJob", "metadata": {"name": "windows"}}
     run_job(TokenizationJob.from_object({**kind, "spec": spec}), options=Options(processes=1))
@@ -81,6 +82,14 @@ def measure(split: Split, windows: int, rounds: int) -> list[list[str]]:
         ("split.tokens(start, end)", lambda start: split.tokens(start, start + WINDOW), starts, BAR_US),
         ("maps[number][first:last].copy(), within a shard", own_map, inside, None),
     ]
+    if split.shards[0].row_length:
+        rows_of_split = split.rows
+        numbers: list[int] = random.integers(len(rows_of_split), size=windows).tolist()
+        ways += [
+            ("rows[i]", lambda row: rows_of_split[row], numbers, BAR_US),
+            ("rows.parts(i)", rows_of_split.parts, numbers, None),
+            ("rows.example(i)", rows_of_split.example, numbers, None),
+        ]
     rows = []
     for title, read, places, bar in ways:
         times = [time_round(read, places) for _ in range(rounds + 1)][1:]

@@ -17,7 +17,7 @@ import pytest
 
 from support.engine.inline import inline
 from support.forks import exit_code_of_fork
-from support.runs import files_below, make_job
+from support.runs import TOKJOB, files_below, make_job, run_command
 from support.stores.gcs_fake import FakeGcs
 from tokenization_worker import open_dataset, run_job
 from tokenization_worker.dataset import Rows, token_stream
@@ -187,3 +187,78 @@ def test_rows_in_a_bucket_are_read_by_ranges(output: Path, fake: FakeGcs) -> Non
     assert of_tokens == [LENGTH * 2] * len(far)
     again = pickle.loads(pickle.dumps(far))
     assert repr(again.example(1)) == expected[1]
+
+
+def show(output: Path, *arguments: str) -> str:
+    done = run_command([str(TOKJOB), "show", str(output), *arguments])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_show_marks_parts_and_padding(output: Path) -> None:
+    """Of every row: what its parts are, between which tokens, and what is padding; together they are the texts."""
+    shown = [json.loads(line) for line in show(output, "--row", "0", "--count", "1000", "--json").splitlines()]
+    rows = open_dataset(output)["train"].rows
+    assert [(row["split"], row["row"]) for row in shown] == [("train", number) for number in range(len(rows))]
+    assert [row["tokens"] for row in shown] == rows[:].tolist()
+    texts: dict[tuple[str, int], str] = {}
+    for row in shown:
+        ends = [0, *(part["end"] for part in row["parts"])]
+        assert [part["start"] for part in row["parts"]] == ends[:-1]
+        assert row["padding"] == LENGTH - ends[-1] == row["tokens"].count(300)
+        for part in row["parts"]:
+            before = texts.get((part["uri"], part["position"]))
+            assert part["offset"] == (0 if before is None else 1 + len(before))
+            texts[part["uri"], part["position"]] = (before or "") + part["text"]
+    assert list(texts.values()) == [*TEXTS, *TEXTS[1:]]
+
+
+def test_show_prints_a_line_for_each_part(output: Path) -> None:
+    source = output.parent / "0.jsonl"
+    assert show(output, "--row", "28") == (
+        "── train row 28  32 tokens  4 parts\n"
+        f"── [0, 10)  {source}  position 1,237  after 91 tokens in earlier rows\n"
+        "ijghijghij\n"
+        f"── [10, 12)  {source}  position 1,350\n"
+        "k\n"
+        f"── [12, 15)  {source}  position 1,364\n"
+        "lm\n"
+        f"── [15, 16)  {source}  position 1,379\n"
+        "\n"
+        "── [16, 32)  padding: 16 times token 300\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--row", "58"], "RowUnknown: split 'train' of {output} has no row 58\n  next: give a number from 0 to 57"),
+        (["--row", "1", "--token", "7"], "--token shows documents, and --row shows rows: give one of them"),
+        (["--row", "1", "--quarantined"], "--quarantined lists all unusable documents: --split, --token, --row,"),
+    ],
+)
+def test_rows_that_cannot_be_shown_are_refused(output: Path, arguments: list[str], words: str) -> None:
+    done = run_command([str(TOKJOB), "show", str(output), *arguments])
+    assert done.returncode == 2
+    assert words.format(output=output) in done.stderr
+
+
+def test_a_dataset_without_rows_shows_none(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "words"}\n', encoding="utf-8")
+    run_job(make_job(tmp_path / "a.jsonl", tmp_path / "out", {"tokenizer": {"name": "bytes"}}), executor=inline())
+    done = run_command([str(TOKJOB), "show", str(tmp_path / "out"), "--row", "0"])
+    assert done.returncode == 2
+    assert "RowUnknown: split 'train' of" in done.stderr
+    assert "show its documents instead, without --row; a job with output.sequence makes rows" in done.stderr
+
+
+def test_the_begin_of_another_document_is_not_learned_where_ends_are(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one two"}\n' * 9, encoding="utf-8")
+    delimiter = {"begin": "<|fim_prefix|>", "end": "<|endoftext|>"}
+    tokenizer = {"tokenizer": {"name": "cl100k_base", "delimiter": delimiter}}
+    output = {"sequence": {"length": 10}}
+    run_job(make_job(tmp_path / "a.jsonl", tmp_path / "out", tokenizer, output=output), executor=inline())
+    rows = open_dataset(tmp_path / "out")["train"].rows
+    begin, end = 100258, 100257
+    assert rows[0].tolist() == [begin, 606, 1403, end] * 2 + [begin, 606]
+    assert rows.loss_mask(0).tolist() == [True, True, True, False] * 2 + [True]

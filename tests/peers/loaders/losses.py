@@ -1,4 +1,4 @@
-"""Losses of the small GPT of examples/train_rows.py, fed by one of three loaders; prints them as a JSON list.
+"""Losses of the small GPT of examples/train_rows_torch.py, fed by one of three loaders; prints them as a JSON list.
 
     losses.py LOADER DATASET STEPS CHECKPOINT PATH...
 
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-import train_rows  # noqa: E402
+import train_rows_torch  # noqa: E402
 
 from tokenization_worker import open_dataset  # noqa: E402
 
@@ -59,7 +59,7 @@ def naive_batches(*, first_step: int) -> Iterator[dict[str, torch.Tensor]]:
             parts.append(found[found["row"] == number])
     order = list(open_dataset(DATASET)["train"].rows.order(seed=0, epoch=0))
     for at in range(first_step * BATCH, len(order) - BATCH + 1, BATCH):
-        yield train_rows.collate([naive_example(rows[row], parts[row]) for row in order[at : at + BATCH]])
+        yield train_rows_torch.collate([naive_example(rows[row], parts[row]) for row in order[at : at + BATCH]])
 
 
 class GrainBatches:
@@ -82,7 +82,7 @@ class GrainBatches:
             self._kept.write_text(json.dumps(self._batches.get_state()), encoding="utf-8")
             yield {
                 name: torch.frombuffer(bytearray(batch[name]), dtype=kind).view(BATCH, -1)
-                for name, kind in train_rows._TYPES.items()
+                for name, kind in train_rows_torch._TYPES.items()
             }
 
 
@@ -90,11 +90,11 @@ def main() -> None:
     torch.set_num_threads(1)
     loaders: dict[str, Any] = {
         "naive": lambda rows, *, first_step, **_: naive_batches(first_step=first_step),
-        "torch": train_rows.load_batches,
+        "torch": train_rows_torch.load_batches,
         "grain": lambda rows, *, first_step, **_: GrainBatches(first_step),
     }
-    train_rows.load_batches = loaders[LOADER]
-    losses = train_rows.train(str(DATASET), steps=STEPS, batch=BATCH, workers=2, checkpoint=CHECKPOINT)
+    train_rows_torch.load_batches = loaders[LOADER]
+    losses = train_rows_torch.train(str(DATASET), steps=STEPS, batch=BATCH, workers=2, checkpoint=CHECKPOINT)
     print(json.dumps([loss.hex() for loss in losses]))
 
 

@@ -1,4 +1,4 @@
-"""`tokjob show`: documents at a place in a dataset, or the unusable ones of a run."""
+"""`tokjob show`: documents at a place in a dataset, its rows, or the unusable documents of a run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from tokenization_worker.cli.numbers import counted, read_count, read_number
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.dataset.dataset import open_dataset
 from tokenization_worker.inspect.show import ShownDocument, show_documents
+from tokenization_worker.inspect.show_rows import ShownRow, show_rows
 from tokenization_worker.inspect.unusable_documents import UnusableDocument, read_unusable
 from tokenization_worker.inspect.uris import absolute_uri
 
 SHOWN_CHARACTERS = 2000
+SHOWN_CHARACTERS_OF_PART = 300
 SHOWN_TOKENS = 16
 
 
@@ -22,7 +24,8 @@ def main(arguments: list[str]) -> int:
     """Show documents, decoded, and where they come from."""
     parser = CommandParser(
         prog="tokjob show",
-        description="Show the documents and tokens at a place in a dataset, decoded; or a run's unusable documents.",
+        description="Show the documents and tokens at a place in a dataset, or its rows, decoded; or a run's unusable "
+        "documents.",
     )
     parser.add_argument("output", help="output.uri of a finished job; with --quarantined of any job that was started")
     parser.add_argument(
@@ -35,17 +38,31 @@ def main(arguments: list[str]) -> int:
         "--token", type=read_number, default=0, help="a token's number within the split; 0 is the first"
     )
     parser.add_argument(
-        "--count", type=read_count, default=1, help="how many documents, from the one that holds the token"
+        "--row", type=read_number, help="show this row of the split, with its parts and padding; 0 is the first"
+    )
+    parser.add_argument(
+        "--count", type=read_count, default=1, help="how many documents, from the one that holds the token, or rows"
     )
     parser.add_argument("--whole", action="store_true", help="print whole texts, not their beginnings")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args(arguments)
     uri = absolute_uri(options.output)
     if options.quarantined:
-        if options.split or options.token or options.count != 1 or options.whole:
-            parser.error("--quarantined lists all unusable documents: --split, --token, --count, --whole do not apply")
+        if options.split or options.token or options.row is not None or options.count != 1 or options.whole:
+            parser.error(
+                "--quarantined lists all unusable documents: --split, --token, --row, --count, --whole do not apply"
+            )
         return _list_unusable(uri, as_json=options.json)
+    if options.row is not None and options.token:
+        parser.error("--token shows documents, and --row shows rows: give one of them")
     split = options.split or list(open_dataset(uri))[-1]
+    if options.row is not None:
+        for row in show_rows(uri, split, options.row, options.count):
+            if options.json:
+                print(orjson.dumps(dataclasses.asdict(row), option=orjson.OPT_SERIALIZE_NUMPY).decode())
+            else:
+                say("\n".join(_row_lines(row, whole=options.whole)))
+        return 0
     for document in show_documents(uri, split, options.token, options.count):
         if options.json:
             print(orjson.dumps(dataclasses.asdict(document), option=orjson.OPT_SERIALIZE_NUMPY).decode())
@@ -88,11 +105,27 @@ def _lines(document: ShownDocument, *, whole: bool) -> list[str]:
     ]
     if document.note:
         lines.append(f"   note    {printable(document.note)}")
-    text = document.text if whole else document.text[:SHOWN_CHARACTERS]
-    hidden = len(document.text) - len(text)
+    return [*lines, *_text_lines(document.text, SHOWN_CHARACTERS, whole=whole)]
+
+
+def _row_lines(row: ShownRow, *, whole: bool) -> list[str]:
+    """A line for each part and for padding, with the tokens of the row that it has."""
+    lines = [f"── {row.split} row {row.row:,}  {counted(len(row.tokens), 'token')}  {counted(len(row.parts), 'part')}"]
+    for part in row.parts:
+        before = f"  after {counted(part.offset, 'token')} in earlier rows" if part.offset else ""
+        lines.append(f"── [{part.start:,}, {part.end:,})  {printable(part.uri)}  position {part.position:,}{before}")
+        lines += _text_lines(part.text, SHOWN_CHARACTERS_OF_PART, whole=whole)
+    if row.padding:
+        start, end = len(row.tokens) - row.padding, len(row.tokens)
+        lines.append(f"── [{start:,}, {end:,})  padding: {row.padding:,} times token {row.tokens[-1]}")
+    return lines
+
+
+def _text_lines(text: str, most: int, *, whole: bool) -> list[str]:
+    shown = text if whole else text[:most]
+    hidden = len(text) - len(shown)
     return [
-        *lines,
-        printable(text, "\n\t"),
+        printable(shown, "\n\t"),
         *([f"   ... {hidden:,} more characters (--whole shows them)"] if hidden else []),
     ]
 

@@ -226,7 +226,7 @@ class Dataset(Mapping[str, Split]):
             shard=shard.index,
             path=shard.path,
             entry=entry,
-            uri=self._files[int(part["file"])]["uri"],
+            uri=self.source_uri(int(part["file"])),
             position=position,
             known_position=position,
             documents_after=0,
@@ -238,6 +238,11 @@ class Dataset(Mapping[str, Split]):
             if row["uri"] == uri:
                 return row
         raise KeyError(uri)
+
+    def source_uri(self, file: int) -> str:
+        """The source file with this number: as parts have it, and its row in files.jsonl.zst."""
+        uri: str = self._files[file]["uri"]
+        return uri
 
     def _read_splits(self) -> dict[str, Split]:
         rows = read_shards_table(self._store, self.index)

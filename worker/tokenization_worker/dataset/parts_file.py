@@ -7,7 +7,7 @@ less, around where the row must be, going by the reads before. After a few of th
 from __future__ import annotations
 
 from bisect import bisect_left
-from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -27,25 +27,36 @@ _MOST_TRIES = 64
 
 
 class PartsFile:
-    """The parts of one shard of `rows` rows. Every method raises `ShardUnreadable`. Threads may share it."""
+    """The parts of one shard of `rows` rows. Every method raises `ShardUnreadable`. Threads may share it.
+
+    It has no lock, also none of `cached_property`: a fork would find it held by a thread that it does not have. Two
+    threads may open a file twice.
+    """
 
     def __init__(self, file: StoredFile, rows: int) -> None:
         self._file = file
         self._rows = rows
         # (row, number of a part of it), in order. Threads replace it, and may lose each other's marks.
         self._marks: tuple[tuple[int, int], ...] = ()
+        self._count = 0  # until its header was read
+        self._mapped: PartArray | None = None
 
     def read(self, row: int) -> PartArray:
         """The parts of `row`, in order; a new array."""
-        if self._file.store.local_path(self._file.path) is None:
-            return self._read_far(row)
-        rows = self._mapped["row"]  # bisect looks at a few; np.searchsorted would copy all of a field
+        parts = self._mapped
+        if parts is None:
+            if not self._count:
+                self._count = self._read_count()
+            path = self._file.store.local_path(self._file.path)
+            if path is None:
+                return self._read_far(row)
+            parts = self._mapped = self._map(path)
+        rows = parts["row"]  # bisect looks at a few; np.searchsorted would copy all of a field
         start = bisect_left(rows, row)
-        return np.array(self._mapped[start : bisect_left(rows, row + 1, lo=start)])
+        return np.array(parts[start : bisect_left(rows, row + 1, lo=start)])
 
-    @cached_property
-    def _count(self) -> int:
-        """How many parts it has. The first access compares size and header."""
+    def _read_count(self) -> int:
+        """How many parts it has, by its size and header."""
         size = self._file.size
         count, rest = divmod(size - len(header_of(0)), PART.itemsize)
         header = header_of(count)
@@ -57,12 +68,9 @@ class PartsFile:
             raise ShardUnreadable(self._file, f"has another header than that of {count:,} parts")
         return count
 
-    @cached_property
-    def _mapped(self) -> PartArray:
-        count, path = self._count, self._file.store.local_path(self._file.path)
-        assert path is not None
+    def _map(self, path: Path) -> PartArray:
         try:
-            return np.asarray(np.memmap(path, PART, "r", len(header_of(0)), (count,)))
+            return np.asarray(np.memmap(path, PART, "r", len(header_of(0)), (self._count,)))
         except (FileNotFoundError, ValueError) as error:  # it went, or was cut, since its header was read
             raise ShardUnreadable(self._file, str(error)) from error
 

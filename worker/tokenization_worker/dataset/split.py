@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import overload
 
 import numpy as np
@@ -41,6 +40,7 @@ class Split:
         self.start = shards[0].start if shards else 0
         self._length = shards[-1].end - self.start if shards else 0
         self._reopening = reopening
+        self._rows: Rows | None = None
         self._text = delimiters.inside
         self._is_begin_learned = delimiters.begin is not None and delimiters.end is None
 
@@ -58,9 +58,14 @@ class Split:
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         return self.stream.dtype
 
-    @cached_property
+    @property
     def rows(self) -> Rows:
         """Its rows; raises `TypeError` where the dataset was made without `output.sequence`."""
+        if self._rows is None:  # `cached_property` has a lock, which a fork could find held
+            self._rows = self._make_rows()
+        return self._rows
+
+    def _make_rows(self) -> Rows:
         length = self.shards[0].row_length if self.shards else 0
         if not length:
             raise TypeError(

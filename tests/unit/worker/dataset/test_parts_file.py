@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.forks import exit_code_of_fork
 from tokenization_worker.dataset.parts_file import PartsFile
 from tokenization_worker.formats.base import ShardUnreadable, StoredFile
 from tokenization_worker.sequences.parts import PART, PartArray
@@ -101,6 +104,36 @@ def test_threads_share_a_far_file(tmp_path: Path) -> None:
         found = pool.map(file.read, rows)
         for row, each in zip(rows, found, strict=True):
             assert np.array_equal(each, parts[starts[row] : starts[row + 1]])
+
+
+class Stalled(Far):
+    """Reads when it is told to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        self.is_asked.set()
+        assert self.may_answer.wait(60)
+        return super().read_range(path, start, end)
+
+
+def test_a_fork_reads_while_a_thread_of_its_parent_waits_for_the_store(tmp_path: Path) -> None:
+    """No lock is held meanwhile, in which the fork would wait for ever: it has no such thread."""
+    near = stored(tmp_path, parts_of([2, 1]), far=False)
+    store = Stalled(tmp_path)
+
+    def reads() -> bool:
+        signal.alarm(30)
+        return len(PartsFile(near, 2).read(0)) == 2
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(PartsFile(StoredFile(store, near.path, near.size), 2).read, 1)
+        assert store.is_asked.wait(60)
+        assert exit_code_of_fork(reads) == 0
+        store.may_answer.set()
+        assert len(waiting.result()) == 1
 
 
 @pytest.mark.parametrize("far", [True, False])

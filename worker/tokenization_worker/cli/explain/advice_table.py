@@ -145,6 +145,7 @@ ADVICE: Mapping[str, str] = {
     "SplitUnknown": _COMMAND,
     "TokenUnknown": _COMMAND,
     "TokenIsPadding": _COMMAND,
+    "RowUnknown": _COMMAND,
     # the data
     "SourceChanged": "Put the planned file back as it was and {same}. Or set a new rerunToken, which lists the source "
     "again.",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train a small GPT on packed rows with PyTorch: attention stays inside of documents, padding counts nowhere.
 
-    python examples/train_rows.py DATASET [--split NAME] [--steps N] [--workers N] [--checkpoint FILE]
+    python examples/train_rows_torch.py DATASET [--split NAME] [--steps N] [--workers N] [--checkpoint FILE]
 
 DATASET was made with `output.sequence`. The rows come in a shuffled order that seed and epoch fix, through PyTorch's
 DataLoader. With `--checkpoint` the model and the number of steps are saved at the end, and the same command goes on
