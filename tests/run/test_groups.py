@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import pickle
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
@@ -16,13 +18,17 @@ import numpy as np
 import pytest
 
 from support.engine.inline import inline
+from support.faults.plant import Document, Planter
+from support.forked_commands import TOKJOB
 from support.runs import command, difference, make_job, read_index, run_command
-from tokenization_worker import run_job
+from tokenization_worker import open_dataset, run_job, verify
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.events import Warned
+from tokenization_worker.inspect.clean import clean_output
+from tokenization_worker.inspect.show import show_documents
 
 WORDS = ["alpha", "beta", "gamma", "ä", "日本", "0", "\n", " "]
-FILES = {"web": [40, 0, 25], "code": [1, 60], "books": [9]}
+FILES = {"web": [40, 0, 25], "code": [1, 60], "books": [30]}
 SHARES = {"web": "30%", "code": "100%", "books": "62.5%"}
 SPLITS: dict[str, list[dict[str, Any]]] = {
     "one": [{"name": "train"}],
@@ -114,23 +120,42 @@ def require_shards(output: Path, expected: dict[str, list[int]]) -> None:
         assert np.load(found[name]).tolist() == tokens, name
 
 
-@pytest.mark.parametrize("splits", SPLITS)
-@pytest.mark.parametrize("shares", [SHARES, dict.fromkeys(SHARES, "100%")], ids=["shares", "whole"])
+PATHS = {
+    "joined": "{split}/{split}_{index:06d}",
+    "apart": "{group}/{split}_{index:05d}",
+    "counted": "{split}_{group}_{shard:04d}",
+}
+WAYS = [
+    (path, splits, shares)
+    for path in PATHS
+    for splits in SPLITS
+    for shares in (SHARES, dict.fromkeys(SHARES, "100%"))
+    if (path, splits) != ("counted", "shares")
+]
+
+
+def expected_shards(taken: dict[str, list[str]], path: str, splits: str) -> dict[str, list[int]]:
+    """Tokens by path."""
+    runs = {"": [text for texts in taken.values() for text in texts]} if path == "joined" else taken
+    shards: dict[str, list[int]] = {}
+    for group, texts in runs.items():
+        for split, number, tokens in shards_of(texts, splits):
+            name = PATHS[path].format(split=split, index=number, group=group, shard=len(shards))
+            shards[f"{name}.npy"] = tokens
+    return shards
+
+
+@pytest.mark.parametrize(("path", "splits", "shares"), WAYS)
 def test_shards_and_counts_are_those_of_a_loop_over_documents(
-    source: Source, tmp_path: Path, splits: str, shares: dict[str, str]
+    source: Source, tmp_path: Path, path: str, splits: str, shares: dict[str, str]
 ) -> None:
     """However the source is cut into ranges."""
     taken = taken_of(source, as_shares(shares))
-    expected = {
-        f"{split}/{split}_{number:06d}.npy": tokens
-        for split, number, tokens in shards_of([text for texts in taken.values() for text in texts], splits)
-    }
+    expected = expected_shards(taken, path, splits)
+    output_of = {"splits": SPLITS[splits], "path": PATHS[path]}
     for cut in (300, 2000, 10**6):
         output = tmp_path / str(cut)
-        run_job(
-            job_of(source, output, shares=shares, output={"splits": SPLITS[splits]}, rangeBytes=cut),
-            executor=inline(),
-        )
+        run_job(job_of(source, output, shares=shares, output=output_of, rangeBytes=cut), executor=inline())
         require_shards(output, expected)
         assert difference(output, tmp_path / "300") is None
     index = read_index(tmp_path / "300")
@@ -140,6 +165,9 @@ def test_shards_and_counts_are_those_of_a_loop_over_documents(
     assert sums == [conservation["written"], conservation["quarantined"]["InvalidJson"], conservation["leftOut"]]
     assert conservation["read"] == sum(sums)
     for group in index["groups"]:
+        in_splits = group.pop("splits", None)
+        assert (in_splits is None) == (path == "joined")
+        assert sum(each["tokens"] for each in in_splits or [group]) == group["tokens"]
         texts = [text for file in source.texts[group["name"]] for text in file]
         files = list((source.folder / group["name"]).iterdir())
         assert group == {
@@ -167,8 +195,9 @@ def test_a_larger_share_holds_a_smaller_one_and_equal_texts_share_a_fate(source:
     assert set(texts["10%"]) < set(texts["35%"]) < set(texts["100%"])
 
 
-def test_processes_and_kills_change_nothing(source: Source, tmp_path: Path) -> None:
-    layout = {"splits": SPLITS["shares"]}
+@pytest.mark.parametrize("path", ["joined", "apart"])
+def test_processes_and_kills_change_nothing(source: Source, tmp_path: Path, path: str) -> None:
+    layout = {"splits": SPLITS["shares"], "path": PATHS[path]}
     whole = tmp_path / "whole"
     run_job(job_of(source, whole, output=layout, rangeBytes=500), executor=inline())
     job = job_of(source, tmp_path / "two", output=layout, rangeBytes=700)
@@ -313,3 +342,178 @@ def test_another_share_order_or_group_is_other_data(source: Source, tmp_path: Pa
         assert done.returncode == 3
         assert "OutputConflict" in done.stderr
         assert words in done.stderr
+
+
+@pytest.fixture(scope="module")
+def planted(source: Source, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Finished datasets with groups in one run and in runs of their own, not to be written to."""
+    folder = tmp_path_factory.mktemp("planted")
+    for path in ("joined", "apart"):
+        layout = {"path": PATHS[path], "splits": SPLITS["shares"]}
+        run_job(job_of(source, folder / path, output=layout, rangeBytes=2000), executor=inline())
+    return {path: folder / path for path in ("joined", "apart")}
+
+
+def leave_out_one(planter: Planter) -> Document:
+    """A document that its group's share takes is not written, and counts as left out."""
+    document = next(each for each in planter.documents if len(each.tokens) > 3)
+    planter.documents.remove(document)
+    planter.left_out.append(document)
+    return document
+
+
+def take_one_more(planter: Planter) -> Document:
+    """A document that its group's share leaves out is written."""
+    document = next(each for each in planter.left_out if len(each.tokens) > 3)
+    planter.left_out.remove(document)
+    planter.documents.append(document)
+    planter.documents.sort(key=lambda each: (each.file, each.position))
+    return document
+
+
+def take_one_for_another(planter: Planter) -> Document:
+    """One is left out for another of the same file that should have been."""
+    document = leave_out_one(planter)
+    other = next(each for each in planter.left_out if each.file == document.file and each is not document)
+    planter.left_out.remove(other)
+    planter.documents.append(other)
+    planter.documents.sort(key=lambda each: (each.file, each.position))
+    return other
+
+
+def move_to_another_group(planter: Planter) -> Document:
+    """A document stands among those of a file of the next group."""
+    document = next(each for each in planter.documents if len(each.tokens) > 3)
+    group = planter.files[document.file]["group"]
+    number = next(number for number, row in enumerate(planter.files) if row["group"] != group)
+    step = len(planter.facts.splits) if planter.facts.path_groups else 0
+    moved = dataclasses.replace(document, file=number, position=0, stream=document.stream + step)
+    at = next(at for at, each in enumerate(planter.documents) if each.file == number)
+    planter.documents.insert(at, moved)
+    planter.documents.remove(document)
+    return document
+
+
+@pytest.mark.parametrize("path", ["joined", "apart"])
+@pytest.mark.parametrize("plant", [leave_out_one, take_one_more, take_one_for_another, move_to_another_group])
+def test_verify_names_what_was_planted_with_all_checksums_recomputed(
+    planted: dict[str, Path], tmp_path: Path, path: str, plant: Callable[[Planter], Document]
+) -> None:
+    output = tmp_path / "out"
+    shutil.copytree(planted[path], output)
+    planter = Planter(output)
+    planter.write()
+    assert difference(output, planted[path]) is None
+    assert verify(str(output), mode="full", processes=1).is_clean
+    document = plant(planter)
+    planter.write()
+    assert verify(str(output), mode="checksums", processes=1).is_clean
+    for mode in ("sample", "full"):
+        report = verify(str(output), mode=mode, processes=1, sample_one_in=1)
+        assert {finding.uri for finding in report.findings} >= {document.uri}
+        faults = {str(finding.fault) for finding in report.findings}
+        assert faults & {"FileCounts", "TokensAdded", "DocumentLost", "TokensDiffer", "DocumentDoubled"}, faults
+
+
+def test_a_group_that_ends_before_its_last_split_is_named(source: Source, tmp_path: Path) -> None:
+    layout = {"path": PATHS["apart"], "splits": [{"name": "test", "shards": 6}, {"name": "train"}]}
+    done = run_command(command(job_of(source, tmp_path / "out", output=layout), tmp_path))
+    assert done.returncode == 2
+    words = "split 'train' of group web would hold no tokens: group web fills 3 shards and the leading splits take 6"
+    assert f"SplitEmpty: output.splits: {words}" in done.stderr
+
+
+def test_a_dataset_gives_the_part_of_each_group(source: Source, planted: dict[str, Path]) -> None:
+    dataset = open_dataset(planted["apart"])
+    assert dataset.groups == ("web", "code", "books")
+    taken = taken_of(source, as_shares(SHARES))
+    for split in ("test", "train"):
+        whole, at = dataset[split], 0
+        assert list(whole.groups) == ["web", "code", "books"]
+        for name, part in whole.groups.items():
+            tokens = [token for each, _, shard in shards_of(taken[name], "shares") if each == split for token in shard]
+            assert part[:].tolist() == tokens
+            assert whole[at : at + len(part)].tolist() == tokens
+            texts = [bytes(document.tolist()).decode() for document in part.read_documents()]
+            assert [token for text in texts for token in (256, *text.encode())] == tokens
+            assert pickle.loads(pickle.dumps(part))[:].tolist() == tokens
+            for token in range(0, len(part), 97):
+                place = dataset.locate(split, at + token)
+                assert (place.group, place.split) == (name, split)
+                assert place.start <= token < place.start + place.tokens
+                assert Path(place.uri).parent.name == name
+                document = part[place.start : place.start + place.tokens].tolist()
+                assert bytes(document[1:]).decode() in taken[name]
+            at += len(part)
+        assert len(whole) == at
+        assert (
+            sum(1 for _ in whole.read_documents())
+            == whole.documents
+            == sum(part.documents for part in whole.groups.values())
+        )
+    assert open_dataset(planted["joined"])["train"].groups == {}
+
+
+def test_shown_documents_are_those_of_the_source(source: Source, planted: dict[str, Path]) -> None:
+    """Positions are counted over what the shares leave out."""
+    for path, group in (("apart", "code"), ("apart", ""), ("joined", "")):
+        shown = show_documents(str(planted[path]), "train", 0, count=8, group=group)
+        assert len(shown) == 8
+        for document in shown:
+            line = Path(document.place.uri).read_bytes()[document.position :].split(b"\n")[0]
+            assert json.loads(line)["text"] == document.text
+            assert document.place.group == Path(document.place.uri).parent.name
+    for group, words in (("cod", "one of: web, code, books"), ("code", "")):
+        done = run_command([str(TOKJOB), "show", "--group", group, str(planted["apart"])])
+        assert done.returncode == (2 if words else 0)
+        assert words in done.stderr
+        assert (f"GroupUnknown: split 'train' of {planted['apart']} has no group 'cod'" in done.stderr) == bool(words)
+    done = run_command([str(TOKJOB), "show", "--group", "code", str(planted["joined"])])
+    assert "next: leave --group out: its shards hold all groups" in done.stderr
+
+
+def test_rows_of_groups_begin_with_their_group(source: Source, tmp_path: Path) -> None:
+    layout = {"path": PATHS["apart"], "sequence": {"length": 50}, "shards": {"sequences": 7}}
+    run_job(job_of(source, tmp_path / "out", output=layout, rangeBytes=700), executor=inline())
+    taken = taken_of(source, as_shares(SHARES))
+    train = open_dataset(tmp_path / "out")["train"]
+    at = 0
+    for name, part in train.groups.items():
+        tokens = [token for text in taken[name] for token in (256, *text.encode())]
+        tokens += [256] * (-len(tokens) % 50)
+        assert part.rows[:].reshape(-1).tolist() == tokens
+        assert train.rows[at : at + len(part.rows)].tolist() == part.rows[:].tolist()
+        assert [document.tolist() for document in part.read_documents()] == [
+            list(text.encode()) for text in taken[name]
+        ]
+        at += len(part.rows)
+    assert len(train.rows) == at
+    assert verify(str(tmp_path / "out"), mode="full", processes=1).is_clean
+
+
+def test_clean_removes_the_shards_of_all_groups_and_no_other_file(source: Source, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    left = iter(range(40))
+
+    def stop(task: object) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(job_of(source, output, output={"path": PATHS["apart"]}, rangeBytes=500), executor=inline(stop))
+    assert list(output.rglob("*.npy"))
+    other = output / "another" / "train_00000.npy"
+    other.parent.mkdir()
+    other.write_bytes(b"")
+    clean_output(str(output), dry_run=False)
+    assert [path for path in output.rglob("*") if path.is_file()] == [other]
+
+
+@pytest.mark.slow
+def test_groups_on_ray_have_the_same_bytes(source: Source, tmp_path: Path) -> None:
+    layout = {"path": PATHS["apart"], "splits": SPLITS["leading"]}
+    run_job(job_of(source, tmp_path / "here", output=layout, rangeBytes=500), executor=inline())
+    job = job_of(source, tmp_path / "ray", output=layout, rangeBytes=700)
+    done = run_command(command(job, tmp_path, "--executor", "ray", "--processes", "2"), timeout_s=300)
+    assert done.returncode == 0, done.stderr
+    assert difference(tmp_path / "ray", tmp_path / "here") is None

@@ -287,8 +287,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two splits in a folder": (
         {"path": "{split}_{index:04d}"},
-        "WebDataset has an index in each folder, which lists the shards of one split: name the folder by the split and "
-        "the file by the number, such as {split}/shard_{index:08d}",
+        "WebDataset has an index in each folder, which lists the shards of one split: name the folder by the split "
+        "(and the group) and the file by the number, such as {split}/shard_{index:08d}",
     ),
     "a folder a shard": ({"path": "{split}/{index:04d}/shard"}, "WebDataset has an index in each folder"),
     "a suffix": ({"path": "{split}/{index:04d}.tar"}, "each format adds its suffix: leave"),

@@ -7,6 +7,7 @@ the index. Without a fault it writes back what was there, byte for byte, which a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,7 +26,9 @@ from tokenization_worker.formats.sidecar import ShardDocuments
 from tokenization_worker.output import layout
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.record import dump_record, load_record
-from tokenization_worker.planning.splits import Streams, stream_of
+from tokenization_worker.output.tables import key_of_row
+from tokenization_worker.planning.groups.shares import is_in_share
+from tokenization_worker.planning.splits import ShardName, Streams, stream_of
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.document_batch import CorruptFileError, FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
@@ -54,7 +57,8 @@ class Document:
 
 
 class Planter:
-    """A dataset below `output`, open for forgery. `documents`: all that are written, in source order.
+    """A dataset below `output`, open for forgery. `documents`: all that are written, in source order; `left_out`: those
+    that the shares of groups leave out.
 
     `altered`: by format and number of the shard in its stream, the tokens that this format alone has there.
     """
@@ -68,14 +72,21 @@ class Planter:
         store = open_store(str(output))
         self.facts: Facts = read_facts(store, self.index, read_table(store, layout.SHARDS_TABLE))
         self._streams = Streams(tuple(SplitSpec(split.name, split.shards, split.share) for split in self.facts.splits))
-        self.documents = [
-            document for number, row in enumerate(self.files) for document in self._documents_of(number, row["uri"])
-        ]
+        self.documents: list[Document] = []
+        self.left_out: list[Document] = []
+        for number, row in enumerate(self.files):
+            for document, text in self._documents_of(number, row):
+                end = self.facts.hash_ends.get(row.get("group", ""), 1 << 64)
+                (self.documents if is_in_share(text.encode(), end) else self.left_out).append(document)
+        self._usable = Counter(document.file for document in (*self.documents, *self.left_out))
 
     def _read_table(self, path: str) -> list[Row]:
         return [orjson.loads(line) for line in zstd.decompress((self.output / path).read_bytes()).splitlines()]
 
-    def _documents_of(self, number: int, uri: str) -> list[Document]:
+    def _documents_of(self, number: int, row: Row) -> list[tuple[Document, str]]:
+        uri = row["uri"]
+        groups = self.facts.path_groups
+        first = groups.index(row["group"]) * self._streams.count if groups else 0
         rules, facts = self.facts.rules, self.facts
         options = ReadOptions(rules.format, rules.text_field, rules.separator, rules.max_document_bytes)
         engine = load_tokenizer(facts.tokenizer).reference
@@ -87,8 +98,8 @@ class Planter:
                 for text, position in zip(batch.texts, batch.positions.tolist(), strict=True):
                     ids = engine.encode([text]).ids.tolist()
                     tokens = begin + ids + end
-                    stream = stream_of(text.encode(), thresholds)
-                    documents.append(Document(number, uri, position, stream, tuple(tokens)))
+                    stream = first + stream_of(text.encode(), thresholds)
+                    documents.append((Document(number, uri, position, stream, tuple(tokens)), text))
         except CorruptFileError:
             return []
         return documents
@@ -109,10 +120,17 @@ class Planter:
     def _shard_path(self, stream: int, number: int) -> str:
         return self._file_paths(stream, number)[0][1]
 
+    def _name(self, stream: int, number: int) -> ShardName:
+        """Of a shard; what is planted in a dataset with groups in paths leaves no group another number of shards."""
+        group, of_group = divmod(stream, self._streams.count)
+        before = sum(map(len, self.facts.streams[: group * self._streams.count]))
+        name = self.facts.path_groups[group] if self.facts.path_groups else ""
+        return self._streams.name_shard(of_group, number, name, before)
+
     def _file_paths(self, stream: int, number: int) -> list[tuple[str, str]]:
         """Format and path of each file of a shard."""
-        name = self._streams.name_shard(stream, number)
-        numbers = {"split": name.split, "index": name.index, "shard": name.shard}
+        name = self._name(stream, number)
+        numbers = {"split": name.split, "index": name.index, "shard": name.shard, "group": name.group}
         kinds = self.facts.formats if self.facts.sequence is None else (*self.facts.formats, "Parts")
         return [
             (format, layout.shard_path(template, suffix, **numbers))  # type: ignore[arg-type]
@@ -127,8 +145,8 @@ class Planter:
             for file in row.get("files", [row]):
                 (self.output / file["path"]).unlink()
             if "documentsSha256" in row:
-                (self.output / layout.documents_path(row["split"], row["index"])).unlink()
-        for stream in range(self._streams.count):
+                (self.output / layout.documents_path(*key_of_row(row))).unlink()
+        for stream in range(len(self.facts.streams)):
             shard_rows += self._write_stream(stream)
         self._count_files()
         self._write_receipts(shard_rows)
@@ -144,7 +162,7 @@ class Planter:
         ends = np.cumsum([len(document.tokens) for document in documents])
         rows = []
         for number, start in enumerate(range(0, len(tokens), self.facts.shard_tokens)):
-            name = self._streams.name_shard(stream, number)
+            name = self._name(stream, number)
             part = tokens[start : start + self.facts.shard_tokens]
             end = start + len(part)
             first = int(np.searchsorted(ends, start, side="right"))
@@ -159,7 +177,7 @@ class Planter:
                 skipped=skipped,
                 continues=int(ends[last]) > end,
             ).to_bytes()
-            sidecar_path = self.output / layout.documents_path(name.split, name.index)
+            sidecar_path = self.output / layout.documents_path(*name.key)
             sidecar_path.write_bytes(sidecar)
             files = self._write_files(stream, number, part, np.diff(borders).tolist())
             main = {key: value for key, value in files[0].items() if key != "format"}
@@ -167,6 +185,7 @@ class Planter:
                 {
                     "split": name.split,
                     "index": name.index,
+                    **({"group": name.group} if name.group else {}),
                     "path": main.pop("path"),
                     "tokens": len(part),
                     "documents": len(borders) - 1 - (skipped > 0),
@@ -189,7 +208,7 @@ class Planter:
         """Write a shard's files, the ones in every format and those `beside`; what the shards table says of each.
 
         `places`: of the first token of each row."""
-        index = self._streams.name_shard(stream, number).index
+        index = self._name(stream, number).index
         contents = [
             data
             for format in self.facts.formats
@@ -214,13 +233,19 @@ class Planter:
                 row.update(read=None, documents=None, tokens=None, quarantined=None)
                 continue
             mine = [document for document in self.documents if document.file == number]
-            streams = range(self._streams.count)
-            row["documents"] = [sum(document.stream == stream for document in mine) for stream in streams]
-            row["tokens"] = [
-                sum(len(document.tokens) for document in mine if document.stream == stream) for stream in streams
-            ]
+            streams = self._streams_of(mine)
+            row["documents"] = [len(documents) for documents in streams]
+            row["tokens"] = [sum(len(document.tokens) for document in documents) for documents in streams]
             row["quarantined"] = sum(item["uri"] == row["uri"] for item in self.quarantine)
             row["read"] = len(mine) + row["quarantined"]
+            if self.facts.hash_ends:
+                row["leftOut"] = self._usable[number] - len(mine)
+                row["read"] += row["leftOut"]
+
+    def _streams_of(self, documents: list[Document]) -> list[list[Document]]:
+        """The documents of one file in each stream of its group."""
+        count = self._streams.count
+        return [[document for document in documents if document.stream % count == stream] for stream in range(count)]
 
     def _write_receipts(self, shard_rows: list[Row]) -> None:
         """Ranges: what each slice gave. Shards: what was written."""
@@ -230,7 +255,7 @@ class Planter:
             receipt = load_record(path.read_bytes())
             for item, piece in zip(receipt["slices"], plan.slices(range_id), strict=True):
                 mine = [d for d in self.documents if d.file == piece.file and _is_inside(d.position, piece)]
-                streams = [[d for d in mine if d.stream == stream] for stream in range(self._streams.count)]
+                streams = self._streams_of(mine)
                 item["docs"] = [len(documents) for documents in streams]
                 item["tokens"] = [sum(len(d.tokens) for d in documents) for documents in streams]
                 crcs = [_checksums(documents, self.facts.dtype) for documents in streams]
@@ -241,13 +266,17 @@ class Planter:
                     [tokens for tokens, _ in crcs],
                     [lengths for _, lengths in crcs],
                 ]
-                item["digest"] = sha256(orjson.dumps([*counts, item["records"], quarantined])).hexdigest()[:32]
+                if "leftOut" in item:
+                    left_out = [d for d in self.left_out if d.file == piece.file and _is_inside(d.position, piece)]
+                    item["leftOut"] = len(left_out)
+                more = [item["leftOut"]] if "leftOut" in item else []
+                item["digest"] = sha256(orjson.dumps([*counts, item["records"], quarantined, *more])).hexdigest()[:32]
             digests = [(i, item["digest"]) for i, item in enumerate(receipt["slices"]) if item["outcome"] == "Read"]
             receipt["segment_digest"] = sha256(orjson.dumps(digests)).hexdigest()[:32]
             _write_record(path, receipt)
         kept = set()
         for row in shard_rows:
-            path = self.output / layout.shard_receipt_path(0, row["split"], row["index"])
+            path = self.output / layout.shard_receipt_path(0, *key_of_row(row))
             receipt = load_record(path.read_bytes()) if path.exists() else {}
             receipt.update(
                 split=row["split"],
@@ -261,6 +290,7 @@ class Planter:
                 documents_sha256=row.get("documentsSha256", ""),
                 version=version_of((self.output / row["path"]).stat()),
                 **({"rows": row["rows"]} if "rows" in row else {}),
+                **({"group": row["group"]} if "group" in row else {}),
             )
             if "files" in row:
                 receipt["files"] = [
@@ -273,6 +303,27 @@ class Planter:
         for path in (self.output / layout.LEDGER / "0/shards").rglob("*.json"):
             if path not in kept:
                 path.unlink()
+
+    def _count_group(self, name: str, shard_rows: list[Row]) -> Row:
+        files = [row for row in self.files if row["group"] == name]
+        read = [row for row in files if row["outcome"] == "Read"]
+        entry = {
+            "name": name,
+            "files": len(files),
+            "filesDropped": len(files) - len(read),
+            "documents": sum(sum(row["documents"]) for row in read),
+            "bytes": sum(row["readBytes"] for row in read),
+            "tokens": sum(sum(row["tokens"]) for row in read),
+            "quarantined": sum(row["quarantined"] for row in read),
+            "leftOut": sum(row["leftOut"] for row in read),
+        }
+        if self.facts.path_groups:
+            entry["splits"] = []
+            for split in self.facts.splits:
+                mine = [row for row in shard_rows if (row["group"], row["split"]) == (name, split.name)]
+                sums = {field: sum(row[field] for row in mine) for field in ("documents", "tokens")}
+                entry["splits"].append({"name": split.name, **sums, "shards": len(mine)})
+        return entry
 
     def _write_table(self, path: str, rows: Sequence[Row]) -> None:
         options = {zstd.CompressionParameter.checksum_flag: 1}
@@ -309,6 +360,10 @@ class Planter:
             "files": {"Read": outcomes.count("Read")}
             | {outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes) - {"Read"})},
         }
+        if self.facts.hash_ends:
+            content["conservation"]["leftOut"] = sum(row["leftOut"] or 0 for row in self.files)
+            content["conservation"]["read"] += content["conservation"]["leftOut"]
+            content["groups"] = [self._count_group(name, shard_rows) for name in self.facts.hash_ends]
         if folders:
             content["folderIndexes"] = folders
         content["splits"] = []
@@ -324,7 +379,7 @@ class Planter:
         nameless = {key: value for key, value in content["tokenizer"].items() if key != "name"}
         digest = sha256(_canonical(content | {"tokenizer": nameless}))
         digest.update(_json_lines(shard_rows) + _json_lines(self.quarantine))
-        files = [(row["uri"], row["size"], row["version"]) for row in self.files]
+        files = [(row["uri"], row["size"], row["version"], row.get("group", "")) for row in self.files]
         identity = {"digest": digest.hexdigest(), "dataKey": data_key(self.index["data"], files)}
         rows = _json_lines(self.files)
         read = [row for row in self.files if row["outcome"] == "Read"]

@@ -53,7 +53,7 @@ class RowPlanter(Planter):
         self.change(shards)
         rows = []
         for number, shard in enumerate(shards):
-            name = self._streams.name_shard(stream, number)
+            name = self._name(stream, number)
             tokens = np.array(shard.rows, dtype=self.facts.dtype)
             lengths = [tokens.shape[1]] * len(tokens)
             places = places_of(shard)

@@ -174,6 +174,18 @@ MISTAKES: dict[str, Mistake] = {
         'spec.tokenizer.specialTokens.a: found "1"; expected a whole number',
     ),
     # --- output
+    "path-group-none": Mistake(
+        {"output": {"path": "{group}/{index}"}}, "output.path holds {group}, and the source has"
+    ),
+    "path-group-touch": Mistake(
+        groups({}) | {"output": {"path": "{group}-x{split}_{index}"}}, "{group} runs into another placeholder"
+    ),
+    "path-group-own": Mistake(groups({}) | {"output": {"path": "_{group}/{index}"}}, "could be the name of a file of"),
+    "path-group-table": Mistake(groups({}) | {"output": {"path": "{group}.jsonl.zst/{index}"}}, "a file of ours"),
+    "path-group-parts": Mistake(
+        groups({"name": "parts"}) | {"output": {"path": "{group}/{index}", "sequence": {"length": 9}}},
+        "and a group is called parts",
+    ),
     "output-s3": Mistake({"output": {"uri": "s3://a/b"}}, 'spec.output.uri: found "s3://a/b"; write gs://bucket/path'),
     "output-hf": Mistake({"output": {"uri": "hf://a/b"}}, "hf:// and s3:// are read only"),
     "output-slash": Mistake({"output": {"uri": "gs:/a/b"}}, 'spec.output.uri: found "gs:/a/b"; write gs://bucket/path'),
@@ -193,7 +205,7 @@ MISTAKES: dict[str, Mistake] = {
     "path-dot": Mistake(path("./{index}"), "no . or .. as a part"),
     "path-empty-part": Mistake(path("a//{index}"), "no empty part"),
     "path-folder": Mistake(path("a/{index}/"), "no leading or trailing /"),
-    "path-placeholder": Mistake(path("{split}_{number}"), "the placeholders {split}, {format}, and {index} or {shard}"),
+    "path-placeholder": Mistake(path("{split}_{number}"), "the placeholders {split}, {group}, {format}, and {index}"),
     "path-spec": Mistake(path("{index:6d}"), "with a width such as {index:06d}"),
     "path-wide": Mistake(path("{index:019d}"), "with a width such as {index:06d}"),
     "path-letters": Mistake(path("a b {index}"), "a path is made of letters"),
@@ -291,6 +303,7 @@ ACCEPTED: dict[str, Manifest] = {
     "plain-path": {"source": {"uris": ["data/*.jsonl.zst"]}, "output": {"uri": "out"}},
     "plain-path-of-a-scheme": {"source": {"uris": ["s3/a", "gsx//a", "./hf:/a"]}, "output": {"uri": "gs/out"}},
     "groups": groups({"share": "30%"}, {"name": "b", "share": "100%"}, {"name": "c" * 40}),
+    "group-path": groups({}) | {"output": {"path": "{group}/{split}_{group}_{index:04d}"}},
     "group-budgets": groups(*({"name": f"g{n}", "tokens": n} for n in (10, 2**53)), {"name": "g", "tokens": "10e9"}),
     "group-budget-unit": groups({"tokens": "10G"}, {"name": "b", "tokens": "1.5E9"}),
     "separator": {"source": {"format": "Text", "documentSeparator": "<|endoftext|>"}},

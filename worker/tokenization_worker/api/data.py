@@ -43,6 +43,9 @@ class OutputFormat(StrEnum):
     WEBDATASET = "WebDataset"
 
 
+GROUP_PLACEHOLDER = "{group}"
+"""In `output.path`: each group has shards of its own."""
+
 PARTS = "Parts"
 """The format of the file that says which piece of which document stands where in a shard's rows."""
 
@@ -228,3 +231,8 @@ class DataSpec:
     tokenizer: TokenizerSpec
     output: OutputSpec
     rerun_token: str | None
+
+    @property
+    def path_groups(self) -> tuple[str, ...]:
+        """The groups whose shards hold no tokens of others; () where groups are not in paths."""
+        return tuple(group.name for group in self.source.groups) if GROUP_PLACEHOLDER in self.output.path else ()

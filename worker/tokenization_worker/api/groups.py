@@ -120,3 +120,27 @@ Groups = Annotated[
         holds=lambda groups: len({group.name for group in groups}) == len(groups),
     ),
 ]
+
+
+PATH_RULES: tuple[Rule, ...] = (
+    Rule(
+        "output.path holds {group}, and the source has no groups: write source.groups, or take {group} out of "
+        "output.path",
+        cel="!self.output.path.contains('{group}') || has(self.source.groups)",
+        holds=lambda s: "{group}" not in s.output.path or s.source.groups is not None,
+        field="output.path",
+    ),
+    Rule(
+        "with output.sequence the folder parts/ is taken by what describes the rows, and a group is called parts: "
+        "begin output.path with another word than {group}",
+        cel="!has(self.output.sequence) || !has(self.source.groups) || !self.output.path.startsWith('{group}/') || "
+        "!self.source.groups.exists(g, g.name == 'parts')",
+        holds=lambda s: (
+            s.output.sequence is None
+            or not s.output.path.startswith("{group}/")
+            or all(group.name != "parts" for group in s.source.groups or ())
+        ),
+        field="output.path",
+    ),
+)
+"""Of a whole spec: what `{group}` in output.path needs."""

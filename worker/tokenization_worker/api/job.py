@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Never
 import yaml
 from pydantic import Field, StringConstraints
 
+from tokenization_worker.api.groups import PATH_RULES
 from tokenization_worker.api.manifest.keywords import Text, manifest_of
 from tokenization_worker.api.manifest.load import KEYWORDS, load_manifest, validate_manifest
 from tokenization_worker.api.metadata import NAME_PATTERN, NAME_WORDS, JobMeta
@@ -123,6 +124,7 @@ class JobSpec(SpecBlock):
             ),
             field="rerunToken",
         ),
+        *PATH_RULES,
     )
 
     source: Source = Field(description="The text: where it is, and the layout of its records.")

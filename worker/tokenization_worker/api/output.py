@@ -28,8 +28,11 @@ _WRITABLE_URI = r"^(gs://[^/]|file:///)"
 _SPLIT_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 _SHARE = r"^[0-9]{1,2}(\.[0-9]{1,12})?%$"
 _NUMBER = r"\{(index|shard)(:0([1-9]|1[0-8])d)?\}"
-_PATH = rf"^([A-Za-z0-9._=+@,/-]|\{{split\}}|\{{format\}}|{_NUMBER})+$"
+_PATH = rf"^([A-Za-z0-9._=+@,/-]|\{{split\}}|\{{group\}}|\{{format\}}|{_NUMBER})+$"
 _BAD_PART = r"(^|/)(\.{0,2})(/|$)"
+_TOUCHES_GROUP = r"\{group\}[a-z0-9-]*\{|\}[a-z0-9-]*\{group\}"
+"""Names of groups have these characters, too."""
+_OWN_WITH_GROUP = r"^(_[^/]*\{group\}|[^/]*\{group\}[^/]*\.(json|zst)/)"
 _NUMBER_TOUCHES_SPLIT = r"\{split\}[0-9]*\{(index|shard)\}|\{(index|shard)\}[0-9]*\{split\}"
 
 _SUFFIXES = {
@@ -43,6 +46,7 @@ _NEED_ROWS = [OutputFormat.WEBDATASET.value]
 _INDEX_FOLDERS = [OutputFormat.WEBDATASET.value]
 """With one index a folder, which lists the shards of a split."""
 _SPLIT_IN_FOLDER = r"\{split\}.*/[^/]*\{(index|shard)[^/]*$"
+_GROUP_IN_FILE = r"\{group\}[^/]*$"
 _COUNT_IN_31_BITS = {OutputFormat.LLMC, OutputFormat.MEGATRON}
 _MOST_TOKENS = 2**31 - 1
 
@@ -66,8 +70,8 @@ ShardPath = Annotated[
     str,
     StringConstraints(min_length=1, max_length=256),
     Rule(
-        "a path is made of letters, digits, . _ - = + @ , / and the placeholders {split}, {format}, and {index} or "
-        "{shard} with a width such as {index:06d}",
+        "a path is made of letters, digits, . _ - = + @ , / and the placeholders {split}, {group}, {format}, and "
+        "{index} or {shard} with a width such as {index:06d}",
         cel=f"self.matches(r'{_PATH}')",
         holds=lambda path: bool(re.fullmatch(_PATH, path)),
     ),
@@ -80,6 +84,16 @@ ShardPath = Annotated[
         "the format adds its suffix: leave .npy out",
         cel="!self.endsWith('.npy')",
         holds=lambda path: not path.endswith(".npy"),
+    ),
+    Rule(
+        "{group} runs into another placeholder, so two shards could get one name: put / or _ between them",
+        cel=f"!self.matches(r'{_TOUCHES_GROUP}')",
+        holds=lambda path: not re.search(_TOUCHES_GROUP, path),
+    ),
+    Rule(
+        "with {group} in it the first part of the path could be the name of a file of ours: begin it with another word",
+        cel=f"!self.matches(r'{_OWN_WITH_GROUP}')",
+        holds=lambda path: not re.search(_OWN_WITH_GROUP, path),
     ),
     Rule(
         "a shard needs its number, once: write {index:06d} (within its split) or {shard:06d} (over all splits)",
@@ -248,9 +262,13 @@ class Output(SpecBlock):
         ),
         Rule(
             f"{_either(_INDEX_FOLDERS)} has an index in each folder, which lists the shards of one split: name the "
-            "folder by the split and the file by the number, such as {split}/shard_{index:08d}",
-            cel=f"self.path.matches(r'{_SPLIT_IN_FOLDER}') || !self.formats.exists(f, f in {_INDEX_FOLDERS})",
-            holds=lambda o: bool(re.search(_SPLIT_IN_FOLDER, o.path)) or not set(o.formats) & set(_INDEX_FOLDERS),
+            "folder by the split (and the group) and the file by the number, such as {split}/shard_{index:08d}",
+            cel=f"!self.formats.exists(f, f in {_INDEX_FOLDERS}) || "
+            f"(self.path.matches(r'{_SPLIT_IN_FOLDER}') && !self.path.matches(r'{_GROUP_IN_FILE}'))",
+            holds=lambda o: (
+                not set(o.formats) & set(_INDEX_FOLDERS)
+                or (bool(re.search(_SPLIT_IN_FOLDER, o.path)) and not re.search(_GROUP_IN_FILE, o.path))
+            ),
             field="path",
         ),
         Rule(
@@ -314,8 +332,8 @@ class Output(SpecBlock):
         default="{split}/{split}_{index:06d}",
         description=(
             "The name of a shard below output.uri. {index} counts within the split, {shard} over all splits "
-            "(not with share); :06d is a width. {format} is the name of the format in lower case. The format adds its"
-            " suffix."
+            "(not with share); :06d is a width. {format} is the name of the format in lower case. With {group} each "
+            "group has shards of its own, and {index} begins again in each. The format adds its suffix."
         ),
         examples=["edufineweb_{split}_{shard:06d}"],
     )

@@ -34,6 +34,7 @@ def main(arguments: list[str]) -> int:
         help="list unusable documents: place, reason and the first 200 characters; also of a run that has failed",
     )
     parser.add_argument("--split", metavar="NAME", help="the split (default: the last one)")
+    parser.add_argument("--group", metavar="NAME", default="", help="only with {group} in output.path: of this group")
     parser.add_argument(
         "--token", type=read_number, default=0, help="a token's number within the split; 0 is the first"
     )
@@ -48,13 +49,15 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     uri = absolute_uri(options.output)
     if options.quarantined:
-        if options.split or options.token or options.row is not None or options.count != 1 or options.whole:
-            parser.error(
-                "--quarantined lists all unusable documents: --split, --token, --row, --count, --whole do not apply"
-            )
+        others = (options.split, options.group, options.token, options.row is not None, options.count != 1)
+        if any(others) or options.whole:
+            flags = "--split, --group, --token, --row, --count, --whole"
+            parser.error(f"--quarantined lists all unusable documents: {flags} do not apply")
         return _list_unusable(uri, as_json=options.json)
     if options.row is not None and options.token:
         parser.error("--token shows documents, and --row shows rows: give one of them")
+    if options.row is not None and options.group:
+        parser.error("--row counts the rows of all groups of a split: leave --group out")
     split = options.split or list(open_dataset(uri))[-1]
     if options.row is not None:
         for row in show_rows(uri, split, options.row, options.count):
@@ -63,7 +66,7 @@ def main(arguments: list[str]) -> int:
             else:
                 say("\n".join(_row_lines(row, whole=options.whole)))
         return 0
-    for document in show_documents(uri, split, options.token, options.count):
+    for document in show_documents(uri, split, options.token, options.count, group=options.group):
         if options.json:
             print(orjson.dumps(dataclasses.asdict(document), option=orjson.OPT_SERIALIZE_NUMPY).decode())
         else:
@@ -97,8 +100,9 @@ def _unusable_lines(document: UnusableDocument) -> list[str]:
 def _lines(document: ShownDocument, *, whole: bool) -> list[str]:
     place = document.place
     position = "" if document.position is None else f"  position {document.position:,}  record {document.record:,}"
+    group = f"  group {place.group}" if place.group else ""
     lines = [
-        f"── {place.split} token {place.start:,}  {counted(len(document.tokens), 'token')}",
+        f"── {place.split} token {place.start:,}{group}  {counted(len(document.tokens), 'token')}",
         f"   source  {printable(place.uri)}{position}",
         f"   id      {printable(document.id) if document.id is not None else 'unknown'}",
         f"   ids     {_ids(document)}",

@@ -8,6 +8,7 @@
     train.read_documents()           # the tokens of one document after the other
     dataset.decode(train[:100])      # text
     dataset.locate("train", 1_000)   # the document that this token belongs to
+    train.groups["code"]             # the part of a group, where output.path holds {group}
 
 Everything comes from the index, the shards table and the documents sidecars; the source is not needed. A
 dataset can be pickled and sent to loader processes. `split` and `token_stream` read its tokens.
@@ -29,17 +30,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenization_worker.api.arguments import require_place
-from tokenization_worker.api.data import PARTS, Delimiters
+from tokenization_worker.api.data import Delimiters
+from tokenization_worker.dataset.reopening import Reopening
 from tokenization_worker.dataset.shard import Shard as Shard
 from tokenization_worker.dataset.split import Split as Split
+from tokenization_worker.dataset.splits import make_splits
 from tokenization_worker.dataset.token_stream import Stream as Stream
 from tokenization_worker.errors import SpecError
 from tokenization_worker.formats.base import TokenArray as TokenArray
-from tokenization_worker.formats.registry import preferred_format
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index, require_index
-from tokenization_worker.output.naming import require_known_formats
-from tokenization_worker.output.tables import Row, files_of_row, read_files_table, read_shards_table
+from tokenization_worker.output.naming import planned_groups, require_known_formats
+from tokenization_worker.output.tables import read_files_table, read_shards_table
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.tokenizers.recorded import load_recorded
@@ -72,6 +74,9 @@ class DocumentPlace:
     row, if the dataset records it (that of every shard's first document); otherwise None, and the document is the
     `documents_after`-th, from 0, of the split's stream that stands at or after `known_position`.
     `show.show_documents` finds its position and its id by reading on from there.
+
+    `group`: the file's, "" where there are none. Where groups are in paths, `start` and `shard` count in the group's
+    part of the split.
     """
 
     split: str
@@ -84,11 +89,7 @@ class DocumentPlace:
     position: int | None
     known_position: int
     documents_after: int
-
-
-def _files_of(row: Row, format: str) -> tuple[tuple[str, int], ...]:
-    """Path and size of the shard's files that are of this format, the main file first."""
-    return tuple((file["path"], file["bytes"]) for file in files_of_row(row) if file.get("format", format) == format)
+    group: str = ""
 
 
 class SplitUnknown(SpecError, KeyError):
@@ -100,7 +101,8 @@ class TokenIsPadding(SpecError, LookupError):
 
 
 class Dataset(Mapping[str, Split]):
-    """A finished dataset: splits by name, in the manifest's order. `index` is index.json as it is.
+    """A finished dataset: splits by name, in the manifest's order. `index` is index.json as it is. `groups`: the names
+    of the source's groups in order; where they are in paths, each split has a part of each (`split.groups`).
 
     `begin_id`, `end_id`: the tokens before and after every document; None where none stands there. `delimiter_id`: the
     one of them that there is, None where there are both or none.
@@ -120,6 +122,7 @@ class Dataset(Mapping[str, Split]):
         self.pad_id: int | None = None if sequence is None else sequence["pad"]
         self.begin_id: int | None = self._delimiters.begin
         self.end_id: int | None = self._delimiters.end
+        self.groups: tuple[str, ...] = tuple(group["name"] for group in index.get("groups", ()))
         self._splits = self._read_splits()
 
     def __repr__(self) -> str:
@@ -173,6 +176,10 @@ class Dataset(Mapping[str, Split]):
         view = self[split]
         if not 0 <= token < len(view):
             raise IndexError(f"token {token:,}: expected 0 <= token < {len(view):,}, the length of split {split!r}")
+        return self.locate_in(*part_of(view, token))
+
+    def locate_in(self, view: Split, token: int) -> DocumentPlace:
+        """`locate` in a split whose groups are not in paths, or in the part of a group."""
         stream = view.stream
         number = stream.shard_number(view.start + token)
         shard = stream.shards[number]
@@ -185,12 +192,12 @@ class Dataset(Mapping[str, Split]):
         end = int(ends[entry])
         if entry == len(ends) - 1 and sidecar.continues:
             end = self._end_of_straddling(stream, number + 1)
-        file = self._file_of(stream.number, start)
+        file = self._file_of(view, start)
         is_recorded = file == sidecar.first_file
         # A file that begins inside of this shard: its documents are counted from its first token on.
         first = 0 if is_recorded else int(np.searchsorted(ends, self._file_starts[stream.number][file], side="right"))
         return DocumentPlace(
-            split=split,
+            split=view.name,
             start=start - view.start,
             tokens=end - start,
             shard=shard.index,
@@ -200,6 +207,7 @@ class Dataset(Mapping[str, Split]):
             position=sidecar.first_position if is_recorded and entry == 0 else None,
             known_position=sidecar.first_position if is_recorded else 0,
             documents_after=entry - first,
+            group=self._files[file].get("group", ""),
         )
 
     def _locate_in_row(self, view: Split, number: int, token: int) -> DocumentPlace:
@@ -216,6 +224,7 @@ class Dataset(Mapping[str, Split]):
                 next_step="ask for a token before it: padding stands at the end of its row",
             )
         part = parts[entry]
+        file = self._files[int(part["file"])]
         start = shard.start + int(entries.starts[entry]) - int(part["offset"])
         end = view.stream.end_of_document(number, entry, entries)
         position = int(part["position"])
@@ -226,10 +235,11 @@ class Dataset(Mapping[str, Split]):
             shard=shard.index,
             path=shard.path,
             entry=entry,
-            uri=self.source_uri(int(part["file"])),
+            uri=file["uri"],
             position=position,
             known_position=position,
             documents_after=0,
+            group=file.get("group", ""),
         )
 
     def source_file(self, uri: str) -> dict[str, Any]:
@@ -245,71 +255,49 @@ class Dataset(Mapping[str, Split]):
         return uri
 
     def _read_splits(self) -> dict[str, Split]:
-        rows = read_shards_table(self._store, self.index)
-        entries = self.index["splits"]
-        format = preferred_format(self.index["data"]["output"]["formats"])
-        by_hash = self.index["data"]["output"]["splits"][0]["share"] is not None
-        row_length = self.row_length or 0
-        shards: dict[str, tuple[Shard, ...]] = {}
-        start = 0
-        for entry in entries:
-            if by_hash:
-                start = 0
-            mine = []
-            for row in sorted((row for row in rows if row["split"] == entry["name"]), key=lambda row: row["index"]):
-                mine.append(self._shard(row, format, row_length, start))
-                start = mine[-1].end
-            shards[entry["name"]] = tuple(mine)
-        if by_hash:
-            streams = [Stream(number, mine, self.dtype) for number, mine in enumerate(shards.values())]
-        else:
-            whole = Stream(0, tuple(shard for mine in shards.values() for shard in mine), self.dtype)
-            streams = [whole] * len(shards)
-        return {
-            entry["name"]: Split(
-                entry["name"],
-                entry["documents"],
-                stream,
-                shards[entry["name"]],
-                self._delimiters,
-                (_reopen_split, (self._store, self.index, entry["name"])),
-            )
-            for entry, stream in zip(entries, streams, strict=True)
-        }
+        store, index = self._store, self.index
 
-    def _shard(self, row: Row, format: str, row_length: int, start: int) -> Shard:
-        of_parts = (file for file in files_of_row(row) if file.get("format") == PARTS)
-        parts = next(((file["path"], file["bytes"], file["sha256"]) for file in of_parts), ("", 0, ""))
-        return Shard(
-            self._store,
-            format,
-            _files_of(row, format),
-            self.dtype,
-            row["split"],
-            row["index"],
-            tokens=row["rows"] * row_length if row_length else row["tokens"],
-            documents=row["documents"],
-            start=start,
-            documents_sha256=row.get("documentsSha256", ""),
-            row_length=row_length,
-            parts=parts,
-        )
+        def reopen(name: str, group: str) -> Reopening[Split]:
+            return _reopen_split, (store, index, name, group)
+
+        return make_splits(store, index, read_shards_table(store, index), self.dtype, self._delimiters, reopen)
+
+    @property
+    def _n_streams(self) -> int:
+        """Of each file."""
+        splits = self.index["data"]["output"]["splits"]
+        return len(splits) if splits[0]["share"] is not None else 1
 
     @cached_property
     def _files(self) -> list[dict[str, Any]]:
-        n_streams = 1 + max(split.stream.number for split in self._splits.values())
-        return read_files_table(self._store, self.index, n_streams)
+        return read_files_table(self._store, self.index, self._n_streams)
 
     @cached_property
     def _file_starts(self) -> list[NDArray[np.int64]]:
-        """For each stream, the number of every file's first token, i64[n_files]."""
-        n_streams = 1 + max(split.stream.number for split in self._splits.values())
-        counts = np.array([row["tokens"] or [0] * n_streams for row in self._files], dtype=np.int64)
-        return list((np.cumsum(counts, axis=0) - counts).T)
+        """For each stream, the number of every file's first token, i64[n_files]; where groups are in paths, in the
+        stream of the file's group."""
+        counts = np.array([row["tokens"] or [0] * self._n_streams for row in self._files], dtype=np.int64)
+        starts = np.cumsum(counts, axis=0) - counts
+        for group in planned_groups(self.index["data"]):
+            first, end = self._files_of_groups[group]
+            starts[first:end] -= starts[first].copy()
+        return list(starts.T)
 
-    def _file_of(self, stream: int, token: int) -> int:
+    @cached_property
+    def _files_of_groups(self) -> dict[str, tuple[int, int]]:
+        """By group in paths, or "": the numbers [first, end) of the files whose tokens are in its streams."""
+        found: dict[str, tuple[int, int]] = {}
+        has_groups = bool(planned_groups(self.index["data"]))
+        for number, row in enumerate(self._files):
+            group = row["group"] if has_groups else ""
+            found[group] = (found.get(group, (number, 0))[0], number + 1)
+        return found
+
+    def _file_of(self, view: Split, token: int) -> int:
         """The file that a document which begins at `token` comes from: files of no tokens hold none."""
-        return int(np.searchsorted(self._file_starts[stream], token, side="right")) - 1
+        first, end = self._files_of_groups[view.group]
+        starts = self._file_starts[view.stream.number][first:end]
+        return first + int(np.searchsorted(starts, token, side="right")) - 1
 
     def _end_of_straddling(self, stream: Stream, number: int) -> int:
         """Where a document ends that goes on at the start of the `number`-th shard."""
@@ -321,5 +309,15 @@ class Dataset(Mapping[str, Split]):
             number += 1
 
 
-def _reopen_split(store: Store, index: Index, name: str) -> Split:
-    return Dataset(store, index)[name]
+def part_of(split: Split, token: int) -> tuple[Split, int]:
+    """The part of a split that holds a token, and the token's number in it; the split itself where it has no parts."""
+    for part in split.groups.values():
+        if token < len(part):
+            return part, token
+        token -= len(part)
+    return split, token
+
+
+def _reopen_split(store: Store, index: Index, name: str, group: str) -> Split:
+    split = Dataset(store, index)[name]
+    return split.groups[group] if group else split

@@ -61,6 +61,7 @@ class Shard:
     documents_sha256: str
     row_length: int = 0
     parts: tuple[str, int, str] = ("", 0, "")
+    group: str = ""
 
     @property
     def path(self) -> str:
@@ -135,7 +136,7 @@ class Shard:
 
     def read_sidecar(self) -> ShardDocuments:
         """Which documents it holds, where it has no rows; raises `DataError` where that is mismatched."""
-        path = layout.documents_path(self.split, self.index)
+        path = layout.documents_path(self.split, self.index, self.group)
         try:
             data = self._store.read(path)
         except NotFound as error:

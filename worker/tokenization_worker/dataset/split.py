@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import overload
 
 import numpy as np
@@ -21,7 +22,8 @@ class Split:
     """One split's tokens, numbered from 0.
 
     `split[a:b]` is what numpy gives for `np.asarray(split)[a:b]`, and reads no other tokens. `documents` is the number
-    of those that begin in it. `reopening`: how another process gets it.
+    of those that begin in it. `groups`: where groups are in paths, the part of each, in order: `split.groups["code"]`;
+    `group`: of which one this is the part, "" of a whole split. `reopening`: how another process gets it.
     """
 
     def __init__(
@@ -32,8 +34,12 @@ class Split:
         shards: tuple[Shard, ...],
         delimiters: Delimiters,
         reopening: Reopening[Split],
+        group: str = "",
+        groups: Mapping[str, Split] = MappingProxyType({}),
     ) -> None:
         self.name = name
+        self.group = group
+        self.groups = groups
         self.shards = shards
         self.documents = documents
         self.stream = stream
@@ -52,7 +58,8 @@ class Split:
         return self._length
 
     def __repr__(self) -> str:
-        return f"Split({self.name!r}, tokens={len(self)}, documents={self.documents}, shards={len(self.shards)})"
+        group = f", group={self.group!r}" if self.group else ""
+        return f"Split({self.name!r}{group}, tokens={len(self)}, documents={self.documents}, shards={len(self.shards)})"
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:

@@ -20,7 +20,15 @@ import numpy as np
 import orjson
 
 from tokenization_worker.api.data import Delimiters, SourceFormat, SplitSpec
-from tokenization_worker.dataset.dataset import Dataset, DocumentPlace, TokenArray, TokenIsPadding, open_dataset
+from tokenization_worker.dataset.dataset import (
+    Dataset,
+    DocumentPlace,
+    TokenArray,
+    TokenIsPadding,
+    open_dataset,
+    part_of,
+)
+from tokenization_worker.dataset.split import Split
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.planning.groups.shares import hash_ends_of, is_in_share
@@ -57,19 +65,23 @@ class ShownDocument:
     end_id: int | None
 
 
-def show_documents(uri: str | os.PathLike[str], split: str, token: int, count: int = 1) -> list[ShownDocument]:
+def show_documents(
+    uri: str | os.PathLike[str], split: str, token: int, count: int = 1, *, group: str = ""
+) -> list[ShownDocument]:
     """The document that a token of a split belongs to, and the ones after it: `count`, fewer at the split's end.
+    `group`: the token is one of this group's part of the split, where groups are in paths.
 
     Raises `SpecError` where there is no such dataset, split or token, or its tokenizer cannot be loaded.
     """
     dataset = open_dataset(uri)
-    places = _places(dataset, split, token, count)
-    source = _Source(dataset, load_tokenizer(recorded_spec(dataset.index)), dataset[split].stream.number)
-    stream = dataset[split].stream
-    start = dataset[split].start
+    view, token = _find_view(dataset, split, group, token)
+    places = _places(dataset, view, token, count)
+    source = _Source(dataset, load_tokenizer(recorded_spec(dataset.index)), view.stream.number)
+    stream = view.stream
+    start = view.start
     shown: list[ShownDocument] = []
-    for file, group in groupby(places, key=lambda place: place.uri):
-        wanted = list(group)
+    for file, members in groupby(places, key=lambda place: place.uri):
+        wanted = list(members)
         documents, note = source.find(file, wanted)
         for number, place in enumerate(wanted):
             first = start + place.start
@@ -79,15 +91,26 @@ def show_documents(uri: str | os.PathLike[str], split: str, token: int, count: i
     return shown
 
 
-def _places(dataset: Dataset, split: str, token: int, count: int) -> list[DocumentPlace]:
-    end = len(dataset[split])
-    if not 0 <= token < end:
-        message = f"split {split!r} of {dataset.uri} has no token {token:,}"
-        raise SpecError("TokenUnknown", message, next_step=f"give a number from 0 to {end - 1:,}")
+def _find_view(dataset: Dataset, split: str, group: str, token: int) -> tuple[Split, int]:
+    """The split, or the part of a group, that holds the token, and its number there."""
+    view = dataset[split]
+    if group and group not in view.groups:
+        step = f"one of: {', '.join(view.groups)}" if view.groups else "leave --group out: its shards hold all groups"
+        raise SpecError("GroupUnknown", f"split {split!r} of {dataset.uri} has no group {group!r}", next_step=step)
+    view = view.groups[group] if group else view
+    if not 0 <= token < len(view):
+        of_group = f" of group {group}" if group else ""
+        message = f"split {split!r}{of_group} of {dataset.uri} has no token {token:,}"
+        raise SpecError("TokenUnknown", message, next_step=f"give a number from 0 to {len(view) - 1:,}")
+    return part_of(view, token)
+
+
+def _places(dataset: Dataset, view: Split, token: int, count: int) -> list[DocumentPlace]:
+    end = len(view)
     places: list[DocumentPlace] = []
     while len(places) < count and token < end:
         try:
-            places.append(dataset.locate(split, token))
+            places.append(dataset.locate_in(view, token))
         except TokenIsPadding:
             if not places:
                 raise

@@ -90,9 +90,19 @@ class Conservation(TypedDict):
     leftOut: NotRequired[int]
 
 
+class IndexGroupSplit(TypedDict):
+    """What a group has of a split."""
+
+    name: str
+    documents: int
+    tokens: int
+    shards: int
+
+
 class IndexGroup(TypedDict):
     """A named group of source files. `documents`: written; `bytes`: of the documents read; `filesDropped`: of its
-    `files`, those that are corrupt. Read are documents + quarantined + leftOut."""
+    `files`, those that are corrupt. Read are documents + quarantined + leftOut. `splits` only where groups are in
+    paths."""
 
     name: str
     files: int
@@ -102,6 +112,7 @@ class IndexGroup(TypedDict):
     tokens: int
     quarantined: int
     leftOut: int
+    splits: NotRequired[list[IndexGroupSplit]]
 
 
 class IndexContent(TypedDict):

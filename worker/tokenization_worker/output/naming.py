@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from tokenization_worker.api.data import PARTS, DType, OutputSpec
+from tokenization_worker.api.data import GROUP_PLACEHOLDER, PARTS, DataSpec, DType
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats.base import ShardShape, StoredFile
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
@@ -70,14 +70,21 @@ def _names(path: str, kinds: Sequence[str]) -> Iterator[tuple[str, int, str, str
             yield name, number + 1, layout.beside(template, index.name), ""
 
 
-def list_named(store: Store, path: str, kinds: Sequence[str], splits: Sequence[str] | None = None) -> Iterator[Entry]:
-    """The files that have the name of a shard's file of these kinds, or of a folder's index; `path` is `output.path`.
+def list_named(
+    store: Store,
+    path: str,
+    kinds: Sequence[str],
+    splits: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+) -> Iterator[Entry]:
+    """The files that have the name of a shard's file of these kinds, or of a folder's index; `path`
+    is `output.path`.
 
-    `splits`: of these alone, with the digits that the path gives them; None: of any split, with any digits.
+    `splits`, `groups`: of these alone, with the digits that the path gives them; None: of any, with any digits.
     """
     matchers: dict[str, list[re.Pattern[str]]] = {}
     for _, _, template, suffix in _names(path, kinds):
-        matcher = layout.shard_matcher(template, (suffix,), splits)
+        matcher = layout.shard_matcher(template, (suffix,), splits, groups)
         matchers.setdefault(layout.static_prefix(template), []).append(matcher)
     return (
         entry
@@ -93,11 +100,19 @@ def planned_shard_tokens(output: Mapping[str, Any]) -> int:
     return int(shards["sequences"] * output["sequence"]["length"] if "sequence" in output else shards["tokens"])
 
 
+def planned_groups(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """The groups in paths, from the canonical data of a plan or an index; () where paths have none."""
+    if GROUP_PLACEHOLDER not in data["output"]["path"]:
+        return ()
+    return tuple(str(group["name"]) for group in data["source"]["groups"])
+
+
 @dataclass(frozen=True, slots=True)
 class Naming:
     """The names of a plan's shards, and what they hold: at most `shard_tokens` tokens of `dtype`.
 
-    `path`: `output.path`; `kinds`: those of `OutputSpec.file_kinds`; `row_length`: 0 where there are no rows.
+    `path`: `output.path`; `kinds`: those of `OutputSpec.file_kinds`; `row_length`: 0 where there are no rows. `groups`:
+    those in paths.
     """
 
     path: str
@@ -106,13 +121,16 @@ class Naming:
     dtype: DType
     shard_tokens: int
     row_length: int
+    groups: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, output: OutputSpec, dtype: DType) -> Self:
+    def of(cls, data: DataSpec, dtype: DType) -> Self:
         """`dtype`: the resolved one."""
+        output = data.output
         splits = tuple(split.name for split in output.splits)
         row_length = 0 if output.sequence is None else output.sequence.length
-        return cls(output.path, output.file_kinds, splits, dtype, output.shard_tokens, row_length)
+        shard_tokens = output.shard_tokens
+        return cls(output.path, output.file_kinds, splits, dtype, shard_tokens, row_length, data.path_groups)
 
     @classmethod
     def planned(cls, data: dict[str, Any]) -> Self:
@@ -125,7 +143,8 @@ class Naming:
         kinds = (*formats, PARTS) if "sequence" in output else formats
         row_length = int(output["sequence"]["length"]) if "sequence" in output else 0
         dtype = DType(output["dtype"])
-        return cls(str(output["path"]), kinds, splits, dtype, planned_shard_tokens(output), row_length)
+        groups = planned_groups(data)
+        return cls(str(output["path"]), kinds, splits, dtype, planned_shard_tokens(output), row_length, groups)
 
     @property
     def largest(self) -> ShardShape:
@@ -145,7 +164,8 @@ class Naming:
 
         `strictly`: of these splits alone, with the digits that the path gives them.
         """
-        return list_named(store, self.path, self.kinds, self.splits if strictly else None)
+        among = (self.splits, self.groups) if strictly else ()
+        return list_named(store, self.path, self.kinds, *among)
 
     def is_given(self, path: str) -> bool:
         """Whether a shard of these splits may get this name."""
@@ -180,6 +200,6 @@ class Naming:
     def _kind_of(self, path: str) -> tuple[str, int] | None:
         """The kind of a file by its name, and its number among the files of that kind."""
         for name, number, template, suffix in _names(self.path, self.kinds):
-            if layout.shard_matcher(template, (suffix,), self.splits).fullmatch(path):
+            if layout.shard_matcher(template, (suffix,), self.splits, self.groups).fullmatch(path):
                 return name, number
         return None

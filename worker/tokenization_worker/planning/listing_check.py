@@ -19,8 +19,9 @@ def refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> No
     """Raise where source and output overlap: the next start would find the output's files in the source."""
     output = data.output
     inside = output.uri.rstrip("/") + "/"
-    split = output.splits[0].name
-    first_shard = [name.path for name in name_files(output.path, output.file_kinds, split=split, index=0, shard=0)]
+    split, group = output.splits[0].name, (data.path_groups or ("",))[0]
+    named = name_files(output.path, output.file_kinds, split=split, index=0, shard=0, group=group)
+    first_shard = [name.path for name in named]
     for pattern in data.source.uris:
         for path in (*first_shard, SHARDS_TABLE, INDEX):
             if selects(pattern, inside + path):

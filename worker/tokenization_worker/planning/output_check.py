@@ -60,8 +60,12 @@ def require_shards(prepared: Prepared) -> None:
     output, tokens = prepared.data.output, prepared.estimate.tokens
     if tokens is None:
         return
-    require_number_fits(output.path, tokens // 2 // output.shard_tokens)
     streams = Streams(output.splits)
     leading = sum(split.shards or 0 for split in output.splits[:-1])
-    if not streams.by_hash and tokens * 2 < leading * output.shard_tokens:
-        streams.require_all_filled([-(-tokens // output.shard_tokens)])
+    estimated = prepared.estimate.groups if prepared.data.path_groups else {"": tokens}
+    runs = {group: count for group, count in estimated.items() if count is not None}
+    largest = max(runs.values(), default=0) if "{index" in output.path else tokens
+    require_number_fits(output.path, largest // 2 // output.shard_tokens)
+    for group, count in runs.items():
+        if not streams.by_hash and count * 2 < leading * output.shard_tokens:
+            streams.require_all_filled([-(-count // output.shard_tokens)], group)

@@ -65,8 +65,10 @@ class Streams:
             first += split.shards
         return ShardName(self.splits[-1].name, number - first, before + number, group)
 
-    def require_all_filled(self, shard_counts: list[int]) -> None:
-        """Raise SplitEmpty unless every split got a shard. `shard_counts`: shards per stream."""
+    def require_all_filled(self, shard_counts: list[int], group: str = "") -> None:
+        """Raise SplitEmpty unless every split got a shard. `shard_counts`: shards per stream, those of `group` where
+        groups are in paths.
+        """
         if self.by_hash:
             empty = [split.name for split, n in zip(self.splits, shard_counts, strict=True) if n == 0]
             why = "no document's hash falls into its share"
@@ -74,15 +76,17 @@ class Streams:
         else:
             wanted = sum(split.shards or 0 for split in self.splits[:-1])
             empty = [] if shard_counts[0] > wanted else [self.splits[-1].name]
-            why = f"the corpus fills {counted(shard_counts[0], 'shard')} and the leading splits take {wanted}"
+            whole = f"group {group}" if group else "the corpus"
+            why = f"{whole} fills {counted(shard_counts[0], 'shard')} and the leading splits take {wanted}"
             ways_out = (
                 "ask for fewer leading shards, smaller shards, or more source files; "
                 "if the run had begun, write elsewhere or `tokjob clean` this output"
             )
         if empty:
+            of_group = f" of group {group}" if group else ""
             raise SpecError(
                 "SplitEmpty",
-                f"output.splits: split {empty[0]!r} would hold no tokens: {why}",
+                f"output.splits: split {empty[0]!r}{of_group} would hold no tokens: {why}",
                 next_step=ways_out,
             )
 

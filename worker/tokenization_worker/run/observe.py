@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from tokenization_worker.api.data import OutputSpec
+from tokenization_worker.api.data import DataSpec, OutputSpec
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import run_key
 from tokenization_worker.api.resolve import resolve_data
@@ -48,8 +48,9 @@ def observe_output(store: Store, job: TokenizationJob | None = None) -> OutputSt
     plan, plan_error = _attempt(lambda: read_plan(store))
     place_error = tables_error = None
     if job is not None and index is None:
-        output = resolve_data(job).output
-        _, place_error = _attempt(lambda: refuse_links(store, output))
+        wanted = resolve_data(job)
+        output = wanted.output
+        _, place_error = _attempt(lambda: refuse_links(store, wanted))
         if place_error is None and plan is None and plan_error is None:
             _, place_error = _attempt(lambda: _refuse_place(store, output))
             if place_error is not None:  # a concurrent start may have written a plan and a shard meanwhile
@@ -121,14 +122,15 @@ def _is_live(store: Store) -> bool:
         return True
 
 
-def refuse_links(store: Store, output: OutputSpec) -> None:
+def refuse_links(store: Store, data: DataSpec) -> None:
     """Raise `SpecError` if a folder for shards, or one of ours, is a link, through which nothing is written."""
-    root = store.local_path("")
+    root, output = store.local_path(""), data.output
     if root is not None:
         paths = (
             file.path
+            for group in data.path_groups or ("",)
             for split in output.splits
-            for file in name_files(output.path, output.file_kinds, split=split.name, index=0, shard=0)
+            for file in name_files(output.path, output.file_kinds, split=split.name, index=0, shard=0, group=group)
         )
         with map_os_errors("write below", root):
             refuse_linked_folders(root, {_OWN_FOLDER, *(path.rpartition("/")[0] for path in paths)})

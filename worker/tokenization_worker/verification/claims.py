@@ -42,6 +42,7 @@ class ShardClaim:
     documents: int
     files: tuple[ClaimedFile, ...]
     documents_sha256: str
+    group: str = ""
 
     @property
     def path(self) -> str:
@@ -69,7 +70,7 @@ class ShardClaim:
 
     @property
     def sidecar_path(self) -> str:
-        return layout.documents_path(self.split, self.index)
+        return layout.documents_path(self.split, self.index, self.group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class FileClaim:
 
     A dropped file has zeros: it claims the empty place between its neighbours. `read_bytes`, `quarantined_bytes`: of
     documents; None where the table does not say. `group`: "" where there are none; `left_out`: usable documents that
-    its share leaves out.
+    its share leaves out; `first_stream`: which stream is that of the first entries.
     """
 
     number: int
@@ -96,6 +97,7 @@ class FileClaim:
     quarantined_bytes: int | None = None
     group: str = ""
     left_out: int = 0
+    first_stream: int = 0
 
     @property
     def is_read(self) -> bool:

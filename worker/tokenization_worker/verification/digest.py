@@ -4,7 +4,7 @@ Equal for equal datasets, whatever run wrote them; it is what "same bytes" means
 
 1. the index as canonical JSON (keys sorted, one LF after it) without `digest`, `dataKey`, `run` and the
    tokenizer's `name`, its sums, and the sizes and digests of folders' indexes, recomputed;
-2. the rows of the shards table, each as JSON with one LF, in the order of splits and shards; sizes and
+2. the rows of the shards table, each as JSON with one LF, in the order of groups in paths, splits and shards; sizes and
    checksums of shards, sidecars and parts recomputed, so that their contents are part of it;
 3. the rows of the quarantine table in the same form.
 
@@ -22,9 +22,9 @@ from typing import Any
 import orjson
 
 from tokenization_worker.output.index import Index
+from tokenization_worker.verification.assignment import GroupShard, group_entries
 from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.facts import Facts, Rows
-from tokenization_worker.verification.groups import group_entries
 from tokenization_worker.verification.refused import RefusedSums
 from tokenization_worker.verification.shards.check import ShardCheck
 
@@ -64,7 +64,7 @@ def compute_digest(
             **({"leftOut": left_out} if facts.hash_ends else {}),
         },
         "tokens": sum(row["tokens"] for row in shard_rows),
-        **({"groups": group_entries(files)} if facts.hash_ends else {}),
+        **({"groups": _group_entries(facts, files, shard_rows)} if facts.hash_ends else {}),
         **({"folderIndexes": folders} if folders else {}),
     }
     digest = sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
@@ -73,6 +73,11 @@ def compute_digest(
     for line in lines():
         digest.update(line)
     return digest.hexdigest()
+
+
+def _group_entries(facts: Facts, files: list[FileClaim], rows: Rows) -> list[dict[str, Any]]:
+    shards = [GroupShard(row["group"], row["split"], row["documents"], row["tokens"]) for row in rows if "group" in row]
+    return group_entries(files, [split.name for split in facts.splits], shards if facts.path_groups else None)
 
 
 def split_entries(facts: Facts, shard_rows: Rows) -> list[dict[str, Any]]:
@@ -103,6 +108,7 @@ def _row(check: ShardCheck, row_length: int) -> dict[str, Any] | None:
     row: dict[str, Any] = {
         "split": check.claim.split,
         "index": check.claim.index,
+        **({"group": check.claim.group} if check.claim.group else {}),
         "path": main.path,
         "tokens": check.tokens,
         "documents": check.ends.documents,

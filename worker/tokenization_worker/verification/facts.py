@@ -8,12 +8,9 @@ shards, or one of each split whose documents were chosen by hash.
 from __future__ import annotations
 
 import sys
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -25,6 +22,7 @@ from tokenization_worker.output.index import Index
 from tokenization_worker.readers.document_batch import FileOutcome
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.tokenizers.recorded import recorded_spec
+from tokenization_worker.verification.assignment import claimed_hash_ends
 from tokenization_worker.verification.claims import (
     ClaimedFile,
     FileClaim,
@@ -34,7 +32,6 @@ from tokenization_worker.verification.claims import (
     SplitClaim,
 )
 from tokenization_worker.verification.formats.registry import decoder_of
-from tokenization_worker.verification.groups import claimed_hash_ends
 from tokenization_worker.verification.report import Fault, Finding
 
 if sys.version_info >= (3, 14):
@@ -65,7 +62,8 @@ class Facts:
     """Everything about the dataset but its files; small enough to be sent to every process.
 
     `shard_tokens`: those of a full shard, with padding. `sequence`: None where the tokens are one run.
-    `crash_verdicts`: the documents that kill their worker, by file. `hash_ends`: of each group, as `groups` has them.
+    `crash_verdicts`: the documents that kill their worker, by file. `hash_ends`: as `assignment` has them.
+    `path_groups`: the groups in paths, each of which has streams of its own, one after the other.
     """
 
     uri: str
@@ -84,6 +82,7 @@ class Facts:
     streams: tuple[tuple[ShardClaim, ...], ...]
     crash_verdicts: Mapping[str, CrashDigests]
     hash_ends: Mapping[str, int]
+    path_groups: tuple[str, ...]
 
     @property
     def delimiter_ids(self) -> tuple[int, ...]:
@@ -115,15 +114,12 @@ class Facts:
         for split in self.splits[:-1]:
             total += split.share or 0
             ends.append(int(total * 2**64))
-        return tuple(ends) if len(self.streams) > 1 else ()
+        return tuple(ends) if self.streams_of_files > 1 else ()
 
-
-def stream_of(text: str, thresholds: tuple[int, ...]) -> int:
-    """The stream that a document belongs to: by the hash of its text, whatever the dataset says."""
-    if not thresholds:
-        return 0
-    number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
-    return bisect_right(thresholds, number)
+    @property
+    def streams_of_files(self) -> int:
+        """How many streams the documents of one file may be in."""
+        return len(self.streams) // max(1, len(self.path_groups))
 
 
 def read_table(store: Store, path: str) -> Rows:
@@ -150,8 +146,8 @@ def read_facts(store: Store, index: Index, shard_rows: Rows) -> Facts:
 def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
     """The files table's rows with their places in the streams; raises `Unreadable`."""
     files: list[FileClaim] = []
-    nothing = (0,) * len(facts.streams)
-    starts = nothing
+    nothing = (0,) * facts.streams_of_files
+    starts, first_stream = nothing, 0
     step = facts.sequence.length if facts.sequence is not None and facts.sequence.by_file else 1  # of files' starts
     try:
         for number, row in enumerate(rows):
@@ -170,8 +166,13 @@ def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
             if (group or facts.hash_ends) and group not in facts.hash_ends:
                 raise ValueError(f"the dataset has no group {group!r}")
             left_out = int(row["leftOut"]) if is_read and group else 0
+            stream = facts.path_groups.index(group) * len(nothing) if facts.path_groups else 0
+            if stream < first_stream:
+                raise ValueError(f"the group {group!r} does not stand where the dataset lists it")
+            if stream > first_stream:
+                starts, first_stream = nothing, stream
             claim = FileClaim(number, *place, outcome, documents, tokens, starts, quarantined, pin, sizes[0], sizes[1])
-            files.append(replace(claim, group=group, left_out=left_out))
+            files.append(replace(claim, group=group, left_out=left_out, first_stream=first_stream))
             ends = tuple(start + count for start, count in zip(starts, tokens, strict=True))
             starts = tuple(end + -end % step for end in ends)
     except (KeyError, TypeError, ValueError) as error:
@@ -181,10 +182,10 @@ def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
 
 
 def _crash_verdicts(index: Index) -> dict[str, CrashDigests]:
-    crash_verdicts: defaultdict[str, CrashDigests] = defaultdict(dict)
+    found: dict[str, CrashDigests] = {}
     for entry in index["run"].get("poison", ()):
-        crash_verdicts[str(entry["uri"])][int(entry["position"])] = str(entry["sha256"])
-    return dict(crash_verdicts)
+        found.setdefault(str(entry["uri"]), {})[int(entry["position"])] = str(entry["sha256"])
+    return found
 
 
 def _counts(value: Any, n_streams: int) -> tuple[int, ...]:
@@ -209,6 +210,7 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
     for name in formats:
         decoder_of(name)  # raises for a format that this version does not have
     sequence = _sequence(output)
+    path_groups = tuple(claimed_hash_ends(source)) if "{group}" in output["path"] else ()
     _text(output, "dtype"), _text(data["tokenizer"], "fingerprint")  # compared with what the index says elsewhere
     return Facts(
         uri=uri,
@@ -229,9 +231,10 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         formats=formats,
         path_template=output["path"],
         splits=splits,
-        streams=_streams(splits, formats, sequence, shard_rows),
+        streams=_streams(splits, path_groups, formats, sequence, shard_rows),
         crash_verdicts=_crash_verdicts(index),
         hash_ends=claimed_hash_ends(source),
+        path_groups=path_groups,
     )
 
 
@@ -261,14 +264,25 @@ def _shard_tokens(shards: Mapping[str, Any], sequence: SequenceClaim | None) -> 
 
 
 def _streams(
-    splits: tuple[SplitClaim, ...], formats: tuple[str, ...], sequence: SequenceClaim | None, rows: Rows
+    splits: tuple[SplitClaim, ...],
+    groups: tuple[str, ...],
+    formats: tuple[str, ...],
+    sequence: SequenceClaim | None,
+    rows: Rows,
 ) -> tuple[tuple[ShardClaim, ...], ...]:
-    """The shards of each stream in the order of splits and numbers within them."""
+    """The shards of each stream in the order of groups in paths, splits and numbers within them."""
     order = {split.name: number for number, split in enumerate(splits)}
+    group_order = {name: number for number, name in enumerate(groups or ("",))}
     by_hash = len(splits) > 1 and splits[0].share is not None
-    streams: list[list[ShardClaim]] = [[] for _ in splits] if by_hash else [[]]
-    for row in sorted(rows, key=lambda row: (order[row["split"]], row["index"])):
-        stream = order[row["split"]] if by_hash else 0
+    n_streams = len(splits) if by_hash else 1
+    streams: list[list[ShardClaim]] = [[] for _ in range(n_streams * len(group_order))]
+
+    def place(row: dict[str, Any]) -> tuple[int, int, int]:
+        return group_order[row.get("group", "")], order[row["split"]], row["index"]
+
+    for row in sorted(rows, key=place):
+        group, split, _ = place(row)
+        stream = group * n_streams + (split if by_hash else 0)
         shards = streams[stream]
         n_rows = 0 if sequence is None else _positive(row, "rows")
         tokens = _count(row, "tokens")
@@ -284,6 +298,7 @@ def _streams(
                 documents=_count(row, "documents"),
                 files=_files_of(row, formats, has_parts=sequence is not None),
                 documents_sha256=_text(row, "documentsSha256") if sequence is None else "",
+                group=row.get("group", ""),
             )
         )
     return tuple(tuple(shards) for shards in streams)

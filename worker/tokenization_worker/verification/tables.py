@@ -19,9 +19,9 @@ from tokenization_worker.api.keys import data_key
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index
 from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.verification.assignment import GroupShard, group_entries
 from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.facts import Facts, Rows, zstd
-from tokenization_worker.verification.groups import group_entries
 from tokenization_worker.verification.refused import RefusedSums
 from tokenization_worker.verification.report import Fault, Finding
 
@@ -49,26 +49,30 @@ def _differ(path: str, what: str, expected: object, found: object) -> Iterator[F
 def _check_shard_names(facts: Facts) -> Iterator[Finding]:
     """Every stream's shards have the names and sizes that the manifest gives them; the last may be short."""
     path = layout.SHARDS_TABLE
+    before = 0
     for number, shards in enumerate(facts.streams):
+        group = facts.path_groups[number // facts.streams_of_files] if facts.path_groups else ""
         for count, shard in enumerate(shards):
-            split, index = _name(facts, number, count)
+            split, index = _name(facts, number % facts.streams_of_files, count)
             names = [
-                layout.shard_path(template, suffix, split=split, index=index, shard=count)
+                layout.shard_path(template, suffix, split=split, index=index, shard=before + count, group=group)
                 for template, suffixes in facts.templates
                 for suffix in suffixes
             ]
             found = [file.path for file in shard.files]
             yield from _differ(path, f"shard {count} of stream {number}", ", ".join(names), ", ".join(found))
-            yield from _differ(path, f"place of {shard.path}", (split, index), (shard.split, shard.index))
+            place = (shard.split, shard.index, *([shard.group] if group else []))
+            yield from _differ(path, f"place of {shard.path}", (split, index, *([group] if group else [])), place)
             is_last = count == len(shards) - 1
             if shard.stored != facts.shard_tokens and not (is_last and 0 < shard.stored < facts.shard_tokens):
                 what = "tokens and padding" if shard.rows else "tokens"
                 yield from _differ(path, f"{what} of {shard.path}", facts.shard_tokens, shard.stored)
+        before += len(shards)
 
 
 def _name(facts: Facts, stream: int, count: int) -> tuple[str, int]:
-    """Split, and number within it, of the `count`-th shard of a stream."""
-    if len(facts.streams) > 1:
+    """Split, and number within it, of the `count`-th shard of a stream, which is the `stream`-th of its group."""
+    if facts.streams_of_files > 1:
         return facts.splits[stream].name, count
     for split in facts.splits[:-1]:
         if count < (split.shards or 0):
@@ -80,16 +84,18 @@ def _name(facts: Facts, stream: int, count: int) -> tuple[str, int]:
 def _check_places(facts: Facts, files: list[FileClaim]) -> Iterator[Finding]:
     """The files' tokens fill their streams exactly; their places follow from the sums before them."""
     for stream, shards in enumerate(facts.streams):
+        number = stream % facts.streams_of_files
+        mine = [file for file in files if file.first_stream == stream - number]
         in_shards = sum(shard.tokens for shard in shards)
-        in_files = sum(file.tokens[stream] for file in files)
+        in_files = sum(file.tokens[number] for file in mine)
         yield from _differ(layout.FILES_TABLE, f"tokens of all files in stream {stream}", in_shards, in_files)
         if facts.sequence is not None:
-            end = max((file.starts[stream] + file.tokens[stream] for file in files), default=0)
+            end = max((file.starts[number] + file.tokens[number] for file in mine), default=0)
             rows = -(-end // facts.sequence.length)
             in_table = sum(shard.rows for shard in shards)
             yield from _differ(layout.SHARDS_TABLE, f"rows of all files in stream {stream}", rows, in_table)
         begun = sum(shard.documents for shard in shards)
-        written = sum(file.documents[stream] for file in files)
+        written = sum(file.documents[number] for file in mine)
         if facts.delimiter_ids or begun > written:  # without delimiters, empty documents have no tokens
             yield from _differ(layout.FILES_TABLE, f"documents of all files in stream {stream}", begun, written)
 
@@ -120,7 +126,8 @@ def _check_index(facts: Facts, index: Index, files: list[FileClaim], refused: Re
         **({"leftOut": left_out} if facts.hash_ends else {}),
     }
     yield from _differ(path, "conservation", conservation, index.get("conservation"))
-    yield from _differ(path, "groups", group_entries(files), index.get("groups", []))
+    names = [split.name for split in facts.splits]
+    yield from _differ(path, "groups", group_entries(files, names, _group_shards(facts)), index.get("groups", []))
     run: Mapping[str, object] = index["run"]
     for name, sizes in (
         ("readBytes", [file.read_bytes for file in files]),
@@ -137,6 +144,13 @@ def _check_index(facts: Facts, index: Index, files: list[FileClaim], refused: Re
     for name, delimiter in (("delimiterId", only), ("beginId", begin), ("endId", end)):
         yield from _differ(path, f"tokenizer.{name}", delimiter, index["tokenizer"].get(name))
     yield from _differ(path, "tokenizer", index["data"]["tokenizer"]["fingerprint"], facts.fingerprint)
+
+
+def _group_shards(facts: Facts) -> list[GroupShard] | None:
+    if not facts.path_groups:
+        return None
+    claims = [shard for shards in facts.streams for shard in shards]
+    return [GroupShard(claim.group, claim.split, claim.documents, claim.tokens) for claim in claims]
 
 
 def _check_files_digest(index: Index, rows: Rows) -> Iterator[Finding]:

@@ -76,10 +76,12 @@ def commit(
         watch(Warned(_BYTES_UNKNOWN))
     check_limits(store, totals, limits.max_quarantined, context.epoch, unusable)
     shards = _ordered_shards(context, ledger)
-    context.streams.require_all_filled(_shards_per_stream(context, shards))
+    for group in context.data.path_groups or ("",):
+        mine = [shard for shard in shards if shard.group == group]
+        context.streams.require_all_filled(_shards_per_stream(context, mine), group)
     check_conservation(totals, shards, delimited=context.is_delimited)
     _check_shards(store, shards)
-    folders = make_folder_indexes(map(shard_row, shards), Naming.of(context.data.output, context.dtype).largest)
+    folders = make_folder_indexes(map(shard_row, shards), Naming.of(context.data, context.dtype).largest)
     _require_no_other_shards(store, context, shards, folders)
     content = describe_dataset(plan, context, tokenizer, totals, add_up_groups(plan, files), shards, folders)
     digest = begin_digest(content)
@@ -122,8 +124,9 @@ def _allow_replace(store: Store, context: RunContext, path: str) -> None:
 
 
 def _ordered_shards(context: RunContext, ledger: TokenizeLedger) -> list[ShardReceipt]:
-    order = {split.name: i for i, split in enumerate(context.data.output.splits)}
-    return sorted(ledger.shards.values(), key=lambda shard: (order[shard.split], shard.index))
+    groups = {name: i for i, name in enumerate(context.data.path_groups or ("",))}
+    splits = {split.name: i for i, split in enumerate(context.data.output.splits)}
+    return sorted(ledger.shards.values(), key=lambda shard: (groups[shard.group], splits[shard.split], shard.index))
 
 
 def _shards_per_stream(context: RunContext, shards: list[ShardReceipt]) -> list[int]:
@@ -173,7 +176,7 @@ def _require_no_other_shards(
 
     What a voided engine left is deleted: it may have made more shards.
     """
-    naming = Naming.of(context.data.output, context.dtype)
+    naming = Naming.of(context.data, context.dtype)
     known = {file.path for shard in shards for file in shard.files} | {file.path for file in folders}
     others = [entry for entry in naming.list_named(store) if entry.path not in known]
     if context.epoch:

@@ -19,6 +19,7 @@ from tokenization_worker.output.index import (
     IndexContent,
     IndexDelimiters,
     IndexGroup,
+    IndexGroupSplit,
     IndexRun,
     IndexSplit,
     format_version,
@@ -37,6 +38,7 @@ def shard_row(shard: ShardReceipt) -> dict[str, Any]:
     row: dict[str, Any] = {
         "split": shard.split,
         "index": shard.index,
+        **({"group": shard.group} if shard.group else {}),
         "path": shard.path,
         "tokens": shard.tokens,
         "documents": shard.documents,
@@ -139,9 +141,23 @@ def describe_dataset(
     if groups:
         content["conservation"]["leftOut"] = totals.left_out
         content["groups"] = [_group_entry(name, files, sums) for name, (files, sums) in groups.items()]
+        if context.data.path_groups:
+            for entry in content["groups"]:
+                mine = [shard for shard in shards if shard.group == entry["name"]]
+                entry["splits"] = [_group_split(split.name, mine) for split in context.data.output.splits]
     if folders:
         content["folderIndexes"] = [file.entry for file in folders]
     return content
+
+
+def _group_split(name: str, shards: list[ShardReceipt]) -> IndexGroupSplit:
+    mine = [shard for shard in shards if shard.split == name]
+    return {
+        "name": name,
+        "documents": sum(shard.documents for shard in mine),
+        "tokens": sum(shard.tokens for shard in mine),
+        "shards": len(mine),
+    }
 
 
 def _group_entry(name: str, files: int, totals: Totals) -> IndexGroup:

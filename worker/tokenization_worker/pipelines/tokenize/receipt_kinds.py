@@ -11,7 +11,7 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.layout import ShardKey
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
-from tokenization_worker.output.naming import Naming, planned_shard_tokens
+from tokenization_worker.output.naming import Naming, planned_groups, planned_shard_tokens
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.scan import RECORD
 
@@ -53,10 +53,10 @@ class _RangeKind:
 
 
 class _ShardKind:
-    """Receipts of shards by split and number within it. They are read after those of ranges."""
+    """Receipts of shards. They are read after those of ranges."""
 
     folder = layout.SHARD_RECEIPTS
-    pattern = f"[^/]+/{RECORD}"
+    pattern = f"([^/]+/)?[^/]+/{RECORD}"
 
     def name_starts(self, plan: Plan, found: Ledger) -> Iterable[str]:
         return _possible_shards(plan, found.receipts(RANGES).values())
@@ -69,6 +69,7 @@ class _ShardKind:
 
     def make_check(self, plan: Plan, epoch: int) -> Callable[[str, ShardReceipt], None]:
         naming = Naming.planned(plan.data)
+        groups = naming.groups or ("",)
         splits = plan.data["output"]["splits"]
         # The first shard of each split, counted over all of them; None: they are not counted.
         counted = accumulate((split["shards"] or 0 for split in splits[:-1]), initial=0)
@@ -76,14 +77,19 @@ class _ShardKind:
         firsts = {split["name"]: None if by_hash else first for split, first in zip(splits, counted, strict=True)}
 
         def check(path: str, receipt: ShardReceipt) -> None:
-            split, index = receipt.split, receipt.index
-            if path != layout.shard_receipt_path(receipt.epoch, split, index) or receipt.epoch != epoch:
-                raise ValueError(f"it is the receipt of shard {index} of split {split!r} in epoch {receipt.epoch}")
+            split, index, group = receipt.key
+            if path != layout.shard_receipt_path(receipt.epoch, *receipt.key) or receipt.epoch != epoch:
+                raise ValueError(f"it is the receipt of {receipt.key.words} in epoch {receipt.epoch}")
             if split not in firsts:
                 raise ValueError(f"the plan has no split {split!r}")
+            if group not in groups:
+                raise ValueError(f"the plan has no group {group!r} with shards of its own")
             first = firsts[split]
             shard = -1 if first is None else first + index
-            expected = [file.path for file in naming.files(split=split, index=index, shard=shard)]
+            if first is not None and group != groups[0]:
+                shard = max(shard, receipt.shard)  # how many shards the groups before have is not known here
+            named = naming.files(split=split, index=index, shard=shard, group=group)
+            expected = [file.path for file in named]
             paths = [file.path for file in receipt.files]
             if (receipt.shard, paths) != (shard, expected):
                 found = f"it is of shard {receipt.shard} at {', '.join(map(repr, paths)):.200}"
@@ -113,13 +119,17 @@ def _most_shards(output: dict[str, Any], tokens: int, n_files: int) -> int:
 
 
 def _possible_shards(plan: Plan, ranges: Iterable[RangeReceipt]) -> Iterator[str]:
-    """Split and number of every shard that these ranges may have filled: a listing needs to know names."""
-    tokens: list[int] = []
+    """Group, split and number of every shard that these ranges may have filled: a listing needs to know names."""
+    groups: dict[str, list[int]] = {}
+    has_groups = bool(planned_groups(plan.data))
     for receipt in ranges:
         for result in receipt.slices:
-            tokens = list(map(add, tokens or repeat(0), result.tokens))
+            group = plan.files[result.file].group if has_groups else ""
+            groups[group] = list(map(add, groups.get(group) or repeat(0), result.tokens))
     output = plan.data["output"]
-    counts = [_most_shards(output, total, len(plan.files)) for total in tokens]  # of each stream
-    for number, split in enumerate(output["splits"] if counts else ()):
-        count = counts[number] if len(counts) > 1 else min(counts[0], split["shards"] or counts[0])
-        yield from (f"{split['name']}/{index:08d}" for index in range(count))
+    for group, tokens in groups.items():
+        counts = [_most_shards(output, total, len(plan.files)) for total in tokens]  # of each stream
+        for number, split in enumerate(output["splits"]):
+            count = counts[number] if len(counts) > 1 else min(counts[0], split["shards"] or counts[0])
+            folder = f"{group}/{split['name']}" if group else split["name"]
+            yield from (f"{folder}/{index:08d}" for index in range(count))

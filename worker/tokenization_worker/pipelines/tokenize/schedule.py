@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 import numpy as np
 
@@ -59,7 +60,12 @@ class TokenizeSchedule:
         output = context.data.output
         self._hash_ends = context.data.source.hash_ends
         self.shard_planner = ShardPlanner(
-            plan.cut, len(plan.files), context.streams, output.shard_tokens, output.sequence
+            plan.cut,
+            len(plan.files),
+            context.streams,
+            output.shard_tokens,
+            output.sequence,
+            groups=_count_files(plan) if context.data.path_groups else (),
         )
         self._affinity = DecoderAffinity(plan, ledger.ranges)
         self._to_tokenize: deque[int] = deque()
@@ -228,6 +234,11 @@ class TokenizeSchedule:
             releasable=self.take_releasable(RELEASED_A_TASK),
             expected=self._expected.get(shard.name.key),
         )
+
+
+def _count_files(plan: Plan) -> tuple[tuple[str, int], ...]:
+    """The groups in order, with their numbers of files."""
+    return tuple((name, sum(1 for _ in files)) for name, files in groupby(plan.files, key=lambda file: file.group))
 
 
 def _in_order(plan: Plan, affinity: DecoderAffinity) -> list[int]:

@@ -117,7 +117,7 @@ class _ShardWork:
         self._epoch = task.context.epoch
         name, context = task.shard.name, task.context
         self._documents_path = layout.documents_path(*name.key)
-        naming = Naming.of(context.data.output, context.dtype)
+        naming = Naming.of(context.data, context.dtype)
         names = naming.files(split=name.split, index=name.index, shard=name.shard, group=name.group)
         shape = naming.shape(task.shard.stored_tokens, name.index)
         self._files = ShardFiles(names, shape)

@@ -76,8 +76,9 @@ def _check_dropped(facts: Facts, claim: FileClaim, on_advance: OnAdvance) -> Fil
 
 def _compare_all(facts: Facts, task: FileTask, on_advance: OnAdvance) -> FileCheck:
     store = open_store(facts.uri)
-    streams = range(len(facts.streams))
-    comparers = [StreamComparer(Stream(store, facts, number), task.claim, number) for number in streams]
+    claim = task.claim
+    streams = [Stream(store, facts, claim.first_stream + number) for number in range(facts.streams_of_files)]
+    comparers = [StreamComparer(stream, claim, number) for number, stream in enumerate(streams)]
     counts = Counts(task, facts)
     encoder = Encoder(facts)
     texts: list[list[tuple[int, str]]] = [[] for _ in comparers]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokenization_worker.output import layout
+from tokenization_worker.verification.assignment import is_left_out, stream_of
 from tokenization_worker.verification.decoders.record import Record
-from tokenization_worker.verification.facts import Facts, stream_of
+from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.files.claimed import FileTask
-from tokenization_worker.verification.groups import is_left_out
 from tokenization_worker.verification.refused import Refusal
 from tokenization_worker.verification.report import Fault, Finding
 
@@ -18,7 +18,7 @@ class Counts:
 
     def __init__(self, task: FileTask, facts: Facts) -> None:
         self.claim = task.claim
-        self._documents = [0] * len(facts.streams)
+        self._documents = [0] * facts.streams_of_files
         self._thresholds = facts.thresholds
         self._hash_end = facts.hash_ends.get(task.claim.group)
         self._left_out = 0

@@ -72,8 +72,8 @@ class Sample:
 def compare_sample(facts: Facts, task: FileTask, on_advance: OnAdvance) -> FileCheck:
     """Count all documents, compare the chosen ones; raises `Suspicion` or `NoDocuments` if anything is odd."""
     store = open_store(facts.uri)
-    streams = range(len(facts.streams))
-    samples = [Sample(Stream(store, facts, number), task.claim, number) for number in streams]
+    streams = range(facts.streams_of_files)
+    samples = [Sample(Stream(store, facts, task.claim.first_stream + number), task.claim, number) for number in streams]
     counts = Counts(task, facts)
     encoder = Encoder(facts)
     compared = tokens_compared = size = 0

@@ -1,18 +1,27 @@
-"""Checks named groups with code of verify's own: which documents a share takes, and what each group adds up to."""
+"""Says with code of verify's own which documents a split and a group's share take, and what groups add up to."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenization_worker.verification.claims import FileClaim
 
 _PERSON = b"tokjob/group/1"
 _ALL = 1 << 64
+
+
+def stream_of(text: str, thresholds: tuple[int, ...]) -> int:
+    """The stream that a document belongs to: by the hash of its text, whatever the dataset says."""
+    if not thresholds:
+        return 0
+    number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+    return bisect_right(thresholds, number)
 
 
 def claimed_hash_ends(source: Mapping[str, Any]) -> dict[str, int]:
@@ -36,9 +45,21 @@ def is_left_out(text: str, hash_end: int) -> bool:
     return int.from_bytes(blake2b(text.encode(), digest_size=8, person=_PERSON).digest(), "big") >= hash_end
 
 
-def group_entries(files: Sequence[FileClaim]) -> list[dict[str, Any]]:
-    """The index's entry of each group, added up from its files; none where there are no groups."""
-    entries = []
+class GroupShard(NamedTuple):
+    """What a shard of a group adds to the group's sums."""
+
+    group: str
+    split: str
+    documents: int
+    tokens: int
+
+
+def group_entries(
+    files: Sequence[FileClaim], splits: Sequence[str], shards: Sequence[GroupShard] | None
+) -> list[dict[str, Any]]:
+    """The index's entry of each group, added up from its files; none where there are no groups. `shards`: all of them,
+    None where groups are not in paths."""
+    entries: list[dict[str, Any]] = []
     for name, members in groupby(files, key=lambda file: file.group):
         mine = list(members)
         if name:
@@ -54,4 +75,17 @@ def group_entries(files: Sequence[FileClaim]) -> list[dict[str, Any]]:
                     "leftOut": sum(file.left_out for file in mine),
                 }
             )
+    for entry in entries if shards is not None else ():
+        of_group = [shard for shard in shards or () if shard.group == entry["name"]]
+        entry["splits"] = [_split_entry(name, of_group) for name in splits]
     return entries
+
+
+def _split_entry(name: str, shards: Sequence[GroupShard]) -> dict[str, Any]:
+    mine = [shard for shard in shards if shard.split == name]
+    return {
+        "name": name,
+        "documents": sum(shard.documents for shard in mine),
+        "tokens": sum(shard.tokens for shard in mine),
+        "shards": len(mine),
+    }
