@@ -97,8 +97,8 @@ REFUSED: dict[str, Refused] = {
     ),
     "two-mistakes": Refused(
         JOB,
-        ["job.yaml: 2 mistakes", "spec.source.uris: missing", 'spec.source.uri: unknown field; did you mean "uris"?'],
-        prepare=manifest("uris:", "uri:"),
+        ["job.yaml: 2 mistakes", "spec.output.uri: missing", 'spec.output.url: unknown field; did you mean "uri"?'],
+        prepare=manifest("uri: out", "url: out"),
     ),
     "api-version": Refused(
         JOB,
@@ -298,7 +298,7 @@ REFUSED: dict[str, Refused] = {
     ),
     "shard-number-too-wide": Refused(
         ["job.yaml", "--output.path", "{split}_{index:01d}", "--output.shards.tokens", "500"],
-        ["output.path: {split}_{index:01d} has 1 digit for shard", "give it", "shards.tokens"],
+        ["output.path: {split}_{index:01d} has 1 digit for shard", "give it", "ask for larger shards (output.shards)"],
     ),
     "split-empty": Refused(
         ["job.yaml", "--output.splits", "[{name: test, shards: 100}, {name: train}]"],
