@@ -166,6 +166,28 @@ def test_megatron_shards_are_given_by_their_prefixes(tmp_path: Path) -> None:
             assert all(entry[-1] == encoding("o200k_base").eot_token for entry in entries[:-1])
 
 
+def test_a_blend_of_two_groups_is_what_megatron_takes(tmp_path: Path) -> None:
+    for group in ("web", "code"):
+        records = [{"text": f"{group}: {text}"} for text in TEXTS]
+        write_jsonl(tmp_path / "data" / group / "0.jsonl.zst", records)
+    manifest = EXAMPLES / "megatron-groups.yaml"
+    tokjob(tmp_path, "run", str(manifest), "--set", "output.shards.tokens=4000")
+    commands = re.findall(r"^#   tokjob (blend .*) > (.*)\.txt", manifest.read_text(), re.MULTILINE)
+    assert [split for _, split in commands] == ["train", "valid"]
+    decode = encoding("o200k_base").decode
+    for command, split in commands:
+        weights = {"web": 0.0, "code": 0.0}
+        for line in tokjob(tmp_path, *command.split()).splitlines():
+            weight, prefix = line.split(" ")
+            group = Path(prefix).parent.name
+            weights[group] += float(weight)
+            text = decode(np.concatenate(read_megatron(Path(prefix))).tolist())
+            assert text.count(f"{group}: ") > 0
+            assert text.count("web: ") * text.count("code: ") == 0
+        if split == "train":
+            assert weights == {"web": pytest.approx(0.7), "code": pytest.approx(0.3)}
+
+
 def test_webdataset_shards_are_those_of_the_comment(tmp_path: Path) -> None:
     write_texts(tmp_path)
     manifest = EXAMPLES / "dclm-webdataset.yaml"

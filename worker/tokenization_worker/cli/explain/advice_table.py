@@ -146,6 +146,9 @@ ADVICE: Mapping[str, str] = {
     "TokenUnknown": _COMMAND,
     "TokenIsPadding": _COMMAND,
     "RowUnknown": _COMMAND,
+    "GroupUnknown": _COMMAND,
+    "GroupsNotApart": _COMMAND,
+    "FormatUnavailable": _COMMAND,
     # the data
     "SourceChanged": "Put the planned file back as it was and {same}. Or set a new rerunToken, which lists the source "
     "again.",
