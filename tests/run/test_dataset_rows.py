@@ -234,7 +234,10 @@ def test_show_prints_a_line_for_each_part(output: Path) -> None:
     [
         (["--row", "58"], "RowUnknown: split 'train' of {output} has no row 58\n  next: give a number from 0 to 57"),
         (["--row", "1", "--token", "7"], "--token shows documents, and --row shows rows: give one of them"),
-        (["--row", "1", "--quarantined"], "--quarantined lists all unusable documents: --split, --token, --row,"),
+        (
+            ["--row", "1", "--quarantined"],
+            "--quarantined lists all unusable documents: --split, --group, --token, --row,",
+        ),
     ],
 )
 def test_rows_that_cannot_be_shown_are_refused(output: Path, arguments: list[str], words: str) -> None:

@@ -483,7 +483,7 @@ def test_each_stage_of_a_run_is_said_when_it_begins(
 ) -> None:
     events: list[Event] = []
     seen_at_listing: list[list[type]] = []
-    from tokenization_worker.planning import prepare as planning
+    from tokenization_worker.planning.groups import files as planning
 
     list_source = planning.list_source
 

@@ -31,11 +31,12 @@ class Counts(Struct, frozen=True):
 
 
 class CountsKind:
-    pattern = r"[0-9]{4}\.json"
-
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.found_before: list[Counts] = []
+
+    def pattern(self, plan: Plan) -> str:
+        return r"[0-9]{4}\.json"
 
     def name_starts(self, plan: Plan, found: Ledger) -> Iterable[str]:
         if self is MERGED:

@@ -28,15 +28,15 @@ R = TypeVar("R")
 class ReceiptKind(Protocol[K_co, R]):
     """A kind of receipt: where it is, how it is read, and what it must say.
 
-    `folder`: below the folder of an epoch, with a slash at the end; each kind has its own. `pattern`: a regular
-    expression for the names of files in it.
+    `folder`: below the folder of an epoch, with a slash at the end; each kind has its own.
     """
 
     @property
     def folder(self) -> str: ...
 
-    @property
-    def pattern(self) -> str: ...
+    def pattern(self, plan: Plan) -> str:
+        """A regular expression for the names of files in the folder."""
+        ...
 
     def name_starts(self, plan: Plan, found: Ledger) -> Iterable[str]:
         """Every name in the folder begins with one of these; `found`: the receipts of the kinds before this one.
@@ -131,4 +131,4 @@ def _read(store: Store, plan: Plan, epoch: int, kind: ReceiptKind[K, R], ledger:
         return receipt
 
     folder = f"{layout.epoch_ledger(epoch)}{kind.folder}"
-    return read_ours(store, folder, kind.pattern, kind.name_starts(plan, ledger), make, ledger._corrupt)
+    return read_ours(store, folder, kind.pattern(plan), kind.name_starts(plan, ledger), make, ledger._corrupt)

@@ -20,7 +20,9 @@ class _RangeKind:
     """Receipts of ranges by number."""
 
     folder = layout.RANGE_RECEIPTS
-    pattern = RECORD
+
+    def pattern(self, plan: Plan) -> str:
+        return RECORD
 
     def name_starts(self, plan: Plan, found: Ledger) -> list[str]:
         return range_names(plan)
@@ -56,7 +58,9 @@ class _ShardKind:
     """Receipts of shards. They are read after those of ranges."""
 
     folder = layout.SHARD_RECEIPTS
-    pattern = f"([^/]+/)?[^/]+/{RECORD}"
+
+    def pattern(self, plan: Plan) -> str:
+        return f"[^/]+/[^/]+/{RECORD}" if planned_groups(plan.data) else f"[^/]+/{RECORD}"
 
     def name_starts(self, plan: Plan, found: Ledger) -> Iterable[str]:
         return _possible_shards(plan, found.receipts(RANGES).values())
