@@ -85,10 +85,10 @@ def _add_fields(tree: Path) -> None:
         path.write_text(text, encoding="utf-8")
     _replace(
         tree / _MODELS / "version_skew.py",
-        "LATER_FIELDS: Mapping[str, LaterField] = {}",
+        "LATER_FIELDS: Mapping[str, LaterField] = {",
         "LATER_FIELDS: Mapping[str, LaterField] = {"
         f'"run.output.{DATA_FIELD}": LaterField("{BORN}", "{version_of(tree)}"), '
-        f'"run.{NOTE}": LaterField(None, None), "attempt.{NOTE}": LaterField(None, None)}}',
+        f'"run.{NOTE}": LaterField(None, None), "attempt.{NOTE}": LaterField(None, None), ',
     )
     dtype = '    "output.dtype": "Auto",\n'
     _replace(tree / _MODELS / "keys.py", dtype, f'{dtype}    "output.{DATA_FIELD}": "{BORN}",\n')

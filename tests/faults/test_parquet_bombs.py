@@ -28,7 +28,7 @@ from tokenization_worker.readers.parquet.file import SizedFile
 from tokenization_worker.readers.parquet.page_sizes import Chunk, PageWalk
 from tokenization_worker.readers.parquet.text_column import TextColumn
 from tokenization_worker.verification.claims import SourceRules
-from tokenization_worker.verification.decoders import rows as verify_rows
+from tokenization_worker.verification.decoders import parquet as verify_parquet
 from tokenization_worker.verification.decoders.page_sizes import decoded_bytes
 from tokenization_worker.verification.decoders.source import read_records
 
@@ -121,7 +121,7 @@ from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.readers.document_batch import FileSlice, ReadOptions
 from tokenization_worker.readers.open import read_documents
 from tokenization_worker.readers.parquet import reader
-from tokenization_worker.verification.decoders import rows
+from tokenization_worker.verification.decoders import parquet
 from tokenization_worker.verification.decoders.source import read_records
 from tokenization_worker.verification.claims import SourceRules
 
@@ -328,7 +328,7 @@ def test_verify_does_not_believe_a_lying_footer() -> None:
     small = parquet(ODD["a few values"])
     for content, rows in ((honest, 1024), (lying(honest), 1024), (lying(after_small_ones()), 1), (small, 16)):
         group = pq.ParquetFile(io.BytesIO(content)).metadata.row_group(0)
-        assert verify_rows._rows_at_once(io.BytesIO(content), group, "text")[0] == rows
+        assert verify_parquet._rows_at_once(io.BytesIO(content), group, "text")[0] == rows
 
 
 @pytest.mark.parametrize("options", WRITTEN.values(), ids=WRITTEN.keys())

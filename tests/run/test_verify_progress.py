@@ -14,9 +14,10 @@ from tokenization_worker.cli import verify_command
 from tokenization_worker.cli.pace import Pace
 from tokenization_worker.cli.verify_command import verify_line
 from tokenization_worker.run.run import Options, run_job
-from tokenization_worker.verification import advance, shards, workers
+from tokenization_worker.verification import advance, workers
 from tokenization_worker.verification.advance import Advances, EverySecond, send
 from tokenization_worker.verification.report import VerifyProgress
+from tokenization_worker.verification.shards import file_sums
 from tokenization_worker.verification.verify import verify
 
 TEXT_BYTES = 5 << 20
@@ -43,7 +44,7 @@ def test_progress_moves_within_a_shard_and_a_file(
 ) -> None:
     for module in (advance, workers):
         monkeypatch.setattr(module, "INTERVAL_S", 0.0)
-    monkeypatch.setattr(shards, "_CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr(file_sums, "_CHUNK_BYTES", 1 << 20)
     seen: list[VerifyProgress] = []
     report = verify(str(output), processes=processes, on_progress=seen.append)
     assert report.is_clean

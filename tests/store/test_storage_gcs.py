@@ -256,7 +256,7 @@ def test_bytes_damaged_on_the_way_out_are_never_returned(fake: FakeGcs, store: G
 def test_bytes_that_come_without_a_checksum_are_not_trusted(fake: FakeGcs, store: GcsStore) -> None:
     put(store, "a", b"mine")
     fake.gives_checksums = False
-    with pytest.raises(TemporaryError, match="wrong checksum, or with none"):
+    with pytest.raises(TemporaryError, match="wrong checksum, or without one"):
         store.read("a")
 
 
