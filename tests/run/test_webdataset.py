@@ -131,10 +131,17 @@ def test_a_shard_is_decoded_once_for_many_rows(whole: Path, monkeypatch: pytest.
     assert len(opened) == len(list((whole / "train").glob("*.tar")))
 
 
+def without_its_first_row(data: bytes) -> bytes:
+    """A whole tar of the same size, with blank blocks at its end."""
+    size = int(data[124:135], 8)
+    return data[512 + size + -size % 512 :].ljust(len(data), b"\0")
+
+
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "no tar": lambda data: b"x" * len(data),
     "no gzip": lambda data: data[:512] + b"x" * 20 + data[532:],
-    "a row is gone": lambda data: data[1024:],
+    "a row is gone": without_its_first_row,
+    "a block is gone": lambda data: data[1024:],
     "cut": lambda data: data[:-2048],
 }
 
@@ -238,7 +245,8 @@ def test_a_run_that_stops_before_its_index_goes_on_and_clean_removes_its_lists(
     made(source, output)
     assert difference(output, whole) is None
     shutil.rmtree(tmp_path / "copy/_tokenization/ledger/0/shards")  # no receipt names the tars
-    (tmp_path / "copy/test/shard_00000000.tar").write_bytes(bytes(2048))
+    foreign = tmp_path / "copy/test/shard_00000000.tar"
+    foreign.write_bytes(bytes(foreign.stat().st_size))
     cleaned = clean_output(tmp_path / "copy", dry_run=False)
     assert [path for path, _ in cleaned.stays] == ["test/shard_00000000.tar"]
     assert [path.name for path in tmp_path.joinpath("copy").rglob("*") if path.is_file()] == ["shard_00000000.tar"]
