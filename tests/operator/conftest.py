@@ -62,11 +62,15 @@ def jobs(api: client.ApiClient, namespace: str) -> Jobs:
 
 
 @pytest.fixture(scope="module")
-def staffed(bed: Testbed, api: client.ApiClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    """The jobs of a namespace whose operator works as long as the module's tests."""
+def staffed(
+    bed: Testbed, api: client.ApiClient, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Jobs]:
+    """The jobs of a namespace whose operator works as long as the module's tests, with the settings that the module has
+    in `SETTINGS`.
+    """
     with new_namespace(api) as name:
         release = Release(bed, api, name, tmp_path_factory.mktemp("team"))
-        with release.operator() as process:
+        with release.operator(**getattr(request.module, "SETTINGS", {})) as process:
             yield Jobs(api, name)
             assert process.poll() is None
         assert not release.errors()

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from kubernetes import client, config
 
-from support.cluster.jobs import Jobs, local_spec, wait_for
+from support.cluster.jobs import DEADLINE_S, Jobs, local_spec, wait_for
 from support.cluster.operators import CHART, Release, helm, operator_container, run_operator
 from support.places import RELEASED
 from testbed.accounts import account_kubeconfig
@@ -67,12 +67,12 @@ def test_a_cluster_without_kuberay_says_so_until_there_is_one_that_is_new_enough
         assert (accepted["status"], accepted["reason"]) == ("False", "KubeRayUnavailable")
         assert "install KubeRay 1.6" in accepted["message"]
         bed.apply_crds([without_auth(path, tmp_path) for path in bed.kuberay_crds])
-        assert process.wait(60) == 0, "it restarts, to watch RayJobs"
+        assert process.wait(DEADLINE_S) == 0, "it restarts, to watch RayJobs"
     with release.operator():
-        status = jobs.reach("demo", "Pending", "KubeRayTooOld", deadline_s=150)
+        status = jobs.reach("demo", "Pending", "KubeRayTooOld")
         assert "dashboards would be open to all" in status["message"]
         bed.apply_crds(bed.kuberay_crds)
-        jobs.reach("demo", "Starting", deadline_s=150)
+        jobs.reach("demo", "Starting")
         assert wait_for(lambda: jobs.names(Kind.RAY_JOB), bool) == ["demo-r1-a1"]
 
 
@@ -124,10 +124,10 @@ def test_an_operator_of_all_namespaces_outlives_the_api_server(start: Start, tmp
         wait_for(lambda: jobs.names(Kind.RAY_JOB), bool)
         bed.processes.stop(API_SERVER, sign=signal.SIGKILL)
         bed.start_api_server_again()
-        status = jobs.reach("demo", "Succeeded", "Committed", deadline_s=180)
+        status = jobs.reach("demo", "Succeeded", "Committed")
         assert status["attempt"]["number"] == 1
         jobs.apply("after", local_spec(tmp_path / "after", suspend=True))
-        jobs.reach("after", "Suspended", deadline_s=180)
+        jobs.reach("after", "Suspended")
         assert process.poll() is None
 
 

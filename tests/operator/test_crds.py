@@ -19,7 +19,7 @@ from support.manifests.api_tables import ACCEPTED, MISTAKES
 from support.places import CHECKOUT
 from tokenization_operator.objects.kinds import PLACES, Kind
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.core]
 
 PLURAL, KINDS = PLACES[Kind.JOB][:2], PLACES[Kind.JOB].plural
 PYTHON_ONLY = {

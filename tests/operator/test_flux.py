@@ -35,7 +35,7 @@ class Place:
         example["spec"] |= {
             "interval": "1h",
             "retryInterval": "3s",
-            "timeout": "3m",
+            "timeout": "10m",
             "sourceRef": {"kind": "GitRepository", "name": name},
         }
         bed.apply(example)

@@ -53,6 +53,7 @@ def test_data_of_a_planned_job_change_only_with_a_token_and_an_output_of_its_own
     assert (status["output"]["uri"], team.count_attempts("fixed")) == (f"{tmp_path}/two", 2)
 
 
+@pytest.mark.core
 def test_one_commit_is_one_run_and_a_revert_verifies_the_existing_dataset(
     team: Jobs, bed: Testbed, tmp_path: Path
 ) -> None:

@@ -15,13 +15,13 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from support.cluster.jobs import Jobs, wait_for
+from support.cluster.jobs import Jobs
 from support.cluster.operators import Process, Release
 from support.cluster.player import Player
-from support.cluster.several_operators import IMAGE, PATIENCE_S, seeing, spec
+from support.cluster.several_operators import IMAGE, seeing, spec, wait_for_success
 from tokenization_operator.objects.kinds import Kind
 
-pytestmark = [pytest.mark.testbed, pytest.mark.slow]
+pytestmark = [pytest.mark.testbed, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 JOBS = 100
 STEPS = 60
@@ -37,8 +37,7 @@ def test_two_operators_make_one_ray_job_for_each_of_a_hundred_jobs(
             stack.enter_context(release.operator(image=IMAGE))
         for number in range(JOBS):
             jobs.apply(f"job-{number}", spec(f"job-{number}"))
-        wait_for(lambda: [each["status"].get("phase") for each in jobs.all(Kind.JOB) if "status" in each],
-                 lambda phases: phases == ["Succeeded"] * JOBS, PATIENCE_S)  # fmt: skip
+        wait_for_success(jobs, JOBS)
     assert sorted(seen.made) == sorted(f"job-{number}-r1-a1" for number in range(JOBS))
     assert not release.errors()
 
@@ -115,7 +114,6 @@ def test_whatever_happens_to_a_job_it_has_one_ray_job_at_a_time_and_ends(
         status = jobs.wait(
             "demo",
             lambda status: status.get("phase") == "Succeeded" and status["run"]["rerunToken"] == actor.token,
-            PATIENCE_S,
         )
     assert status["reason"] == "Committed"
     assert seen.made

@@ -389,6 +389,7 @@ LONG = settings(TestJobs.settings, max_examples=3, stateful_step_count=MOVES, da
 """The first of the examples is always the simplest."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(SEEDS))
 def test_nothing_that_always_holds_is_broken_by_two_hundred_moves(number: int) -> None:

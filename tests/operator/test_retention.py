@@ -18,7 +18,7 @@ def test_the_ray_job_of_a_committed_run_goes_with_all_that_kuberay_has_left(
 ) -> None:
     with release.operator(TOKENIZATION_RAY_JOB_RETENTION_SECONDS="1"):
         jobs.apply("kept", local_spec(tmp_path))
-        committed = jobs.reach("kept", "Succeeded", "Committed", 300)
+        committed = jobs.reach("kept", "Succeeded", "Committed")
         wait_for(lambda: jobs.names(Kind.RAY_JOB), lambda names: names == [])
         wait_for(lambda: [name for name in jobs.names(Kind.POD) if "-r1-a1" in name], lambda names: names == [])
         assert jobs.names(Kind.CHECKPOINT) == ["kept-r1"]

@@ -67,27 +67,30 @@ def test_the_operator_asks_for_all_that_its_roles_allow_and_for_nothing_else(
     jobs.create(Kind.PLAN_JOB, foreign("taken-r1-p1", "Job", "batch/v1", {"suspend": True, "template": template}))
     ray_job = RAY_JOB | {"rayClusterSpec": {"headGroupSpec": {"rayStartParams": {}, "template": template}}}
     jobs.create(Kind.RAY_JOB, foreign("foreign-r1-a1", "RayJob", "ray.io/v1", ray_job))
-    with ApiProxy.of(api) as proxy, release.operator(server=proxy.url):
-        jobs.apply("taken", local_spec(tmp_path / "x", image="testbed/worker:hold"))
-        jobs.wait("taken", lambda status: status.get("reason") == "NameTaken")
-        jobs.apply("foreign", local_spec(tmp_path / "y", ttlSecondsAfterFinished=1))
-        jobs.wait("foreign", lambda status: status.get("reason") == "NameTaken")
-        jobs.delete("foreign-r1-a1", Kind.RAY_JOB)  # then it goes on, and is deleted when it has ended
-        jobs.apply("corrected", local_spec(tmp_path / "z", image="testbed/worker:hold"))
-        wait_for(lambda: "corrected-r1-p1" in jobs.names(Kind.PLAN_JOB), bool)
-        jobs.edit("corrected", {"tokenizer": {"name": "cl100k_base"}})
-        hold(jobs, "headless", tmp_path)
+    with ApiProxy.of(api) as proxy:
+        with release.operator(server=proxy.url):
+            jobs.apply("taken", local_spec(tmp_path / "x", image="testbed/worker:hold"))
+            jobs.wait("taken", lambda status: status.get("reason") == "NameTaken")
+            jobs.apply("foreign", local_spec(tmp_path / "y", ttlSecondsAfterFinished=1))
+            jobs.wait("foreign", lambda status: status.get("reason") == "NameTaken")
+            jobs.delete("foreign-r1-a1", Kind.RAY_JOB)  # then it goes on, and is deleted when it has ended
+            jobs.apply("corrected", local_spec(tmp_path / "z", image="testbed/worker:hold"))
+            wait_for(lambda: "corrected-r1-p1" in jobs.names(Kind.PLAN_JOB), bool)
+            jobs.edit("corrected", {"tokenizer": {"name": "cl100k_base"}})
+            hold(jobs, "headless", tmp_path)
+        # An operator that sees the Pod being deleted need not read it: only the next one finds that it is gone.
         head = jobs.status("headless")["attempt"]["headPod"]
         bed.do("delete", "pod", head, "--namespace", release.namespace, "--grace-period=0", "--force")
-        jobs.wait(
-            "headless", lambda status: any(each["reason"] == "HeadLost" for each in status.get("lastFailures", ()))
-        )
-        wait_for(lambda: "foreign" not in jobs.names(Kind.JOB), bool)
+        with release.operator(server=proxy.url):
+            jobs.wait(
+                "headless", lambda status: any(each["reason"] == "HeadLost" for each in status.get("lastFailures", ()))
+            )
+            wait_for(lambda: "foreign" not in jobs.names(Kind.JOB), bool)
 
-        def used() -> set[Right]:
-            return {right for right in map(right_of, proxy.asked) if right is not None}
+            def used() -> set[Right]:
+                return {right for right in map(right_of, proxy.asked) if right is not None}
 
-        found = wait_for(used, lambda rights: rights >= allowed)
+            found = wait_for(used, lambda rights: rights >= allowed)
     leases = {right for right in found if right[1] == "leases"}
     assert found - leases == allowed
     assert leases <= rights_of(roles[f"{name}-lease"])

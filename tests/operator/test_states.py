@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from support.cluster.jobs import Jobs, local_spec, wait_for
-from support.cluster.operators import Release
+from support.cluster.jobs import DEADLINE_S, Jobs, local_spec, wait_for
+from support.cluster.operators import NEVER_AGAIN, Release
 from testbed.accounts import account_kubeconfig
 from testbed.api_proxy import ApiProxy, Asked
 from testbed.cluster import Testbed
@@ -20,6 +20,7 @@ from tokenization_worker.api.metadata import API_VERSION
 
 pytestmark = pytest.mark.testbed
 
+SETTINGS = NEVER_AGAIN
 HOLDS = "testbed/worker:plan-run.driver-hold"
 ARGO = {"argocd.argoproj.io/tracking-id": "jobs:tokenization.dev/TokenizationJob:team/demo"}
 
@@ -59,7 +60,7 @@ def test_two_operators_make_one_ray_job(release: Release, jobs: Jobs, tmp_path: 
     assert not release.errors()
 
 
-@pytest.mark.parametrize("plural", ["jobs", "tokenizationcheckpoints", "rayjobs"])
+@pytest.mark.parametrize("plural", ["jobs", "tokenizationcheckpoints", pytest.param("rayjobs", marks=pytest.mark.core)])
 def test_an_operator_killed_before_it_makes_a_child_makes_it_once(
     plural: str, release: Release, jobs: Jobs, api: client.ApiClient, tmp_path: Path
 ) -> None:
@@ -73,7 +74,7 @@ def test_an_operator_killed_before_it_makes_a_child_makes_it_once(
 
         proxy.answer = kill
         jobs.apply("demo", local_spec(tmp_path))
-        process.wait(60)
+        process.wait(DEADLINE_S)
         proxy.answer = lambda asked: None
     with release.operator(image=HOLDS):
         jobs.wait_for_driver("demo")
@@ -270,7 +271,7 @@ def test_kubectl_shows_and_explains_jobs(team: Jobs, bed: Testbed, tmp_path: Pat
     assert len(places) == len(steps), told
     assert places == sorted(places), told
     assert "leading shards" in say("explain", "tkj.spec.output.splits")
-    say("wait", "--for=condition=Complete", "tkj/shown", "--timeout=5s")
+    say("wait", "--for=condition=Complete", "tkj/shown", f"--timeout={DEADLINE_S:.0f}s")
 
 
 def test_what_people_see_of_a_run_is_kept_by_the_api_server(team: Jobs, bed: Testbed, tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ from support.cluster.operators import Release
 from support.forked_commands import TOKJOB
 from tokenization_operator.objects.kinds import Kind
 
-pytestmark = pytest.mark.testbed
+pytestmark = [pytest.mark.testbed, pytest.mark.core]
 
 
 def test_a_job_is_planned_run_and_committed(release: Release, jobs: Jobs, tmp_path: Path) -> None:
     with release.operator():
         jobs.apply("demo", local_spec(tmp_path))
-        jobs.reach("demo", "Starting")
         status = jobs.wait("demo", lambda status: status.get("phase") in ("Succeeded", "Failed"))
     assert (status["phase"], status["reason"]) == ("Succeeded", "Committed"), status
     verified = subprocess.run([str(TOKJOB), "verify", str(tmp_path / "out")], check=False)

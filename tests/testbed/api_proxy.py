@@ -23,7 +23,7 @@ from kubernetes import client
 
 T = TypeVar("T")
 
-_CLOSED_S = 10.0
+_PATIENCE_S = 120.0
 _EXPIRED = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
 _HOP = ("host", "content-length", "transfer-encoding", "connection", "content-encoding", "accept-encoding")
 
@@ -80,7 +80,7 @@ class ApiProxy:
 
     @property
     def open_watches(self) -> int:
-        return len(self._watches)
+        return sum(map(_is_open, list(self._watches.values())))
 
     def cut(self) -> None:
         """Answer nothing until `heal`, as a network does that loses all packets."""
@@ -94,7 +94,7 @@ class ApiProxy:
         return self._do(self._end_watches(expired=expired))
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * _PATIENCE_S)
 
     async def _start(self) -> None:
         self._is_whole.set()
@@ -119,7 +119,7 @@ class ApiProxy:
         for task in left:  # whose other side has gone
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        async with asyncio.timeout(_CLOSED_S):
+        async with asyncio.timeout(_PATIENCE_S):
             while len(self._sockets.get_map()) > 1:  # but for the one that wakes the loop
                 await asyncio.sleep(0.01)
 
@@ -127,9 +127,9 @@ class ApiProxy:
         self._is_whole.clear()
 
     async def _end_watches(self, *, expired: bool) -> int:
-        ended = list(self._watches.items())
+        ended = [each for each in self._watches.items() if _is_open(each[1])]
         for watch, request in ended:
-            if expired:
+            if expired and _is_open(request):
                 await watch.write(json.dumps({"type": "ERROR", "object": _EXPIRED}).encode() + b"\n")
             if request.transport is not None:
                 request.transport.close()
@@ -176,3 +176,8 @@ class ApiProxy:
                 self._watches.pop(answer, None)
             await answer.write_eof()
             return answer
+
+
+def _is_open(request: web.Request) -> bool:
+    """Whether the client still listens."""
+    return request.transport is not None and not request.transport.is_closing()

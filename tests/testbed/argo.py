@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from testbed.cluster import Testbed
-from testbed.ports import free_ports
+from testbed.ports import hold_ports
 from testbed.programs import find_argo_agent
 
 RESYNC_S = 2
@@ -20,7 +20,7 @@ def run_agent(bed: Testbed, repository: Path, namespace: str) -> Iterator[Path]:
     bed.processes.start(
         name,
         *(find_argo_agent(), repository, "--kubeconfig", bed.kubeconfig, "--namespaced"),
-        *("--default-namespace", namespace, "--resync-seconds", RESYNC_S, "--port", free_ports(1)[0]),
+        *("--default-namespace", namespace, "--resync-seconds", RESYNC_S, "--port", hold_ports(1)[0]),
     )
     try:
         yield bed.processes.log(name)

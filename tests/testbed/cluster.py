@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.control_plane import ControlPlane
-from testbed.ports import free_ports
+from testbed.ports import hold_ports
 from testbed.processes import Processes
 
 NODES = "nodes"
@@ -24,7 +24,7 @@ class Testbed(ControlPlane):
             raise RuntimeError(f"a test bed runs already in {self.folder}: stop it first")
         try:
             self.start([*(self.kuberay_crds if with_kuberay else ()), *crds])
-            [dashboard] = free_ports(1)
+            [dashboard] = hold_ports(1)
             self._start_nodes(dashboard)
             if with_kuberay:
                 way_to_dashboards = f"http://127.0.0.1:{dashboard}"

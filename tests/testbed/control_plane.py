@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.certificates import ADMINS, Authority
-from testbed.ports import free_ports
+from testbed.ports import hold_ports
 from testbed.processes import Processes
 from testbed.programs import Programs
 
@@ -34,7 +34,7 @@ API_SERVER, MANAGER, SCHEDULER, KUBERAY, ETCD = (
 _FEWER_COLLECTIONS = {"GOGC": "400"}
 """A fifth of the API server's time goes into collections of garbage by default; memory is what this machine has."""
 
-_PATIENCE_S = 90.0
+_PATIENCE_S = 300.0
 _LOOPBACK = "127.0.0.1"
 _TESTS = Path(__file__).parents[1]
 
@@ -94,7 +94,7 @@ class ControlPlane:
         keys = self.folder / "keys"
         keys.mkdir(parents=True, mode=0o700)
         self.processes = Processes(_processes(self.folder))
-        etcd, peer, api, manager, scheduler = free_ports(5)
+        etcd, peer, api, manager, scheduler = hold_ports(5)
         api = self._port or api
         self.server = f"https://{self._address}:{api}"
         authority = Authority(keys)
@@ -214,7 +214,7 @@ class ControlPlane:
         self.processes.start(name, *command, environment={"PYTHONPATH": path})
 
     def start_kuberay(self, **environment: str) -> None:
-        metrics, probes = free_ports(2)
+        metrics, probes = hold_ports(2)
         self.processes.start(
             KUBERAY,
             *(self._programs.kuberay, "--metrics-addr", f"127.0.0.1:{metrics}"),
@@ -238,16 +238,24 @@ class ControlPlane:
 
     def call(self, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> Any:
         """The API server's answer, as an administrator; `kind`: of the body."""
-        with self._open(method, path, body, kind) as answer:
+        with self._open(method, path, body, kind, timeout_s=_PATIENCE_S) as answer:
             return json.load(answer)
 
     def merge(self, path: str, patch: Mapping[str, Any]) -> None:
         """Merge into the object at a path of the API server, as an administrator."""
         self.call("PATCH", path, json.dumps(patch).encode(), "application/merge-patch+json")
 
-    def _open(self, method: str, path: str, body: bytes | None = None, kind: str = "application/json") -> Any:
+    def _open(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        kind: str = "application/json",
+        *,
+        timeout_s: float = 30.0,
+    ) -> Any:
         request = urllib.request.Request(self.server + path, body, {"Content-Type": kind}, method=method)
-        return urllib.request.urlopen(request, context=self._tls, timeout=30)
+        return urllib.request.urlopen(request, context=self._tls, timeout=timeout_s)
 
 
 def _processes(folder: Path) -> Path:
@@ -256,7 +264,7 @@ def _processes(folder: Path) -> Path:
 
 def _is_ok(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -19,7 +19,7 @@ from typing import Any
 
 from testbed.cluster import Testbed
 from testbed.git import WorkingCopy
-from testbed.ports import free_ports
+from testbed.ports import hold_ports
 from testbed.programs import find_kustomize_controller
 
 SHARD = "sharding.fluxcd.io/key"
@@ -96,7 +96,7 @@ def run_flux(bed: Testbed, folder: Path) -> Iterator[Flux]:
     bed.apply(*(_stand_in(kind, plural) for kind, plural in _KINDS.items()))
     for plural in _KINDS.values():
         bed.wait(plural, partial(bed.answers, f"/apis/{SOURCES}/v1/{plural}"))
-    metrics, health = free_ports(2)
+    metrics, health = hold_ports(2)
     bed.processes.start(
         name,
         *(program, "--metrics-addr", f"127.0.0.1:{metrics}", "--health-addr", f"127.0.0.1:{health}"),

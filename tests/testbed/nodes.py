@@ -208,17 +208,20 @@ class Kubelet:
             self._running.pop(pod["metadata"]["uid"], None)
             self._unless_gone(self._core.delete_namespaced_pod, name, namespace, body=options)
         elif pod["status"].get("phase") == "Pending" and not pod["status"].get("containerStatuses"):
-            fate = fate_of(pod)
+            fate, uid = fate_of(pod), pod["metadata"]["uid"]
             submission = submission_of(pod) if role_of(pod) == "driver" else None
-            if submission in self._submitted:  # KubeRay's submitter finds the job there, and ends as that has ended
-                code = self._local.exit_code(self._submitted[submission][0])
+            first, _ = self._submitted.get(submission or "", (uid, fate))
+            if first != uid:  # KubeRay's submitter finds the job there, and ends as that has ended
+                code = self._local.exit_code(first)
                 self._say(pod, fate if code is None else f"exit{code}")
                 return
             if submission is not None:
-                self._submitted[submission] = pod["metadata"]["uid"], fate
+                self._submitted[submission] = uid, fate
+            if fate == "run":  # first, as a Pod of which nothing is said yet is looked at again where a request fails
+                self._start(pod)
             self._say(pod, fate)
             if fate == "run":
-                self._start(pod)
+                self._running[uid] = pod
 
     def _say(self, pod: dict[str, Any], fate: str) -> None:
         body = {"status": status_of(pod, fate, self._local.last_words(pod))}
@@ -227,7 +230,6 @@ class Kubelet:
 
     def _start(self, pod: dict[str, Any]) -> None:
         """Run the Pod's command here; the driver's is the entrypoint, with the environment of the cluster's head."""
-        uid = pod["metadata"]["uid"]
         if role_of(pod) == "plan":
             self._local.start(pod, words_of(pod), pod)
         else:
@@ -238,7 +240,6 @@ class Kubelet:
             )
             head = self._core.api_client.sanitize_for_serialization(heads.items[0])
             self._local.start(pod, ["drive"], head)
-        self._running[uid] = pod
 
     def _follow_processes(self) -> None:
         """The end of a process is its Pod's."""

@@ -14,14 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from testbed.ports import free_ports
+from testbed.ports import hold_ports
 from testbed.processes import Processes
 from testbed.programs import Unavailable
 
 _NAME = "prometheus"
 _TOOL = "promtool"
 _INTERVAL = "2s"
-_PATIENCE_S = 60.0
+_PATIENCE_S = 300.0
 
 
 def find_prometheus() -> tuple[Path, Path]:
@@ -59,7 +59,7 @@ class Prometheus:
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / "prometheus.yml"  # of which JSON is a part
         file.write_text(json.dumps(self._configuration), encoding="utf-8")
-        [port] = free_ports(1)
+        [port] = hold_ports(1)
         self.url = f"http://127.0.0.1:{port}"
         self._processes.start(
             _NAME,
@@ -76,7 +76,7 @@ class Prometheus:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=30) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
@@ -96,7 +96,7 @@ class Prometheus:
 
     def last_evaluation(self) -> datetime:
         """When every group of rules had been evaluated last."""
-        with urllib.request.urlopen(f"{self.url}/api/v1/rules", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/rules", timeout=_PATIENCE_S) as answer:
             groups = json.load(answer)["data"]["groups"]
         return min(datetime.fromisoformat(each["lastEvaluation"]) for each in groups)
 
@@ -104,7 +104,7 @@ class Prometheus:
         """Raises `AssertionError` with Prometheus' words."""
         address = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
         try:
-            with urllib.request.urlopen(address, timeout=30) as answer:
+            with urllib.request.urlopen(address, timeout=_PATIENCE_S) as answer:
                 found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{parameters}: {error.read().decode()}") from error

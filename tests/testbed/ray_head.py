@@ -14,10 +14,10 @@ import threading
 import time
 from pathlib import Path
 
-from testbed.ports import free_ports
+from testbed.ports import hold_ports
 
 CPUS = 2
-_PATIENCE_S = 120.0
+_PATIENCE_S = 300.0
 _STARTED = "Ray runtime started."
 _IDLE = '{"enable_worker_prestart": false, "prestart_worker_first_driver": false}'
 
@@ -41,7 +41,7 @@ class RayHead:
 
     def _start(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="ray-")  # a short name: Ray's sockets lie there
-        port, client_port = free_ports(2)
+        port, client_port = hold_ports(2)
         self._address = f"127.0.0.1:{port}"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

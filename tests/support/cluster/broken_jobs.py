@@ -26,7 +26,6 @@ from testbed.shared import CRDS
 from tokenization_operator.objects.kinds import Kind
 
 NAMESPACE = "team"
-_SOON_S = 240.0
 
 
 def image(fates: str) -> str:
@@ -116,10 +115,10 @@ def break_all(jobs: Jobs, folder: Path) -> None:
     for name, (_, spec) in BROKEN.items():
         labels = {"labels": {"kueue.x-k8s.io/queue-name": "tpus"}} if name == "hen" else {}
         jobs.apply(name, spec(folder / name), **labels)
-    wait_for(lambda: "hen-r1-a1" in jobs.names(Kind.RAY_JOB), bool, _SOON_S)
+    wait_for(lambda: "hen-r1-a1" in jobs.names(Kind.RAY_JOB), bool)
     jobs.patch(Kind.RAY_JOB, "hen-r1-a1", {"spec": {"suspend": True}})  # as Kueue does
     for name, (reason, _) in BROKEN.items():
-        jobs.wait(name, lambda status, reason=reason: status.get("reason") == reason, _SOON_S)
+        jobs.wait(name, lambda status, reason=reason: status.get("reason") == reason)
 
 
 if __name__ == "__main__":

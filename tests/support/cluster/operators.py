@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from kubernetes import client
 
+from support.cluster.jobs import DEADLINE_S
 from support.forked_commands import OPERATOR, Forked
 from support.places import CHECKOUT
 from testbed.accounts import account_kubeconfig
@@ -22,6 +23,12 @@ from testbed.programs import find_helm
 
 CHART = CHECKOUT / "charts" / "tokenization-operator"
 FAST = {"TOKENIZATION_RESYNC_SECONDS": "5", "TOKENIZATION_RETRY_DELAY_SECONDS": "1"}
+RARELY: dict[str, Any] = {"TOKENIZATION_RESYNC_SECONDS": "3600"}
+"""What is seen although the operator looks at all jobs so rarely is seen by itself, on a machine of whichever speed."""
+
+NEVER_AGAIN: dict[str, Any] = {"TOKENIZATION_RETRY_DELAY_SECONDS": "600"}
+"""What is Retrying stays so until every test that looks at it has seen it; usually that lasts a second."""
+
 IMAGE = "testbed/worker:plan-run.driver-run"
 """By its tag: plan and driver are real processes of this machine."""
 
@@ -64,6 +71,7 @@ def run_operator(
     image: str | None = IMAGE,
     health_port: int = 0,
     metrics_port: int = 0,
+    flags: Sequence[str] = (),
     start: type[Process] = Forked,
     **more: str,
 ) -> Iterator[Process]:
@@ -74,7 +82,7 @@ def run_operator(
     with log.open("ab") as file, Path(os.devnull).open("rb") as nothing:
         environment = {**os.environ, **own, **FAST, **mine, **more}
         out, nothing_in = file.fileno(), nothing.fileno()
-        process = start([OPERATOR, *ports], stdin=nothing_in, stdout=out, stderr=out, env=environment)
+        process = start([OPERATOR, *ports, *flags], stdin=nothing_in, stdout=out, stderr=out, env=environment)
     try:
         yield process
     finally:
@@ -115,9 +123,10 @@ class Release:
         return [line for line in lines if line.get("severity") in ("error", "critical")]
 
 
-def stop(process: Process, patience_s: float = 20) -> int:
+def stop(process: Process, patience_s: float = DEADLINE_S) -> int:
     """End it as Kubernetes does; its exit code."""
     if process.poll() is None:
+        process.send_signal(signal.SIGCONT)  # one that a test has frozen would not hear of its end
         process.send_signal(signal.SIGTERM)
     try:
         return process.wait(patience_s)

@@ -22,7 +22,7 @@ from support.cluster.jobs import Jobs, local_spec, wait_for
 from support.cluster.operators import CHART, Release
 from support.cluster.player import Player
 from testbed.cluster import Testbed
-from testbed.ports import free_ports
+from testbed.ports import hold_ports
 from testbed.programs import find_programs
 from testbed.prometheus import Prometheus
 from testbed.shared import CRDS
@@ -54,7 +54,7 @@ def watch(bed: Testbed, folder: Path) -> list[dict[str, Any]]:
     bed.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     api = config.new_client_from_config(str(bed.kubeconfig))
     release, jobs = Release(bed, api, NAMESPACE, folder), Jobs(api, NAMESPACE)
-    [port] = free_ports(1)
+    [port] = hold_ports(1)
     with (
         release.operator(metrics_port=port, image="testbed/worker:hold"),
         Prometheus(folder / "prometheus", port) as prometheus,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ from tokenization_operator.objects.kinds import PLACES, Kind
 from tokenization_worker.api.types.times import time_text
 
 _MERGE = "application/merge-patch+json"
+_AGAIN_S = 1.0
+_NO_ANSWER = (ApiException, HTTPError)
 RANGES = 1000
 
 
@@ -44,6 +47,7 @@ class Player:
         self._runs: dict[str, dict[str, Any]] = {}  # of a checkpoint: `spec.run`
         self._next_report: dict[str, tuple[float, int]] = {}  # of a checkpoint: when, and how many ranges are done then
         self._attempts: dict[str, int] = {}
+        self._lock = threading.Lock()  # of the reports that are due
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._follow, args=(kind, take), daemon=True)
@@ -71,8 +75,8 @@ class Player:
                 for event in watch_kind(self._api, self._namespace, kind, timeout_seconds=60):
                     if event["type"] in ("ADDED", "MODIFIED"):
                         take(event["object"])
-            except (ApiException, HTTPError):  # a version that is too old, or an API server that ends: list again
-                continue
+            except _NO_ANSWER:  # a version that is too old, or an API server that ends: list again
+                self._ended.wait(_AGAIN_S)
 
     def _take_checkpoint(self, found: dict[str, Any]) -> None:
         name, number = found["metadata"]["name"], found["spec"]["attempt"]["number"]
@@ -85,21 +89,32 @@ class Player:
     def _take_ray_job(self, found: dict[str, Any]) -> None:
         checkpoint = found["metadata"]["name"].rpartition("-a")[0]
         is_running = (found.get("status") or {}).get("jobStatus") == "RUNNING"
-        if not is_running or found["metadata"].get("deletionTimestamp"):
-            self._next_report.pop(checkpoint, None)
-        elif checkpoint not in self._next_report:
-            self._next_report[checkpoint] = time.monotonic(), 1
+        with self._lock:
+            if not is_running or found["metadata"].get("deletionTimestamp"):
+                self._next_report.pop(checkpoint, None)
+            elif checkpoint not in self._next_report:
+                self._next_report[checkpoint] = time.monotonic(), 1
 
     def _drive(self) -> None:
         while not self._ended.wait(0.05):
             now = time.monotonic()
-            for name, (due, done) in list(self._next_report.items()):
+            with self._lock:
+                reports = list(self._next_report.items())
+            for name, (due, done) in reports:
                 if due > now:
                     continue
-                self._next_report[name] = due + self.interval_s, done + 1
-                self._report(name, {"progress": self._progress(name, done)})
-                if self._reports is not None and done >= self._reports:
-                    self._commit(name)
+                try:
+                    self._report(name, {"progress": self._progress(name, done)})
+                    if self._reports is not None and done >= self._reports:
+                        self._commit(name)
+                except _NO_ANSWER as error:  # such as of an attempt that this has not heard of yet: it is said again
+                    sys.stderr.write(f"{name}: {error}\n")
+                    following = now + _AGAIN_S, done
+                else:
+                    following = due + self.interval_s, done + 1
+                with self._lock:
+                    if name in self._next_report:
+                        self._next_report[name] = following
 
     def _commit(self, name: str) -> None:
         run = self._runs[name]

@@ -1,4 +1,6 @@
-"""What tests of several operators at once share: the job that each of them is given, and the RayJobs that they make."""
+"""What tests of several operators at once share: the job that each of them is given, the RayJobs that they make, and
+how long they are waited for.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,13 @@ from typing import Any
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
-from support.cluster.jobs import Jobs, watch_kind
+from support.cluster.jobs import Jobs, wait_for, watch_kind
 from tokenization_operator.objects.kinds import Kind
 
 IMAGE = "testbed/worker:hold"
-
-
-PATIENCE_S = 240.0
+_AGAIN_S = 0.5
 
 
 def spec(name: str) -> dict[str, Any]:
@@ -38,18 +39,21 @@ class Seen:
 
     def _follow(self) -> None:
         there: set[str] = set()
-        version = "0"
+        version = ""
         while not self._ended.is_set():
-            how = {"resource_version": version, "timeout_seconds": 2}
             try:
+                if not version:
+                    there &= set(Jobs(self._api, self._namespace).names(Kind.RAY_JOB))
+                    version = "0"
+                how = {"resource_version": version, "timeout_seconds": 2}
                 for event in watch_kind(self._api, self._namespace, Kind.RAY_JOB, **how):
                     version = event["object"]["metadata"]["resourceVersion"]
                     self._take(event["type"], event["object"]["metadata"]["name"], there)
             except ApiException as error:
-                if error.status != 410:
-                    raise
-                there &= set(Jobs(self._api, self._namespace).names(Kind.RAY_JOB))
-                version = "0"
+                version = "" if error.status == 410 else version
+                self._ended.wait(_AGAIN_S)
+            except HTTPError:  # the connection broke: the watch goes on from there
+                self._ended.wait(_AGAIN_S)
 
     def _take(self, what: str, name: str, there: set[str]) -> None:
         if what == "DELETED":
@@ -74,3 +78,21 @@ def seeing(api: client.ApiClient, namespace: str) -> Iterator[Seen]:
         yield seen
     finally:
         seen.close()
+
+
+def wait_for_success(jobs: Jobs, count: int) -> None:
+    """Until so many jobs have succeeded, however long that takes: it fails when none of them has come to a phase that
+    is new to it for as long as one waits for anything."""
+    known: set[tuple[str, str]] = set()
+
+    def look() -> dict[str, str]:
+        return {each["metadata"]["name"]: (each.get("status") or {}).get("phase", "") for each in jobs.all(Kind.JOB)}
+
+    def have_succeeded(phases: dict[str, str]) -> bool:
+        return list(phases.values()) == ["Succeeded"] * count
+
+    while True:
+        phases = wait_for(look, lambda phases: have_succeeded(phases) or not known.issuperset(phases.items()))
+        if have_succeeded(phases):
+            return
+        known.update(phases.items())
