@@ -124,7 +124,7 @@ def put(texts: list[str], number: int, mark: str) -> str:
     return texts[number]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("mark", "number", "processes"),
     [
@@ -160,6 +160,7 @@ def test_a_document_that_kills_its_worker_is_left_out_and_the_job_goes_on(
     bench.require_proven("full")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("n", [1, 2, 1000])
 @pytest.mark.parametrize("where", ["first", "last"])
 def test_it_is_found_in_at_most_log2_n_plus_2_tries(n: int, where: str, bench: Bench) -> None:
@@ -198,6 +199,7 @@ def test_several_in_several_ranges_and_files_are_all_found(bench: Bench) -> None
     bench.require_proven("checksums", "sample", "full")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["gzip", "blank lines", "text", "parquet"])
 def test_it_is_found_in_every_kind_of_source(kind: str, bench: Bench) -> None:
     texts = sample_texts("a", 300)
@@ -301,6 +303,7 @@ def test_verify_believes_no_index_that_leaves_out_what_it_likes(what: str, bench
     assert {"entry gone": "TablesDisagree", "another text": "QuarantineDiffers"}[what] in verified.stdout
 
 
+@pytest.mark.exhaustive
 def test_it_is_found_on_ray_too(bench: Bench) -> None:
     texts = sample_texts("a", 1000)
     put(texts, 500, "<segfault>")

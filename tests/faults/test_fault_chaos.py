@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <soc
 SCRIPTS = 20
 
 
+@pytest.mark.exhaustive
 def test_runs_through_random_faults_end_with_the_bytes_of_one_without(gcs_host: str, tmp_path: Path) -> None:
     lines: list[str] = []
     summary = run_fault_chaos(gcs_host, tmp_path, faults=SCRIPTS, seed=20261121, say=lines.append)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from tokenization_worker.errors import DataError, TemporaryError
 from tokenization_worker.events import Finished
 from tokenization_worker.output import layout
 from tokenization_worker.readers.decompress import zstd
+from tokenization_worker.storage.gcs.store import REQUESTS_AHEAD
 
 __all__ = ["gcs_host"]
 
@@ -37,7 +37,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <soc
 
 BUDGET_S = 10.0
 SHORT_BUDGET_S = 0.1
-KEPT_S = 60.0
+MOST_TRIES = 14
+"""Of a call, with the short budget; the product's own allows thousands."""
+
 TASKS_BEFORE_STOP = 3
 
 STAGES = ("fresh", "resumed")
@@ -165,7 +167,7 @@ def require_temporary(outcome: Outcome, lab: Lab) -> None:
     assert outcome.next_step.startswith("start the same command again")
 
 
-@pytest.mark.sampled(4, of=lambda case: case["cell"].what)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_a_run_in_which_a_call_goes_wrong_once(lab: Lab, stages: dict[str, Stage], cell: Cell) -> None:
     stage = stages[cell.stage]
@@ -194,7 +196,7 @@ def test_a_run_in_which_a_call_goes_wrong_once(lab: Lab, stages: dict[str, Stage
 LASTING = [(call, what) for call in CALLS for what in (What.UNAVAILABLE, What.RESET)]
 
 
-@pytest.mark.sampled(3, of=lambda case: case["call"])
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("call", "what"), LASTING, ids=lambda value: str(value).replace(" ", "_"))
 def test_a_run_in_which_a_call_goes_wrong_always_says_so_when_the_budget_is_spent(
     lab: Lab, call: Call, what: What
@@ -202,12 +204,10 @@ def test_a_run_in_which_a_call_goes_wrong_always_says_so_when_the_budget_is_spen
     output = lab.new_output()
     lab.proxy.plan([Fault(what, call, times=ALWAYS)])
     ran: Counter[int] = Counter()
-    started = time.monotonic()
     with quick_gcs(SHORT_BUDGET_S, lambda: PATIENCE_S):
         outcome = lab.run(output, ran)
-    assert time.monotonic() - started < KEPT_S
     require_temporary(outcome, lab)
-    assert lab.proxy.injected()
+    assert 1 < len(lab.proxy.injected()) <= MOST_TRIES * REQUESTS_AHEAD
     require_ended_by_next_start(lab, output, ran)
     assert ran.total() <= lab.ranges + 1
 
@@ -227,6 +227,7 @@ OBJECTS += ["/shards.jsonl.zst", "/quarantine.jsonl.zst", "/index.json", "/segme
 IN_CHUNKS = OBJECTS[-2:]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OBJECTS)
 def test_a_run_that_could_not_write_an_object_goes_on_there(lab: Lab, name: str) -> None:
     """What was written before it, and has no receipt yet, is found and not written again."""
@@ -285,7 +286,7 @@ def write_source(folder: Path, format: str) -> Path:
     return folder
 
 
-@pytest.mark.sampled(3, of=lambda case: case["format"])
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("format", ["jsonl", "jsonl-cut", "txt", "parquet", "zst", "zst-cut", "gz", "gz-cut"])
 @pytest.mark.parametrize("what", [What.FLIPPED, What.SHORT], ids=["flipped", "short"])
 def test_a_run_in_which_a_source_file_comes_with_other_bytes(lab: Lab, tmp_path: Path, format: str, what: What) -> None:

@@ -7,7 +7,6 @@ nobody else's object has changed, and the same operation again succeeds.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -33,11 +32,11 @@ __all__ = ["gcs_host"]
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 BUDGET_S = 5.0
-"""Far more than one fault takes, on a machine under load, too."""
+"""Far more than one fault takes."""
 
-SHORT_BUDGET_S = 0.3
-KEPT_S = 30.0
-"""A short budget that was kept ends long before; the product's own is 120 s."""
+SHORT_BUDGET_S = 0.1
+MOST_TRIES = 14
+"""With the short budget; the product's own allows thousands."""
 
 SMALL, OLD, FOREIGN = b"what is written" * 40, b"what was there before", b"somebody else's"
 LARGE = bytes(range(256)) * (CHUNK_BYTES // 256) * 2 + b"and the rest"
@@ -304,6 +303,7 @@ def do(operation: Operation, world: World) -> str:
     return STALE if "listed" in str(result) else WRONG
 
 
+@pytest.mark.sampled(3, of=lambda case: case["cell"].operation)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_a_call_that_goes_wrong_once(proxy: FaultProxy, bucket: str, cell: Cell) -> None:
     operation, fault = OPERATIONS[cell.operation], cell.fault
@@ -381,6 +381,7 @@ LASTING_CELLS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("cell", LASTING_CELLS, ids=str)
 def test_a_call_that_goes_wrong_always_ends_in_an_error_when_the_budget_is_spent(
     proxy: FaultProxy, bucket: str, cell: Cell
@@ -388,13 +389,12 @@ def test_a_call_that_goes_wrong_always_ends_in_an_error_when_the_budget_is_spent
     operation = OPERATIONS[cell.operation]
     world = make_world(proxy, bucket, operation, budget_s=SHORT_BUDGET_S)
     proxy.plan([cell.fault])
-    started = time.monotonic()
     outcome = do(operation, world)
-    assert time.monotonic() - started < KEPT_S
     # Each time half of what is left arrives, and so a body that is always cut arrives in the end.
     arrives = cell.fault.what in (What.CUT, What.STALLED) and cell.fault.call in (Call.READ, Call.RANGE)
     assert outcome in ((ERROR, RIGHT) if arrives else (ERROR,))
-    assert len(proxy.injected()) > 1 or arrives or cell.fault.what is What.STALLED
+    assert len(proxy.injected()) > 1 or arrives
+    assert len(proxy.injected()) <= MOST_TRIES
     assert world.content("a") in (operation.before, operation.after)
 
 

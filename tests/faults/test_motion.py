@@ -180,6 +180,7 @@ def at_the_end(act: Callable[[], object]) -> Callable[[Event], None]:
     return watch
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", Way)
 def test_a_range_that_was_read_while_its_file_changed_has_no_receipt(
     way: Way, bench: Bench, monkeypatch: pytest.MonkeyPatch
@@ -195,6 +196,7 @@ def test_a_range_that_was_read_while_its_file_changed_has_no_receipt(
     bench.require_right()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", Way)
 def test_a_file_that_changed_between_two_ranges_is_not_read_on(way: Way, bench: Bench) -> None:
     def change(task: Task) -> None:
@@ -210,6 +212,7 @@ def test_a_file_that_changed_between_two_ranges_is_not_read_on(way: Way, bench: 
     bench.require_right()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", [way for way in Way if way is not Way.STEALTHILY])
 def test_a_file_that_changed_after_it_was_read_is_not_committed(way: Way, bench: Bench) -> None:
     with pytest.raises(ChangedError) as caught:

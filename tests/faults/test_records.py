@@ -151,6 +151,7 @@ STRANGE: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", STRANGE)
 def test_a_record_with_a_right_checksum_of_which_nothing_can_be_made_is_refused_and_stays(
     name: str, stopped: Bench

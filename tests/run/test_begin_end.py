@@ -223,6 +223,7 @@ CASES = [
 """Last: a tokenizer.json that does not say that its added tokens are special."""
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("kind", "which", "splits"), CASES)
 def test_documents_stand_between_their_tokens(
     source: Source, kinds: dict[str, Kind], tmp_path: Path, kind: str, which: str, splits: str
@@ -449,6 +450,7 @@ PLANTED: dict[str, tuple[Callable[[list[int]], list[int]], int, str, str]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", PLANTED)
 @pytest.mark.parametrize("mode", ["checksums", "full"])
 def test_a_delimiter_at_a_wrong_place_is_named(pair: Path, name: str, mode: str) -> None:

@@ -552,6 +552,7 @@ TEMPORARY: dict[str, tuple[str, list[str]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("size", "more"), TEMPORARY.values(), ids=TEMPORARY)
 def test_full_temporary_folder_stops_the_run_and_the_same_command_goes_on_with_another(
     size: str, more: list[str], bench: Bench, monkeypatch: pytest.MonkeyPatch

@@ -85,6 +85,7 @@ def test_exit_code_is_the_same_where_messages_cannot_be_written(
     assert into_full(bench, command, *full).code == code
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", ">&- --json"])
 def test_closed_output_is_no_reason_to_stop(closed: str, bench: Bench) -> None:
     result = shell(bench, f"tokjob run job.yaml {closed}")
@@ -93,6 +94,7 @@ def test_closed_output_is_no_reason_to_stop(closed: str, bench: Bench) -> None:
     assert shell(bench, f"tokjob status out {closed}").returncode == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", ["run job.yaml", "status größe", "show größe", "run nß.yaml"])
 def test_encoding_that_lacks_a_letter_is_no_reason_to_stop(command: str, bench: Bench) -> None:
     bench.write("job.yaml", MANIFEST.replace("uri: out", "uri: größe"))

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -142,9 +143,26 @@ def press_until_it_ends(process: subprocess.Popen[bytes]) -> bytes:
     """Ctrl-C, and again where nothing happens: one in the very moment before a system call leaves it asleep."""
     for _ in range(3):
         process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=20)[1]
+        asleep, looks = has_slept(process.pid), 0
+        while process.poll() is None and looks < 200:  # one that waits for a core does not sleep
+            time.sleep(0.1)
+            before, asleep = asleep, has_slept(process.pid)
+            looks = looks + 1 if asleep and asleep == before else 0
+        if process.poll() is not None:
+            return process.communicate()[1]
     raise AssertionError("it does not end")
+
+
+def has_slept(pid: int) -> list[list[str]]:
+    """Of each thread the time that it has run, if all of them sleep; else nothing."""
+    found = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = thread.read_text(encoding="ascii").rpartition(") ")[2].split()
+            if fields[0] != "S":
+                return []
+            found.append(fields[11:13])
+    return found
 
 
 @pytest.mark.parametrize(

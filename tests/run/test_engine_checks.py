@@ -117,6 +117,7 @@ def test_a_resume_on_another_machine_checks_the_engine_there(job: TokenizationJo
     assert read_index(Path(job.spec.output.uri))["run"]["engine"] == "fastokens"
 
 
+@pytest.mark.exhaustive
 def test_a_resume_on_the_same_machine_checks_nothing(job: TokenizationJob, machines: Machines) -> None:
     begin(job)
     load_tokenizer.cache_clear()
@@ -136,6 +137,7 @@ def test_an_engine_that_differs_on_the_machine_of_a_resume_is_given_up(
     require_evidence_and_reference(job)
 
 
+@pytest.mark.exhaustive
 def test_a_worker_on_another_node_checks_the_engine_there(job: TokenizationJob, machines: Machines) -> None:
     seen: list[Task] = []
 

@@ -69,6 +69,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", CHANGING)
 @pytest.mark.parametrize("place", LINKED)
 def test_a_linked_folder_below_ours_is_refused_and_its_target_stays(place: str, command: str, bench: Bench) -> None:
@@ -132,6 +133,7 @@ OPENING = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("place", "command"), OPENING)
 def test_a_pipe_in_place_of_a_file_is_named_and_not_waited_for(place: str, command: str, bench: Bench) -> None:
     if command in READING:
@@ -239,6 +241,7 @@ def test_a_dead_writers_folder_that_is_a_link_is_not_emptied(tmp_path: Path) -> 
     assert contents(tmp_path / "shared") == {"thesis.txt": b"foreign"}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", [*CHANGING, "plan"])
 @pytest.mark.parametrize("place", ["spare", "host-1-0", "host-1-0/000001"])
 def test_a_pipe_in_scratch_is_removed_and_not_waited_for(place: str, command: str, bench: Bench) -> None:
@@ -251,7 +254,7 @@ def test_a_pipe_in_scratch_is_removed_and_not_waited_for(place: str, command: st
         pipe.rmdir()
     os.mkfifo(pipe)
     done = subprocess.run(
-        [TOKJOB, *(CHANGING | LOOKING)[command]], cwd=bench.folder, capture_output=True, text=True, timeout=30
+        [TOKJOB, *(CHANGING | LOOKING)[command]], cwd=bench.folder, capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     assert not pipe.exists() or command == "plan"

@@ -96,6 +96,7 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         yield Golden(case, place, expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("golden", CASES, indirect=True)
 def test_a_dataset_made_from_its_source_is_the_one_that_earlier_code_made(golden: Golden) -> None:
     if golden.expected.get("crashes"):

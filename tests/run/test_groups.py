@@ -145,6 +145,7 @@ def expected_shards(taken: dict[str, list[str]], path: str, splits: str) -> dict
     return shards
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("path", "splits", "shares"), WAYS)
 def test_shards_and_counts_are_those_of_a_loop_over_documents(
     source: Source, tmp_path: Path, path: str, splits: str, shares: dict[str, str]
@@ -509,6 +510,7 @@ def test_clean_removes_the_shards_of_all_groups_and_no_other_file(source: Source
     assert [path for path in output.rglob("*") if path.is_file()] == [other]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_groups_on_ray_have_the_same_bytes(source: Source, tmp_path: Path) -> None:
     layout = {"path": PATHS["apart"], "splits": SPLITS["leading"]}

@@ -26,6 +26,7 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.planning import estimate
+from tokenization_worker.processes import compute_in_copy
 from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.tokenizers import tiktoken_engine
 from tokenization_worker.tokenizers.base import KillsEngine
@@ -243,15 +244,17 @@ def test_a_pattern_that_backtracks_on_ordinary_text_is_refused(ranks: Path, tmp_
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited by RLIMIT_AS")
 def test_a_pattern_that_repeats_itself_without_end_is_refused(ranks: Path, tmp_path: Path) -> None:
     pattern = r"(?R)|(?s:.)"
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + (200 << 20), hard))  # or it takes 1 GB and 2 s
-    try:
+
+    def refuse() -> tuple[str, str, str]:
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + (200 << 20), hard))  # or it takes 1 GB and 2 s
         error = refusal(job_with(tmp_path, ranks_with(ranks, pattern)))
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    assert error.reason == "TokenizerInvalid"
-    assert error.message.startswith(f"tokenizer.pattern: {pattern!r} recurses without end")
-    assert "(?R)" in error.next_step
+        return error.reason, error.message, error.next_step
+
+    reason, message, next_step = compute_in_copy(refuse)
+    assert reason == "TokenizerInvalid"
+    assert message.startswith(f"tokenizer.pattern: {pattern!r} recurses without end")
+    assert "(?R)" in next_step
 
 
 def _address_space() -> int:

@@ -27,7 +27,7 @@ from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import TemporaryError
 
 SEEDS = range(12)
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 @pytest.fixture

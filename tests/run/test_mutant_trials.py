@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.places import CHECKOUT
 
 MODULE = "def add(one: int, other: int) -> int:\n    return one + other\n"
@@ -37,6 +39,7 @@ words = "{words}"
 """
 
 
+@pytest.mark.exhaustive
 def test_a_mutant_must_fail_its_own_tests(tmp_path: Path) -> None:
     for name, text in {
         "worker/tokenization_worker/__init__.py": "",

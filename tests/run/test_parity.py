@@ -82,7 +82,7 @@ def name_way(way: tuple[Any, ...]) -> str:
     return f"{processes}p-{range_bytes or 'default'}-{engine}"
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("way", WAYS, ids=name_way)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_mixed_formats_give_the_oracles_shards_in_every_way(

@@ -24,6 +24,7 @@ def ask(*words: str) -> tuple[int, str]:
     return done.returncode, done.stdout.rpartition("\n")[0].rpartition("\n")[2]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_whether_there_is_a_head_is_answered_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # for what is outside

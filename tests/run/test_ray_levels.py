@@ -39,6 +39,7 @@ def bed(tmp_path: Path) -> Bed:
     return Bed(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_killed_workers_cost_their_own_tasks_alone(cluster: RayCluster, bed: Bed) -> None:
     deaths = tuple(zip(ONE_OF_EACH, MOMENTS, strict=True))
     journal = bed.journal(first_deaths=deaths)
@@ -49,6 +50,7 @@ def test_killed_workers_cost_their_own_tasks_alone(cluster: RayCluster, bed: Bed
     assert (len(set(begun)), len(begun)) == (ITEMS, ITEMS + len(deaths))
 
 
+@pytest.mark.exhaustive
 def test_scratch_that_is_lost_workers_that_are_killed_and_stops(cluster: RayCluster, bed: Bed) -> None:
     lots = random.Random(1)
     vandal = Vandal(bed.output, 1, chance=0.2)

@@ -52,7 +52,7 @@ def test_a_stop_that_ray_does_not_hear_is_answered_and_the_second_ends() -> None
             == "Ray is starting; the run stops when Ray answers. Press Ctrl-C again to stop now\n"
         )
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 130
+        assert process.wait(timeout=120) == 130
 
 
 def test_the_first_stop_leaves_the_start_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:

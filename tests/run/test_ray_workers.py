@@ -68,6 +68,7 @@ def deadline() -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
+@pytest.mark.exhaustive
 def test_workers_go_where_there_is_room(nodes: Nodes, impatient: None, source: Path, tmp_path: Path) -> None:
     """With `--processes` fewer are asked for than there are CPUs: all of them, it may be, where others are at work."""
     run_job(make_job(source, tmp_path / "alone", tokenizer={"name": "bytes"}), options=Options(processes=1))
@@ -81,6 +82,7 @@ def test_workers_go_where_there_is_room(nodes: Nodes, impatient: None, source: P
         assert difference(output, tmp_path / "alone") is None
 
 
+@pytest.mark.exhaustive
 def test_a_run_without_a_worker_says_what_it_waits_for(
     nodes: Nodes, impatient: None, source: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ def failed_start() -> Future[Any]:
     return future
 
 
+@pytest.mark.exhaustive
 def test_starts_that_fail_end_no_run_that_has_had_workers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over days, on nodes that come and go; the next worker may be able to."""
     monkeypatch.setattr(ray_workers, "_MAX_FAILED_STARTS", 3)
@@ -127,6 +130,7 @@ def test_starts_that_fail_end_no_run_that_has_had_workers(nodes: Nodes, monkeypa
         assert len(workers._all) == 2 * CPUS
 
 
+@pytest.mark.exhaustive
 def test_a_node_on_which_a_worker_could_not_start_rests(nodes: Nodes) -> None:
     with RayCluster() as cluster:
         workers = cluster._connect()
@@ -140,6 +144,7 @@ def test_a_node_on_which_a_worker_could_not_start_rests(nodes: Nodes) -> None:
         assert len(workers._all) == 2 * CPUS
 
 
+@pytest.mark.exhaustive
 def test_a_worker_whose_node_is_gone_gets_no_task_when_its_last_one_comes_back(nodes: Nodes) -> None:
     with RayCluster() as cluster:
         workers = cluster._connect()
@@ -150,6 +155,7 @@ def test_a_worker_whose_node_is_gone_gets_no_task_when_its_last_one_comes_back(n
         assert workers.idle == others
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_that_has_no_room_now_is_planned_for_as_one_slot(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +181,7 @@ class _NotThere(TaskWorker):
     """Nodes do not have this module, as if they had another version of the package."""
 
 
+@pytest.mark.exhaustive
 def test_workers_that_cannot_start_end_the_run(
     nodes: Nodes, impatient: None, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +198,7 @@ def test_workers_that_cannot_start_end_the_run(
     assert "same version" in str(caught.value)
 
 
+@pytest.mark.exhaustive
 def test_a_node_that_is_lost_while_its_workers_start_ends_nothing(
     nodes: Nodes, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +212,7 @@ def test_a_node_that_is_lost_while_its_workers_start_ends_nothing(
     assert isinstance(finished, Finished)
 
 
+@pytest.mark.exhaustive
 def test_a_head_that_hangs_from_the_start_is_not_asked_to_end(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's own end would wait for its answer, for ever."""
     told: list[bool] = []
@@ -215,6 +224,7 @@ def test_a_head_that_hangs_from_the_start_is_not_asked_to_end(nodes: Nodes, monk
     assert told == [False]
 
 
+@pytest.mark.exhaustive
 def test_no_proxy_is_asked_for_the_way_to_a_cluster(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself asks none, and gRPC would."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -223,6 +233,7 @@ def test_no_proxy_is_asked_for_the_way_to_a_cluster(nodes: Nodes, monkeypatch: p
     ray_connection.require_reachable(nodes.address)
 
 
+@pytest.mark.exhaustive
 def test_a_node_that_does_not_answer_is_gone_before_ray_says_so(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     with RayCluster() as cluster:
         workers = cluster._connect()
@@ -255,6 +266,7 @@ with ray_nodes(1) as nodes:
 """
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_with_a_token_is_joined(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`ray start` asks for a token where it finds one, also one that another cluster has left."""
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)

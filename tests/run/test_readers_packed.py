@@ -276,11 +276,11 @@ def test_the_size_of_the_content_is_estimated_from_the_head(pack: str) -> None:
         assert found == len(content), "what the file says of itself is exact"
 
 
-@pytest.mark.parametrize("content", [bytes(200 << 20), documents(2000) + bytes(64 << 20)], ids=["zeros", "zeros later"])
+@pytest.mark.parametrize(("count", "zeros"), [(0, 200 << 20), (2000, 64 << 20)], ids=["zeros", "zeros later"])
 @pytest.mark.parametrize("pack", ["gzip", "zstd, size not known"], ids=str)
-def test_a_size_costs_little_and_ends_whatever_the_file_expands_to(pack: str, content: bytes) -> None:
+def test_a_size_costs_little_and_ends_whatever_the_file_expands_to(pack: str, count: int, zeros: int) -> None:
     compression, compress = PACKS[pack]
-    reader = Reader(pack, compress(content), TEXT)
+    reader = Reader(pack, compress(documents(count) + bytes(zeros)), TEXT)
     found = estimate_content_bytes("f", len(reader.stored), compression, reader._open)
     assert found > 0
     assert reader.taken <= 2 * decompress.READ_BYTES

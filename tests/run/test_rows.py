@@ -104,6 +104,7 @@ CUTS = [
 """Two full shards of the longest rows are more than the corpus holds."""
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("length", "splits"), CUTS)
 @pytest.mark.parametrize("position", ["Before", "After", "None"])
 @pytest.mark.parametrize("scope", ["Stream", "File"])
@@ -183,6 +184,7 @@ def test_processes_and_a_run_that_was_killed_change_nothing(source: Source, tmp_
     assert difference(stopped, whole) is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ray_and_another_engine_change_nothing(source: Source, tmp_path: Path) -> None:
     layout = {"sequence": {"length": 64, "scope": "File"}, "splits": SPLITS["shares"]}

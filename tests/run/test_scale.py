@@ -32,6 +32,7 @@ from tokenization_worker.storage.local.store import LocalStore
 from tokenization_worker.storage.source_file import SourceFile
 
 
+@pytest.mark.exhaustive
 def test_the_harness_runs_to_its_end_at_a_small_size() -> None:
     words = ["--planned-files", "3000", "--files", "40", "--ranges", "200", "--latency-ms", "1", "--slots", "64"]
     command = [sys.executable, str(CHECKOUT / "benchmarks" / "scale.py"), *words]

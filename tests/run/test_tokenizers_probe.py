@@ -29,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tokenization" / "engines"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["gpt2", "cl100k_base", "o200k_base"])
 def test_the_accelerated_engine_is_identical_on_the_whole_probe(name: str, cache: Path) -> None:
     tokenizer = load_tokenizer(make_spec(name))

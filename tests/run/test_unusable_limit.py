@@ -56,6 +56,7 @@ def receipts(output: Path) -> list[str]:
     return sorted(path.name for path in (output / layout.LEDGER / "0").glob("ranges/*"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("range_bytes", ["1Gi", "5000"], ids=["one range", "many ranges"])
 def test_far_more_than_a_count_ends_the_run_early_and_a_raised_one_goes_on_with_the_same_bytes(
     range_bytes: str, source: Path, tmp_path: Path

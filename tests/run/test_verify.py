@@ -642,7 +642,8 @@ def _peak(folder: Path, count: int, mode: VerifyMode, text: bytes = b"", shard_t
     return peak
 
 
-@pytest.mark.parametrize("mode", [VerifyMode.SAMPLE, VerifyMode.FULL])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("mode", [VerifyMode.FULL, VerifyMode.SAMPLE])
 def test_memory_does_not_grow_with_the_number_of_empty_documents(tmp_path: Path, mode: VerifyMode) -> None:
     """They have no text to be counted by; 40,000 more of them took 16 MB."""
     _peak(tmp_path / "first", 100, mode)  # what is loaded and kept once

@@ -71,6 +71,7 @@ def test_two_drivers_make_one_dataset(mixed: Corpus, alone: Path, gcs_uri: str, 
     require_one_dataset(output, alone)
 
 
+@pytest.mark.exhaustive
 def test_a_driver_here_and_one_on_ray_make_one_dataset(
     mixed: Corpus, alone: Path, gcs_uri: str, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ import threading
 
 from support.stores.gcs_fake import FakeGcs
 from tokenization_worker.host.parallel import map_at_once
-from tokenization_worker.storage.gcs.client import CONNECTIONS
+from tokenization_worker.storage.gcs.client import CONNECTIONS, gcs_client
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.gcs.upload import CHUNK_BYTES
 
@@ -39,8 +39,9 @@ def test_the_chunks_of_uploads_share_a_connection(fake: FakeGcs) -> None:
 
 def test_as_many_connections_are_kept_as_there_are_calls_at_once(fake: FakeGcs) -> None:
     store = GcsStore("gs://bucket/out")
+    gcs_client()  # or several of the threads make one at once, and all but the last one are used once
     everybody = threading.Barrier(CONNECTIONS)
-    fake.hold = lambda _: everybody.wait(30)
+    fake.hold = lambda _: everybody.wait(120)
     for _ in range(2):
         found = map_at_once(store.stat, map(str, range(CONNECTIONS)), CONNECTIONS)
         assert list(found) == [None] * CONNECTIONS

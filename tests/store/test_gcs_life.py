@@ -160,7 +160,7 @@ class Beats:
         return is_over.is_set()
 
     def come(self) -> None:
-        assert self._has_beaten.acquire(timeout=20)
+        assert self._has_beaten.acquire(timeout=120)
 
     def next(self) -> None:
         self._goes_on.release()

@@ -46,7 +46,7 @@ from tokenization_worker.storage.prefetch import (
 # The client library leaves the connection of a download that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
-DEADLINE_S = 30
+DEADLINE_S = 120
 WINDOW = BLOCK_BYTES * BLOCKS_AHEAD
 DATA = random.Random(5).randbytes(WINDOW + 2 * BLOCK_BYTES + 5)
 QUICK = RETRY.with_delay(initial=0.001, maximum=0.01)

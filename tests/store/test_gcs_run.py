@@ -51,6 +51,7 @@ def test_a_job_from_bucket_to_bucket_gives_the_local_bytes(mixed: Corpus, gcs_ur
     assert tokens.tolist() == open_dataset(expected)["train"].tokens(SHARD_TOKENS - 10, SHARD_TOKENS + 10).tolist()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)], ids=["kill", "terminate"])
 def test_a_run_on_a_bucket_that_was_stopped_goes_on_where_it_was(
     mixed: Corpus, gcs_uri: str, expected: Path, tmp_path: Path, number: signal.Signals, code: int

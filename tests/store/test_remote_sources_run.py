@@ -73,6 +73,7 @@ def files_table(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in zstd.decompress(table.read_bytes()).splitlines()]
 
 
+@pytest.mark.sampled(2)
 def test_a_job_from_elsewhere_gives_the_local_bytes(source: str, expected: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     outlook = json.loads(tokjob(*arguments("plan", source, output, "--json")).stdout)
@@ -89,6 +90,7 @@ def test_a_job_from_elsewhere_gives_the_local_bytes(source: str, expected: Path,
     assert document["place"]["uri"].startswith(source) and document["id"] is not None and not document["note"]
 
 
+@pytest.mark.exhaustive
 def test_a_branch_that_moves_changes_nothing_for_a_run_that_has_a_plan(
     hub: FakeHub, mixed: Corpus, expected: Path, tmp_path: Path
 ) -> None:

@@ -92,12 +92,12 @@ def test_a_chunk_is_under_way_while_the_next_one_is_written(fake: FakeGcs, store
     def hold(request: str) -> None:
         if request.startswith("PUT"):
             arrived.set()
-            assert written.wait(30)
+            assert written.wait(120)
 
     fake.hold = hold
     with store.upload("a") as upload:
         upload.write(LARGE[: CHUNK_BYTES + 1])
-        assert arrived.wait(30)
+        assert arrived.wait(120)
         upload.write(LARGE[CHUNK_BYTES + 1 : 2 * CHUNK_BYTES])
         written.set()
         upload.write(LARGE[2 * CHUNK_BYTES :])

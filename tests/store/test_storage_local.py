@@ -113,7 +113,7 @@ def test_scratch_of_a_live_process_is_kept_and_its_upload_succeeds(tmp_path: Pat
         LocalStore(tmp_path).close_scratch()
         assert has_live_writers(tmp_path)
         assert len(scratch_folders(tmp_path)) == 1
-        process.communicate("go on\n", timeout=20)
+        process.communicate("go on\n", timeout=120)
         assert process.returncode == 0
     assert LocalStore(tmp_path).read("half") == b"half of it"
     assert not (tmp_path / "_tokenization" / "tmp").exists()
@@ -291,7 +291,7 @@ def test_a_replacing_writer_waits_for_another_and_sees_what_it_did(
     monkeypatch.setattr(fcntl, "flock", take_lock_of_the_folder)
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(put, store, "a", b"late", version)
-        assert asks.wait(timeout=20)
+        assert asks.wait(timeout=120)
         (tmp_path / "a").write_bytes(b"another version")
         is_free.set()
         os.close(folder)

@@ -159,7 +159,7 @@ def test_calls_of_other_threads_are_waited_for_too_and_left_behind(stop: StopTok
             tell(ConnectionError())
             if number == 0:
                 os.kill(os.getpid(), signal.SIGALRM)  # which the main thread takes, in the midst of its waiting
-            goes_on.wait(10)
+            goes_on.wait(120)
 
     def take(number: int, frame: object) -> None:
         if stop.stop():
@@ -193,7 +193,7 @@ def test_a_stop_is_of_one_command_alone() -> None:
 
 def test_the_reason_of_a_refused_connection_is_told_without_its_request(closed_port: int) -> None:
     with pytest.raises(requests.ConnectionError) as caught:
-        requests.get(f"http://127.0.0.1:{closed_port}/path?upload_id=secret", timeout=5)
+        requests.get(f"http://127.0.0.1:{closed_port}/path?upload_id=secret", timeout=60)
     assert "Connection refused" in words_of(caught.value)
     assert "secret" not in words_of(caught.value)
 
@@ -270,8 +270,12 @@ def test_a_command_says_within_seconds_what_it_waits_for_and_can_be_stopped(clos
         assert run.stderr is not None
         said = run.stderr.readline()
         run.send_signal(signal.SIGTERM)
-        assert run.wait(10) == 143  # not after two minutes
+        assert run.wait(60) == 143  # not after two minutes
         assert "finished work is kept" in run.stderr.read()
     assert said.startswith("cannot read gs://bucket/out/index.json yet: "), said
     assert f"yet: no connection to 127.0.0.1:{closed_port}: [Errno 111] Connection refused; waited " in said
-    assert re.search(r"; waited [4-9] s, trying again for 11[1-6] s more\n$", said), said
+    waits = re.search(r"; waited (\d+) s, trying again for (\d+) s more\n$", said)
+    assert waits is not None, said
+    waited_s, left_s = map(int, waits.groups())
+    assert 4 <= waited_s < 60  # 4 to 9 on an idle machine
+    assert 119 <= waited_s + left_s <= 121  # each is rounded

@@ -203,6 +203,10 @@ class Held(Running):
         """Read its events until so many ranges are done."""
         assert self._pipe.read_until(has_ranges(count)), f"the run ended before: {self.errors}"
 
+    def wait_for_event(self) -> None:
+        """Read its next event: so it goes on by little more than one."""
+        assert self._pipe.read_until(lambda event: True), f"the run ended before: {self.errors}"
+
     def events(self) -> list[dict[str, Any]]:
         return self._pipe.events
 

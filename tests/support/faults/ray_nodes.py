@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -90,6 +91,7 @@ def _wait_until_stopped(pid: int) -> None:
     """Every thread stops when it is next about to run, so one on another core may go on for a while."""
     states: set[str] = set()
     while states != {"T"}:
+        time.sleep(0.005)
         with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that has ended meanwhile
             threads = Path(f"/proc/{pid}/task").glob("*/stat")
             states = {thread.read_text(encoding="ascii").rpartition(") ")[2][0] for thread in threads}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,13 +31,13 @@ def gcs_host() -> Iterator[str]:
 @contextmanager
 def serve_emulator() -> Iterator[str]:
     """A running emulator, until the end of the block; its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    host = f"http://127.0.0.1:{port}"
-    command = [wrapper._get_binary_path(), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1"]
-    with run_server([*command, "-port", str(port), "-external-url", host], b"server started", patience_s=20):
-        yield host
+    program = [wrapper._get_binary_path(), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1"]
+
+    def command(ports: list[int]) -> list[str]:
+        return [*program, "-port", str(ports[0]), "-external-url", f"http://127.0.0.1:{ports[0]}"]
+
+    with run_server(command, 1, b"server started") as (port,):
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture

@@ -246,6 +246,8 @@ def serve_fake_gcs() -> Iterator[FakeGcs]:
             fake.url = f"http://127.0.0.1:{port}"
             yield fake
     finally:
+        fake.objects.clear()  # threads of connections that clients keep have it as long as the process lives
+        fake.sessions.clear()
         if fake.has_failed:  # here, and not in whatever test comes next (see the users' `pytestmark`)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)

@@ -7,6 +7,8 @@ a chunk go in many requests: a small chunk lets small objects do so.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -16,7 +18,7 @@ from google.api_core.retry import Retry
 from requests.adapters import HTTPAdapter
 
 from tokenization_worker.storage.gcs import upload as gcs_upload
-from tokenization_worker.storage.gcs.client import RETRY
+from tokenization_worker.storage.gcs.client import RETRY, PatientRetry
 from tokenization_worker.storage.gcs.source import GcsSource
 from tokenization_worker.storage.gcs.store import GcsStore
 from tokenization_worker.storage.open import _open_store
@@ -28,9 +30,29 @@ SHORT_TIMEOUT_S, PATIENCE_S = 0.1, 60.0
 """A time-out for a call that will stall, and one that no call meets, however busy the machine is."""
 
 
+_waited = threading.local()
+
+
+def _waited_s() -> float:
+    return getattr(_waited, "seconds", 0.0)
+
+
+def _wait(seconds: float) -> None:
+    _waited.seconds = _waited_s() + seconds
+    time.sleep(seconds)
+
+
+class _WaitingCounts(PatientRetry):
+    """Only waits between tries use its budget up, and not the tries: so their number depends on no machine."""
+
+    clock = staticmethod(_waited_s)
+    sleep = staticmethod(_wait)
+
+
 def quick_retry(budget_s: float) -> Retry:
-    """The product's retry, with a shorter budget and back-off."""
-    return RETRY.with_delay(initial=0.002, maximum=0.02).with_timeout(budget_s)
+    """The product's retry, with a shorter budget and back-off: 8 to 14 tries in 0.1 s, and 5 for each further 0.1 s
+    at least, 10 at most."""
+    return _WaitingCounts(predicate=RETRY._predicate, initial=0.002, maximum=0.02, timeout=budget_s)
 
 
 @contextmanager

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -45,33 +43,29 @@ _PORTS = ["s3.port", "s3.port.grpc", "s3.port.iceberg", "s3.port.lance", "admin.
 _PORTS += [f"{part}.port{kind}" for part in ("master", "volume", "filer") for kind in ("", ".grpc")]
 
 
-def _free_ports(number: int) -> list[int]:
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(number)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-
-
 @pytest.fixture(scope="session")
 def s3_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running server. The variables that clients look at are set by `s3_bucket`, for one test."""
     folder = tmp_path_factory.mktemp("s3")
     config = folder / "identities.json"
     config.write_text(json.dumps(_IDENTITIES), encoding="utf-8")
-    ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
-    command = [str(Path(sys.executable).parent / "weed"), "-logtostderr", "mini", f"-dir={folder}"]
-    command += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.config={config}", "-webdav=false", "-admin.ui=false"]
+    program = [str(Path(sys.executable).parent / "weed"), "-logtostderr", "mini", f"-dir={folder}"]
+    program += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.config={config}", "-webdav=false", "-admin.ui=false"]
     # Every bucket takes volumes of its own. By itself the server allows only as many as its free disk could hold full.
-    command += ["-volume.max=10000"]
-    command += [f"-{name}={port}" for name, port in ports.items()]
+    program += ["-volume.max=10000"]
+    tried: list[int] = []
+
+    def command(ports: list[int]) -> list[str]:
+        tried.extend(ports)
+        return [*program, *(f"-{name}={port}" for name, port in zip(_PORTS, ports, strict=True))]
+
     try:
-        with run_server(command, b"Start Seaweed S3 API Server", patience_s=60, cwd=folder):
-            host = f"http://127.0.0.1:{ports['s3.port']}"
+        with run_server(command, len(_PORTS), b"Start Seaweed S3 API Server", cwd=folder) as ports:
+            host = f"http://127.0.0.1:{ports[_PORTS.index('s3.port')]}"
             s3_writer(host).create_bucket(Bucket=PUBLIC)
             yield host
     finally:
-        for port in ports.values():
+        for port in tried:
             for path in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 path.unlink()
 

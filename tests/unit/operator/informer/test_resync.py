@@ -21,7 +21,7 @@ from tokenization_operator.objects.kinds import PLACES, Kind
 from tokenization_operator.objects.names import JOB_LABEL
 from tokenization_operator.settings import Settings
 
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 
 def job(name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from tokenization_operator.informer import work_queue
 from tokenization_operator.informer.work_queue import NotReconciled, WorkQueue
 
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 
 def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -254,6 +254,6 @@ def test_a_release_waits_for_no_renewal_that_hangs(world: World) -> None:
     with holder.lock._one_at_a_time:
         began = time.monotonic()
         holder.lock.release()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60  # without a limit it waits for ever
     assert not holder.fence.is_open
     assert leases.lease.spec.holder_identity == "one"

@@ -16,7 +16,7 @@ from tokenization_worker.output.ledger.receipts import RangeReceipt
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 RANGES = 1_000_000
-DEADLINE_S = 30
+DEADLINE_S = 120
 
 
 def receipt(range_id: int) -> RangeReceipt:

@@ -14,7 +14,7 @@ class Meeting:
     """A call that returns once `expected` of them are under way."""
 
     def __init__(self, expected: int) -> None:
-        self._barrier = threading.Barrier(expected, timeout=30)
+        self._barrier = threading.Barrier(expected, timeout=120)
         self.threads: set[int] = set()
 
     def __call__(self, item: int) -> int:

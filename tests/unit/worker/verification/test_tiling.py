@@ -44,6 +44,7 @@ def faults_of(shards: list[RowShard], sequence: SequenceClaim) -> list[TilingFau
 CASES = [(seed, length, by_file) for seed in range(12) for length in (2, 3, 8) for by_file in (False, True)]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("seed", "length", "by_file"), CASES)
 def test_right_parts_have_no_fault_and_every_changed_number_is_one(seed: int, length: int, by_file: bool) -> None:
     """But for the places of documents, which only the source can tell, as far as their order stays."""
