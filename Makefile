@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # One more than there are cores: tests also wait for processes to start, and for faults to be noticed.
-PYTEST := $(BIN)/python -m pytest -n $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1 ))) --dist loadfile --no-loadscope-reorder
+SPREAD := -n $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1 ))) --dist loadfile --no-loadscope-reorder
+# Failed tests run once more, alone: see the script.
+TESTS := $(BIN)/python scripts/run_tests.py
 KILLS ?= 200
 RAY_RUNS ?= 30
 FAULTS ?= 500
@@ -33,23 +35,27 @@ run: install  ## tokenize real text from this machine, verify it, say how to loa
 	$(BIN)/python examples/run_local.py
 
 test: install compile  ## the tests, in as many processes as there are cores; of large tables a sample
-	$(PYTEST) -m 'not exhaustive and not testbed and not e2e and not peers'
+	$(TESTS) $(SPREAD) -m 'not exhaustive and not testbed and not e2e and not peers'
 
 test-unit: install compile  ## the pure tests of each room, in 20 s: what to run after every edit
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit  # kept: modules with their assertions
 
 test-fast: install compile  ## what takes no more than three minutes of them
-	$(PYTEST) -m 'not slow and not exhaustive and not testbed and not e2e and not peers'
+	$(TESTS) $(SPREAD) -m 'not slow and not exhaustive and not testbed and not e2e and not peers'
 
-test-all: install compile  ## all tests but those on a real node, with every case of every table
-	$(PYTEST) -m 'not e2e and not peers'
+test-all: install compile  ## the tests, with every case of every table
+	$(TESTS) $(SPREAD) -m 'not testbed and not e2e and not peers'
 
 test-testbed: install compile  ## what needs a real control plane: Go builds it once, 10 minutes
 	@PYTHONPATH=tests $(BIN)/python -m testbed build
-	REQUIRE_TESTBED=1 $(PYTEST) --dist load --maxschedchunk 1 -m testbed tests/operator
+	REQUIRE_TESTBED=1 $(TESTS) $(SPREAD) --dist load --maxschedchunk 1 -m testbed tests/operator
+
+test-core: install compile  ## the core of test-testbed: a whole job, CRD rules, a failed run, a killed operator, a GitOps commit
+	@PYTHONPATH=tests $(BIN)/python -m testbed build --core
+	REQUIRE_TESTBED=1 $(TESTS) $(SPREAD) --dist load --maxschedchunk 1 -m 'testbed and core' tests/operator
 
 test-peers: install  ## each format read by its own reader; PEER=NAME: only that one (readers come from the package index)
-	PYTHONPATH=tests $(BIN)/python -m pytest -q -m peers tests/peers $(if $(PEER),-k '$(PEER)')
+	PYTHONPATH=tests $(TESTS) -q -m peers tests/peers $(if $(PEER),-k '$(PEER)')
 
 e2e: install  ## Pods of our own images on a real node of this machine; E2E=NAME: only the tests of that name
 	PYTHONPATH=tests $(BIN)/python -m e2e $(if $(E2E),-k '$(E2E)')
@@ -71,6 +77,9 @@ load: install  ## 300 jobs at once on one operator: time, memory, requests, shar
 
 dashboard-picture: install  ## draw docs/dashboard.svg from what Prometheus has of a few minutes of an operator
 	PYTHONPATH=tests $(BIN)/python tests/support/cluster/picture.py
+
+prove: install  ## every long proof once, with a table at the end: below 90 minutes (PROOFS='chaos e2e': only these)
+	$(BIN)/python scripts/prove.py $(PROOFS)
 
 compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this
 	@$(BIN)/python -m compileall -q worker operator tests/support
@@ -151,4 +160,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-unit test-fast test-all test-testbed test-peers e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-formats bench-ray bench-gcs straggler startup windows scale memory clean
+.PHONY: help install run test test-unit test-fast test-all test-testbed test-core test-peers prove e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-formats bench-ray bench-gcs straggler startup windows scale memory clean

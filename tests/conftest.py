@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import signal
+import sys
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from itertools import islice
@@ -26,6 +28,8 @@ from tokenization_worker.engine import local
 from tokenization_worker.tokenizers.checks import behaviour
 from tokenization_worker.tokenizers.checks.check_texts import random_texts
 from tokenization_worker.verification import workers
+
+pytest_plugins = ["support.failed_tests"]
 
 parse_ranks_once()
 skip_syncs()
@@ -61,6 +65,14 @@ def _leave_out_what_is_not_sampled(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.exhaustive)
             seen[table] += 1
             kinds.add(kind)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _memory_goes_back_to_the_system() -> Iterator[None]:
+    """After each module: a fork takes 50 ms for each gigabyte of its parent, and thousands of tests fork."""
+    yield
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ FOLDER = Path(tempfile.gettempdir()) / "tokenization-testbed"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="testbed", description=__doc__)
     parser.add_argument("action", choices=["up", "down", "build"])
+    parser.add_argument("--core", action="store_true", help="build only what `make test-core` needs")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="its files (%(default)s)")
     options = parser.parse_args()
     if options.action == "down":
@@ -34,6 +35,7 @@ def main() -> int:
         programs = find_programs()
         if options.action == "build":
             find_helm()
+        if options.action == "build" and not options.core:
             find_helm_unittest()
             find_judges()
             find_kustomize_controller()

@@ -1,7 +1,4 @@
-"""The programs of the test bed, built from the Go module proxy and kept by the digest of what they are made of.
-
-`python -m testbed.programs` builds all, and needs nothing but Python itself.
-"""
+"""The programs of the test bed, built from the Go module proxy and kept by the digest of what they are made of."""
 
 from __future__ import annotations
 
@@ -11,6 +8,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,8 +107,15 @@ def _find(name: str) -> Path:
     target = cache_folder() / f"{name}-{_digest(_RECIPES[name][0], _go_version())}"
     with locked(target):
         if not target.exists():
+            began = time.monotonic()
+            _say(f"building {name} from Go modules, once; this takes minutes")
             _build(name, target)
+            _say(f"built {name} in {time.monotonic() - began:.0f} s")
     return target
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.__stderr__, flush=True)  # pytest keeps what is printed to sys.stderr
 
 
 def cache_folder() -> Path:
@@ -185,8 +191,3 @@ def _go(module: str, *arguments: str) -> str:
     if ended.returncode:
         raise Unavailable(f"go {arguments[0]} of the test bed's {module} failed: {ended.stderr.strip()[-2000:]}")
     return ended.stdout
-
-
-if __name__ == "__main__":
-    for recipe in _RECIPES:
-        _find(recipe)
