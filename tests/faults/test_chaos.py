@@ -9,15 +9,12 @@ import pytest
 
 from support.faults.chaos import AIMED, FLAT, ROWS, run_chaos
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 KILLS = 10
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [pytest.param(FLAT, marks=pytest.mark.exhaustive, id="tokens"), pytest.param(ROWS, id="rows in four formats")],
-)
+@pytest.mark.parametrize("layout", [FLAT, ROWS], ids=["tokens", "rows in four formats"])
 def test_killed_runs_end_with_the_bytes_of_an_uninterrupted_run(tmp_path: Path, layout: dict[str, Any]) -> None:
     lines: list[str] = []
     summary = run_chaos(tmp_path, kills=KILLS, seed=20261121, size=0.5, say=lines.append, layout=layout)

@@ -199,7 +199,7 @@ def test_several_in_several_ranges_and_files_are_all_found(bench: Bench) -> None
     bench.require_proven("checksums", "sample", "full")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", ["gzip", "blank lines", "text", "parquet"])
 def test_it_is_found_in_every_kind_of_source(kind: str, bench: Bench) -> None:
     texts = sample_texts("a", 300)

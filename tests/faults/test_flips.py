@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 FLIPS = 40
 
 
+@pytest.mark.exhaustive
 def test_no_flipped_bit_is_accepted_in_silence(tmp_path: Path) -> None:
     summary = Summary(list(run_flips(tmp_path / "world", range(FLIPS), seed=20261122)))
     print("\n".join(summary.lines()))

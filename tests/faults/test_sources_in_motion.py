@@ -32,7 +32,7 @@ def kind_of(parameters: dict[str, object]) -> object:
     return cell if cell in RARE else None
 
 
-@pytest.mark.sampled(41, of=kind_of)
+@pytest.mark.sampled(71, of=kind_of)
 @pytest.mark.parametrize("cell", cells_of(), ids=lambda cell: "-".join(cell))
 def test_no_change_of_a_source_is_committed(cell: Cell, motion: Motion) -> None:
     motion.run(cell, cells_of().index(cell))

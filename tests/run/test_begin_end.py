@@ -223,7 +223,7 @@ CASES = [
 """Last: a tokenizer.json that does not say that its added tokens are special."""
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("kind", "which", "splits"), CASES)
 def test_documents_stand_between_their_tokens(
     source: Source, kinds: dict[str, Kind], tmp_path: Path, kind: str, which: str, splits: str

@@ -81,6 +81,7 @@ def assert_right(bench: Bench, documents: list[str] | None = None, shard_tokens:
 # --- signals
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", [False, True], ids=["driver", "process-group"])
 @pytest.mark.parametrize(
     ("number", "code"),

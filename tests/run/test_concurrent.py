@@ -99,7 +99,7 @@ def require_next_start_finishes(mixed: Corpus, output: Path, log: Path, alone: P
     require_equal(output, alone)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("ranges", [1, 4, 9])
 @pytest.mark.parametrize("victim", ["first", "second"])
 def test_one_of_two_killed_in_the_middle_leaves_the_other_unharmed(

@@ -125,6 +125,7 @@ def test_a_complete_output_of_earlier_code_is_read_proved_and_complete(golden: G
     assert [path.rpartition("/")[0] for path in after.keys() - before.keys()] == ["_tokenization/reruns"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("golden", HALF, indirect=True)
 def test_a_half_done_output_of_earlier_code_is_finished_and_nothing_of_it_is_done_again(golden: Golden) -> None:
     golden.place.restore(golden.case / "half.zip")

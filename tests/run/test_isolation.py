@@ -83,6 +83,7 @@ def test_isolated_engines_give_the_tokens_of_their_own(tokenizer: str, engine: s
             assert np.array_equal(ends, own.ends)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("texts", "blamed", "expected_deaths"),
     [

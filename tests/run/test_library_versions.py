@@ -138,6 +138,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("changed", CHANGED.values(), ids=CHANGED)
 def test_a_resume_under_a_library_that_gives_other_tokens_is_refused(
     changed: dict[str, str], job: TokenizationJob, libraries: Libraries

@@ -164,6 +164,7 @@ def test_every_node_does_its_part_and_the_bytes_are_the_local_executors(
     assert not pids & {0, running.process.pid}
 
 
+@pytest.mark.exhaustive
 def test_the_work_of_killed_workers_is_done_again(three_nodes: Nodes, slow: Slow, tmp_path: Path) -> None:
     output = tmp_path / "out"
     with stopped_at_work(three_nodes, slow, output, tmp_path / "run") as (running, workers):

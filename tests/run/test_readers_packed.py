@@ -233,6 +233,7 @@ CHECKED = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("is_set_aside", [True, False], ids=["one worker", "many workers"])
 @pytest.mark.parametrize("damage", DAMAGE, ids=str)
 @pytest.mark.parametrize("pack", CHECKED, ids=str)

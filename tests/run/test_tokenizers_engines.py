@@ -157,6 +157,7 @@ def test_around_a_long_run_of_blanks_the_tokens_are_those_of_tiktoken(
     assert engine._encode_one(text).tolist() == engine.encode_plainly(text).tolist()
 
 
+@pytest.mark.sampled(2)
 def test_a_million_blanks_are_encoded_where_tiktoken_panics(name: str) -> None:
     tokenizer = load(name)
     accelerated = tokenizer.accelerated()

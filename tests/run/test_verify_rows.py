@@ -88,7 +88,7 @@ def shown(report: VerifyReport) -> str:
     return "\n".join(map(str, report.findings))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("splits", SPLITS)
 @pytest.mark.parametrize("position", ["Before", "After", "None"])
 @pytest.mark.parametrize("scope", ["Stream", "File"])
@@ -476,7 +476,7 @@ def test_faults_of_documents_are_found_in_rows(planter: RowPlanter) -> None:
 # --- damage
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("format", [*FORMATS, "Parts"])
 @pytest.mark.parametrize("damage", ["delimiter", "cut", "remove", "header"])
 def test_damage_of_any_file_is_found_and_a_rerun_writes_that_file_alone(
