@@ -78,7 +78,7 @@ load: install  ## 300 jobs at once on one operator: time, memory, requests, shar
 dashboard-picture: install  ## draw docs/dashboard.svg from what Prometheus has of a few minutes of an operator
 	PYTHONPATH=tests $(BIN)/python tests/support/cluster/picture.py
 
-prove: install  ## every long proof once, with a table at the end: below 90 minutes (PROOFS='chaos e2e': only these)
+prove: install  ## every long proof once, with a table at the end (PROOFS='chaos e2e': only these)
 	$(BIN)/python scripts/prove.py $(PROOFS)
 
 compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this

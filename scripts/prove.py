@@ -1,6 +1,6 @@
 """Run all proofs that are too long for every change, each once, and print a table of times and results.
 
-    python scripts/prove.py              # all, below 90 minutes on 2 cores
+    python scripts/prove.py              # all: this takes hours on a slow machine
     python scripts/prove.py chaos e2e    # these
 
 Exits with 1 if a proof failed. A proof that this machine cannot run, such as Pods on a real node without root, is
