@@ -36,7 +36,7 @@ from tokenization_worker.verification.verify import verify
 pytestmark = pytest.mark.slow
 
 HOOK = PROGRAMS / "poisoned"
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 JOB: dict[str, Any] = {"tokenizer": {"name": "bytes"}, "output": {"shards": {"tokens": 20_000}}}
 
 DETAILS = {

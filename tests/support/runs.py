@@ -19,6 +19,9 @@ from support.forked_commands import TOKJOB, Forked, can_fork, run_forked
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.output.index import dump_index
 
+PATIENCE_S = 600.0
+"""For the end of a run, which takes seconds: beside four busy processes one on three nodes of Ray took over 120 s."""
+
 JAXFORMER: dict[str, Any] = {
     "tokenizer": {"name": "gpt-4"},
     "output": {
@@ -69,7 +72,7 @@ def command(job: TokenizationJob, folder: Path, *options: str) -> list[str]:
 
 
 def run_command(
-    arguments: Sequence[str], *, timeout_s: float = 120, **environment: str
+    arguments: Sequence[str], *, timeout_s: float = PATIENCE_S, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; its output is captured."""
     done = run_forked(arguments, env={**os.environ, **environment}, timeout=timeout_s)
@@ -132,7 +135,7 @@ class Running:
         self.signal(signal.SIGKILL)
         return self.wait()
 
-    def wait(self, timeout_s: float = 120) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Wait until every process of the group is gone; the exit code of the first one."""
         code = self.process.wait(timeout_s)
         if self not in _RUNNING:
@@ -217,7 +220,7 @@ class Held(Running):
             self._reading = threading.Thread(target=self._pipe.read_to_end, daemon=True)
             self._reading.start()
 
-    def wait(self, timeout_s: float = 120) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         self.release()
         code = super().wait(timeout_s)
         self._reading.join(timeout_s)
