@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from testbed.patience import Patience
+
 TERM_S = 10.0
 KILL_S = 60.0
 """A killed process always ends, and what starts at its port afterwards needs it gone."""
-
-_MOST_STEP_S = 10.0
-"""What one look takes at most, also on a busy machine: a pause of all of it hardly counts as waiting."""
 
 
 class NotReady(Exception):
@@ -106,14 +105,12 @@ class Processes:
 
     def wait_until(self, what: str, holds: Callable[[], bool], *, needs: tuple[str, ...], patience_s: float) -> None:
         """Wait for something that the processes `needs` are to bring about; raises `NotReady`."""
-        left, last = patience_s, time.monotonic()
+        patience = Patience(patience_s)
         while not holds():
             for name in needs:
                 if name in self._mine and self._mine[name].poll() is not None:
                     raise NotReady(f"{name} ended with code {self._mine[name].returncode}:\n{self._tail(name)}")
-            now = time.monotonic()
-            left, last = left - min(now - last, _MOST_STEP_S), now
-            if left < 0:
+            if patience.is_over():
                 logs = "\n".join(f"--- {name}\n{self._tail(name)}" for name in needs)
                 raise NotReady(f"waited {patience_s:g} s for: {what}\n{logs}")
             time.sleep(0.02)

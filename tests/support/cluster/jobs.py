@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from kubernetes import client, watch
 
+from testbed.patience import Patience
 from tokenization_operator.objects.kinds import PLACES, Kind
 from tokenization_operator.objects.names import JOB_LABEL
 from tokenization_worker.api.metadata import API_VERSION
@@ -19,9 +20,6 @@ POLL_S = 0.25
 
 DEADLINE_S = 300.0
 """Patience costs nothing where a test passes: this bounds how long one waits in vain."""
-
-_MOST_STEP_S = 10.0
-"""What one look takes at most, also on a busy machine."""
 
 BEHIND_THE_SAMPLE = 2_000
 """Good lines of a kilobyte each: what follows them is not read by a plan, which looks at half a megabyte in all."""
@@ -138,11 +136,9 @@ def job_manifest(name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, 
 
 def wait_for(look: Callable[[], T], holds: Callable[[T], bool], deadline_s: float = DEADLINE_S) -> T:
     """What `look` sees once that holds. A pause of the whole machine, in which nothing could happen, hardly counts."""
-    left, last = deadline_s, time.monotonic()
+    patience = Patience(deadline_s)
     while not holds(seen := look()):
-        now = time.monotonic()
-        left, last = left - min(now - last, _MOST_STEP_S), now
-        assert left > 0, seen
+        assert not patience.is_over(), seen
         time.sleep(POLL_S)
     return seen
 
