@@ -14,6 +14,7 @@ from support.corpus import json_lines
 from support.engine.inline import inline
 from support.runs import make_job, read_index
 from support.tokenizer_models import (
+    ADDED_FLAGS,
     LLAMA3_PATTERN,
     make_spec,
     train_byte_level,
@@ -31,6 +32,8 @@ from tokenization_worker.run.run import Options, run_job
 from tokenization_worker.tokenizers import tiktoken_engine
 from tokenization_worker.tokenizers.base import KillsEngine
 from tokenization_worker.tokenizers.load import load_tokenizer
+from tokenization_worker.verification.report import VerifyMode
+from tokenization_worker.verification.verify import verify
 
 pytestmark = pytest.mark.usefixtures("few_code_points")
 
@@ -139,6 +142,98 @@ def test_a_character_that_the_plan_has_not_seen_ends_the_run(tmp_path: Path) -> 
         started(job)
     assert caught.value.reason == "TokenizerLosesText"
     assert "'one café' in the document of" in caught.value.message
+
+
+def write_bytes_without(folder: Path, letter: str, **model: Any) -> str:
+    """A byte-level tokenizer.json without a token for `letter`, with changes of its model."""
+    document = train_byte_level([{"content": "<|endoftext|>"}], **model.pop("document", {}))
+    known = document["model"]
+    known["vocab"] = {"zz" if name == letter else name: number for name, number in known["vocab"].items()}
+    known["merges"] = [pair for pair in known["merges"] if letter not in "".join(pair)]
+    document["model"] = {name: value for name, value in (known | model).items() if value != "absent"}
+    return str(write_json(folder / "tokenizer.json", document))
+
+
+def test_a_model_without_a_type_is_checked_as_what_the_library_makes_of_it(tmp_path: Path) -> None:
+    """As the Hub's own file of GPT-2 has it, but without a token for q."""
+    uri = write_bytes_without(tmp_path, "q", type="absent")
+    error = refusal(job_with(tmp_path, {"uri": uri}, ["a quick quiz"]))
+    assert error.reason == "TokenizerLosesText"
+    assert "'a quick quiz'" in error.message
+    assert "'a uick uiz'" in error.message
+
+
+def test_a_normalizer_that_does_nothing_does_not_weaken_the_check(tmp_path: Path) -> None:
+    uri = write_bytes_without(tmp_path, "q", document={"normalizer": {"type": "Sequence", "normalizers": []}})
+    error = refusal(job_with(tmp_path, {"uri": uri}, ["plain words"]))  # the check's own text has a q
+    assert error.reason == "TokenizerLosesText"
+
+
+@pytest.mark.parametrize("names", [[], [f"<0x{byte:02X}>" for byte in range(128)]], ids=["no bytes", "ASCII alone"])
+def test_byte_fallback_without_all_bytes_is_refused(names: list[str], tmp_path: Path) -> None:
+    vocabulary = {name: number for number, name in enumerate([*"acfuteil ", *names])}
+    document = {
+        "version": "1.0",
+        "added_tokens": [ADDED_FLAGS | {"id": len(vocabulary), "content": "<|endoftext|>"}],
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": [], "byte_fallback": True},
+    }
+    error = refusal(job_with(tmp_path, {"uri": str(write_json(tmp_path / "t.json", document))}, ["café au lait"]))
+    assert error.reason == "TokenizerLosesText"
+    assert "is decoded from its tokens as 'caf au lait'" in error.message
+
+
+def test_byte_fallback_beside_marks_of_words_is_refused(tmp_path: Path) -> None:
+    uri = str(write_letters(tmp_path, None, model={"byte_fallback": True, "end_of_word_suffix": "</w>"}))
+    error = refusal(job_with(tmp_path, {"uri": uri}))
+    assert error.reason == "TokenizerUnsafe"
+    assert "byte_fallback" in error.next_step
+
+
+def write_words(folder: Path, kind: str) -> str:
+    """A tokenizer.json of three words, which lacks its unknown token."""
+    document = {
+        "version": "1.0",
+        "added_tokens": [ADDED_FLAGS | {"id": 3, "content": "<|endoftext|>"}],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": UNKNOWN_LACKING[kind] | {"type": kind},
+    }
+    return str(write_json(folder / "tokenizer.json", document))
+
+
+WORDS = {"one": 0, "two": 1, "three": 2}
+UNKNOWN_LACKING: dict[str, dict[str, Any]] = {
+    "WordLevel": {"vocab": WORDS, "unk_token": "[UNK]"},
+    "WordPiece": {
+        "vocab": WORDS,
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 9,
+    },
+    "BPE": {
+        "vocab": {"t": 0, "w": 1, "o": 2},
+        "merges": [],
+        "unk_token": "[UNK]",
+    },
+    "Unigram": {"vocab": [["t", -1.0], ["w", -1.0], ["o", -1.0]], "unk_id": None},
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN_LACKING)
+def test_documents_that_a_vocabulary_covers_need_no_unknown_token(kind: str, tmp_path: Path) -> None:
+    started(job_with(tmp_path, {"uri": write_words(tmp_path, kind)}, ["two", "two two"]))
+    assert read_index(tmp_path / "out")["conservation"]["written"] == 2
+
+
+@pytest.mark.parametrize("kind", UNKNOWN_LACKING)
+def test_a_document_that_needs_a_lacking_unknown_token_is_quarantined(kind: str, tmp_path: Path) -> None:
+    job = job_with(tmp_path, {"uri": write_words(tmp_path, kind)}, ["two", "two four"], maxQuarantined=1)
+    warnings = [event.message for event in started(job) if isinstance(event, Warned)]
+    assert any("cannot encode 1 of 2 sampled documents, the first is in" in each for each in warnings)
+    conservation = read_index(tmp_path / "out")["conservation"]
+    assert (conservation["written"], conservation["quarantined"]) == (1, {"KillsWorker": 1})
+    (poison,) = read_index(tmp_path / "out")["run"]["poison"]
+    assert poison["detail"].startswith("the package tokenizers cannot encode it: ")
+    assert verify(str(tmp_path / "out"), mode=VerifyMode.FULL, processes=1).findings == ()
 
 
 KNOWN = {

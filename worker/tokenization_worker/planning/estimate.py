@@ -244,12 +244,14 @@ def _shard_bytes(output: OutputSpec, dtype: DType, rows: RowEstimate | None, *, 
 
 class EncodedSample(NamedTuple):
     """The reference's tokens of a file's sample, and the seconds that they took. Texts that kill what encodes them are
-    not among `texts`; `ends` i64[n_texts] are cumulative."""
+    not among `texts`; `refused` says why, of those that the engine itself refuses. `ends` i64[n_texts] are cumulative.
+    """
 
     texts: list[str]
     ids: IdArray
     ends: EndArray
     seconds: float
+    refused: tuple[str, ...] = ()
 
 
 def encode_samples(
@@ -271,14 +273,14 @@ def encode_samples(
 
 
 def _encode_without_killers(engine: Engine, texts: list[str], clock: Callable[[], float]) -> EncodedSample:
-    killers = 0
+    refused: list[str] = []
     while True:
         engine.encode([""])  # the start of the process, also after a killer, is none of the sample's time
         try:
-            return EncodedSample(texts, *_encode_sample(engine, texts, clock))
+            return EncodedSample(texts, *_encode_sample(engine, texts, clock), tuple(refused))
         except KillsEngine as killer:
-            killers += 1
-            left = texts[killer.document + 1 :] if killers < _MOST_KILLERS else []
+            refused.append(killer.detail)
+            left = texts[killer.document + 1 :] if len(refused) < _MOST_KILLERS else []
             texts = texts[: killer.document] + left
 
 
@@ -299,6 +301,7 @@ def _encode_in_copies(engine: Engine, samples: list[list[str]]) -> list[EncodedS
                 np.concatenate([first.ids, second.ids]),
                 np.concatenate([first.ends, second.ends + len(first.ids)]),
                 first.seconds + second.seconds,
+                first.refused + second.refused,
             )
         ]
 

@@ -17,9 +17,10 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.output.ledger.version_samples import SampledText
 from tokenization_worker.planning.check_events import reporting_record
+from tokenization_worker.planning.estimate import EncodedSample
 from tokenization_worker.tokenizers.base import Tokenizer
 from tokenization_worker.tokenizers.checks.behaviour import behaviour_of
-from tokenization_worker.tokenizers.fingerprint import CHECK_TEXT
+from tokenization_worker.tokenizers.fingerprint import CHECK_TEXT, encode_check_text
 from tokenization_worker.tokenizers.restoring import show_loss
 
 
@@ -42,13 +43,32 @@ def require_text_kept(
         kept = restore(document.tokens.tolist())
         if kept != document.text.encode():
             raise loses_text(spec, tokenizer, f"a document of {document.uri}", document.text, kept)
-    texts = [CHECK_TEXT]
+    tried = [(CHECK_TEXT, encode_check_text(tokenizer.reference))]
     if spec.pattern is not None:
-        texts.append(behaviour_of(tokenizer, reporting_record(tokenizer, watch)).lost)
-    for text in texts:
-        kept = restore(tokenizer.reference.encode([text]).ids.tolist())
+        lost = behaviour_of(tokenizer, reporting_record(tokenizer, watch)).lost
+        tried.append((lost, tokenizer.reference.encode([lost]).ids))
+    for text, ids in tried:
+        if ids is None:
+            continue
+        kept = restore(ids.tolist())
         if kept != text.encode():
             raise loses_text(spec, tokenizer, "a text that was tried", text, kept)
+
+
+def warn_of_refused(tokenizer: Tokenizer, encoded: Sequence[tuple[str, EncodedSample]], watch: Watcher) -> None:
+    """Warn of sampled documents that the tokenizer cannot encode; `encoded` has each file's URI and sample."""
+    holding = [(uri, sample) for uri, sample in encoded if sample.refused]
+    if not holding:
+        return
+    refused = sum(len(sample.refused) for _, sample in holding)
+    sampled = refused + sum(len(sample.texts) for _, sample in encoded)
+    uri, first = holding[0]
+    watch(
+        Warned(
+            f"{tokenizer.name} cannot encode {refused} of {sampled} sampled documents, the first is in {uri}: "
+            f"{first.refused[0]}; a run quarantines such documents"
+        )
+    )
 
 
 def loses_text(spec: TokenizerSpec, tokenizer: Tokenizer, where: str, text: str, kept: bytes) -> SpecError:
@@ -74,8 +94,8 @@ def loses_text(spec: TokenizerSpec, tokenizer: Tokenizer, where: str, text: str,
 
 def _removes_text(tokenizer: Tokenizer) -> str:
     return (
-        f"{tokenizer.name}: its pre-tokenizer ({tokenizer.removes}) drops the characters at which it splits, such as "
-        "spaces and line breaks; no token holds them, so code and tables cannot be distinguished from running text"
+        f"{tokenizer.name}: {tokenizer.removes}, such as spaces and line breaks; no token holds them, so code and "
+        "tables cannot be distinguished from running text"
     )
 
 

@@ -31,7 +31,7 @@ from tokenization_worker.planning.groups.files import list_files
 from tokenization_worker.planning.groups.shares import asks_for_tokens, pin_shares, resolve_shares
 from tokenization_worker.planning.head_check import is_corrupt, sample_heads, warn_of_empty_texts
 from tokenization_worker.planning.listing_check import refuse_output_in_source, warn_of_empty_files, warn_of_links
-from tokenization_worker.planning.lossless_check import require_text_kept
+from tokenization_worker.planning.lossless_check import require_text_kept, warn_of_refused
 from tokenization_worker.planning.sampling import advice, foresee
 from tokenization_worker.planning.source_check import find_strange
 from tokenization_worker.readers.detection.detect import is_named_parquet, may_be_parquet
@@ -165,6 +165,7 @@ def prepare_source(
         raise
     encoded = encode_samples(data, tokenizer, samples)
     sampled_texts = _choose_texts(samples, encoded)
+    warn_of_refused(tokenizer, [(file.uri, each) for (file, _), each in zip(samples, encoded, strict=True)], watch)
     require_text_kept(data.tokenizer, tokenizer, sampled_texts, watch)
     warn_of_empty_texts(data, samples, watch)
     foresight = foresee(samples, len(files), limits, lambda file: is_corrupt(data, file))

@@ -46,6 +46,10 @@ class KillsEngine(Exception):
         self.detail = detail
 
 
+class HasNoToken(KillsEngine):
+    """The vocabulary lacks a part of a text, and has no token for unknown text: only texts without that part encode."""
+
+
 class Engine(Protocol):
     """Turns texts into ids. Pure, and single-threaded; memory grows with the batch (1 to 4 MB is best)."""
 
@@ -61,10 +65,10 @@ class Tokenizer:
     """A loaded tokenizer: identity, delimiters, and the engines that encode with it.
 
     `restore` gives the bytes that tokens stand for, where these are the text's own bytes; where they are not,
-    `normalises` says why, in words, and `removes` names the pre-tokenizers that leave out what they cut at. `drop`
-    gives the text without the characters for which a model that does not restore has no token. `byte_lengths`
-    u8/u16/u32[vocab_size] is the length of each token in bytes, of tokenizers that restore and may leave text out:
-    those with a pattern of the user's, or a file that removes text.
+    `normalises` says why, in words, and `removes` says what leaves out white space. `drop` gives what the tokens hold
+    of a text, of tokenizers that do not restore and may leave text out; `KillsEngine` where the library gives up on it.
+    `byte_lengths` u8/u16/u32[vocab_size] is the length of each token in bytes, of tokenizers that restore and may leave
+    text out: those with a pattern of the user's, or a file that removes text.
     `unknown_id` stands for text that the vocabulary lacks. `pattern` is the one of the user's, and `limit` makes a
     reference that takes no more than so many seconds of CPU time for all texts on which that backtracks.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokenization_worker.api.data import DelimiterPosition, Delimiters, TokenizerSpec
 from tokenization_worker.errors import SpecError
-from tokenization_worker.tokenizers.base import Engine
+from tokenization_worker.tokenizers.base import Engine, HasNoToken
 
 END_OF_TEXT = (
     "<|endoftext|>",
@@ -121,13 +121,25 @@ def keep_if_safe(engine: Engine | None, specials: Mapping[str, int], forbidden: 
 
 
 def find_special(engine: Engine, specials: Mapping[str, int], forbidden: set[int]) -> tuple[str, int] | None:
-    """The first text that yields a forbidden id, and that id."""
+    """The first text that yields a forbidden id, and that id. A text that cannot be encoded yields none."""
     texts = [form for token in specials for form in special_contexts(token)]
-    ids, ends = engine.encode(texts)
+    try:
+        ids, ends = engine.encode(texts)
+    except HasNoToken:
+        texts = [text for text in texts if _is_encodable(engine, text)]
+        ids, ends = engine.encode(texts)
     hits = np.flatnonzero(np.isin(ids, np.fromiter(forbidden, np.uint32, len(forbidden))))
     if not len(hits):
         return None
     return texts[int(np.searchsorted(ends, hits[0], side="right"))], int(ids[hits[0]])
+
+
+def _is_encodable(engine: Engine, text: str) -> bool:
+    try:
+        engine.encode([text])
+    except HasNoToken:
+        return False
+    return True
 
 
 def special_contexts(token: str) -> tuple[str, ...]:

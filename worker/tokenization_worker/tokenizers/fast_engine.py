@@ -66,9 +66,9 @@ class FastokensEngine:
                 texts if isinstance(texts, list) else list(texts), split_special_tokens=self._split_special_tokens
             )
         except BaseException as error:  # a panic of Rust is no Exception
-            if not is_refusal(error):
+            if isinstance(error, MemoryError) or not (isinstance(error, Exception) or is_refusal(error)):
                 raise
-            return self._reference.encode(texts)  # a pattern that backtracks too far: the reference decides
+            return self._reference.encode(texts)  # it gives up on a text: the reference decides which, and why
         return Encoded(np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")[1:].astype(np.int64))
 
     def _encode_mixed(self, texts: Sequence[str]) -> Encoded:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tokenization_worker.tokenizers.base import Engine
+from tokenization_worker.tokenizers.base import Engine, HasNoToken, IdArray
 
 CHECK_TEXT = (
     "The quick brown fox doesn't jump over 13 lazy dogs; they'll SLEEP  until 07:45.\r\n\n"
@@ -64,9 +64,18 @@ def fingerprint_model(kind: str, model: bytes, reference: Engine) -> str:
     return _digest(reference, kind=kind.encode(), model=model)
 
 
+def encode_check_text(reference: Engine) -> IdArray | None:
+    """The ids of `CHECK_TEXT`; None where the vocabulary lacks a part of it and has no token for unknown text."""
+    try:
+        return reference.encode([CHECK_TEXT]).ids
+    except HasNoToken:
+        return None
+
+
 def _digest(reference: Engine, **fields: bytes) -> str:
     """SHA-256 over the fields in order, each as name and content with their lengths, then the check's tokens."""
-    tokens = reference.encode([CHECK_TEXT]).ids.astype("<u4").tobytes()
+    ids = encode_check_text(reference)
+    tokens = b"" if ids is None else ids.astype("<u4").tobytes()  # of a vocabulary for other text the fields decide
     digest = hashlib.sha256()
     for name, content in [*fields.items(), ("probe", tokens)]:
         digest.update(b"%s %d\n" % (name.encode(), len(content)))

@@ -9,7 +9,7 @@ it: added tokens that are not special are vocabulary, and match.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -36,15 +36,10 @@ from tokenization_worker.tokenizers.delimiter import (
     resolve_delimiters,
 )
 from tokenization_worker.tokenizers.fingerprint import fingerprint_json
-from tokenization_worker.tokenizers.restoring import (
-    find_normalising,
-    find_removing,
-    make_dropper,
-    make_restorer,
-    may_leave_out,
-    measure_tokens,
-)
-from tokenization_worker.tokenizers.tiktoken_engine import is_refusal
+from tokenization_worker.tokenizers.kept_text import make_dropper
+from tokenization_worker.tokenizers.library_errors import blame_text
+from tokenization_worker.tokenizers.loaded_steps import find_removing, has_affixes, is_bpe
+from tokenization_worker.tokenizers.restoring import find_normalising, make_restorer, may_leave_out, measure_tokens
 
 if TYPE_CHECKING:
     import tokenizers
@@ -65,15 +60,18 @@ class HuggingFaceEngine:
         self._native = native
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """The library's regular expressions give up on a text after ten million steps: `KillsEngine`."""
+        """`KillsEngine` for a text on which the library's regular expressions give up, after ten million steps, and
+        `HasNoToken` for one of which the vocabulary lacks a part.
+        """
         parts = []
         for number, text in enumerate(texts):
             try:
                 parts.append(self._encode_one(text))
             except BaseException as error:  # a panic of Rust is no Exception
-                if not is_refusal(error):
+                blamed = blame_text(number, error)
+                if blamed is None:
                     raise
-                raise KillsEngine(number, _refusal_words(error)) from error
+                raise blamed from error
         return join_encoded(parts)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -83,13 +81,6 @@ class HuggingFaceEngine:
     def _encode_one(self, text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
         (encoding,) = self._native.encode_batch_fast([text], add_special_tokens=False)
         return np.array(encoding.ids, np.uint32)
-
-
-def _refusal_words(error: BaseException) -> str:
-    detail = str(error).partition("\n")[0]
-    if "Onig" in detail:
-        return f"the tokenizer.json's pattern backtracks too far: {detail}"
-    return f"the package tokenizers cannot encode it: {detail}"
 
 
 def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer:
@@ -108,10 +99,13 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
     prepared = orjson.dumps({**document, **_TEXT_ALONE, "added_tokens": added})
     try:
         native = library.Tokenizer.from_str(prepared.decode())
-    except Exception as error:  # the library has no class of its own
+    except BaseException as error:
+        if blame_text(0, error) is None:
+            raise
         _require_known_model(library, uri, document)
         raise _invalid(uri, f"tokenizers refuses it: {error}", "check the file, or upgrade tokenizers") from error
     _check_ids(uri, added, native)
+    _check_marks(uri, native)
     native.encode_special_tokens = True
     reference = HuggingFaceEngine(native)
     unknown_id = _find_unknown(document["model"], native)
@@ -122,7 +116,7 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
     except KillsEngine as kill:
         what = f"it cannot split ordinary text: {kill.detail}"
         raise _invalid(uri, what, f"in its pre-tokenizer, {WRITE_PLAINLY}") from kill
-    normalises = find_normalising(document)
+    normalises = find_normalising(native, added)
     restore = None if normalises else make_restorer(added, native.id_to_token)
     vocab_size = max(native.get_vocab(with_added_tokens=True).values(), default=0) + 1
     return Tokenizer(
@@ -135,21 +129,13 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
         reference=reference,
         decode=reference.decode,
         restore=restore,
-        byte_lengths=measure_tokens(restore, vocab_size) if restore and may_leave_out(document) else None,
-        drop=None if restore else make_dropper(document, _normalizer_of(native)),
+        byte_lengths=measure_tokens(restore, vocab_size) if restore and may_leave_out(native) else None,
+        drop=None if restore else make_dropper(native, added),
         normalises=normalises,
-        removes=find_removing(document) if normalises else "",
+        removes=find_removing(native, added) if normalises else "",
         unknown_id=unknown_id,
         accelerate=lambda: keep_if_safe(fast_engine.build_for_json(prepared, reference), specials, forbidden),
     )
-
-
-def _normalizer_of(native: tokenizers.Tokenizer) -> Callable[[str], str]:
-    """The file's normalizer; without one a text stays as it is."""
-    normalizer = native.normalizer
-    if normalizer is None:
-        return lambda text: text
-    return lambda text: str(normalizer.normalize_str(text))
 
 
 def _import_library(uri: str) -> ModuleType:
@@ -189,7 +175,9 @@ def _require_known_model(library: ModuleType, uri: str, document: dict[str, Any]
     model = document["model"]
     try:
         library.Tokenizer.from_str(orjson.dumps({"model": model, "version": "1.0", "added_tokens": []}).decode())
-    except Exception as error:  # the library has no class of its own
+    except BaseException as error:
+        if blame_text(0, error) is None:
+            raise
         kind = model.get("type")
         found = f"of type {_shown(kind)}" if kind is not None else f"with {', '.join(sorted(model)[:6]) or 'nothing'}"
         detail = "" if "ModelUntagged" in str(error) else f": {error}"
@@ -232,6 +220,18 @@ def _check_ids(uri: str, added: list[dict[str, Any]], native: tokenizers.Tokeniz
                 "ids of added tokens must follow the vocabulary without a gap",
                 "save the tokenizer again with the library that made it",
             )
+
+
+def _check_marks(uri: str, native: tokenizers.Tokenizer) -> None:
+    """Refuse a model that marks the parts of words and falls back to bytes: the marks become bytes of the text."""
+    model: Any = native.model
+    if is_bpe(native) and has_affixes(native) and model.byte_fallback:
+        raise SpecError(
+            "TokenizerUnsafe",
+            f"tokenizer.uri: {uri}: its model has byte_fallback beside continuing_subword_prefix or "
+            "end_of_word_suffix: the library tokenizers encodes the bytes of a prefix or suffix as if they were text",
+            next_step="set model.byte_fallback to false in a copy of the file",
+        )
 
 
 def _find_unknown(model: dict[str, Any], native: tokenizers.Tokenizer) -> int | None:

@@ -6,14 +6,28 @@ takes an added token such as "éé" for two bytes, and turns bytes that are no U
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenization_worker.tokenizers.base import LengthArray, pack_lengths
 from tokenization_worker.tokenizers.fast_engine import printable_bytes
+from tokenization_worker.tokenizers.loaded_steps import (
+    TAKES_BLANKS,
+    find_normalizers,
+    find_pre_tokenizers,
+    has_affixes,
+    has_all_bytes,
+    is_bpe,
+    join_types,
+    leaves_out,
+    take_blanks,
+)
+
+if TYPE_CHECKING:
+    import tokenizers
 
 _CUTTERS = {"ByteLevel", "Digits", "Punctuation", "Split"}
 """Pre-tokenizers that only cut, or that leave out what they are told to: what then does not come back is lost."""
@@ -25,87 +39,27 @@ _SHOWN = 48
 _BEFORE = 12
 
 
-def find_normalising(document: Mapping[str, Any]) -> str:
-    """Why tokens of this tokenizer.json are not the bytes of the text, in words; "" where they are."""
-    if document.get("normalizer") is not None:
-        return f"its normalizer ({', '.join(_types(document['normalizer'], 'normalizers'))}) changes text"
-    steps = list(_steps(document.get("pre_tokenizer"), "pretokenizers"))
-    others = sorted({str(step.get("type")) for step in steps} - _CUTTERS)
+def find_normalising(native: tokenizers.Tokenizer, added: Sequence[Mapping[str, Any]]) -> str:
+    """Why tokens of this tokenizer are not the bytes of the text, in words; "" where they are."""
+    normalizers, pre_tokenizers = find_normalizers(native), find_pre_tokenizers(native)
+    if normalizers:
+        return f"its normalizer ({join_types(normalizers)}) changes text"
+    others = [step for step in pre_tokenizers if step["type"] not in _CUTTERS]
     if others:
-        return f"its pre-tokenizer ({', '.join(others)}) changes text"
-    levels = [step for step in steps if step.get("type") == "ByteLevel"]
-    if not levels or document["model"].get("type") != "BPE":
+        return f"its pre-tokenizer ({join_types(others)}) changes text"
+    levels = [step for step in pre_tokenizers if step["type"] == "ByteLevel"]
+    if not levels or not is_bpe(native):
         return "its tokens are not bytes"
     if any(level.get("add_prefix_space") for level in levels):
         return "it puts a space before the text"
-    model = document["model"]
-    if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+    if has_affixes(native):
         return "it marks the parts of words"
-    added = document.get("added_tokens") or []
-    if any(not token.get("special") and (token.get("lstrip") or token.get("rstrip")) for token in added):
-        return "some of its added tokens take the blanks beside them"
-    return ""
+    return TAKES_BLANKS if take_blanks(added) else ""
 
 
-def may_leave_out(document: Mapping[str, Any]) -> bool:
+def may_leave_out(native: tokenizers.Tokenizer) -> bool:
     """Whether text can be in no token: a pre-tokenizer removes what it cuts at, or the vocabulary lacks a byte."""
-    if any(map(_leaves_out, _steps(document.get("pre_tokenizer"), "pretokenizers"))):
-        return True
-    vocabulary = document["model"].get("vocab") or {}
-    return any(chr(shown) not in vocabulary for shown in printable_bytes().values())
-
-
-_BLANKS_REMOVED = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
-
-
-def find_removing(document: Mapping[str, Any]) -> str:
-    """The pre-tokenizers of this tokenizer.json that leave out the characters at which they cut; "" without any."""
-    steps = _steps(document.get("pre_tokenizer"), "pretokenizers")
-    named = _BLANKS_REMOVED | {"CharDelimiterSplit"}
-    return ", ".join(sorted({str(step["type"]) for step in steps if step.get("type") in named or _leaves_out(step)}))
-
-
-def _leaves_out(step: Mapping[str, Any]) -> bool:
-    return step.get("behavior") == "Removed"
-
-
-def make_dropper(document: Mapping[str, Any], normalize: Callable[[str], str]) -> Callable[[str], str] | None:
-    """The function from a text to what the model keeps of it; None for a model that has tokens for all characters.
-
-    A BPE model without unknown token and without byte fallback leaves out a character that its vocabulary lacks. White
-    space counts where no pre-tokenizer removes it; a character of an added token counts as known.
-    """
-    model = document["model"]
-    if model.get("type") != "BPE" or model.get("unk_token") is not None or model.get("byte_fallback"):
-        return None
-    steps = {str(step.get("type")) for step in _steps(document.get("pre_tokenizer"), "pretokenizers")}
-    ends = (model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or "")
-    parts = {token.removeprefix(ends[0]).removesuffix(ends[1]) for token in model.get("vocab") or {}}
-    known = {part for part in parts if len(part) == 1}
-    if "ByteLevel" in steps:
-        bytes_known = {byte for byte, shown in printable_bytes().items() if chr(shown) in known}
-        if len(bytes_known) == len(printable_bytes()):
-            return None
-    else:
-        bytes_known = set()
-    if "Metaspace" in steps:
-        known.add(" ")
-    for token in document.get("added_tokens") or []:
-        known.update(token["content"])
-    removes_blanks = not steps.isdisjoint(_BLANKS_REMOVED)
-
-    def is_lost(character: str) -> bool:
-        if character in known or (removes_blanks and character.isspace()):
-            return False
-        return not bytes_known or not bytes_known.issuperset(character.encode())
-
-    def drop(text: str) -> str:
-        lost = {character for character in set(normalize(text)) if is_lost(character)}
-        if not lost:
-            return text
-        return "".join(character for character in text if lost.isdisjoint(normalize(character)))
-
-    return drop
+    return any(map(leaves_out, find_pre_tokenizers(native))) or not has_all_bytes(native)
 
 
 def measure_tokens(restore: Callable[[Sequence[int]], bytes], vocab_size: int) -> LengthArray:
@@ -139,18 +93,3 @@ def make_restorer(
         return b"".join(map(bytes_of.__getitem__, ids))
 
     return restore
-
-
-def _types(step: Mapping[str, Any], below: str) -> list[str]:
-    return sorted({str(each.get("type")) for each in _steps(step, below)})
-
-
-def _steps(step: Mapping[str, Any] | None, below: str) -> Iterator[Mapping[str, Any]]:
-    """A normalizer or pre-tokenizer, or the ones that a sequence holds."""
-    if step is None:
-        return
-    if step.get("type") != "Sequence":
-        yield step
-        return
-    for each in step.get(below) or []:
-        yield from _steps(each, below)

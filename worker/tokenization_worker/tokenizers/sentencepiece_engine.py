@@ -15,7 +15,14 @@ import numpy as np
 
 from tokenization_worker.api.data import TokenizerSpec
 from tokenization_worker.errors import SpecError
-from tokenization_worker.tokenizers.base import Encoded, Tokenizer, join_encoded, require_extra, shorten_uri
+from tokenization_worker.tokenizers.base import (
+    Encoded,
+    KillsEngine,
+    Tokenizer,
+    join_encoded,
+    require_extra,
+    shorten_uri,
+)
 from tokenization_worker.tokenizers.delimiter import check_specials, forbid_ids, resolve_delimiters
 from tokenization_worker.tokenizers.fingerprint import fingerprint_model
 
@@ -29,7 +36,15 @@ class SentencePieceEngine:
         self._processor = processor
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        return join_encoded([self._encode_one(text) for text in texts])
+        parts = []
+        for number, text in enumerate(texts):
+            try:
+                parts.append(self._encode_one(text))
+            except Exception as error:
+                if isinstance(error, MemoryError):
+                    raise
+                raise KillsEngine(number, f"the package sentencepiece cannot encode it: {error}") from error
+        return join_encoded(parts)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text to look at; control symbols show as their names."""

@@ -36,7 +36,7 @@ from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.tokenizers.base import IdArray, KillsEngine, Tokenizer
 from tokenization_worker.tokenizers.checks.behaviour import BEHAVIOUR_VERSION, behaviour_of, first_change
-from tokenization_worker.tokenizers.fingerprint import CHECK_TEXT
+from tokenization_worker.tokenizers.fingerprint import CHECK_TEXT, encode_check_text
 
 MOST_DOCUMENTS = 64
 MOST_CHARACTERS = 256 << 10
@@ -126,14 +126,15 @@ def keep_samples(
     `has_parquet`: the plan has such files; otherwise pyarrow is not imported. `begins`: told before something that
     takes seconds, once for each host and version.
     """
-    probe = SampledText("", CHECK_TEXT, tokenizer.reference.encode([CHECK_TEXT]).ids)
+    ids = encode_check_text(tokenizer.reference)
+    probe = () if ids is None else (SampledText("", CHECK_TEXT, ids),)
     mine = Samples(
         versions=describe_versions(tokenizer.libraries),
         revision=revision,
         behaviour_version=BEHAVIOUR_VERSION,
         behaviour=behaviour_of(tokenizer, begins).digests if tokenizer.libraries else (),
         parser=parser_digest(),
-        documents=(probe, *documents),
+        documents=(*probe, *documents),
         parquet=parquet_digest() if has_parquet and has_pyarrow() else "",
     )
     found = create_or_read(store, layout.SAMPLES, mine.to_bytes())

@@ -22,7 +22,7 @@ from itertools import chain, islice
 
 from tokenization_worker.errors import SpecError
 from tokenization_worker.host.kept_files import finding_out, keep_fact, read_fact
-from tokenization_worker.tokenizers.base import WRITE_PLAINLY, Engine, KillsEngine, Tokenizer
+from tokenization_worker.tokenizers.base import WRITE_PLAINLY, Engine, HasNoToken, KillsEngine, Tokenizer
 from tokenization_worker.tokenizers.checks.check_texts import (
     contraction_texts,
     mixed_blank_texts,
@@ -47,6 +47,9 @@ _SHOWN = 40
 _KIND = "references"
 _PATIENCE_S = 120.0
 _DIGEST_BYTES = 8
+_HAS_NO_TOKEN = "0" * 2 * _DIGEST_BYTES
+"""In place of the digest of a chapter whose characters the vocabulary lacks, where no token stands for unknown text."""
+
 _CODE_POINTS = 128
 """To a chapter, so that a difference names its characters closely."""
 
@@ -127,6 +130,9 @@ def _find_out(tokenizer: Tokenizer) -> Behaviour:
     for name, texts in _chapters(tokenizer):
         try:
             ids, ends = engine.encode(texts)
+        except HasNoToken:
+            digests.append(_HAS_NO_TOKEN)
+            continue
         except KillsEngine as kill:
             raise _cannot_encode(tokenizer, name, texts[kill.document], kill.detail) from kill
         if time.process_time() > deadline:

@@ -120,7 +120,10 @@ class Encoder:
         if self.drop is None:
             return
         for document, text in enumerate(texts):
-            kept = self.drop(text)
+            try:
+                kept = self.drop(text)
+            except KillsEngine as kill:
+                raise KillsEngine(document, kill.detail) from kill
             if kept != text:
                 raise LosesText(document, kept.encode())
 
