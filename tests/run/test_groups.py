@@ -7,6 +7,7 @@ import itertools
 import json
 import pickle
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -17,15 +18,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from support.corpus import json_lines
 from support.engine.inline import inline
 from support.faults.plant import Document, Planter
 from support.forked_commands import TOKJOB
 from support.runs import command, difference, make_job, read_index, run_command
 from tokenization_worker import open_dataset, run_job, verify
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.events import Warned
+from tokenization_worker.errors import SpecError
+from tokenization_worker.events import Event, Warned
 from tokenization_worker.inspect.clean import clean_output
+from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.inspect.show import show_documents
+from tokenization_worker.planning.splits import stream_of
 
 WORDS = ["alpha", "beta", "gamma", "ä", "日本", "0", "\n", " "]
 FILES = {"web": [40, 0, 25], "code": [1, 60], "books": [30]}
@@ -422,6 +427,80 @@ def test_a_group_that_ends_before_its_last_split_is_named(source: Source, tmp_pa
     assert done.returncode == 2
     words = "split 'train' of group web would hold no tokens: group web fills 3 shards and the leading splits take 6"
     assert f"SplitEmpty: output.splits: {words}" in done.stderr
+
+
+def warnings_of(job: TokenizationJob) -> tuple[list[str], list[str]]:
+    """Those of the plan and of the run."""
+    planned, told = list[Event](), list[Event]()
+    preview_run(job, watch=planned.append)
+    run_job(job, executor=inline(), on_progress=told.append)
+    kept = [[event.message for event in events if isinstance(event, Warned)] for events in (planned, told)]
+    return kept[0], kept[1]
+
+
+def test_a_split_may_be_empty_in_a_group_and_plan_and_run_say_so(source: Source, tmp_path: Path) -> None:
+    splits = [{"name": "test", "share": "5%"}, {"name": "train"}]
+    job = job_of(source, tmp_path / "out", output={"path": PATHS["apart"], "splits": splits})
+    taken = taken_of(source, as_shares(SHARES))
+    in_test = {name: sum(stream_of(text.encode(), [2**64 // 20]) == 0 for text in taken[name]) for name in taken}
+    assert in_test["books"] == 0 < in_test["web"]
+    planned, told = warnings_of(job)
+    count = len(taken["books"])
+    assert (
+        f"output.splits: split 'test' of group books has no shards: none of its group's {count} documents falls into it"
+        in planned
+    )
+    assert "split 'test' of group books has no shards: no document falls into its share" in told
+    assert verify(str(tmp_path / "out"), mode="full", processes=1).is_clean
+    dataset = open_dataset(tmp_path / "out")
+    assert len(dataset["test"].groups["books"]) == 0
+    assert len(dataset["test"]) == len(dataset["test"].groups["web"]) + len(dataset["test"].groups["code"])
+
+
+@pytest.mark.parametrize("splits", ["one", "shares"])
+def test_a_group_without_tokens_has_no_shards(source: Source, tmp_path: Path, splits: str) -> None:
+    layout = {"path": PATHS["apart"], "splits": SPLITS[splits]}
+    job = job_of(source, tmp_path / "out", shares=SHARES | {"books": "0.0001%"}, output=layout)
+    _, told = warnings_of(job)
+    assert "group books has no tokens, and so no shards" in told
+    assert verify(str(tmp_path / "out"), mode="full", processes=1).is_clean
+    assert len(open_dataset(tmp_path / "out")["train"].groups["books"]) == 0
+
+
+def test_a_split_that_is_empty_in_all_groups_is_refused_by_the_plan(source: Source, tmp_path: Path) -> None:
+    splits = [{"name": "test", "share": "0.0001%"}, {"name": "train"}]
+    job = job_of(source, tmp_path / "out", output={"path": PATHS["apart"], "splits": splits})
+    for refuse in (preview_run, lambda job: run_job(job, executor=inline())):
+        with pytest.raises(SpecError) as caught:
+            refuse(job)
+        assert caught.value.reason == "SplitEmpty"
+        assert "split 'test' would hold no tokens" in caught.value.message
+
+
+def test_a_plan_warns_of_splits_that_may_be_empty_where_it_has_not_seen_all(tmp_path: Path) -> None:
+    for group in ("large", "small"):
+        (tmp_path / "source" / group).mkdir(parents=True)
+    texts = ["some words of a document " * 40] * 3000
+    (tmp_path / "source/large/a.jsonl").write_bytes(json_lines([f"{n} {text}" for n, text in enumerate(texts)]))
+    (tmp_path / "source/small/a.jsonl").write_bytes(json_lines(["few"] * 20))
+    groups = [{"name": name, "uris": [str(tmp_path / "source" / name)]} for name in ("large", "small")]
+    layout = {"path": PATHS["apart"], "splits": [{"name": "test", "share": "0.05%"}, {"name": "train"}]}
+    job = make_job(tmp_path, tmp_path / "out", source={"uris": None, "groups": groups}, output=layout)
+    planned = list[Event]()
+    preview_run(job, watch=planned.append)
+    told = [event.message for event in planned if isinstance(event, Warned)]
+    assert len(told) == 3
+    assert re.fullmatch(
+        r"output.splits: split 'test' of group large may get no document, as it takes 0.05 % of about \d,\d{3} "
+        "documents: it then has no shards",
+        told[0],
+    )
+    assert (
+        told[1]
+        == "output.splits: split 'test' of group small has no shards: none of its group's 20 documents falls into it"
+    )
+    assert told[2].startswith("output.splits: split 'test' may get no document, as it takes 0.05 % of about ")
+    assert told[2].endswith(": the run then ends with SplitEmpty")
 
 
 def test_a_dataset_gives_the_part_of_each_group(source: Source, planted: dict[str, Path]) -> None:

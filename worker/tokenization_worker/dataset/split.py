@@ -22,8 +22,9 @@ class Split:
     """One split's tokens, numbered from 0.
 
     `split[a:b]` is what numpy gives for `np.asarray(split)[a:b]`, and reads no other tokens. `documents` is the number
-    of those that begin in it. `groups`: where groups are in paths, the part of each, in order: `split.groups["code"]`;
-    `group`: of which one this is the part, "" of a whole split. `reopening`: how another process gets it.
+    of those that begin in it. `row_length`: 0 where the tokens are one run. `groups`: where groups are in paths, the
+    part of each, in order: `split.groups["code"]`; `group`: of which one this is the part, "" of a whole split.
+    `reopening`: how another process gets it.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Split:
         shards: tuple[Shard, ...],
         delimiters: Delimiters,
         reopening: Reopening[Split],
+        row_length: int,
         group: str = "",
         groups: Mapping[str, Split] = MappingProxyType({}),
     ) -> None:
@@ -42,6 +44,7 @@ class Split:
         self.groups = groups
         self.shards = shards
         self.documents = documents
+        self.row_length = row_length
         self.stream = stream
         self.start = shards[0].start if shards else 0
         self._length = shards[-1].end - self.start if shards else 0
@@ -73,7 +76,7 @@ class Split:
         return self._rows
 
     def _make_rows(self) -> Rows:
-        length = self.shards[0].row_length if self.shards else 0
+        length = self.row_length
         if not length:
             raise TypeError(
                 f"split {self.name!r} has no rows: its tokens are one run; make the dataset with output.sequence"

@@ -43,7 +43,7 @@ def make_splits(
 
     def part(name: str, group: str, stream: Stream, shards: tuple[Shard, ...]) -> Split:
         documents = sum(shard.documents for shard in shards)
-        return Split(name, documents, stream, shards, delimiters, reopen(name, group), group)
+        return Split(name, documents, stream, shards, delimiters, reopen(name, group), _row_length(index), group)
 
     parts: dict[str, dict[str, Split]] = {name: {} for name in names}
     for group in groups or ("",):
@@ -58,9 +58,10 @@ def make_splits(
 def _join(name: str, parts: Mapping[str, Split], delimiters: Delimiters, reopen: Reopen) -> Split:
     """A split of all groups; its stream ends where a group ends, and no document goes on there."""
     shards = _follow_each_other([shard for part in parts.values() for shard in part.shards])
-    stream = Stream(-1, shards, next(iter(parts.values())).dtype)
+    first = next(iter(parts.values()))
+    stream = Stream(-1, shards, first.dtype)
     documents = sum(part.documents for part in parts.values())
-    return Split(name, documents, stream, shards, delimiters, reopen(name, ""), groups=parts)
+    return Split(name, documents, stream, shards, delimiters, reopen(name, ""), first.row_length, groups=parts)
 
 
 def _make_streams(
@@ -88,7 +89,7 @@ def _follow_each_other(shards: Iterable[Shard]) -> tuple[Shard, ...]:
 
 def _shard(store: Store, index: Index, row: Row, dtype: np.dtype[np.unsignedinteger]) -> Shard:
     format = preferred_format(index["data"]["output"]["formats"])
-    row_length = index["data"]["output"].get("sequence", {}).get("length", 0)
+    row_length = _row_length(index)
     of_parts = (file for file in files_of_row(row) if file.get("format") == PARTS)
     parts = next(((file["path"], file["bytes"], file["sha256"]) for file in of_parts), ("", 0, ""))
     return Shard(
@@ -106,6 +107,12 @@ def _shard(store: Store, index: Index, row: Row, dtype: np.dtype[np.unsignedinte
         parts=parts,
         group=row.get("group", ""),
     )
+
+
+def _row_length(index: Index) -> int:
+    """0 where the tokens are one run."""
+    length: int = index["data"]["output"].get("sequence", {}).get("length", 0)
+    return length
 
 
 def _files_of(row: Row, format: str) -> tuple[tuple[str, int], ...]:

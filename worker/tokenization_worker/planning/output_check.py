@@ -67,5 +67,6 @@ def require_shards(prepared: Prepared) -> None:
     largest = max(runs.values(), default=0) if "{index" in output.path else tokens
     require_number_fits(output.path, largest // 2 // output.shard_tokens)
     for group, count in runs.items():
-        if not streams.by_hash and count * 2 < leading * output.shard_tokens:
+        is_empty_group = bool(group) and not count  # has no shards, which the end of the run tells
+        if not streams.by_hash and not is_empty_group and count * 2 < leading * output.shard_tokens:
             streams.require_all_filled([-(-count // output.shard_tokens)], group)

@@ -34,6 +34,7 @@ from tokenization_worker.planning.listing_check import refuse_output_in_source, 
 from tokenization_worker.planning.lossless_check import require_text_kept, warn_of_refused
 from tokenization_worker.planning.sampling import advice, foresee
 from tokenization_worker.planning.source_check import find_strange
+from tokenization_worker.planning.split_check import foresee_splits
 from tokenization_worker.readers.detection.detect import is_named_parquet, may_be_parquet
 from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
@@ -173,6 +174,9 @@ def prepare_source(
         watch(Warned(warning))
     measured = measure_groups(files, samples, encoded)
     data = _find_shares(subject, files, measured, found, watch)
+    splits = foresee_splits(data, measured, samples)
+    for warning in splits.warnings:
+        watch(Warned(warning))
     canonical = subject.canonical(data)
     return Prepared(
         job=job,
@@ -187,7 +191,7 @@ def prepare_source(
         run_key=run_key(job),
         estimate=estimate(data, tokenizer, dtype, measured, samples),
         sampled_texts=sampled_texts,
-        foreseen=foresight.error,
+        foreseen=foresight.error or splits.error,
         strange=strange,
         hint=advice(samples),
     )

@@ -45,7 +45,7 @@ def open_split(kind: type[LocalStore], folder: Path) -> Split:
         files = ((f"{number}.npy", 128 + 2 * (end - start)),)
         shards.append(Shard(store, "Npy", files, TOKENS.dtype, "train", number, end - start, 1, start, ""))
     stream = Stream(0, tuple(shards), TOKENS.dtype)
-    return Split("train", 3, stream, tuple(shards[1:]), Delimiters(9, None), (open_split, (kind, folder)))
+    return Split("train", 3, stream, tuple(shards[1:]), Delimiters(9, None), (open_split, (kind, folder)), 0)
 
 
 @pytest.mark.parametrize("step", [None, 1, 3, -1, -4])

@@ -76,9 +76,7 @@ def commit(
         watch(Warned(_BYTES_UNKNOWN))
     check_limits(store, totals, limits.max_quarantined, context.epoch, unusable)
     shards = _ordered_shards(context, ledger)
-    for group in context.data.path_groups or ("",):
-        mine = [shard for shard in shards if shard.group == group]
-        context.streams.require_all_filled(_shards_per_stream(context, mine), group)
+    _require_filled_splits(context, shards, watch)
     check_conservation(totals, shards, delimited=context.is_delimited)
     _check_shards(store, shards)
     folders = make_folder_indexes(map(shard_row, shards), Naming.of(context.data, context.dtype).largest)
@@ -127,6 +125,26 @@ def _ordered_shards(context: RunContext, ledger: TokenizeLedger) -> list[ShardRe
     groups = {name: i for i, name in enumerate(context.data.path_groups or ("",))}
     splits = {split.name: i for i, split in enumerate(context.data.output.splits)}
     return sorted(ledger.shards.values(), key=lambda shard: (groups[shard.group], splits[shard.split], shard.index))
+
+
+def _require_filled_splits(context: RunContext, shards: list[ShardReceipt], watch: Watcher) -> None:
+    """Raise SplitEmpty for a split without shards; `watch` is told of one that lacks only those of some groups.
+
+    Leading shards leave a group's last split empty where the group is too small: all of it would be test data.
+    """
+    streams = context.streams
+    for group in context.data.path_groups:
+        mine = _shards_per_stream(context, [shard for shard in shards if shard.group == group])
+        if not any(mine):
+            watch(Warned(f"group {group} has no tokens, and so no shards"))
+            continue
+        if not streams.by_hash:
+            streams.require_all_filled(mine, group)
+            continue
+        for split, count in zip(streams.splits, mine, strict=True):
+            if not count:
+                watch(Warned(f"split {split.name!r} of group {group} has no shards: no document falls into its share"))
+    streams.require_all_filled(_shards_per_stream(context, shards))
 
 
 def _shards_per_stream(context: RunContext, shards: list[ShardReceipt]) -> list[int]:
