@@ -43,11 +43,9 @@ def check_folders(store: Store, facts: Facts, index: Index) -> tuple[list[Findin
 
 
 def _shards_of_folders(facts: Facts) -> dict[tuple[str, str], list[ListedShard]]:
-    """By format and path of the folder's index, in the order of the shards table."""
-    order = {split.name: number for number, split in enumerate(facts.splits)}
-    claims = [shard for shards in facts.streams for shard in shards]
+    """By format and path of the folder's index, in the order of the shards table: groups, splits, numbers."""
     folders: dict[tuple[str, str], list[ListedShard]] = {}
-    for claim in sorted(claims, key=lambda claim: (order[claim.split], claim.index)):
+    for claim in (shard for shards in facts.streams for shard in shards):
         for file in claim.token_files:
             lister = decoder_of(file.format).folder_index
             if lister is not None:
