@@ -66,11 +66,11 @@ def staffed(
     bed: Testbed, api: client.ApiClient, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Jobs]:
     """The jobs of a namespace whose operator works as long as the module's tests, with the settings that the module has
-    in `SETTINGS`.
+    in `OPERATOR_OPTIONS`.
     """
     with new_namespace(api) as name:
         release = Release(bed, api, name, tmp_path_factory.mktemp("team"))
-        with release.operator(**getattr(request.module, "SETTINGS", {})) as process:
+        with release.operator(**getattr(request.module, "OPERATOR_OPTIONS", {})) as process:
             yield Jobs(api, name)
             assert process.poll() is None
         assert not release.errors()

@@ -22,7 +22,7 @@ from tokenization_worker.api.types.times import read_time, time_text
 pytestmark = pytest.mark.testbed
 
 HOLDS = "testbed/worker:plan-run.driver-hold"
-SETTINGS = RARELY | NEVER_AGAIN
+OPERATOR_OPTIONS = RARELY | NEVER_AGAIN
 
 
 def wait_longer(jobs: Jobs, name: str, seconds: float) -> None:

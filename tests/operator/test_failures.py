@@ -21,7 +21,7 @@ from tokenization_operator.objects.kinds import Kind
 
 pytestmark = pytest.mark.testbed
 
-SETTINGS = RARELY | NEVER_AGAIN
+OPERATOR_OPTIONS = RARELY | NEVER_AGAIN
 
 
 def image(fates: str) -> str:
@@ -103,7 +103,7 @@ def test_a_namespace_without_the_service_account(release: Release, jobs: Jobs, b
 def test_a_namespace_without_the_role_binding(release: Release, jobs: Jobs, bed: Testbed, tmp_path: Path) -> None:
     gone = bed.kubectl("-n", jobs.namespace, "delete", "rolebinding", "tokenization-worker")
     assert not gone.returncode, gone.stderr
-    with release.operator(**SETTINGS):
+    with release.operator(**OPERATOR_OPTIONS):
         jobs.apply("mute", local_spec(tmp_path))
         words = ("403", "tokjob namespace-manifest prints the binding")
         refused(jobs, "mute", "NamespaceNotPrepared", *words, phase="Retrying")

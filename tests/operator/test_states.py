@@ -20,7 +20,7 @@ from tokenization_worker.api.metadata import API_VERSION
 
 pytestmark = pytest.mark.testbed
 
-SETTINGS = NEVER_AGAIN
+OPERATOR_OPTIONS = NEVER_AGAIN
 HOLDS = "testbed/worker:plan-run.driver-hold"
 ARGO = {"argocd.argoproj.io/tracking-id": "jobs:tokenization.dev/TokenizationJob:team/demo"}
 
