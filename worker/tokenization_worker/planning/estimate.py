@@ -244,7 +244,8 @@ def _shard_bytes(output: OutputSpec, dtype: DType, rows: RowEstimate | None, *, 
 
 class EncodedSample(NamedTuple):
     """The reference's tokens of a file's sample, and the seconds that they took. Texts that kill what encodes them are
-    not among `texts`; `refused` says why, of those that the engine itself refuses. `ends` i64[n_texts] are cumulative.
+    not among `texts`; `refused` says why, of those that the engine itself refuses, and `untried` are behind too many of
+    them. `ends` i64[n_texts] are cumulative.
     """
 
     texts: list[str]
@@ -252,6 +253,7 @@ class EncodedSample(NamedTuple):
     ends: EndArray
     seconds: float
     refused: tuple[str, ...] = ()
+    untried: int = 0
 
 
 def encode_samples(
@@ -274,13 +276,15 @@ def encode_samples(
 
 def _encode_without_killers(engine: Engine, texts: list[str], clock: Callable[[], float]) -> EncodedSample:
     refused: list[str] = []
+    untried = 0
     while True:
         engine.encode([""])  # the start of the process, also after a killer, is none of the sample's time
         try:
-            return EncodedSample(texts, *_encode_sample(engine, texts, clock), tuple(refused))
+            return EncodedSample(texts, *_encode_sample(engine, texts, clock), tuple(refused), untried)
         except KillsEngine as killer:
             refused.append(killer.detail)
             left = texts[killer.document + 1 :] if len(refused) < _MOST_KILLERS else []
+            untried += len(texts) - killer.document - 1 - len(left)
             texts = texts[: killer.document] + left
 
 
@@ -302,6 +306,7 @@ def _encode_in_copies(engine: Engine, samples: list[list[str]]) -> list[EncodedS
                 np.concatenate([first.ends, second.ends + len(first.ids)]),
                 first.seconds + second.seconds,
                 first.refused + second.refused,
+                first.untried + second.untried,
             )
         ]
 

@@ -18,7 +18,7 @@ from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.output.ledger.version_samples import SampledText
 from tokenization_worker.planning.check_events import reporting_record
 from tokenization_worker.planning.estimate import EncodedSample
-from tokenization_worker.tokenizers.base import Tokenizer
+from tokenization_worker.tokenizers.base import KillsEngine, Tokenizer
 from tokenization_worker.tokenizers.checks.behaviour import behaviour_of
 from tokenization_worker.tokenizers.fingerprint import CHECK_TEXT, encode_check_text
 from tokenization_worker.tokenizers.restoring import show_loss
@@ -30,10 +30,13 @@ def require_text_kept(
     """Raise `SpecError("TokenizerLosesText")` for a text whose tokens are not its bytes; tell of unknown text."""
     _warn_of_unknown(tokenizer, documents, watch)
     if tokenizer.removes:
-        watch(Warned(_removes_text(tokenizer)))
+        watch(Warned(f"{tokenizer.name}: {tokenizer.removes}"))
     if tokenizer.drop is not None:
         for document in documents:
-            left = tokenizer.drop(document.text)
+            try:
+                left = tokenizer.drop(document.text)
+            except KillsEngine:
+                continue  # the run finds it, too
             if left != document.text:
                 raise loses_text(spec, tokenizer, f"a document of {document.uri}", document.text, left.encode())
     restore = tokenizer.restore
@@ -61,11 +64,13 @@ def warn_of_refused(tokenizer: Tokenizer, encoded: Sequence[tuple[str, EncodedSa
     if not holding:
         return
     refused = sum(len(sample.refused) for _, sample in holding)
-    sampled = refused + sum(len(sample.texts) for _, sample in encoded)
+    untried = sum(sample.untried for _, sample in encoded)
+    sampled = refused + untried + sum(len(sample.texts) for _, sample in encoded)
+    least = "at least " if untried else ""
     uri, first = holding[0]
     watch(
         Warned(
-            f"{tokenizer.name} cannot encode {refused} of {sampled} sampled documents, the first is in {uri}: "
+            f"{tokenizer.name} cannot encode {least}{refused} of {sampled} sampled documents, the first is in {uri}: "
             f"{first.refused[0]}; a run quarantines such documents"
         )
     )
@@ -89,13 +94,6 @@ def loses_text(spec: TokenizerSpec, tokenizer: Tokenizer, where: str, text: str,
         f"as {now!r}",
         next_step="write the pattern as the model's own code does, or add at its end what matches all other text: "
         r"|\s|\S",
-    )
-
-
-def _removes_text(tokenizer: Tokenizer) -> str:
-    return (
-        f"{tokenizer.name}: {tokenizer.removes}, such as spaces and line breaks; no token holds them, so code and "
-        "tables cannot be distinguished from running text"
     )
 
 

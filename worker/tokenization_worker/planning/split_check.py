@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tokenization_worker.api.data import DataSpec, SplitSpec
+from tokenization_worker.api.data import DataSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.planning.estimate import Measured
@@ -46,17 +46,26 @@ def foresee_splits(data: DataSpec, measured: Mapping[str, Measured], samples: Sa
     if not streams.by_hash:
         return SplitForesight(None, [])
     groups = {name: _documents_of(data, name, found, samples, streams) for name, found in measured.items()}
+    shares = [float(split.share or 0) for split in streams.splits]
+    shares[-1] = 1 - sum(shares)  # the last split has the rest
+    named = [
+        (stream, split.name, share) for stream, (split, share) in enumerate(zip(streams.splits, shares, strict=True))
+    ]
     warnings = []
-    for name in data.path_groups:
-        for stream, split in enumerate(streams.splits):
-            warnings += _warn(name, split, stream, groups[name])
+    for group in data.path_groups:
+        documents = groups[group]
+        if documents is not None and documents.by_stream is not None and not documents.by_stream:
+            warnings.append(f"group {group} has no documents, and so no shards")
+            continue
+        for split in named:
+            warnings += _warn(group, *split, documents)
     everything = _add_up(list(groups.values()))
     if everything is None:
         return SplitForesight(None, warnings)
     if everything.by_stream is not None:
         return SplitForesight(_find_error(streams, everything.by_stream), warnings)
-    for stream, split in enumerate(streams.splits):
-        warnings += _warn("", split, stream, everything)
+    for split in named:
+        warnings += _warn("", *split, everything)
     return SplitForesight(None, warnings)
 
 
@@ -91,18 +100,18 @@ def _find_error(streams: Streams, by_stream: Counter[int]) -> SpecError | None:
     return None
 
 
-def _warn(group: str, split: SplitSpec, stream: int, documents: _Documents | None) -> list[str]:
+def _warn(group: str, stream: int, name: str, share: float, documents: _Documents | None) -> list[str]:
     """The warning of a split that is, or may be, empty; `group`: "" for the corpus."""
-    if documents is None or split.share is None:
+    if documents is None:
         return []
-    subject = f"output.splits: split {split.name!r}" + (f" of group {group}" if group else "")
+    subject = f"output.splits: split {name!r}" + (f" of group {group}" if group else "")
     if documents.by_stream is not None:
         if documents.by_stream[stream]:
             return []
         whole = counted(round(documents.number), "document")
         return [f"{subject} has no shards: none of its group's {whole} falls into it"]
-    if (1 - float(split.share)) ** documents.number <= _CHANCE:
+    if (1 - share) ** documents.number <= _CHANCE:
         return []
     about = counted(max(1, round(documents.number)), "document")
     outcome = "it then has no shards" if group else "the run then ends with SplitEmpty"
-    return [f"{subject} may get no document, as it takes {100 * float(split.share):.3g} % of about {about}: {outcome}"]
+    return [f"{subject} may get no document, as it takes {100 * share:.3g} % of about {about}: {outcome}"]

@@ -67,8 +67,9 @@ class Tokenizer:
     `restore` gives the bytes that tokens stand for, where these are the text's own bytes; where they are not,
     `normalises` says why, in words, and `removes` says what leaves out white space. `drop` gives what the tokens hold
     of a text, of tokenizers that do not restore and may leave text out; `KillsEngine` where the library gives up on it.
-    `byte_lengths` u8/u16/u32[vocab_size] is the length of each token in bytes, of tokenizers that restore and may leave
-    text out: those with a pattern of the user's, or a file that removes text.
+    `byte_lengths` u8/u16/u32[vocab_size] is the length of each token in bytes, of tokenizers that may leave text out
+    and whose tokens are the bytes of the text, or of what `normalize` makes of it: those with a pattern of the user's,
+    or a file that removes text.
     `unknown_id` stands for text that the vocabulary lacks. `pattern` is the one of the user's, and `limit` makes a
     reference that takes no more than so many seconds of CPU time for all texts on which that backtracks.
 
@@ -92,6 +93,7 @@ class Tokenizer:
         restore: Callable[[Sequence[int]], bytes] | None = None,
         byte_lengths: LengthArray | None = None,
         drop: Callable[[str], str] | None = None,
+        normalize: Callable[[str], str] | None = None,
         normalises: str = "",
         removes: str = "",
         unknown_id: int | None = None,
@@ -108,6 +110,7 @@ class Tokenizer:
         self.restore = restore
         self.byte_lengths = byte_lengths
         self.drop = drop
+        self.normalize = normalize
         self.normalises = normalises
         self.removes = removes
         self.unknown_id = unknown_id

@@ -9,7 +9,7 @@ it: added tokens that are not special are vocabulary, and match.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,13 @@ from tokenization_worker.tokenizers.fingerprint import fingerprint_json
 from tokenization_worker.tokenizers.kept_text import make_dropper
 from tokenization_worker.tokenizers.library_errors import blame_text
 from tokenization_worker.tokenizers.loaded_steps import find_removing, has_affixes, is_bpe
-from tokenization_worker.tokenizers.restoring import find_normalising, make_restorer, may_leave_out, measure_tokens
+from tokenization_worker.tokenizers.restoring import (
+    find_normalising,
+    make_restorer,
+    may_leave_out,
+    measure_tokens,
+    why_no_bytes,
+)
 
 if TYPE_CHECKING:
     import tokenizers
@@ -117,7 +123,13 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
         what = f"it cannot split ordinary text: {kill.detail}"
         raise _invalid(uri, what, f"in its pre-tokenizer, {WRITE_PLAINLY}") from kill
     normalises = find_normalising(native, added)
-    restore = None if normalises else make_restorer(added, native.id_to_token)
+    restore = make_restorer(added, native.id_to_token)
+    drop = make_dropper(native, orjson.loads(prepared)) if normalises else None
+    # With a normalizer the bytes of added tokens are of the text as it was, or as it is then: nobody knows.
+    is_plain = native.normalizer is None or all(token.get("special") for token in added)
+    is_measured = (
+        may_leave_out(native) if not normalises else drop is not None and is_plain and not why_no_bytes(native)
+    )
     vocab_size = max(native.get_vocab(with_added_tokens=True).values(), default=0) + 1
     return Tokenizer(
         name=name,
@@ -128,14 +140,23 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
         libraries={package: version(package) for package in ("fastokens", "tokenizers")},
         reference=reference,
         decode=reference.decode,
-        restore=restore,
-        byte_lengths=measure_tokens(restore, vocab_size) if restore and may_leave_out(native) else None,
-        drop=None if restore else make_dropper(native, added),
+        restore=None if normalises else restore,
+        byte_lengths=measure_tokens(restore, vocab_size) if is_measured else None,
+        drop=drop,
+        normalize=_normalizer_of(native) if drop else None,
         normalises=normalises,
         removes=find_removing(native, added) if normalises else "",
         unknown_id=unknown_id,
         accelerate=lambda: keep_if_safe(fast_engine.build_for_json(prepared, reference), specials, forbidden),
     )
+
+
+def _normalizer_of(native: tokenizers.Tokenizer) -> Callable[[str], str]:
+    """The file's normalizer; without one a text stays as it is."""
+    normalizer = native.normalizer
+    if normalizer is None:
+        return lambda text: text
+    return lambda text: str(normalizer.normalize_str(text))
 
 
 def _import_library(uri: str) -> ModuleType:

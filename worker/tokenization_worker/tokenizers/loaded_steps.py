@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 Step = Mapping[str, Any]
 """A normalizer or a pre-tokenizer, with its `type` and settings as the library writes them."""
 
-TAKES_BLANKS = "some of its added tokens take the blanks beside them"
-
-_REMOVES_BLANKS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
+_REMOVES_BLANKS = {"BertPreTokenizer", "UnicodeScripts", "Whitespace", "WhitespaceSplit"}
 
 
 def find_normalizers(native: tokenizers.Tokenizer) -> list[Step]:
@@ -44,33 +42,47 @@ def has_affixes(native: tokenizers.Tokenizer) -> bool:
 
 
 def has_all_bytes(native: tokenizers.Tokenizer) -> bool:
-    """Whether a BPE model has a token for each byte: of byte-level text, or as its fallback."""
+    """Whether a BPE model has a token for each byte: of byte-level text, or else as its fallback."""
     model: Any = native.model
     if has_affixes(native):
         return False
-    if model.byte_fallback and all(model.token_to_id(f"<0x{byte:02X}>") is not None for byte in range(256)):
-        return True
-    is_byte_level = any(step["type"] == "ByteLevel" for step in find_pre_tokenizers(native))
-    return is_byte_level and all(model.token_to_id(chr(shown)) is not None for shown in printable_bytes().values())
+    if any(step["type"] == "ByteLevel" for step in find_pre_tokenizers(native)):
+        names = [chr(shown) for shown in printable_bytes().values()]
+    elif model.byte_fallback:
+        names = [f"<0x{byte:02X}>" for byte in range(256)]
+    else:
+        return False
+    return all(model.token_to_id(name) is not None for name in names)
 
 
 def leaves_out(step: Step) -> bool:
-    """Whether a pre-tokenizer leaves out what it cuts at, whatever that is."""
-    return step.get("behavior") == "Removed" or step["type"] == "CharDelimiterSplit"
+    """Whether a pre-tokenizer may leave out characters that are no white space."""
+    return step.get("behavior") == "Removed" or step["type"] in ("CharDelimiterSplit", "UnicodeScripts")
 
 
-def take_blanks(added: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether some of the added tokens that match in text take the blanks beside them."""
-    return any(not token.get("special") and (token.get("lstrip") or token.get("rstrip")) for token in added)
+def take_blanks(added: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The added tokens that match in text and take the blanks beside them."""
+    matching = [token for token in added if not token.get("special")]
+    return [token["content"] for token in matching if token.get("lstrip") or token.get("rstrip")]
 
 
 def find_removing(native: tokenizers.Tokenizer, added: Sequence[Mapping[str, Any]]) -> str:
-    """What leaves out characters of a text, as the subject and verb of a sentence; "" without any."""
+    """What leaves out white space of a text, as a sentence; "" where nothing does."""
     steps = find_pre_tokenizers(native)
-    removing = [step for step in steps if step["type"] in _REMOVES_BLANKS or leaves_out(step)]
+    levels = next((number for number, step in enumerate(steps) if step["type"] == "ByteLevel"), len(steps))
+    removing = [step for step in steps[:levels] if step["type"] in _REMOVES_BLANKS or _removes_matches(step)]
     if removing:
-        return f"its pre-tokenizer ({join_types(removing)}) drops the characters at which it splits"
-    return TAKES_BLANKS if take_blanks(added) else ""
+        return (
+            f"its pre-tokenizer ({join_types(removing)}) drops the characters at which it splits, such as spaces and "
+            "line breaks; no token holds them, so code and tables cannot be distinguished from running text"
+        )
+    if taking := take_blanks(added):
+        return f"its added tokens {', '.join(map(repr, taking[:4]))} drop the spaces and line breaks beside them"
+    return ""
+
+
+def _removes_matches(step: Step) -> bool:
+    return (step.get("behavior") == "Removed" and not step.get("invert")) or step["type"] == "CharDelimiterSplit"
 
 
 def join_types(steps: Sequence[Step]) -> str:

@@ -15,7 +15,6 @@ import numpy as np
 from tokenization_worker.tokenizers.base import LengthArray, pack_lengths
 from tokenization_worker.tokenizers.fast_engine import printable_bytes
 from tokenization_worker.tokenizers.loaded_steps import (
-    TAKES_BLANKS,
     find_normalizers,
     find_pre_tokenizers,
     has_affixes,
@@ -41,9 +40,17 @@ _BEFORE = 12
 
 def find_normalising(native: tokenizers.Tokenizer, added: Sequence[Mapping[str, Any]]) -> str:
     """Why tokens of this tokenizer are not the bytes of the text, in words; "" where they are."""
-    normalizers, pre_tokenizers = find_normalizers(native), find_pre_tokenizers(native)
+    normalizers = find_normalizers(native)
     if normalizers:
         return f"its normalizer ({join_types(normalizers)}) changes text"
+    if why := why_no_bytes(native):
+        return why
+    return "some of its added tokens take the blanks beside them" if take_blanks(added) else ""
+
+
+def why_no_bytes(native: tokenizers.Tokenizer) -> str:
+    """Why tokens of this tokenizer are not the bytes of normalized text, in words; "" where they are."""
+    pre_tokenizers = find_pre_tokenizers(native)
     others = [step for step in pre_tokenizers if step["type"] not in _CUTTERS]
     if others:
         return f"its pre-tokenizer ({join_types(others)}) changes text"
@@ -52,9 +59,7 @@ def find_normalising(native: tokenizers.Tokenizer, added: Sequence[Mapping[str, 
         return "its tokens are not bytes"
     if any(level.get("add_prefix_space") for level in levels):
         return "it puts a space before the text"
-    if has_affixes(native):
-        return "it marks the parts of words"
-    return TAKES_BLANKS if take_blanks(added) else ""
+    return "it marks the parts of words" if has_affixes(native) else ""
 
 
 def may_leave_out(native: tokenizers.Tokenizer) -> bool:

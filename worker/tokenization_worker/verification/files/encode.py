@@ -63,7 +63,10 @@ class Encoder:
         if self._restore is not None:
             kept = self._restore(part.tolist())
         elif self._drop is not None:
-            kept = self._drop(text).encode()
+            try:
+                kept = self._drop(text).encode()
+            except KillsEngine:  # the engine has encoded it: nothing shows that it is lost
+                return None
         else:
             return None
         return None if kept == text.encode() else show_loss(text, kept)

@@ -61,6 +61,7 @@ class BlockWriter:
             restore=tokenizer.restore,
             byte_lengths=tokenizer.byte_lengths,
             drop=tokenizer.drop,
+            normalize=tokenizer.normalize,
         )
 
     def write(self, batches: list[tuple[SliceCounts, DocumentBatch]]) -> None:
