@@ -148,6 +148,9 @@ bench-versions: install  ## compare with another installed version (OTHER=its vi
 bench-formats: install  ## compare four formats at once with Npy alone (CORPUS=folder of .jsonl.zst)
 	$(BIN)/python benchmarks/formats.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
 
+bench-sequences: install  ## compare shuffled documents with the order of the source (CORPUS=folder of .jsonl.zst)
+	$(BIN)/python benchmarks/sequences.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
+
 windows: install  ## time windows of tokens, and rows, at random places of a dataset
 	$(BIN)/python benchmarks/windows.py $(BENCH_ARGS)
 
@@ -160,4 +163,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-unit test-fast test-all test-testbed test-core test-peers prove e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-formats bench-ray bench-gcs straggler startup windows scale memory clean
+.PHONY: help install run test test-unit test-fast test-all test-testbed test-core test-peers prove e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-formats bench-sequences bench-ray bench-gcs straggler startup windows scale memory clean

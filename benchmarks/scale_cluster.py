@@ -22,7 +22,7 @@ from tokenization_worker.output.create_only import create_receipt
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult, segment_digest
 from tokenization_worker.output.naming import name_files
 from tokenization_worker.output.object_metadata import digest_metadata
-from tokenization_worker.output.scratch import discard_segments
+from tokenization_worker.output.scratch import discard_scratch
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.readers.decompress import zstd
@@ -92,7 +92,7 @@ class Cluster:
 
 
 def run_task(store: ObjectStore, task: TokenizeTask | BuildTask) -> RangeReceipt | ShardReceipt:
-    discard_segments(store, task.context.epoch, task.releasable)
+    discard_scratch(store, task.context.epoch, task.releasable)
     return tokenize_range(store, task) if isinstance(task, TokenizeTask) else build_shard(store, task)
 
 

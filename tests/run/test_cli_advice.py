@@ -100,7 +100,7 @@ FLAGS = {
     "--out x": "there is no --out: --output takes the folder",
     "--output-path x": "--output.path says how its shards are called",
     "--verbose": "there is no --verbose: a run has one display; --json",
-    "--shuffle": "there is no --shuffle: documents keep the order of the source",
+    "--shuffle": "there is no --shuffle: --output.shuffle.seed 0 shuffles all documents",
     "--dry-run": "there is no --dry-run: tokjob plan",
     "--shard-size 5": "there is no --shard-size: --output.shards.tokens N",
     "--append-eos": "--tokenizer.delimiter.position After",

@@ -188,6 +188,24 @@ def test_a_blend_of_two_groups_is_what_megatron_takes(tmp_path: Path) -> None:
             assert weights == {"web": pytest.approx(0.7), "code": pytest.approx(0.3)}
 
 
+def test_shuffled_shards_hold_both_groups_in_every_format(tmp_path: Path) -> None:
+    for group in ("web", "code"):
+        records = [{"text": f"{group} {number}: {text}"} for number in range(20) for text in TEXTS]
+        write_jsonl(tmp_path / "data" / group / "0.jsonl.zst", records)
+    manifest = EXAMPLES / "shuffled-documents.yaml"
+    tokjob(tmp_path, "run", str(manifest), "--set", "output.shards.tokens=20000")
+    out = tmp_path / "out/shuffled"
+    shards = [np.load(path).tolist() for path in sorted((out / "npy").glob("train_*.npy"))]
+    assert len(shards) > 2
+    for number, tokens in enumerate(shards):
+        text = encoding("gpt2").decode(tokens)
+        shares = text.count("web ") / max(1, text.count("code "))
+        assert 1 < shares < 4  # half of the code is left out
+        prefix = out / "megatron" / f"train_{number:06d}"
+        assert np.concatenate(read_megatron(prefix)).tolist() == tokens
+        assert np.fromfile(out / "llmc" / f"train_{number:06d}.bin", "<u2")[512:].tolist() == tokens
+
+
 def test_webdataset_shards_are_those_of_the_comment(tmp_path: Path) -> None:
     write_texts(tmp_path)
     manifest = EXAMPLES / "dclm-webdataset.yaml"

@@ -82,7 +82,7 @@ SLIPS: dict[str, Slip] = {
     "--workers": usage(f"run {JOB} --workers 4", "there is no --workers: --processes N says how many processes"),
     "--force": usage(f"run {JOB} --force", "there is no --force: write to another --output", "tokjob clean"),
     "--overwrite": usage(f"run {JOB} --overwrite", "there is no --overwrite: write to another --output"),
-    "--seed": usage(f"run {JOB} --seed 3", "there is no --seed: nothing is drawn at random"),
+    "--seed": usage(f"run {JOB} --seed 3", "there is no --seed: --output.shuffle.seed chooses the order"),
     "--input": usage(f"run {JOB} --input x", "there is no --input: --source takes the files, folders and globs"),
     "--model": usage(f"run {JOB} --model gpt2", "there is no --model: --tokenizer takes a name"),
     "--shard-size": usage(f"run {JOB} --shard-size 1M", "there is no --shard-size: --output.shards.tokens N"),

@@ -251,7 +251,7 @@ def linked(path: str) -> Build:
 def newer_index(place: Place) -> None:
     place.run()
     index = place.output / layout.INDEX
-    index.write_bytes(index.read_bytes().replace(b'"formatVersion":1', b'"formatVersion":3'))
+    index.write_bytes(index.read_bytes().replace(b'"formatVersion":1', b'"formatVersion":4'))
 
 
 def newer_plan(place: Place) -> None:
@@ -319,7 +319,7 @@ UNKNOWN_FORMAT = Refused("OutputConflict", " has shards in the format Abc; this 
 DAMAGED_EPOCH = Refused("RecordCorrupt", f"{layout.epoch_path(0)} is corrupt: ")
 EPOCHS_GONE = Refused("RecordCorrupt", f"{layout.epoch_path(0)} is missing, but the run has finished ranges")
 DAMAGED_INDEX = Refused("RecordCorrupt", f"{layout.INDEX} is corrupt: ")
-NEWER_INDEX = Refused("OutputConflict", f"{layout.INDEX} has format version 3; this program reads versions up to 2")
+NEWER_INDEX = Refused("OutputConflict", f"{layout.INDEX} has format version 4; this program reads versions up to 3")
 OTHER_RUN = Refused("OutputConflict", "holds an unfinished run of other data: ")
 OTHER_DATASET = Refused("OutputConflict", "holds a complete dataset of other data: ")
 CHANGED = Refused("SourceChanged", "a.jsonl changed since the plan was made: was ")

@@ -20,9 +20,10 @@ import orjson
 import pyarrow.parquet as pq
 
 from support.format_oracle import FOLDER_INDEXES, SUFFIXES, files_of, folder_index_of
+from support.shuffle_oracle import key
 from tokenization_worker.api.data import SourceFormat, SplitSpec
 from tokenization_worker.api.keys import data_key
-from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.formats.sidecar import ScatteredDocuments, ShardDocuments
 from tokenization_worker.output import layout
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.record import dump_record, load_record
@@ -57,8 +58,8 @@ class Document:
 
 
 class Planter:
-    """A dataset below `output`, open for forgery. `documents`: all that are written, in source order; `left_out`: those
-    that the shares of groups leave out.
+    """A dataset below `output`, open for forgery. `documents`: all that are written, in the order of the dataset;
+    `left_out`: those that the shares of groups leave out.
 
     `altered`: by format and number of the shard in its stream, the tokens that this format alone has there.
     """
@@ -78,7 +79,13 @@ class Planter:
             for document, text in self._documents_of(number, row):
                 end = self.facts.hash_ends.get(row.get("group", ""), 1 << 64)
                 (self.documents if is_in_share(text.encode(), end) else self.left_out).append(document)
+        if self.facts.shuffle is not None:
+            self.sort(self.facts.shuffle.seed)
         self._usable = Counter(document.file for document in (*self.documents, *self.left_out))
+
+    def sort(self, seed: int) -> None:
+        """Put the documents in the order of a shuffle."""
+        self.documents.sort(key=lambda document: key(seed, document))
 
     def _read_table(self, path: str) -> list[Row]:
         return [orjson.loads(line) for line in zstd.decompress((self.output / path).read_bytes()).splitlines()]
@@ -169,14 +176,7 @@ class Planter:
             last = int(np.searchsorted(ends, end, side="left"))
             borders = [start, *ends[first:last].tolist(), end]
             skipped = start - (int(ends[first - 1]) if first else 0)
-            sidecar = ShardDocuments(
-                lengths=np.diff(borders).astype(np.uint32),
-                documents=len(borders) - 1 - (skipped > 0),
-                first_file=documents[first].file,
-                first_position=documents[first].position,
-                skipped=skipped,
-                continues=int(ends[last]) > end,
-            ).to_bytes()
+            sidecar = self._sidecar_of(documents[first : last + 1], borders, skipped, continues=int(ends[last]) > end)
             sidecar_path = self.output / layout.documents_path(*name.key)
             sidecar_path.write_bytes(sidecar)
             files = self._write_files(stream, number, part, np.diff(borders).tolist())
@@ -195,6 +195,16 @@ class Planter:
                 | ({"files": files} if len(files) > 1 else {})
             )
         return rows
+
+    def _sidecar_of(self, documents: list[Document], borders: list[int], skipped: int, *, continues: bool) -> bytes:
+        lengths = np.diff(borders).astype(np.uint32)
+        begun = len(lengths) - (skipped > 0)
+        if self.facts.shuffle is None:
+            file, position = documents[0].file, documents[0].position
+            return ShardDocuments(lengths, begun, file, position, skipped, continues).to_bytes()
+        files = np.array([document.file for document in documents], np.uint32)
+        positions = np.array([document.position for document in documents], np.int64)
+        return ScatteredDocuments(lengths, begun, skipped, continues, files, positions).to_bytes()
 
     def _write_files(
         self,

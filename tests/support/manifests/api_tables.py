@@ -77,6 +77,15 @@ MISTAKES: dict[str, Mistake] = {
     "rows-31-bits": Mistake(
         rows({}, formats=["LlmC"], shards={"sequences": 2**21}), "count tokens in 31 bits: ask for at most"
     ),
+    # --- shuffle
+    "shuffle-seed": Mistake({"output": {"shuffle": {}}}, "spec.output.shuffle.seed: missing; add it"),
+    "shuffle-below": Mistake({"output": {"shuffle": {"seed": -1}}}, "spec.output.shuffle.seed: found -1; expected"),
+    "shuffle-above": Mistake(
+        {"output": {"shuffle": {"seed": 2**53}}},
+        "spec.output.shuffle.seed: found 9007199254740992; expected at most 9,007,199,254,740,991",
+    ),
+    "shuffle-text": Mistake({"output": {"shuffle": {"seed": "1"}}}, 'spec.output.shuffle.seed: found "1"; expected'),
+    "shuffle-rows": Mistake(rows({}, shuffle={"seed": 1}), "rows cannot be shuffled yet"),
     # --- fields
     "unknown-near": Mistake({"output": {"shard": {}}}, 'spec.output.shard: unknown field; did you mean "shards"?'),
     "unknown-case": Mistake(

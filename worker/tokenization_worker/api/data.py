@@ -202,10 +202,18 @@ class SequenceSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ShuffleSpec:
+    """The documents of a stream in the order that `seed` gives them."""
+
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class OutputSpec:
     """Where the dataset goes and how it is laid out; `uri` has no trailing slash, `splits` is never empty.
 
-    `shard_tokens`: of a full shard, padding included; with `sequence` a multiple of its length.
+    `shard_tokens`: of a full shard, padding included; with `sequence` a multiple of its length. `shuffle`: None where
+    documents stand in the order of the source.
     """
 
     uri: str
@@ -215,6 +223,7 @@ class OutputSpec:
     path: str
     splits: tuple[SplitSpec, ...]
     sequence: SequenceSpec | None = None
+    shuffle: ShuffleSpec | None = None
 
     @property
     def file_kinds(self) -> tuple[str, ...]:

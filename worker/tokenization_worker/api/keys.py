@@ -188,6 +188,7 @@ def canonical_data(
             "formats": [output_format.value for output_format in data.output.formats],
             "dtype": dtype.value,
             **_canonical_rows(data.output, pad_id),
+            **_canonical_shuffle(data.output),
             **({"writers": dict(writers)} if writers else {}),
             "path": data.output.path,
             "splits": [
@@ -229,6 +230,11 @@ def _canonical_rows(output: OutputSpec, pad_id: int | None) -> dict[str, object]
             "pad": pad_id,
         },
     }
+
+
+def _canonical_shuffle(output: OutputSpec) -> dict[str, object]:
+    """What is shuffled, and the seed; nothing where the source's order stays."""
+    return {} if output.shuffle is None else {"shuffle": {"seed": output.shuffle.seed, "unit": "Document"}}
 
 
 def data_key(canonical: dict[str, object], files: Iterable[tuple[str, int, str] | tuple[str, int, str, str]]) -> str:

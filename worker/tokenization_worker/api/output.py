@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from tokenization_worker.api.data import DType, OutputFormat
 from tokenization_worker.api.rows import Sequence, Shards
+from tokenization_worker.api.shuffle import Shuffle
 from tokenization_worker.api.types.fields import PositiveBigCount, require_sign
 from tokenization_worker.api.types.model import Rule, SpecBlock
 from tokenization_worker.api.types.quantities import parse_percentage
@@ -291,6 +292,12 @@ class Output(SpecBlock):
             holds=lambda o: o.sequence is None or "{format}" in o.path or "parts" not in _first_parts(o),
             field="path",
         ),
+        Rule(
+            "rows cannot be shuffled yet: leave out output.sequence, or output.shuffle",
+            cel="!has(self.shuffle) || !has(self.sequence)",
+            holds=lambda o: o.shuffle is None or o.sequence is None,
+            field="shuffle",
+        ),
     )
 
     uri: OutputUri = Field(
@@ -327,6 +334,14 @@ class Output(SpecBlock):
             " readers make masks of it. Absent: one run of tokens."
         ),
         examples=[{"length": 2049}],
+    )
+    shuffle: Shuffle | None = Field(
+        default=None,
+        description=(
+            "One uniform order of the documents of each split, over all files and groups (with {group} in output.path:"
+            " within each group). Absent: the order of the source."
+        ),
+        examples=[{"seed": 0}],
     )
     path: ShardPath = Field(
         default="{split}/{split}_{index:06d}",

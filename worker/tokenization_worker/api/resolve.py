@@ -16,6 +16,7 @@ from tokenization_worker.api.data import (
     GroupSpec,
     OutputSpec,
     SequenceSpec,
+    ShuffleSpec,
     SourceSpec,
     SplitSpec,
     TokenizerSpec,
@@ -63,6 +64,7 @@ def resolve_data(job: TokenizationJob) -> DataSpec:
                 for s in output.splits
             ),
             sequence=_resolve_sequence(output),
+            shuffle=None if output.shuffle is None else ShuffleSpec(output.shuffle.seed),
         ),
         rerun_token=job.spec.rerun_token,
     )

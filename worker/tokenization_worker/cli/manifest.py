@@ -77,12 +77,12 @@ _ADVICE = {
     **dict.fromkeys(
         ("--dry-run", "--dry_run", "--dryrun", "-n"), "tokjob plan shows what a run would do, and writes nothing"
     ),
-    "--shuffle": "documents keep the order of the source; shuffle where the dataset is read",
+    "--shuffle": "--output.shuffle.seed 0 shuffles all documents; without it they keep the order of the source",
     **dict.fromkeys(("--force", "--overwrite", "--overwrite-output"), _WRITE_ELSEWHERE),
     **dict.fromkeys(
         ("--workers", "--num-workers", "--num_workers", "--threads", "--jobs", "-j", "--num-proc"), _PROCESSES
     ),
-    "--seed": "nothing is drawn at random: the same source gives the same dataset",
+    "--seed": "--output.shuffle.seed chooses the order of documents; nothing else is drawn at random",
     **dict.fromkeys(("--resume", "--continue"), _RESUMES),
 }
 

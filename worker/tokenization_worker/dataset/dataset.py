@@ -38,6 +38,7 @@ from tokenization_worker.dataset.splits import make_splits
 from tokenization_worker.dataset.token_stream import Stream as Stream
 from tokenization_worker.errors import SpecError
 from tokenization_worker.formats.base import TokenArray as TokenArray
+from tokenization_worker.formats.sidecar import ScatteredDocuments
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index, require_index
 from tokenization_worker.output.naming import planned_groups, require_known_formats
@@ -192,10 +193,18 @@ class Dataset(Mapping[str, Split]):
         end = int(ends[entry])
         if entry == len(ends) - 1 and sidecar.continues:
             end = self._end_of_straddling(stream, number + 1)
-        file = self._file_of(view, start)
-        is_recorded = file == sidecar.first_file
-        # A file that begins inside of this shard: its documents are counted from its first token on.
-        first = 0 if is_recorded else int(np.searchsorted(ends, self._file_starts[stream.number][file], side="right"))
+        if isinstance(sidecar, ScatteredDocuments):
+            file, after = int(sidecar.files[entry]), 0
+            position: int | None = int(sidecar.positions[entry])
+            known_position = int(sidecar.positions[entry])
+        else:
+            file = self._file_of(view, start)
+            is_recorded = file == sidecar.first_file
+            # A file that begins inside of this shard: its documents are counted from its first token on.
+            begin = self._file_starts[stream.number][file]
+            after = entry - (0 if is_recorded else int(np.searchsorted(ends, begin, side="right")))
+            position = sidecar.first_position if is_recorded and entry == 0 else None
+            known_position = sidecar.first_position if is_recorded else 0
         return DocumentPlace(
             split=view.name,
             start=start - view.start,
@@ -204,9 +213,9 @@ class Dataset(Mapping[str, Split]):
             path=shard.path,
             entry=entry,
             uri=self._files[file]["uri"],
-            position=sidecar.first_position if is_recorded and entry == 0 else None,
-            known_position=sidecar.first_position if is_recorded else 0,
-            documents_after=entry - first,
+            position=position,
+            known_position=known_position,
+            documents_after=after,
             group=self._files[file].get("group", ""),
         )
 
@@ -253,6 +262,11 @@ class Dataset(Mapping[str, Split]):
         """The source file with this number: as parts have it, and its row in files.jsonl.zst."""
         uri: str = self._files[file]["uri"]
         return uri
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether documents that follow each other need not do so in the source."""
+        return "shuffle" in self.index["data"]["output"]
 
     def _read_splits(self) -> dict[str, Split]:
         store, index = self._store, self.index

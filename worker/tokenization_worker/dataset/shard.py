@@ -20,7 +20,7 @@ from tokenization_worker.dataset.parts_file import PartsFile
 from tokenization_worker.errors import DataError
 from tokenization_worker.formats.base import ShardReader, ShardShape, ShardUnreadable, StoredFile, TokenArray
 from tokenization_worker.formats.registry import format_of
-from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.formats.sidecar import ScatteredDocuments, ShardDocuments, parse_sidecar
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.output import layout
 from tokenization_worker.sequences.parts import PART, PartArray
@@ -134,14 +134,14 @@ class Shard:
         starts = parts["row"].astype(np.int64) * self.row_length + parts["start"]
         return Entries(starts, starts + parts["length"], parts["offset"].astype(np.int64), None)
 
-    def read_sidecar(self) -> ShardDocuments:
+    def read_sidecar(self) -> ShardDocuments | ScatteredDocuments:
         """Which documents it holds, where it has no rows; raises `DataError` where that is mismatched."""
         path = layout.documents_path(self.split, self.index, self.group)
         try:
             data = self._store.read(path)
         except NotFound as error:
             raise self._mismatched(self.path, f"has no documents sidecar at {path}") from error
-        return ShardDocuments.from_bytes(data, self.documents_sha256, f"{self._store.uri}/{path}")
+        return parse_sidecar(data, self.documents_sha256, f"{self._store.uri}/{path}")
 
     def read_parts(self) -> PartArray:
         """The parts of its rows, of `sequences.parts.PART`; raises `DataError` where they are missing or corrupt."""

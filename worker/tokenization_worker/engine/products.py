@@ -120,13 +120,16 @@ class Products(Generic[K]):
         """An item that was made again did not come to its end: it is the next one to be made again."""
         self._again.appendleft(item)
 
-    def done(self, item: K, *, is_scratch: bool) -> list[K]:
-        """An item is done; returns the items that waited for its product and may try to begin."""
+    def done(self, item: K, *, is_scratch: bool, is_use: bool = True) -> list[K]:
+        """An item is done; returns the items that waited for its product and may try to begin. `is_use`: the item has
+        read what it needs; otherwise it stands for these products, and `used` says when they were read.
+        """
         if is_scratch:
             self._there.add(item)
         self._begun_at.pop(item, None)
         for product in self._needs.pop(item, ()):
-            self._losses.pop(product, None)
+            if is_use:
+                self._losses.pop(product, None)
             self._uses[product] -= 1
             if not self._uses[product]:
                 del self._uses[product]
@@ -177,6 +180,15 @@ class Products(Generic[K]):
                 self._there.discard(product)
                 taken.append(product)
         return tuple(taken)
+
+    def used(self, is_used: Callable[[K], bool]) -> None:
+        """Products for which `is_used` holds were read."""
+        for product in [product for product in self._losses if is_used(product)]:
+            del self._losses[product]
+
+    def gone(self, product: K) -> None:
+        """A product is not there any more; what needs it finds out when it begins."""
+        self._there.discard(product)
 
     def give_back(self, products: Iterable[K]) -> None:
         """Nobody knows whether these were deleted. They are taken again: deleting twice does no harm."""

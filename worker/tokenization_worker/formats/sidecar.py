@@ -13,12 +13,18 @@ tokens. The header:
 
 Token to document: prefix sums of the lengths. Document to text and id: read the source from the first
 document on. Documents of no tokens (empty text without delimiter) are in no shard.
+
+In a shuffled shard documents of all files stand in any order, so its sidecar names the place of each. The magic is
+TOKDOCS2; the header has entries, documents, skipped and continues; behind it stand `positions` i64[n], `files` u32[n]
+and `lengths` u32[n].
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import orjson
@@ -28,6 +34,7 @@ from tokenization_worker.errors import DataError
 from tokenization_worker.formats.segment import Block
 
 MAGIC = b"TOKDOCS1"
+SCATTERED_MAGIC = b"TOKDOCS2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +49,22 @@ class ShardDocuments:
     continues: bool
 
     def to_bytes(self) -> bytes:
-        header = orjson.dumps(
-            {
-                "entries": len(self.lengths),
-                "documents": self.documents,
-                "firstFile": self.first_file,
-                "firstPosition": self.first_position,
-                "skipped": self.skipped,
-                "continues": self.continues,
-            }
-        )
-        head = MAGIC + len(header).to_bytes(4, "little") + header
-        return head + b" " * (-len(head) % 8) + self.lengths.astype("<u4").tobytes()
+        fields = {
+            "entries": len(self.lengths),
+            "documents": self.documents,
+            "firstFile": self.first_file,
+            "firstPosition": self.first_position,
+            "skipped": self.skipped,
+            "continues": self.continues,
+        }
+        return _head(MAGIC, fields) + self.lengths.astype("<u4").tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes, digest: str, where: str) -> ShardDocuments:
         """The sidecar at `where`; raises `DataError` if these bytes are none, or have another SHA-256 than `digest`."""
-        if sha256(data).hexdigest() != digest:
-            raise _corrupt(where, "its SHA-256 does not match the shards table")
-        if data[:8] != MAGIC:
-            raise _corrupt(where, "it does not begin with the header of a documents sidecar")
-        header_end = 12 + int.from_bytes(data[8:12], "little")
+        header, start = _read_head(data, MAGIC, digest, where)
         try:
-            header = orjson.loads(data[12:header_end])
-            lengths = np.frombuffer(data, dtype="<u4", offset=header_end + -header_end % 8)
+            lengths = np.frombuffer(data, dtype="<u4", offset=start)
             sidecar = cls(
                 lengths,
                 int(header["documents"]),
@@ -82,6 +81,76 @@ class ShardDocuments:
         if len(lengths) != entries:
             raise _corrupt(where, f"it has {len(lengths)} lengths, and its header says {entries}")
         return sidecar
+
+
+@dataclass(frozen=True, slots=True)
+class ScatteredDocuments:
+    """The content of a shuffled shard's sidecar; `lengths`, `files` u32[n], `positions` i64[n]."""
+
+    lengths: NDArray[np.uint32]
+    documents: int
+    skipped: int
+    continues: bool
+    files: NDArray[np.uint32]
+    positions: NDArray[np.int64]
+
+    def to_bytes(self) -> bytes:
+        fields = {
+            "entries": len(self.lengths),
+            "documents": self.documents,
+            "skipped": self.skipped,
+            "continues": self.continues,
+        }
+        arrays = (self.positions.astype("<i8"), self.files.astype("<u4"), self.lengths.astype("<u4"))
+        return _head(SCATTERED_MAGIC, fields) + b"".join(array.tobytes() for array in arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, digest: str, where: str) -> ScatteredDocuments:
+        """The sidecar at `where`; raises `DataError` as `ShardDocuments.from_bytes`."""
+        header, start = _read_head(data, SCATTERED_MAGIC, digest, where)
+        try:
+            n = int(header["entries"])
+            sidecar = cls(
+                np.frombuffer(data, "<u4", n, start + 12 * n),
+                int(header["documents"]),
+                int(header["skipped"]),
+                bool(header["continues"]),
+                np.frombuffer(data, "<u4", n, start + 8 * n),
+                np.frombuffer(data, "<i8", n, start),
+            )
+        except KeyError as error:
+            raise _corrupt(where, f"its header has no field {error}") from error
+        except (ValueError, TypeError) as error:
+            raise _corrupt(where, str(error)) from error
+        if len(data) != start + 16 * n:
+            raise _corrupt(where, f"it has {len(data):,} bytes, and its header says {n:,} entries")
+        return sidecar
+
+
+def parse_sidecar(data: bytes, digest: str, where: str) -> ShardDocuments | ScatteredDocuments:
+    """The sidecar at `where`, of either kind; raises `DataError` as `ShardDocuments.from_bytes`."""
+    kind = ScatteredDocuments if data.startswith(SCATTERED_MAGIC) else ShardDocuments
+    return kind.from_bytes(data, digest, where)
+
+
+def _head(magic: bytes, fields: Mapping[str, object]) -> bytes:
+    """Magic and header, padded to a multiple of 8."""
+    header = orjson.dumps(fields)
+    head = magic + len(header).to_bytes(4, "little") + header
+    return head + b" " * (-len(head) % 8)
+
+
+def _read_head(data: bytes, magic: bytes, digest: str, where: str) -> tuple[dict[str, Any], int]:
+    """The header, and where the arrays begin; raises `DataError`."""
+    if sha256(data).hexdigest() != digest:
+        raise _corrupt(where, "its SHA-256 does not match the shards table")
+    if data[:8] != magic:
+        raise _corrupt(where, "it does not begin with the header of a documents sidecar")
+    end = 12 + int.from_bytes(data[8:12], "little")
+    try:
+        return dict(orjson.loads(data[12:end])), end + -end % 8
+    except (ValueError, TypeError) as error:
+        raise _corrupt(where, str(error)) from error
 
 
 def _corrupt(where: str, what: str) -> DataError:

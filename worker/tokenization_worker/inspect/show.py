@@ -80,7 +80,8 @@ def show_documents(
     stream = view.stream
     start = view.start
     shown: list[ShownDocument] = []
-    for file, members in groupby(places, key=lambda place: place.uri):
+    is_apart = dataset.is_shuffled
+    for (file, _), members in groupby(places, key=lambda place: (place.uri, place.start if is_apart else 0)):
         wanted = list(members)
         documents, note = source.find(file, wanted)
         for number, place in enumerate(wanted):

@@ -22,7 +22,7 @@ from tokenization_worker.output.record import CHECKSUM, dump_json, parsing, reco
 from tokenization_worker.output.versions import join_versions
 from tokenization_worker.storage.base import NotFound, Store
 
-_FORMAT_VERSIONS = (1, 2)
+_FORMAT_VERSIONS = (1, 2, 3)
 """1: datasets without rows and groups, with at most one delimiter, whose only format is Npy; 2: all others, which
 programs before 0.3.0 cannot check."""
 
@@ -234,6 +234,8 @@ _CHECK_THE_PATH = "check the path: it must be the output.uri of a job"
 def format_version(data: Mapping[str, Any]) -> int:
     """The version of the layout of a dataset with these canonical data fields."""
     output = data["output"]
+    if "shuffle" in output:
+        return 3
     is_first = output["formats"] == [OutputFormat.NPY] and "sequence" not in output and "groups" not in data["source"]
     return 1 if is_first and "begin" not in data["tokenizer"]["delimiter"] else 2
 

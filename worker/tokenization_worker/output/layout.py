@@ -31,10 +31,24 @@ RERUNS = OWN + "reruns/"
 LOGS = OWN + "logs/"
 
 RANGE_RECEIPTS = "ranges/"
+SCATTER_RECEIPTS = "scatters/"
 SHARD_RECEIPTS = "shards/"
 """Folders of receipts, each below the folder of an epoch: see `epoch_ledger`."""
 
 FORMAT_PLACEHOLDER = "{format}"
+
+
+class ScatterKey(NamedTuple):
+    """What tells a scattered object from all others of a run: its stream, counted over all groups in paths, and its
+    number within the stream.
+    """
+
+    stream: int
+    number: int
+
+    @property
+    def words(self) -> str:
+        return f"scattered object {self.number} of stream {self.stream}"
 
 
 class ShardKey(NamedTuple):
@@ -75,6 +89,23 @@ def segment_path(epoch: int, range_id: int) -> str:
 
 def segments_prefix(epoch: int) -> str:
     return f"{epoch_ledger(epoch)}segments/"
+
+
+def scatter_receipt_path(epoch: int, key: ScatterKey) -> str:
+    return f"{epoch_ledger(epoch)}{SCATTER_RECEIPTS}{key.stream:04d}/{key.number:08d}.json"
+
+
+def scattered_path(epoch: int, key: ScatterKey) -> str:
+    return f"{scattered_prefix(epoch)}{key.stream:04d}/{key.number:08d}"
+
+
+def scattered_prefix(epoch: int) -> str:
+    return f"{epoch_ledger(epoch)}scattered/"
+
+
+def scratch_path(epoch: int, product: int | ScatterKey) -> str:
+    """Of the segment of a range, or of a scattered object."""
+    return segment_path(epoch, product) if isinstance(product, int) else scattered_path(epoch, product)
 
 
 def quarantine_prefix(epoch: int) -> str:
@@ -193,6 +224,8 @@ _SPLIT = "([a-z0-9-]+/)?[a-z0-9][a-z0-9_-]*"
 _IN_LEDGER = (
     rf"ranges/{_NUMBER}\.json",
     rf"segments/{_NUMBER}",
+    rf"scatters/[0-9]{{4,}}/{_NUMBER}\.json",
+    rf"scattered/[0-9]{{4,}}/{_NUMBER}",
     rf"quarantine/{_NUMBER}-[0-9a-f]{{16}}\.jsonl(\.zst)?",
     rf"shards/{_SPLIT}/{_NUMBER}\.json",
 )

@@ -100,6 +100,13 @@ def planned_shard_tokens(output: Mapping[str, Any]) -> int:
     return int(shards["sequences"] * output["sequence"]["length"] if "sequence" in output else shards["tokens"])
 
 
+def planned_streams(data: Mapping[str, Any]) -> int:
+    """How many streams there are: of each split by share, and of each group in paths."""
+    splits = data["output"]["splits"]
+    by_hash = len(splits) > 1 and splits[0]["share"] is not None
+    return (len(splits) if by_hash else 1) * max(1, len(planned_groups(data)))
+
+
 def planned_groups(data: Mapping[str, Any]) -> tuple[str, ...]:
     """The groups in paths, from the canonical data of a plan or an index; () where paths have none."""
     if GROUP_PLACEHOLDER not in data["output"]["path"]:

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from tokenization_worker.errors import DataError
-from tokenization_worker.formats.sidecar import ShardDocuments
+from tokenization_worker.formats.sidecar import parse_sidecar
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.output import layout
 from tokenization_worker.output.naming import Naming
@@ -109,7 +109,7 @@ def _tokens_of_sidecar(store: Store, entry: Entry) -> int:
     """0 where it went meanwhile or is corrupt."""
     try:
         data = store.read(entry.path)
-        return int(ShardDocuments.from_bytes(data, sha256(data).hexdigest(), entry.path).lengths.sum())
+        return int(parse_sidecar(data, sha256(data).hexdigest(), entry.path).lengths.sum())
     except (NotFound, DataError):
         return 0
 

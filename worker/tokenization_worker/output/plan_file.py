@@ -13,7 +13,7 @@ the CRC32C of all that, u32.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from sys import intern
 from typing import Any
@@ -71,12 +71,22 @@ class Cut:
         return digest.digest()
 
 
+@dataclass(frozen=True, slots=True)
+class Scattering:
+    """How a shuffled run scatters documents: a window of a stream has `window_tokens` tokens, and its documents go to
+    `n_cells` cells by their keys. Neither decides a byte of the dataset.
+    """
+
+    window_tokens: int
+    n_cells: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """One per output. `data` is the canonical form that `data_key` digests (without the files).
 
     `asked`: the data fields as they were written, by dotted path, for messages alone; empty where an earlier version
-    made the plan.
+    made the plan. `scattering`: None where documents stand in the order of the source.
     """
 
     plan_id: str
@@ -87,6 +97,7 @@ class Plan:
     kinds: tuple[FileKind | None, ...]
     cut: Cut
     asked: dict[str, Any] = field(default_factory=dict)
+    scattering: Scattering | None = None
 
     @property
     def n_ranges(self) -> int:
@@ -134,6 +145,7 @@ class Plan:
                 "runKey": self.run_key,
                 "data": self.data,
                 "asked": self.asked,
+                **({} if self.scattering is None else {"scattering": asdict(self.scattering)}),
                 "sections": {name: len(data) for name, data in sections.items()},
             }
         )
@@ -189,6 +201,7 @@ class Plan:
             kinds=tuple(None if names is None else _kind(*names) for _, _, _, names, *_ in rows),
             cut=Cut(**arrays),
             asked=header.get("asked", {}),
+            scattering=Scattering(**header["scattering"]) if "scattering" in header else None,
         )
 
 

@@ -11,6 +11,7 @@ from tokenization_worker.host.parallel import MapAhead
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.planning.cut import Inside, choose_range_bytes, cut_files
 from tokenization_worker.planning.prepare import Prepared
+from tokenization_worker.planning.scattering import choose_scattering, digest_of
 from tokenization_worker.readers.detection.detect import kind_of_source
 from tokenization_worker.readers.detection.sizes import estimate_content_bytes
 from tokenization_worker.readers.document_batch import Compression, CorruptFileError, ReadOptions
@@ -31,8 +32,9 @@ def make_plan_of(prepared: Prepared, slots: int | None) -> Plan:
     at_once = connections_to(prepared.data.source.uris)
     with MapAhead(_inspector(prepared.data), large, at_once) as inspect_file:
         cut, kinds = cut_files(prepared.files, range_bytes, inspect_file)
+    scattering = choose_scattering(prepared)
     return Plan(
-        plan_id=plan_id(prepared.data_key, cut.digest()),
+        plan_id=plan_id(prepared.data_key, cut.digest() + digest_of(scattering)),
         data_key=prepared.data_key,
         run_key=prepared.run_key,
         data=prepared.canonical,
@@ -40,6 +42,7 @@ def make_plan_of(prepared: Prepared, slots: int | None) -> Plan:
         kinds=kinds,
         cut=cut,
         asked=asked_fields(prepared.job),
+        scattering=scattering,
     )
 
 

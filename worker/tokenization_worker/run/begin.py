@@ -54,6 +54,7 @@ def begin_run(found: RunPlan, sample_one_in: int, watch: Watcher) -> Begun:
         versions=found.versions_that_decide,
         pad_id=prepared.pad_id,
         writers=tuple(planned_writers(found.plan.data).items()),
+        n_cells=0 if found.plan.scattering is None else found.plan.scattering.n_cells,
     )
     discard_corrupt_records(store, ledger, watch)
     encodes = found.encodes

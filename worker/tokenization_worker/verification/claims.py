@@ -124,6 +124,13 @@ class SequenceClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class ShuffleClaim:
+    """Documents in the order that `seed` gives them."""
+
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class SplitClaim:
     """A split of the manifest: its number of leading shards, or its share, or (the last one) neither."""
 

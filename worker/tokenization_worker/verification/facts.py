@@ -28,6 +28,7 @@ from tokenization_worker.verification.claims import (
     FileClaim,
     SequenceClaim,
     ShardClaim,
+    ShuffleClaim,
     SourceRules,
     SplitClaim,
 )
@@ -76,6 +77,7 @@ class Facts:
     dtype: np.dtype[np.unsignedinteger]
     shard_tokens: int
     sequence: SequenceClaim | None
+    shuffle: ShuffleClaim | None
     formats: tuple[str, ...]
     path_template: str
     splits: tuple[SplitClaim, ...]
@@ -228,6 +230,7 @@ def _facts(uri: str, index: Index, shard_rows: Rows) -> Facts:
         dtype=_DTYPES[index["dtype"]],
         shard_tokens=_shard_tokens(output["shards"], sequence),
         sequence=sequence,
+        shuffle=_shuffle(output),
         formats=formats,
         path_template=output["path"],
         splits=splits,
@@ -257,6 +260,14 @@ def _sequence(output: Mapping[str, Any]) -> SequenceClaim | None:
     if rows["packing"] != Packing.CONCAT:
         raise ValueError(f"packing is {rows['packing']!r}, expected {Packing.CONCAT}")
     return SequenceClaim(_positive(rows, "length"), Scope(rows["scope"]) is Scope.FILE, _count(rows, "pad"))
+
+
+def _shuffle(output: Mapping[str, Any]) -> ShuffleClaim | None:
+    if "shuffle" not in output:
+        return None
+    if output["shuffle"]["unit"] != "Document":
+        raise ValueError(f"the unit of the shuffle is {output['shuffle']['unit']!r}, expected 'Document'")
+    return ShuffleClaim(_count(output["shuffle"], "seed"))
 
 
 def _shard_tokens(shards: Mapping[str, Any], sequence: SequenceClaim | None) -> int:

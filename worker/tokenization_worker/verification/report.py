@@ -41,6 +41,7 @@ class Fault(StrEnum):
     SIDECAR_MISSING = "SidecarMissing"
     SIDECAR_CORRUPT = "SidecarCorrupt"
     SIDECAR_WRONG = "SidecarWrong"
+    ORDER_WRONG = "OrderWrong"
     PARTS_WRONG = "PartsWrong"
     PADDING_WRONG = "PaddingWrong"
     ROWS_DIFFER = "RowsDiffer"

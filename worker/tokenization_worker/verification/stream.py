@@ -99,11 +99,15 @@ class Stream:
         files = [file for file in shard.files if file.format == self._format]
         return lambda number, first, last: self._store.read_range(files[number].path, first, last)
 
-    def _read_documents(self, shard: ShardClaim) -> ShardDocuments:
+    def read_documents(self, shard: ShardClaim) -> bytes:
+        """The file that says which documents the shard holds; raises `NoDocuments`."""
         try:
-            data = self._store.read(shard.documents_path)
+            return self._store.read(shard.documents_path)
         except NotFound as error:
             raise NoDocuments("it is missing") from error
+
+    def _read_documents(self, shard: ShardClaim) -> ShardDocuments:
+        data = self.read_documents(shard)
         return parse_parts(data, self.row_length) if self.row_length else parse_sidecar(data)
 
     def documents(self, start: int, end: int) -> Iterator[StreamDocument]:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from tokenization_worker.api.arguments import (
     require_count,
@@ -27,6 +28,7 @@ from tokenization_worker.processes import default_processes
 from tokenization_worker.storage.schemes import scheme_of
 from tokenization_worker.tokenizers.load import load_tokenizer
 from tokenization_worker.verification.claims import FileClaim
+from tokenization_worker.verification.compare import MOST_FINDINGS
 from tokenization_worker.verification.decoders.source import may_be_parquet
 from tokenization_worker.verification.digest import compute_digest, split_entries
 from tokenization_worker.verification.facts import Facts
@@ -47,6 +49,7 @@ from tokenization_worker.verification.report import (
     next_step,
 )
 from tokenization_worker.verification.shards.check import ShardCheck, check_neighbours, check_shard
+from tokenization_worker.verification.shards.place_sums import FileSums, add_up, compare_counts
 from tokenization_worker.verification.tables import check_crash_verdicts, check_names, check_plan, check_tables
 from tokenization_worker.verification.workers import run_all
 
@@ -99,7 +102,8 @@ def verify(
     libraries = None if mode is VerifyMode.CHECKSUMS else _require_tokenizer(dataset, facts)
     watch = _Progress(dataset, mode, on_progress, len(findings))
     processes = processes or default_processes()
-    shards = _check_shards(dataset, facts, processes, watch)
+    one_in = 1 if mode is VerifyMode.FULL else one_in_of_sample(dataset.files, sample_one_in)
+    shards = _check_shards(dataset, facts, processes, watch, 0 if libraries is None else one_in)
     findings += [finding for check in shards for finding in check.findings]
     of_folders, folders = check_folders(dataset.store, facts, dataset.index)
     findings += of_folders
@@ -107,8 +111,8 @@ def verify(
     findings += _check_whole(dataset, facts, shards, digest)
     if libraries is None:
         return _report(dataset, mode, findings, shards, [], digest, next_step(findings))
-    one_in = 1 if mode is VerifyMode.FULL else one_in_of_sample(dataset.files, sample_one_in)
-    files = _check_source(dataset, facts, one_in, processes, watch)
+    sums = _add_up_files(dataset, facts, shards)
+    files = _check_source(dataset, facts, one_in, processes, watch, sums)
     of_source = [finding for check in files for finding in check.findings]
     advice = advise(dataset.store.uri, libraries, findings, of_source)
     return _report(dataset, mode, [*findings, *of_source], shards, files, digest, advice)
@@ -127,7 +131,7 @@ def dataset_digest(uri: str | os.PathLike[str], *, processes: int | None = None)
     if dataset.facts is not None:
         findings += check_tables(dataset.facts, dataset.index, dataset.files, dataset.file_rows, dataset.refused)
         silent = _Progress(dataset, VerifyMode.CHECKSUMS, ignore, 0)
-        shards = _check_shards(dataset, dataset.facts, processes or default_processes(), silent)
+        shards = _check_shards(dataset, dataset.facts, processes or default_processes(), silent, 0)
         of_folders, folders = check_folders(dataset.store, dataset.facts, dataset.index)
         findings += of_folders
         digest = _digest(dataset, dataset.facts, shards, folders)
@@ -199,14 +203,21 @@ class _Progress:
         self._watch(VerifyProgress(self._phase, done, self._total, self._findings))
 
 
-def _check_shards(dataset: OpenedDataset, facts: Facts, processes: int, watch: _Progress) -> list[ShardCheck]:
-    """All shards, in the order of streams and shards."""
+def _check_shards(
+    dataset: OpenedDataset, facts: Facts, processes: int, watch: _Progress, one_in: int
+) -> list[ShardCheck]:
+    """All shards, in the order of streams and shards; `one_in`: as for `check_shard`."""
     claims = [shard for shards in facts.streams for shard in shards]
     checks: dict[int, ShardCheck] = {}
     may_fork = scheme_of(dataset.store.uri) == "file"
     watch.begin("shards", [claim.bytes for claim in claims])
     checking = run_all(
-        check_shard, facts, claims, processes=min(processes, len(claims)), may_fork=may_fork, on_advance=watch.take
+        partial(check_shard, one_in=one_in),
+        facts,
+        claims,
+        processes=min(processes, len(claims)),
+        may_fork=may_fork,
+        on_advance=watch.take,
     )
     for number, check in checking:
         checks[number] = _with_places(check, dataset.files)
@@ -235,6 +246,10 @@ def _check_whole(
     """What shows only when all shards are known: documents that straddle two, and the digests."""
     for number in range(len(facts.streams)):
         yield from check_neighbours(facts, [check for check in shards if check.claim.stream == number])
+    for number, sums in enumerate(_add_up_files(dataset, facts, shards)):
+        if sums is not None:
+            counts = compare_counts(dataset.files, number, sums, is_delimited=bool(facts.delimiter_ids))
+            yield from islice(counts, MOST_FINDINGS)
     splits, listed = split_entries(facts, dataset.shard_rows), dataset.index.get("splits")
     if splits != listed:
         yield Finding(Fault.TABLES_DISAGREE, f"splits: {splits}", str(listed), layout.INDEX)
@@ -243,15 +258,31 @@ def _check_whole(
         yield Finding(Fault.DIGEST_DIFFERS, f"digest {digest} of the files found", found, layout.INDEX)
 
 
+def _add_up_files(dataset: OpenedDataset, facts: Facts, shards: list[ShardCheck]) -> list[FileSums | None]:
+    """Of each stream of a shuffled dataset, what its shards hold of each file; None where a shard cannot be read."""
+    if facts.shuffle is None:
+        return []
+    found: list[FileSums | None] = []
+    for number in range(len(facts.streams)):
+        mine = [check.shuffled for check in shards if check.claim.stream == number]
+        found.append(add_up([None if each is None else each.sums for each in mine], len(dataset.files)))
+    return found
+
+
 def _check_source(
-    dataset: OpenedDataset, facts: Facts, one_in: int, processes: int, watch: _Progress
+    dataset: OpenedDataset,
+    facts: Facts,
+    one_in: int,
+    processes: int,
+    watch: _Progress,
+    sums: list[FileSums | None],
 ) -> list[FileCheck]:
-    """All source files, in the order of the files table."""
+    """All source files, in the order of the files table. `sums`: of each stream of a shuffled dataset."""
     groups = list(_groups(dataset.files, processes))
     may_fork = all(scheme_of(place) == "file" for place in (dataset.store.uri, *_uris(dataset, facts)))
     checks: dict[int, list[FileCheck]] = {}
     watch.begin("source", [sum(claim.size for claim in group) for group in groups])
-    tasks = _tasks(dataset, groups, one_in)
+    tasks = _tasks(dataset, facts, groups, one_in, sums)
     count = min(processes, len(groups))
     checking = run_all(check_files, facts, tasks, processes=count, may_fork=may_fork, on_advance=watch.take)
     for number, done in checking:
@@ -286,11 +317,22 @@ def _groups(files: list[FileClaim], processes: int) -> Iterator[tuple[FileClaim,
         yield tuple(group)
 
 
-def _tasks(dataset: OpenedDataset, groups: list[tuple[FileClaim, ...]], one_in: int) -> Iterator[tuple[FileTask, ...]]:
+def _tasks(
+    dataset: OpenedDataset,
+    facts: Facts,
+    groups: list[tuple[FileClaim, ...]],
+    one_in: int,
+    sums: list[FileSums | None],
+) -> Iterator[tuple[FileTask, ...]]:
     """A task for each group, made when it is asked for: with it come its files' rows of the quarantine table."""
     refused = refused_by_file(dataset.store, dataset.files)
+
+    def sums_of(claim: FileClaim) -> tuple[int, ...]:
+        mine = sums[claim.first_stream : claim.first_stream + facts.streams_of_files]
+        return tuple(-1 if each is None else int(each.sums[claim.number]) for each in mine)
+
     for group in groups:
-        yield tuple(FileTask(claim, next(refused), one_in) for claim in group)
+        yield tuple(FileTask(claim, next(refused), one_in, sums_of(claim)) for claim in group)
 
 
 def _report(

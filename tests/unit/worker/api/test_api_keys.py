@@ -156,6 +156,7 @@ FLIPS = [
     data("output.sequence.scope", "File", ROWS),
     data("output.sequence.pad.token", "<pad>", with_pad({"token": "<|pad|>"})),
     data("output.sequence.pad.id", 8, with_pad({"id": 9})),
+    data("output.shuffle.seed", 1, with_spec({"output": {"shuffle": {"seed": 0}}})),
     data("output.path", "{split}_{shard:06d}"),
     data("output.splits", [{"name": "train2"}]),
     data("output.splits[].name", "val", SPLITS),
@@ -444,6 +445,17 @@ def test_golden_keys() -> None:
     key = data_key(known, FILES)
     assert key == "c8f63a938910eee7921063292419fea5b8523ae3c106e1feedd4b0de1e4f4753"
     assert plan_id(key, b"\x00\x01") == "b958eac92762bd5a70f6b7a0bf2e4838fe1d9b8834d91d9fe1683a2feac34b9e"
+
+
+def test_golden_keys_of_a_shuffle() -> None:
+    """They came with version 0.3.0."""
+    shuffled = load(with_spec({"output": {"shuffle": {"seed": 5}}}))
+    assert run_key(shuffled) == "fd74a21caade59550c15849f19a8d3bfaa371b7d74e46dbe7a3e25fd616a435b"
+    known = canonical_data(
+        resolve_data(shuffled), tokenizer_fingerprint="f" * 64, delimiters=Delimiters(100257, None), dtype=DType.UINT32
+    )
+    assert known["output"]["shuffle"] == {"seed": 5, "unit": "Document"}  # type: ignore[index]
+    assert data_key(known, FILES) == "6321ef7dd29300e2f2ae3d5fb9c299d065eb3565f69949724c223d7172aa4b4d"
 
 
 def test_golden_keys_of_rows() -> None:

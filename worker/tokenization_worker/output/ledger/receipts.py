@@ -8,16 +8,19 @@ hold: a field of another type, or a number that cannot be, raises `ValueError`, 
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterable
 from hashlib import sha256
 from sys import intern
 from typing import Annotated, Any, Self
 
+import numpy as np
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, field, to_builtins
 from msgspec.structs import force_setattr
+from numpy.typing import NDArray
 
-from tokenization_worker.output.layout import ShardKey
+from tokenization_worker.output.layout import ScatterKey, ShardKey
 from tokenization_worker.readers.document_batch import CrashVerdict, FileOutcome
 
 Count = Annotated[int, Meta(ge=0)]
@@ -164,6 +167,43 @@ class Span(_Record, frozen=True, gc=False, omit_defaults=True):
             raise ValueError(f"a span begins at {self.start} and ends at {self.end}")
 
 
+class ScatterReceipt(_Record, frozen=True, gc=False):
+    """A window of a stream is scattered. `cell_tokens`: of each cell, u32 little-endian in base64; `size`: of the
+    object in bytes, whose content has the digest `object_digest`.
+    """
+
+    plan_id: str
+    epoch: Count
+    stream: Count
+    number: Count
+    units: Count
+    tokens: Count
+    cell_tokens: str
+    object_digest: Digest
+    size: Count
+    node: str
+    pid: Count
+    seconds: float
+
+    def __post_init__(self) -> None:
+        self._hold_once("plan_id", "node")
+
+    @property
+    def key(self) -> ScatterKey:
+        return ScatterKey(self.stream, self.number)
+
+    @property
+    def cells(self) -> NDArray[np.uint32]:
+        """The tokens of each cell, u32[n_cells]."""
+        return np.frombuffer(b64decode(self.cell_tokens, validate=True), dtype="<u4")
+
+    def disagreement(self, other: ScatterReceipt) -> str | None:
+        """How two objects of one window differ, in words; None when they do not."""
+        if self.object_digest == other.object_digest:
+            return None
+        return f"content {self.object_digest} here, {other.object_digest} there"
+
+
 class WrittenFile(_Record, frozen=True, gc=False):
     """One file of a shard as it was written. `format`: its name in the manifest; `version`: the store's, of the object
     when it was written."""
@@ -181,8 +221,9 @@ class ShardReceipt(_Record, frozen=True, gc=False, omit_defaults=True):
 
     The record of a shard of one file has the fields of that file and no list, as it had before shards could have
     several. `listed` is the list of all files where there are several; its first entry repeats the main file's fields.
-    `tokens` are those of documents. `rows`: of a shard of rows, which may hold padding as well, and has no documents
-    sidecar: `documents_sha256` is "" then. `group`: "" where groups are not in paths.
+    `tokens` are those of documents. `spans`: none of a shuffled shard. `rows`: of a shard of rows, which may hold
+    padding as well, and has no documents sidecar: `documents_sha256` is "" then. `group`: "" where groups are not in
+    paths.
     """
 
     plan_id: str

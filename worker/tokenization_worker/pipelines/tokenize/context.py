@@ -18,7 +18,8 @@ from tokenization_worker.planning.splits import Streams
 class RunContext:
     """A run's fixed facts. `dtype` is resolved, `engine` is the engine of `epoch`, `fingerprint` the
     tokenizer's; `versions`: of the libraries that gave the plan's samples ("" where it has none); `pad_id`: fills rows,
-    None where there are none; `writers`: of each format whose bytes a library decides, the fingerprint of the plan's.
+    None where there are none; `writers`: of each format whose bytes a library decides, the fingerprint of the plan's;
+    `n_cells`: of each scattered object, 0 where documents stand in the order of the source.
 
     Every task carries it: it is packed once in the driver, and unpacked once in a worker.
     """
@@ -33,6 +34,7 @@ class RunContext:
     versions: str = ""
     pad_id: int | None = None
     writers: tuple[tuple[str, str], ...] = ()
+    n_cells: int = 0
 
     @property
     def streams(self) -> Streams:

@@ -6,7 +6,7 @@ on the way about documents is known when the last chunk was taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from tokenization_worker.formats.base import LengthArray, TokenArray
 from tokenization_worker.formats.segment import Block, SegmentReader
 from tokenization_worker.formats.sidecar import DocumentsBuilder
+from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.receipts import Span
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.sequences.parts import NO_PARTS, PartArray, Pieces
 from tokenization_worker.sequences.row_buffer import RowBuffer
+from tokenization_worker.storage.base import Store
 
 _CHUNK_BYTES = 1 << 20
 
@@ -38,6 +41,25 @@ class SpanSource:
         """Those of the block that are the shard's."""
         first = max(0, self.span.start - block.token_start)
         return block.tokens[first : self.span.end - block.token_start]
+
+
+def open_sources(
+    store: Store,
+    context: RunContext,
+    spans: Sequence[Span],
+    segment_digests: Sequence[str],
+    slice_files: Sequence[Sequence[int]],
+) -> Iterator[SpanSource]:
+    """The spans with their segments, which are opened one after the other. Raises `SegmentLost`."""
+    for span, digest, files in zip(spans, segment_digests, slice_files, strict=True):
+        segment = SegmentReader(
+            store,
+            layout.segment_path(context.epoch, span.range_id),
+            range_id=span.range_id,
+            digest=digest,
+            dtype=context.numpy_dtype,
+        )
+        yield SpanSource(span, segment, np.array(files, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""What is recorded of a tokenize run: the receipts of its ranges and shards, and what belongs to ranges.
+"""What is recorded of a tokenize run: the receipts of its ranges, scattered windows and shards, and what belongs to
+them.
 
 A thin class over the ledger of `output`. What belongs to a range besides its receipt is a segment, a list of unusable
 documents, and verdicts on its files and documents.
@@ -12,18 +13,18 @@ from itertools import islice
 from types import MappingProxyType
 
 from tokenization_worker.output import layout
-from tokenization_worker.output.layout import ShardKey
+from tokenization_worker.output.layout import ScatterKey, ShardKey
 from tokenization_worker.output.ledger.crash_verdicts import read_crash_verdicts
 from tokenization_worker.output.ledger.file_verdicts import read_file_verdicts
 from tokenization_worker.output.ledger.ledger import Ledger, read_ledger, without_collector
-from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ScatterReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.scan import NUMBER, CorruptRecord, list_ours
-from tokenization_worker.pipelines.tokenize.receipt_kinds import RANGES, SHARDS, range_names
+from tokenization_worker.pipelines.tokenize.receipt_kinds import RANGES, SCATTERS, SHARDS, range_names, scatter_names
 from tokenization_worker.readers.document_batch import CrashVerdict
 from tokenization_worker.storage.base import Store
 
-KINDS = (RANGES, SHARDS)
+KINDS = (RANGES, SCATTERS, SHARDS)
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class TokenizeLedger:
 
     _receipts: Ledger = field(default_factory=lambda: Ledger.of(KINDS))
     _segments: set[int] = field(default_factory=set)
+    _scattered: set[ScatterKey] = field(default_factory=set)
     _lost_lists: set[int] = field(default_factory=set)
     _verdicts: dict[int, tuple[str, str]] = field(default_factory=dict)
     _crash_verdicts: dict[int, tuple[CrashVerdict, ...]] = field(default_factory=dict)
@@ -46,6 +48,11 @@ class TokenizeLedger:
         return self._receipts.receipts(RANGES)
 
     @property
+    def scatters(self) -> Mapping[ScatterKey, ScatterReceipt]:
+        """Receipts by scattered window."""
+        return self._receipts.receipts(SCATTERS)
+
+    @property
     def shards(self) -> Mapping[ShardKey, ShardReceipt]:
         """Receipts by shard."""
         return self._receipts.receipts(SHARDS)
@@ -54,6 +61,11 @@ class TokenizeLedger:
     def segments(self) -> Set[int]:
         """Ranges whose segment is there."""
         return self._segments
+
+    @property
+    def scattered(self) -> Set[ScatterKey]:
+        """The windows whose scattered object is there."""
+        return self._scattered
 
     @property
     def lost_lists(self) -> Set[int]:
@@ -86,6 +98,9 @@ class TokenizeLedger:
     def add_range(self, receipt: RangeReceipt) -> None:
         self._receipts.add(RANGES, receipt)
 
+    def add_scatter(self, receipt: ScatterReceipt) -> None:
+        self._receipts.add(SCATTERS, receipt)
+
     def add_shard(self, receipt: ShardReceipt) -> None:
         self._receipts.add(SHARDS, receipt)
 
@@ -103,9 +118,9 @@ class TokenizeLedger:
         """Take a shard for not written: its receipt does not count."""
         self._receipts.forget(SHARDS, key)
 
-    def set_segments(self, there: Iterable[int]) -> None:
-        """Take note of the segments that are there now."""
-        self._segments = set(there)
+    def set_segments(self, there: Iterable[int], scattered: Iterable[ScatterKey] = ()) -> None:
+        """Take note of the segments and scattered objects that are there now."""
+        self._segments, self._scattered = set(there), set(scattered)
 
     def set_lost_lists(self, ranges: Iterable[int]) -> None:
         """Take note of the ranges whose quarantine list is not there now."""
@@ -119,10 +134,16 @@ def read_tokenize_ledger(store: Store, plan: Plan, epoch: int) -> TokenizeLedger
     names = range_names(plan)
     ledger.set_lost_lists(_find_lost_lists(store, epoch, ledger.ranges, names))  # after the receipts: they come later
     segments = list_ours(store, layout.segments_prefix(epoch), NUMBER, names)
-    ledger.set_segments(int(path.rpartition("/")[2]) for path in segments)
+    ledger.set_segments((int(path.rpartition("/")[2]) for path in segments), _find_scattered(store, plan, epoch))
     ledger._verdicts = read_file_verdicts(store, ledger._corrupt_verdicts)
     ledger._crash_verdicts = read_crash_verdicts(store)
     return ledger
+
+
+def _find_scattered(store: Store, plan: Plan, epoch: int) -> Iterator[ScatterKey]:
+    for path in list_ours(store, layout.scattered_prefix(epoch), f"[0-9]{{4,}}/{NUMBER}", scatter_names(plan)):
+        stream, number = path.split("/")[-2:]
+        yield ScatterKey(int(stream), int(number))
 
 
 def _find_lost_lists(

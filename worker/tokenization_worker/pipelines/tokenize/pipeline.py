@@ -12,12 +12,12 @@ from tokenization_worker.engine.task import ProductLost, Task
 from tokenization_worker.events import Event, Receipt, Watcher
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import find_receipt
-from tokenization_worker.output.layout import ShardKey
+from tokenization_worker.output.layout import ScatterKey, ShardKey
 from tokenization_worker.output.ledger.quarantine import TooManyUnusable
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.record import load_record, parsing
-from tokenization_worker.output.scratch import discard_segments
+from tokenization_worker.output.scratch import discard_scratch
 from tokenization_worker.output.shard_check import find_changed_shards
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.pipelines.tokenize.context import RunContext
@@ -62,7 +62,7 @@ def do_missing_work(
         run_pipeline(pipeline, start, watch, should_stop)
     finally:
         work.store.close_scratch()
-    work.ledger.set_segments(pipeline.schedule.segments)
+    work.ledger.set_segments(pipeline.schedule.segments, pipeline.schedule.scattered)
 
 
 def is_done_without_workers(work: Work) -> bool:
@@ -72,7 +72,7 @@ def is_done_without_workers(work: Work) -> bool:
     pipeline.require_few_corrupt()
     is_done = finish_if_done(pipeline)
     if is_done:
-        work.ledger.set_segments(pipeline.schedule.segments)
+        work.ledger.set_segments(pipeline.schedule.segments, pipeline.schedule.scattered)
     return is_done
 
 
@@ -110,7 +110,8 @@ class TokenizePipeline:
 
         That of a shard that is to be repaired tells of the shard as it was: it counts once the shard is so again.
         """
-        assert isinstance(task, BuildTask)
+        if not isinstance(task, BuildTask):
+            return None
         name = task.shard.name
         path = layout.shard_receipt_path(self._epoch, *name.key)
         receipt = find_receipt(self._store, path, ShardReceipt, self._work.plan.plan_id)
@@ -119,10 +120,11 @@ class TokenizePipeline:
 
     def discard(self, loss: ProductLost) -> None:
         if loss.version is not None:
-            self._store.delete(layout.segment_path(self._epoch, _range_of(loss.product)), version=loss.version)
+            path = layout.scratch_path(self._epoch, _scratch_of(loss.product))
+            self._store.delete(path, version=loss.version)
 
     def release(self, products: Iterable[Hashable]) -> None:
-        discard_segments(self._store, self._epoch, map(_range_of, products))
+        discard_scratch(self._store, self._epoch, map(_scratch_of, products))
 
     def error_of(self, error: BaseException) -> BaseException:
         return self._unusable.exceeded(error) if isinstance(error, TooManyUnusable) else error
@@ -146,9 +148,9 @@ class TokenizePipeline:
         return self._progress.with_parts(state)
 
 
-def _range_of(product: Hashable) -> int:
-    """The range whose segment a product is."""
-    assert isinstance(product, int)
+def _scratch_of(product: Hashable) -> int | ScatterKey:
+    """The range whose segment, or the window whose scattered object a product is."""
+    assert isinstance(product, int | ScatterKey)
     return product
 
 

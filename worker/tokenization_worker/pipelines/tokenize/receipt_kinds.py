@@ -1,4 +1,4 @@
-"""The kinds of receipts that a tokenize run writes: of ranges, and of shards."""
+"""The kinds of receipts that a tokenize run writes: of ranges, of scattered windows, and of shards."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from operator import add
 from typing import Any
 
 from tokenization_worker.output import layout
-from tokenization_worker.output.layout import ShardKey
+from tokenization_worker.output.layout import ScatterKey, ShardKey
 from tokenization_worker.output.ledger.ledger import Ledger
-from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt
-from tokenization_worker.output.naming import Naming, planned_groups, planned_shard_tokens
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ScatterReceipt, ShardReceipt
+from tokenization_worker.output.naming import Naming, planned_groups, planned_shard_tokens, planned_streams
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.scan import RECORD
 
@@ -102,13 +102,50 @@ class _ShardKind:
         return check
 
 
+class _ScatterKind:
+    """Receipts of scattered windows. They are read after those of ranges."""
+
+    folder = layout.SCATTER_RECEIPTS
+
+    def pattern(self, plan: Plan) -> str:
+        return f"[0-9]{{4,}}/{RECORD}"
+
+    def name_starts(self, plan: Plan, found: Ledger) -> Iterable[str]:
+        return scatter_names(plan)
+
+    def decode(self, record: dict[str, Any]) -> ScatterReceipt:
+        return ScatterReceipt.from_dict(record)
+
+    def key_of(self, receipt: ScatterReceipt) -> ScatterKey:
+        return receipt.key
+
+    def make_check(self, plan: Plan, epoch: int) -> Callable[[str, ScatterReceipt], None]:
+        n_streams = planned_streams(plan.data)
+
+        def check(path: str, receipt: ScatterReceipt) -> None:
+            if path != layout.scatter_receipt_path(receipt.epoch, receipt.key) or receipt.epoch != epoch:
+                raise ValueError(f"it is the receipt of {receipt.key.words} in epoch {receipt.epoch}")
+            if plan.scattering is None or receipt.stream >= n_streams:
+                raise ValueError(f"the plan has no stream {receipt.stream} that is shuffled")
+            if len(receipt.cells) != plan.scattering.n_cells or int(receipt.cells.sum()) != receipt.tokens:
+                raise ValueError(f"its cells are not {plan.scattering.n_cells} with {receipt.tokens:,} tokens in all")
+
+        return check
+
+
 RANGES = _RangeKind()
+SCATTERS = _ScatterKind()
 SHARDS = _ShardKind()
 
 
 def range_names(plan: Plan) -> list[str]:
     """What the names of files begin with of which each range may have one."""
     return [f"{range_id:08d}" for range_id in range(plan.n_ranges)]
+
+
+def scatter_names(plan: Plan) -> list[str]:
+    """What the names of files begin with of which each stream may have some; nothing where nothing is shuffled."""
+    return [] if plan.scattering is None else [f"{stream:04d}/" for stream in range(planned_streams(plan.data))]
 
 
 def _is_by_hash(splits: list[dict[str, Any]]) -> bool:

@@ -1,4 +1,5 @@
-"""The build task: slices of segments become one shard, its documents sidecar or its parts, and its receipt.
+"""The build task: slices of segments, or cells of scattered objects, become one shard, its documents sidecar or its
+parts, and its receipt.
 
 Order of writing: sidecar, the shard's side files (parts are the first of them), its main file, receipt, so a receipt
 says that all are there. Final names are create-only; only a later epoch than the first, or
@@ -14,26 +15,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-import numpy as np
-
 from tokenization_worker.engine.task import ProductLost, WorkerState
 from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats.base import ByteSink
-from tokenization_worker.formats.segment import SegmentLost, SegmentReader
+from tokenization_worker.formats.cells import CellReader, ScatterLost
+from tokenization_worker.formats.segment import SegmentLost
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import Disagreement, create_receipt, place_files
+from tokenization_worker.output.layout import ScatterKey
 from tokenization_worker.output.ledger.epochs import require_current
 from tokenization_worker.output.ledger.receipts import ShardReceipt, WrittenFile
 from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.object_metadata import digest_metadata
-from tokenization_worker.output.scratch import discard_segments
+from tokenization_worker.output.scratch import discard_scratch
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.output.writers import require_same_writers
+from tokenization_worker.pipelines.tokenize.cell_feed import CellFeed
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.feeds import RowFeed, RunFeed, ShardContents, ShardFeed, SpanSource
+from tokenization_worker.pipelines.tokenize.feeds import RowFeed, RunFeed, ShardContents, ShardFeed, open_sources
 from tokenization_worker.pipelines.tokenize.shard_files import ShardFiles
 from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan
+from tokenization_worker.pipelines.tokenize.shuffle_planner import ShuffledShard
 from tokenization_worker.storage.base import Entry, Store
 from tokenization_worker.storage.open import open_store
 
@@ -45,15 +48,16 @@ class BuildTask:
     `segment_digests` and `slice_files` have one entry per span of the shard: the digest of the segment in
     its range's receipt, and the file of each of the range's slices. `repair`: the existing shard is
     mismatched and may be replaced. `expected`: what the shard must be, where a complete dataset says so. `releasable`:
-    as for `TokenizeTask`.
+    as for `TokenizeTask`. `scattered`: of a shuffled shard, the size in bytes of each scattered object of its stream.
     """
 
     context: RunContext
-    shard: ShardPlan
+    shard: ShardPlan | ShuffledShard
     segment_digests: tuple[str, ...]
     slice_files: tuple[tuple[int, ...], ...]
     repair: bool = False
-    releasable: tuple[int, ...] = ()
+    releasable: tuple[int | ScatterKey, ...] = ()
+    scattered: tuple[int, ...] = ()
     expected: ShardSums | None = None
 
     @property
@@ -67,15 +71,18 @@ class BuildTask:
     def run(self, worker: WorkerState, on_advance: OnAdvance = ignore_advance) -> ShardReceipt:
         store = open_store(self.output_uri)
         require_same_writers(store.uri, dict(self.context.writers))
-        discard_segments(store, self.context.epoch, self.releasable)
+        discard_scratch(store, self.context.epoch, self.releasable)
         try:
             return _build_shard(self, store, worker.node)
         except SegmentLost as loss:
             raise ProductLost(loss.range_id, loss.detail, loss.version) from loss
+        except ScatterLost as loss:
+            assert isinstance(self.shard, ShuffledShard), "no other reads scattered objects"
+            raise ProductLost(ScatterKey(self.shard.stream, loss.number), loss.detail, loss.version) from loss
 
 
 def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
-    """Write one shard; returns the receipt that counts. Raises `SegmentLost`."""
+    """Write one shard; returns the receipt that counts. Raises `SegmentLost`, `ScatterLost`."""
     started = time.monotonic()
     context, name = task.context, task.shard.name
     work = _ShardWork(task, store)
@@ -189,24 +196,23 @@ class _ShardWork:
             )
 
     def _feed(self) -> ShardFeed:
-        context = self._task.context
-        sequence = context.data.output.sequence
-        if sequence is None:
-            return RunFeed(self._sources())
-        assert context.pad_id is not None, "the plan has resolved it"
-        return RowFeed(self._sources(), sequence.length, context.pad_id, context.numpy_dtype)
-
-    def _sources(self) -> Iterator[SpanSource]:
         task, context = self._task, self._task.context
-        for span, digest, files in zip(task.shard.spans, task.segment_digests, task.slice_files, strict=True):
-            segment = SegmentReader(
-                self._store,
-                layout.segment_path(context.epoch, span.range_id),
-                range_id=span.range_id,
-                digest=digest,
-                dtype=context.numpy_dtype,
-            )
-            yield SpanSource(span, segment, np.array(files, dtype=np.int64))
+        output = context.data.output
+        if isinstance(task.shard, ShuffledShard):
+            assert output.shuffle is not None, "only then are there such shards"
+            readers = list(self._cell_readers(task.shard.stream))
+            return CellFeed(task.shard, readers, output.shuffle.seed, self._store.connections)
+        sources = open_sources(self._store, context, task.shard.spans, task.segment_digests, task.slice_files)
+        if output.sequence is None:
+            return RunFeed(sources)
+        assert context.pad_id is not None, "the plan has resolved it"
+        return RowFeed(sources, output.sequence.length, context.pad_id, context.numpy_dtype)
+
+    def _cell_readers(self, stream: int) -> Iterator[CellReader]:
+        context = self._task.context
+        for number, size in enumerate(self._task.scattered):
+            path = layout.scattered_path(context.epoch, ScatterKey(stream, number))
+            yield CellReader(self._store, path, number, size, context.n_cells, context.numpy_dtype)
 
     def _require_current(self) -> None:
         require_current(self._store, self._epoch)

@@ -1,4 +1,4 @@
-"""Plans shards: which spans of which segments make which shard. Pure; exactness depends on it.
+"""Plans shards, and windows of a shuffle: which spans of which segments make which. Pure; exactness depends on it.
 
 Receipts come in any order. A file counts once every range that holds a span of it has its receipt: only
 then is it known whether the file was read to its end or is dropped whole. The longest prefix of such files
@@ -10,18 +10,23 @@ Where groups are in paths, the files of each group make runs of their own: behin
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Generic, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
 from tokenization_worker.api.data import Scope, SequenceSpec
+from tokenization_worker.output.layout import ScatterKey
 from tokenization_worker.output.ledger.receipts import RangeReceipt, Span
 from tokenization_worker.output.plan_file import Cut
 from tokenization_worker.planning.splits import ShardName, Streams
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,8 @@ class ShardPlan:
         return sum(span.stored for span in self.spans)
 
 
-class ShardPlanner:
-    """Turns receipts into shard plans, each exactly once, per stream in order.
+class StreamCutter(ABC, Generic[P]):
+    """Cuts streams into parts of `part_tokens` tokens, each exactly once, per stream in order.
 
     `groups`: names and numbers of files, in order, of those that make runs of their own; () where all is one run.
     """
@@ -53,13 +58,13 @@ class ShardPlanner:
         cut: Cut,
         n_files: int,
         streams: Streams,
-        shard_tokens: int,
+        part_tokens: int,
         sequence: SequenceSpec | None = None,
         groups: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self._cut = cut
         self._streams = streams
-        self._shard_tokens = shard_tokens
+        self._part_tokens = part_tokens
         self._row_length = 1 if sequence is None else sequence.length
         self._pads_files = sequence is not None and sequence.scope is Scope.FILE
         # Files in order own runs of slices: slices [file_slice[f], file_slice[f + 1]).
@@ -75,28 +80,28 @@ class ShardPlanner:
         self._run = 0
         self._open: list[deque[Span]] = [deque() for _ in range(streams.count)]
         self._open_tokens = [0] * streams.count
-        self.shard_counts = [0] * (streams.count * len(self._groups))
+        self.counts = [0] * (streams.count * len(self._groups))
         """Of each stream of the first group, then of each of the next one."""
 
-    def add(self, receipt: RangeReceipt) -> list[ShardPlan]:
-        """Take one more range's receipt; returns the shards that can be built now."""
+    def add(self, receipt: RangeReceipt) -> list[P]:
+        """Take one more range's receipt; returns the parts that are known now."""
         self._receipts[receipt.range_id] = receipt
         first, end = self._cut.range_slice[receipt.range_id : receipt.range_id + 2].tolist()
         np.subtract.at(self._slices_missing, self._cut.slice_file[first:end], 1)
-        plans: list[ShardPlan] = []
+        plans: list[P] = []
         while self._next_file < self._n_files and not self._slices_missing[self._next_file]:
             self._append(self._next_file)
             if self._pads_files:
                 self._pad_rows()
             self._next_file += 1
             for stream in range(self._streams.count):
-                plans.extend(self._full_shards(stream))
+                plans.extend(self._full_parts(stream))
             if self._next_file == self._run_ends[self._run]:
                 plans.extend(self._close_run())
         return plans
 
-    def _close_run(self) -> list[ShardPlan]:
-        """The last shards of the group."""
+    def _close_run(self) -> list[P]:
+        """The last parts of the group."""
         self._pad_rows()
         rests = [(stream, rest) for stream, rest in enumerate(self._open_tokens) if rest]
         plans = [self._take(stream, rest) for stream, rest in rests]
@@ -105,7 +110,7 @@ class ShardPlanner:
 
     @property
     def is_complete(self) -> bool:
-        """Every file is accounted for, so every shard has been planned."""
+        """Every file is accounted for, so every part has been planned."""
         return self._run == len(self._groups)
 
     def _file_slices(self, file: int) -> Iterator[tuple[int, int]]:
@@ -144,11 +149,11 @@ class ShardPlanner:
                 spans.append(replace(spans.pop(), pad=pad))
                 self._open_tokens[stream] += pad
 
-    def _full_shards(self, stream: int) -> Iterator[ShardPlan]:
-        while self._open_tokens[stream] >= self._shard_tokens:
-            yield self._take(stream, self._shard_tokens)
+    def _full_parts(self, stream: int) -> Iterator[P]:
+        while self._open_tokens[stream] >= self._part_tokens:
+            yield self._take(stream, self._part_tokens)
 
-    def _take(self, stream: int, tokens: int) -> ShardPlan:
+    def _take(self, stream: int, tokens: int) -> P:
         taken: list[Span] = []
         missing = tokens
         spans = self._open[stream]
@@ -161,14 +166,45 @@ class ShardPlanner:
             missing -= span.stored
         self._open_tokens[stream] -= tokens
         first = self._run * self._streams.count
-        number = self.shard_counts[first + stream]
-        self.shard_counts[first + stream] += 1
-        before = sum(self.shard_counts[:first])
-        return ShardPlan(self._streams.name_shard(stream, number, self._groups[self._run], before), tuple(taken))
+        number = self.counts[first + stream]
+        self.counts[first + stream] += 1
+        return self._make(first, stream, number, tuple(taken))
+
+    @abstractmethod
+    def _make(self, first: int, stream: int, number: int, spans: tuple[Span, ...]) -> P:
+        """Part `number` of a stream of the group whose first stream is `first`, counted over all groups."""
 
     def first_needed_range(self) -> int:
-        """All tokens of the ranges before this one are in planned shards."""
+        """All tokens of the ranges before this one are in planned parts."""
         needed = [spans[0].range_id for spans in self._open if spans]
         if self._next_file < self._n_files:
             needed.append(int(self._slice_range[self._file_slice[self._next_file]]))
         return min(needed, default=len(self._cut.range_slice) - 1)
+
+
+class ShardPlanner(StreamCutter[ShardPlan]):
+    """Turns receipts into the plans of shards in the order of the source."""
+
+    @property
+    def shard_counts(self) -> list[int]:
+        """Of each stream of the first group, then of each of the next one, as far as they are known."""
+        return self.counts
+
+    def _make(self, first: int, stream: int, number: int, spans: tuple[Span, ...]) -> ShardPlan:
+        before = sum(self.counts[:first])
+        return ShardPlan(self._streams.name_shard(stream, number, self._groups[self._run], before), spans)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """A window of a stream to scatter: the documents whose first token is in its spans."""
+
+    key: ScatterKey
+    spans: tuple[Span, ...]
+
+
+class WindowPlanner(StreamCutter[WindowPlan]):
+    """Turns receipts into the windows of streams that are shuffled."""
+
+    def _make(self, first: int, stream: int, number: int, spans: tuple[Span, ...]) -> WindowPlan:
+        return WindowPlan(ScatterKey(first + stream, number), spans)

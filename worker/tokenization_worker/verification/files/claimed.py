@@ -24,11 +24,14 @@ Refusals = RefusedRows | tuple[Refusal, ...]
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """A file to check. `refused`: its rows of the quarantine table. `one_in`: 1 compares every document."""
+    """A file to check. `refused`: its rows of the quarantine table. `one_in`: 1 compares every document. `sums`: of a
+    shuffled dataset, the sums over the file's tokens in each stream, by the shards.
+    """
 
     claim: FileClaim
     refused: Refusals
     one_in: int
+    sums: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

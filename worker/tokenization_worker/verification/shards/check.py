@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from itertools import groupby
-from typing import NamedTuple
+from itertools import groupby, pairwise
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,15 +19,24 @@ from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import OnAdvance, ignore_advance
 from tokenization_worker.verification.claims import ClaimedFile, SequenceClaim, ShardClaim
 from tokenization_worker.verification.facts import Facts
-from tokenization_worker.verification.formats.base import Expected
+from tokenization_worker.verification.formats.base import Expected, TokenArray
 from tokenization_worker.verification.formats.registry import decoder_of
 from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.delimiters import DelimiterCheck
 from tokenization_worker.verification.shards.documents import NoDocuments
 from tokenization_worker.verification.shards.file_sums import checksum_findings, read_file
+from tokenization_worker.verification.shards.place_sums import FileSums, PlaceSums
 from tokenization_worker.verification.shards.row_tokens import RowTokens
 from tokenization_worker.verification.shards.rows import RowEnds, check_parts, check_row_neighbours
 from tokenization_worker.verification.shards.same_tokens import TokenSums, find_difference
+from tokenization_worker.verification.shards.scattered import (
+    Place,
+    ScatteredSidecar,
+    disorder,
+    find_disorder,
+    parse_scattered,
+    places_at_ends,
+)
 from tokenization_worker.verification.shards.sidecar import (
     Sidecar,
     SidecarEnds,
@@ -38,12 +47,31 @@ from tokenization_worker.verification.shards.sidecar import (
 )
 
 
+class Observer(Protocol):
+    """Sees the tokens of a shard while they are read."""
+
+    def take(self, before: int, tokens: TokenArray, /) -> None:
+        """The next tokens; `before`: how many there were."""
+        ...
+
+
+class ShuffledShard(NamedTuple):
+    """Of a shuffled shard: what it adds to its files, the places of its first and last document, and whether the first
+    one begins in the shard before."""
+
+    sums: FileSums
+    first: Place
+    last: Place
+    is_continued: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ShardCheck:
     """What the shard is, by its bytes: `files` are those that are there.
 
     `stored`: tokens in them, padding included; None: a file is missing, or has no header. `sidecar`, `rows`: of a shard
-    that should have the one or the other; None where that cannot be used.
+    that should have the one or the other; None where that cannot be used. `shuffled`: of a shuffled shard whose sidecar
+    can be used.
     """
 
     claim: ShardClaim
@@ -53,6 +81,7 @@ class ShardCheck:
     documents_sha256: str
     sidecar: SidecarEnds | None = None
     rows: RowEnds | None = None
+    shuffled: ShuffledShard | None = None
 
     @property
     def size(self) -> int:
@@ -72,22 +101,26 @@ class ShardCheck:
         return self.rows if self.claim.rows else self.sidecar
 
 
-def check_shard(facts: Facts, claim: ShardClaim, on_advance: OnAdvance = ignore_advance) -> ShardCheck:
-    """Read all files of the shard; every difference is a finding. `on_advance` gets the files' bytes."""
+def check_shard(
+    facts: Facts, claim: ShardClaim, on_advance: OnAdvance = ignore_advance, *, one_in: int = 0
+) -> ShardCheck:
+    """Read all files of the shard; every difference is a finding. `on_advance` gets the files' bytes. `one_in`: of a
+    shuffled shard, which documents' tokens are added up; 0: none.
+    """
     store = open_store(facts.uri)
     if facts.sequence is None:
-        return _check_run(store, facts, claim, on_advance)
+        return _check_run(store, facts, claim, on_advance, one_in)
     return _check_rows(store, facts, facts.sequence, claim, on_advance)
 
 
-def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdvance) -> ShardCheck:
-    sidecar: Sidecar | None = None
+def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdvance, one_in: int) -> ShardCheck:
+    sidecar: Sidecar | ScatteredSidecar | None = None
     sidecar_sha256 = ""
     findings: list[Finding] = []
     try:
         data = store.read(claim.sidecar_path)
         sidecar_sha256 = sha256(data).hexdigest()
-        sidecar = parse_sidecar(data)
+        sidecar = parse_sidecar(data) if facts.shuffle is None else parse_scattered(data)
     except NotFound:
         findings.append(Finding(Fault.SIDECAR_MISSING, "a documents sidecar", "nothing", claim.sidecar_path))
     except NoDocuments as error:
@@ -96,12 +129,25 @@ def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdva
         findings.extend(check_sidecar(claim, sidecar, sidecar_sha256))
     expected = Expected(claim.stored, None if sidecar is None else sidecar.lengths, claim.index)
     delimiters = None if sidecar is None else DelimiterCheck(facts, sidecar)
-    tokens = _read_tokens(store, facts, claim, expected, delimiters, on_advance)
+    sums = PlaceSums(sidecar, one_in) if isinstance(sidecar, ScatteredSidecar) else None
+    observers = [observer for observer in (delimiters, sums) if observer is not None]
+    tokens = _read_tokens(store, facts, claim, expected, observers, on_advance)
     findings += tokens.findings
     if delimiters is not None and not findings:  # else the files are known not to be those that were written
         findings += delimiters.findings(claim.path)
+    shuffled = None
+    if sums is not None and facts.shuffle is not None and isinstance(sidecar, ScatteredSidecar):
+        findings += find_disorder(claim, sidecar, facts.shuffle.seed)
+        places = places_at_ends(sidecar, facts.shuffle.seed)
+        shuffled = ShuffledShard(sums.by_file(), *places, is_continued=sidecar.skipped > 0)
     return ShardCheck(
-        claim, tuple(findings), tokens.files, tokens.stored, sidecar_sha256, sidecar=sidecar_ends(sidecar)
+        claim,
+        tuple(findings),
+        tokens.files,
+        tokens.stored,
+        sidecar_sha256,
+        sidecar=sidecar_ends(sidecar),
+        shuffled=shuffled,
     )
 
 
@@ -113,7 +159,8 @@ def _check_rows(
     row_tokens = None if parts.parts is None else RowTokens(facts, parts.parts, claim)
     lengths = np.full(claim.rows, sequence.length, dtype=np.uint32)
     expected = Expected(claim.stored, lengths, claim.index, None if parts.parts is None else parts.parts.firsts())
-    tokens = _read_tokens(store, facts, claim, expected, row_tokens, _behind(behind, on_advance))
+    observers = [] if row_tokens is None else [row_tokens]
+    tokens = _read_tokens(store, facts, claim, expected, observers, _behind(behind, on_advance))
     found = [*parts.findings, *tokens.findings]
     has_end_token = None
     if row_tokens is not None and not found:  # else the files are known not to be those that were written
@@ -137,10 +184,10 @@ def _read_tokens(
     facts: Facts,
     claim: ShardClaim,
     expected: Expected,
-    observer: RowTokens | DelimiterCheck | None,
+    observers: Sequence[Observer],
     on_advance: OnAdvance,
 ) -> _TokensRead:
-    """Read the tokens in all formats; `observer` sees those of the first."""
+    """Read the tokens in all formats; `observers` see those of the first."""
     findings: list[Finding] = []
     files: list[ClaimedFile] = []
     readings = [
@@ -148,7 +195,7 @@ def _read_tokens(
         for name, listed in groupby(claim.token_files, key=lambda file: file.format)
     ]
     first, *others = readings
-    first.observer = observer
+    first.observers = observers
     for reading in readings:
         done = sum(file.bytes for file in files)
         there = reading.read(_behind(done, on_advance))
@@ -171,7 +218,7 @@ def _behind(done: int, on_advance: OnAdvance) -> OnAdvance:
 class _Reading:
     """One pass over the files of a shard in one format."""
 
-    observer: RowTokens | DelimiterCheck | None = None
+    observers: Sequence[Observer] = ()
 
     def __init__(self, store: Store, facts: Facts, claim: ShardClaim, name: str, listed: list[ClaimedFile]) -> None:
         self._store = store
@@ -199,8 +246,8 @@ class _Reading:
         tokens = self.scan.take(number, chunk)
         if self._is_one_of_several:
             self.sums.add(tokens)
-        if self.observer is not None:
-            self.observer.take(before, tokens)
+        for observer in self.observers:
+            observer.take(before, tokens)
         if len(tokens) and int(tokens.max()) > self._largest:
             if self._facts.sequence is not None:
                 tokens = np.where(tokens == self._facts.sequence.pad_id, 0, tokens)  # it may be above the vocabulary
@@ -234,5 +281,16 @@ class _Reading:
 def check_neighbours(facts: Facts, checks: Sequence[ShardCheck]) -> list[Finding]:
     """Whether the documents that leave a shard go on in the next one. `checks`: all of one stream, in order."""
     if facts.sequence is None:
-        return list(check_sidecar_neighbours([(check.claim, check.sidecar) for check in checks]))
+        findings = list(check_sidecar_neighbours([(check.claim, check.sidecar) for check in checks]))
+        shuffled = [(check.claim, check.shuffled) for check in checks if check.shuffled is not None]
+        return [*findings, *check_order_between(shuffled)]
     return list(check_row_neighbours(facts.sequence, [(check.claim, check.rows) for check in checks]))
+
+
+def check_order_between(shards: Sequence[tuple[ShardClaim, ShuffledShard]]) -> Iterator[Finding]:
+    """Whether each shard begins behind the last document of the one before, or with that document's rest."""
+    for (before, one), (claim, other) in pairwise(shards):
+        if before.end != claim.start:
+            continue  # a shard between them cannot be read, which is reported
+        if one.last > other.first or (one.last == other.first and not other.is_continued):
+            yield disorder(claim, one.last, other.first, 0)

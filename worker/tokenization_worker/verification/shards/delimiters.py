@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.report import Fault, Finding
+from tokenization_worker.verification.shards.scattered import ScatteredSidecar
 from tokenization_worker.verification.shards.sidecar import Sidecar
 
 _Places = NDArray[np.int64]
@@ -49,7 +50,7 @@ class DelimiterCheck:
     Keeps the first difference of each delimiter. Memory: a byte a token of a chunk, and 16 a document.
     """
 
-    def __init__(self, facts: Facts, sidecar: Sidecar) -> None:
+    def __init__(self, facts: Facts, sidecar: Sidecar | ScatteredSidecar) -> None:
         self._ends = sidecar.ends
         self._begins_whole = not sidecar.skipped
         self._ends_whole = not sidecar.continues

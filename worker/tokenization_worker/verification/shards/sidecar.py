@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenization_worker.verification.claims import ShardClaim
 from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.documents import Begins, Difference, NoDocuments, PlacedDocuments
+from tokenization_worker.verification.shards.scattered import ScatteredSidecar
 
 _MAGIC = b"TOKDOCS1"
 
@@ -103,7 +104,7 @@ class SidecarEnds:
     continues: bool
 
 
-def check_sidecar(claim: ShardClaim, sidecar: Sidecar, digest: str) -> list[Finding]:
+def check_sidecar(claim: ShardClaim, sidecar: Sidecar | ScatteredSidecar, digest: str) -> list[Finding]:
     findings = []
     begun = len(sidecar.lengths) - (sidecar.skipped > 0)
     for what, expected, found in (
@@ -121,7 +122,7 @@ def check_sidecar(claim: ShardClaim, sidecar: Sidecar, digest: str) -> list[Find
     return findings
 
 
-def sidecar_ends(sidecar: Sidecar | None) -> SidecarEnds | None:
+def sidecar_ends(sidecar: Sidecar | ScatteredSidecar | None) -> SidecarEnds | None:
     if sidecar is None or not len(sidecar.lengths):
         return None
     return SidecarEnds(

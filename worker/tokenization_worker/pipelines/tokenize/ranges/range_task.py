@@ -19,10 +19,11 @@ from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
 from tokenization_worker.formats.segment import SegmentWriter
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt, find_receipt
+from tokenization_worker.output.layout import ScatterKey
 from tokenization_worker.output.ledger.crash_verdicts import read_crash_verdicts
 from tokenization_worker.output.ledger.quarantine import QuarantineList
 from tokenization_worker.output.ledger.receipts import RangeReceipt, segment_digest
-from tokenization_worker.output.scratch import discard_segments
+from tokenization_worker.output.scratch import discard_scratch
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.ranges.block_writer import BlockWriter
 from tokenization_worker.pipelines.tokenize.ranges.range_tokenizer import RangeTokenizer
@@ -37,7 +38,8 @@ from tokenization_worker.tokenizers.isolation.supervisor import Isolation
 class TokenizeTask:
     """Tokenize one range. Files in `dropped` (file, outcome, detail) have a verdict already and are not read; documents
     in `crash_verdicts`, each with its file, have one and are left out. `again`: its receipt is there, and something
-    that belongs to it is lost. `releasable`: ranges whose segment no shard needs any more: deleted first.
+    that belongs to it is lost. `releasable`: ranges whose segment, and windows whose
+    scattered object no task needs any more: deleted first.
 
     `isolated`: the range has lost a worker, so that its documents are encoded in a process of their own. `room`: with
     more unusable documents than that the range ends early (`TooManyUnusable`); None: it goes on. `hash_ends`: of each
@@ -53,7 +55,7 @@ class TokenizeTask:
     crash_verdicts: tuple[tuple[int, CrashVerdict], ...] = ()
     again: bool = False
     isolated: bool = False
-    releasable: tuple[int, ...] = ()
+    releasable: tuple[int | ScatterKey, ...] = ()
     room: int | None = None
     hash_ends: tuple[int | None, ...] = ()
 
@@ -66,7 +68,7 @@ class TokenizeTask:
         return self.context.data.output.uri
 
     def run(self, worker: WorkerState, on_advance: OnAdvance = ignore_advance) -> RangeReceipt:
-        discard_segments(open_store(self.output_uri), self.context.epoch, self.releasable)
+        discard_scratch(open_store(self.output_uri), self.context.epoch, self.releasable)
         return _tokenize_range(self, worker, on_advance)
 
 
