@@ -217,7 +217,7 @@ def test_show_prints_a_line_for_each_part(output: Path) -> None:
     source = output.parent / "0.jsonl"
     assert show(output, "--row", "28") == (
         "── train row 28  32 tokens  4 parts\n"
-        f"── [0, 10)  {source}  position 1,237  after 91 tokens in earlier rows\n"
+        f"── [0, 10)  {source}  position 1,237  after 91 tokens of the document\n"
         "ijghijghij\n"
         f"── [10, 12)  {source}  position 1,350\n"
         "k\n"

@@ -206,20 +206,24 @@ def test_shuffled_shards_hold_both_groups_in_every_format(tmp_path: Path) -> Non
         assert np.fromfile(out / "llmc" / f"train_{number:06d}.bin", "<u2")[512:].tolist() == tokens
 
 
-def test_webdataset_shards_are_those_of_the_comment(tmp_path: Path) -> None:
+def test_tars_hold_the_contexts_of_tokshuf_in_another_order(tmp_path: Path) -> None:
     write_texts(tmp_path)
-    manifest = EXAMPLES / "dclm-webdataset.yaml"
+    manifest = EXAMPLES / "tokshuf.yaml"
+    assert "shards: {sequences: 8192}" in manifest.read_text()
     tokjob(tmp_path, "run", str(manifest), "--set", "output.shards.sequences=2")
-    lines = (tmp_path / "out/dclm/train/manifest.jsonl").read_text().splitlines()
-    names = [json.loads(line)["shard"] for line in lines]
-    assert names[:2] == ["shard_00000000", "shard_00000001"]
-    rows = [row for name in names for row in read_tar(tmp_path / f"out/dclm/train/{name}.tar").values()]
-    expected: list[int] = []
+    lines = [json.loads(line) for line in (tmp_path / "out/tokshuf/train/manifest.jsonl").read_text().splitlines()]
+    assert [line["shard"] for line in lines] == [f"shard_{number:08d}" for number in range(len(lines))]
+    tars = [list(read_tar(tmp_path / f"out/tokshuf/train/{line['shard']}.tar").values()) for line in lines]
+    assert [line["num_sequences"] for line in lines] == [len(tar) for tar in tars]
+    assert {len(tar) for tar in tars[:-1]} == {2}
+    expected = []
     for number in range(3):
         tokens = delimited("gpt2", TEXTS[number::3], "After")
-        expected += tokens + [50257] * (-len(tokens) % 2049)
-    assert [token for row in rows for token in row] == expected
-    assert {len(row) for row in rows} == {2049}
+        tokens += [50257] * (-len(tokens) % 2049)
+        expected += [tokens[at : at + 2049] for at in range(0, len(tokens), 2049)]
+    found = [row for tar in tars for row in tar]
+    assert sorted(found) == sorted(expected)
+    assert found != expected
 
 
 def test_text_with_separator_puts_the_delimiter_after_each_piece(tmp_path: Path) -> None:

@@ -186,8 +186,9 @@ def test_processes_and_a_run_that_was_killed_change_nothing(source: Source, tmp_
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_ray_and_another_engine_change_nothing(source: Source, tmp_path: Path) -> None:
-    layout = {"sequence": {"length": 64, "scope": "File"}, "splits": SPLITS["shares"]}
+@pytest.mark.parametrize("shuffle", [{}, {"shuffle": {"seed": 3}}], ids=["source order", "shuffled"])
+def test_ray_and_another_engine_change_nothing(shuffle: dict[str, Any], source: Source, tmp_path: Path) -> None:
+    layout = {"sequence": {"length": 64, "scope": "File"}, "splits": SPLITS["shares"], **shuffle}
     run_job(job_of(source, tmp_path / "here", "gpt2", output=layout, rangeBytes=2000), executor=inline())
     job = job_of(source, tmp_path / "ray", "gpt2", output=layout, rangeBytes=700)
     options = ("--executor", "ray", "--processes", "2", "--engine", "fastokens")

@@ -29,6 +29,7 @@ from tokenization_worker.inspect.show import show_documents
 from tokenization_worker.output import layout
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.planning import scattering
+from tokenization_worker.verification.report import Fault
 
 DELIMITER = 256
 SHARD_TOKENS = 700
@@ -364,6 +365,50 @@ def test_verify_names_what_was_planted_with_all_checksums_recomputed(
         report = verify(str(output), mode=mode, processes=1, sample_one_in=1)
         found = {str(finding.fault) for finding in report.findings}
         assert found == everywhere | (from_source if mode != "checksums" else set()), (mode, report.findings)
+
+
+@pytest.mark.parametrize("damage", ["a sidecar is missing", "a sidecar is cut", "a shard is missing", "a shard is cut"])
+def test_verify_names_what_is_damaged_and_no_file_of_the_source(damage: str, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "out")
+    name = "_tokenization/documents/web/train/00000001" if "sidecar" in damage else "web/train/00001.npy"
+    damaged = tmp_path / "out" / name
+    data = damaged.read_bytes()
+    damaged.unlink()
+    if "cut" in damage:
+        damaged.write_bytes(data[:-3])
+    for mode in ("checksums", "sample", "full"):
+        findings = verify(str(tmp_path / "out"), mode=mode, processes=1, sample_one_in=1).findings
+        assert {finding.path for finding in findings} - {"index.json"} == {name}  # whose digest is another one then
+        assert {finding.uri for finding in findings} == {None}
+
+
+def test_of_many_files_that_differ_a_few_are_looked_into(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenization_worker.verification.verify.MOST_FINDINGS", 2)
+    output = tmp_path / "out"
+    run_job(job_of(source, output, output=LAYOUT), executor=inline())
+    planter = Planter(output)
+    for at, document in enumerate(planter.documents):
+        if document.tokens:
+            planter.documents[at] = replace(document, tokens=(document.tokens[0] ^ 1, *document.tokens[1:]))
+    planter.write()
+    findings = [f for f in verify(str(output), mode="full", processes=1).findings if f.fault is Fault.TOKENS_DIFFER]
+    assert len({finding.uri for finding in findings}) == 5
+    assert len({finding.uri for finding in findings if finding.path}) == 2
+    assert sum("nobody looked" in finding.found for finding in findings) == 3
+
+
+def test_a_number_of_no_file_is_found(source: Source, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    run_job(job_of(source, output, output=LAYOUT), executor=inline())
+    planter = Planter(output)
+    at = next(n for n, document in enumerate(planter.documents) if document.tokens)
+    planter.documents[at] = replace(planter.documents[at], file=77)
+    planter.write()
+    for mode in ("checksums", "full"):
+        found = {str(finding.fault) for finding in verify(str(output), mode=mode, processes=1).findings}
+        assert "SidecarWrong" in found
 
 
 def test_verify_in_processes_says_the_same(whole: Path) -> None:

@@ -8,6 +8,8 @@ from fractions import Fraction
 from hashlib import blake2b
 from typing import NamedTuple
 
+from support.shuffle_oracle import key
+
 
 class Document(NamedTuple):
     """A document of the source: its file, the position of its record, its text and its tokens with delimiters."""
@@ -36,8 +38,11 @@ class RowShard(NamedTuple):
     parts: list[Part]
 
 
-def rows_of(documents: Sequence[Document], *, length: int, by_file: bool, pad: int) -> Iterator[list[tuple[int, ...]]]:
-    """Rows of (token, file, position, offset); padding is (pad,)."""
+def rows_of(
+    documents: Sequence[Document], *, length: int, by_file: bool, pad: int, cut_early: int = 0
+) -> Iterator[list[tuple[int, ...]]]:
+    """Rows of (token, file, position, offset); padding is (pad,). `cut_early`: so many tokens at the end of the first
+    row are padding, which no product does."""
     row: list[tuple[int, ...]] = []
     for number, document in enumerate(documents):
         if by_file and number and document.file != documents[number - 1].file and row:
@@ -45,6 +50,9 @@ def rows_of(documents: Sequence[Document], *, length: int, by_file: bool, pad: i
             row = []
         for offset, token in enumerate(document.tokens):
             row.append((token, document.file, document.position, offset))
+            if len(row) == length - cut_early:
+                row += [(pad,)] * cut_early
+                cut_early = 0
             if len(row) == length:
                 yield row
                 row = []
@@ -79,10 +87,19 @@ def places_of(shard: RowShard) -> list[tuple[int, int, int]]:
 
 
 def shards_of(
-    documents: Sequence[Document], *, length: int, by_file: bool, pad: int, shard_rows: int
+    documents: Sequence[Document],
+    *,
+    length: int,
+    by_file: bool,
+    pad: int,
+    shard_rows: int,
+    seed: int | None = None,
+    cut_early: int = 0,
 ) -> list[RowShard]:
-    """The shards of one stream."""
-    rows = list(rows_of(documents, length=length, by_file=by_file, pad=pad))
+    """The shards of one stream; with `seed` its rows are shuffled. `cut_early`: as for `rows_of`."""
+    rows = list(rows_of(documents, length=length, by_file=by_file, pad=pad, cut_early=cut_early))
+    if seed is not None:
+        rows.sort(key=lambda row: key(seed, *row[0][1:]))
     cut = [rows[at : at + shard_rows] for at in range(0, len(rows), shard_rows)]
     return [RowShard([[token for token, *_ in row] for row in shard], parts_of(shard)) for shard in cut]
 

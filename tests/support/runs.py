@@ -280,7 +280,7 @@ def write_index(output: Path, index: dict[str, Any]) -> None:
 _EXPECTED = re.compile(
     r"index\.json|shards\.jsonl\.zst|[^_].*\.(npy|bin|idx)"
     r"|_tokenization/(plan|samples|quarantine\.jsonl\.zst|files\.jsonl\.zst|epochs/\d{4}\.json|files/\d{8}\.json"
-    r"|poison/\d{8}-\d{16}\.json|documents/\w+/\d{8}|ledger/\d+/(ranges/\d{8}\.json|shards/\w+/\d{8}\.json|quarantine/\d{8}-[0-9a-f]{16}\.jsonl\.zst))"
+    r"|poison/\d{8}-\d{16}\.json|documents/\w+/\d{8}|ledger/\d+/(ranges/\d{8}\.json|scatters/\d{4}/\d{8}\.json|shards/\w+/\d{8}\.json|quarantine/\d{8}-[0-9a-f]{16}\.jsonl\.zst))"
 )
 
 

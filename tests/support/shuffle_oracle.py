@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 _MASK = 2**64 - 1
 
@@ -24,21 +24,12 @@ def mix(number: int) -> int:
     return z ^ (z >> 31)
 
 
-class Placed(Protocol):
-    """What has a place in the source."""
-
-    @property
-    def file(self) -> int: ...
-    @property
-    def position(self) -> int: ...
-
-
-def key(seed: int, document: Placed) -> tuple[int, int, int]:
-    """What documents are sorted by."""
+def key(seed: int, file: int, position: int, offset: int = 0) -> tuple[int, int, int, int]:
+    """What units are sorted by, whose first token is at this place."""
     number = mix(seed)
-    for part in (document.file, document.position, 0):
+    for part in (file, position, offset):
         number = mix((number + part) & _MASK)
-    return number, document.file, document.position
+    return number, file, position, offset
 
 
 class Shard(NamedTuple):
@@ -55,7 +46,7 @@ def shuffle(documents: Sequence[Document], seed: int, shard_tokens: int) -> list
     """The shards of one stream."""
     places = [
         (document, number)
-        for document in sorted(documents, key=lambda document: key(seed, document))
+        for document in sorted(documents, key=lambda document: key(seed, document.file, document.position))
         for number in range(len(document.tokens))
     ]
     shards = []

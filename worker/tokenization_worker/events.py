@@ -90,7 +90,8 @@ class GroupCounts:
 @dataclass(frozen=True, slots=True)
 class Planned:
     """The plan is fixed. `core_seconds`: expected work of one core; `adopted`: an earlier or concurrent start had
-    written it. Estimates are None where the sample of the source holds no text."""
+    written it. Estimates are None where the sample of the source holds no text. `shuffle`: what is shuffled, and the
+    seed, in words."""
 
     files: int
     stored_bytes: int
@@ -103,6 +104,7 @@ class Planned:
     adopted: bool
     is_checked: bool = False
     groups: tuple[GroupPlan, ...] = ()
+    shuffle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,10 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """After every task. `shards` is None until the last file is read; bytes are stored bytes.
+    """After every task. `shards` is None until they are known; bytes are stored bytes.
 
-    `receipt`: what has just been done; None at the start.
+    `receipt`: what has just been done; None at the start. `windows`: of a shuffle, to be scattered; None until they are
+    known, and 0 where nothing is shuffled.
     """
 
     ranges_done: int
@@ -144,6 +147,8 @@ class Progress:
     shards: int | None
     receipt: Receipt | None
     groups: tuple[GroupCounts, ...] = ()
+    windows_done: int = 0
+    windows: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)

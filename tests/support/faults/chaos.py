@@ -29,13 +29,21 @@ from support.corpus import BAD_LINES, Corpus, CorpusWriter, take_documents
 from support.runs import Running, command, difference, files_below, kill_all, leftovers, make_job, read_index
 
 SHARD_TOKENS = 600_000
-FLAT: dict[str, Any] = {"shards": {"tokens": SHARD_TOKENS}}
+LEADING = [{"name": "test", "shards": 2}, {"name": "train"}]
+FLAT: dict[str, Any] = {"shards": {"tokens": SHARD_TOKENS}, "splits": LEADING}
 ROWS: dict[str, Any] = {
     "formats": ["Npy", "Raw", "LlmC", "Megatron"],
     "sequence": {"length": 2049, "scope": "File"},
     "shards": {"sequences": SHARD_TOKENS // 2049},
+    "splits": LEADING,
 }
-"""What the output of a run is: one run of tokens in one format, or rows in four formats."""
+LAYOUTS = {
+    "flat": FLAT,
+    "rows": ROWS,
+    "shuffle": {**FLAT, "shuffle": {"seed": 0}},
+    "shuffled-rows": {**ROWS, "shuffle": {"seed": 0}, "splits": [{"name": "test", "share": "20%"}, {"name": "train"}]},
+}
+"""What the output of a run is: one run of tokens in one format, or rows in four formats, or either in another order."""
 
 OWN = "_tokenization"
 POLL_S = 0.0002
@@ -48,6 +56,7 @@ class Aim(StrEnum):
     RANDOM = "at a random moment"
     SEGMENT = "after a segment, before its receipt"
     RECEIPT = "after a range's receipt, before the driver has told"
+    SCATTER = "after a scattered object, before its receipt"
     SHARD = "inside a shard's write"
     SEAL = "after the seal, before the index"
     INDEX = "between index and clean-up"
@@ -57,6 +66,11 @@ EARLY = "elsewhere: before any task was under way"
 WORKING = "elsewhere: while tasks were under way"
 
 AIMED = (Aim.SEGMENT, Aim.RECEIPT, Aim.SHARD, Aim.INDEX, Aim.SEAL)
+
+
+def aims_of(*, has_shuffle: bool) -> tuple[Aim, ...]:
+    """The moments that a run has."""
+    return (*AIMED, Aim.SCATTER) if has_shuffle else AIMED
 
 
 class ChaosFailure(AssertionError):
@@ -130,6 +144,17 @@ class Output:
         folder = self._ledger / "shards"
         return {f"{split}/{name.removesuffix('.json')}" for split in _names(folder) for name in _names(folder / split)}
 
+    def scattered(self) -> set[str]:
+        """Scattered objects, by stream and window."""
+        return self._by_folder("scattered")
+
+    def scatter_receipts(self) -> set[str]:
+        return {name.removesuffix(".json") for name in self._by_folder("scatters")}
+
+    def _by_folder(self, kind: str) -> set[str]:
+        folder = self._ledger / kind
+        return {f"{stream}/{name}" for stream in _names(folder) for name in _names(folder / stream)}
+
     def has_index(self) -> bool:
         return (self.folder / "index.json").exists()
 
@@ -201,7 +226,8 @@ class Watch:
         # About the first third of a run is start-up: worth a few kills, not a third of them.
         first = 0.0 if chance.random() < 0.2 else duration_s / 3
         self._at = time.monotonic() + chance.uniform(first, duration_s)
-        self._skip = chance.choice([0, 0, 0, 1, 2, 3, 5, 8, 13]) if aim is not Aim.SHARD else chance.randrange(3)
+        skips = {Aim.SHARD: [0, 1, 2], Aim.SCATTER: [0]}  # there are few of them
+        self._skip = chance.choice(skips.get(aim, [0, 0, 0, 1, 2, 3, 5, 8, 13]))
         self._shard_bytes = chance.randrange(SHARD_TOKENS * 3)
         self._known = self._look()
         self._was_sealed = output.has_seal()
@@ -227,6 +253,8 @@ class Watch:
                 return self._output.segments()
             case Aim.RECEIPT:
                 return self._output.receipts()
+            case Aim.SCATTER:
+                return self._output.scattered()
             case Aim.SHARD:
                 return {
                     file.name for file in self._output.temporary() if file.is_shard and file.size > self._shard_bytes
@@ -256,7 +284,8 @@ class Summary:
             f"{'aimed':>7} {'hit':>5}  any kill that landed there",
             f"{self.aimed[Aim.RANDOM]:>7} {'':>5} {'':>5} {Aim.RANDOM}",
         ]
-        found += [f"{self.aimed[aim]:>7} {self.hit[aim]:>5} {self.landed[aim]:>5} {aim}" for aim in AIMED]
+        aims = aims_of(has_shuffle=self.aimed[Aim.SCATTER] > 0)
+        found += [f"{self.aimed[aim]:>7} {self.hit[aim]:>5} {self.landed[aim]:>5} {aim}" for aim in aims]
         found += [f"{'':>7} {'':>5} {self.landed[place]:>5} {place}" for place in (EARLY, WORKING)]
         return found
 
@@ -282,7 +311,8 @@ class Chaos:
         self._expected = folder / "expected"
         self._output = Output(folder / "out")
         # Half of the kills are aimed, in turn; a miss counts as a kill, but its aim comes again.
-        self._wanted = [AIMED[number // 2 % len(AIMED)] if number % 2 else Aim.RANDOM for number in range(kills)]
+        aims = aims_of(has_shuffle="shuffle" in layout)
+        self._wanted = [aims[number // 2 % len(aims)] if number % 2 else Aim.RANDOM for number in range(kills)]
         self._chance.shuffle(self._wanted)
         self.summary = Summary()
 
@@ -298,7 +328,7 @@ class Chaos:
             self._corpus.folder,
             output,
             tokenizer={"name": "cl100k_base"},
-            output={**self._layout, "splits": [{"name": "test", "shards": 2}, {"name": "train"}]},
+            output=self._layout,
             rangeBytes=how.range_bytes,
             maxQuarantined=_number(how.max_quarantined),
             maxCorruptFiles=_number(how.max_corrupt_files),
@@ -346,6 +376,7 @@ class Chaos:
         output = self._output
         receipts, shards, dead = output.receipts(), output.shard_receipts(), output.writers()
         orphans = output.segments() - receipts
+        scattered = output.scattered() - output.scatter_receipts()
         aim, watch = None, None
         running = self._start(how, output.folder, log)
         if output.has_index():  # complete already: killed while it cleans up, or not at all
@@ -386,6 +417,8 @@ class Chaos:
         lost = self._count_ranges_under_way(log, left, new_orphans, how.processes)
         known = receipts | {f"{r['range_id']:08d}" for r in told if "range_id" in r}
         landed: set[str] = set(self._where_it_landed(left, new_orphans, known))
+        if output.scattered() - output.scatter_receipts() - scattered and not output.has_seal():
+            landed.add(Aim.SCATTER)
         if not landed:
             landed = {WORKING if told or left else EARLY}
         self._book_kill(aim or Aim.RANDOM, landed, how)
@@ -499,13 +532,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=float, default=1.0, help="of the corpus; 1 is some 5 MB of token-rich text")
-    parser.add_argument("--rows", action="store_true", help="rows in four formats, in place of tokens in one")
+    parser.add_argument("--layout", choices=LAYOUTS, default="flat", help="of the output (flat)")
     parser.add_argument("--folder", type=Path, help="work here and keep everything (default: a temporary folder)")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))
     started = time.monotonic()
     try:
-        layout = ROWS if options.rows else FLAT
+        layout = LAYOUTS[options.layout]
         summary = run_chaos(folder, kills=options.kills, seed=options.seed, size=options.size, layout=layout)
     except ChaosFailure as failure:
         print(f"FAILED (seed {options.seed}): {failure}\nkept: {folder}", file=sys.stderr)

@@ -79,13 +79,13 @@ class Planter:
             for document, text in self._documents_of(number, row):
                 end = self.facts.hash_ends.get(row.get("group", ""), 1 << 64)
                 (self.documents if is_in_share(text.encode(), end) else self.left_out).append(document)
-        if self.facts.shuffle is not None:
+        if self.facts.shuffle is not None and not self.facts.shuffle.by_row:
             self.sort(self.facts.shuffle.seed)
         self._usable = Counter(document.file for document in (*self.documents, *self.left_out))
 
     def sort(self, seed: int) -> None:
         """Put the documents in the order of a shuffle."""
-        self.documents.sort(key=lambda document: key(seed, document))
+        self.documents.sort(key=lambda document: key(seed, document.file, document.position))
 
     def _read_table(self, path: str) -> list[Row]:
         return [orjson.loads(line) for line in zstd.decompress((self.output / path).read_bytes()).splitlines()]

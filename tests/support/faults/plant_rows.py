@@ -20,7 +20,8 @@ PART = np.dtype(
 class RowPlanter(Planter):
     """A dataset of rows, open for forgery. `change`: gets the shards of each stream before they are written.
 
-    `by_file`: whether files begin new rows, as the dataset says unless it is changed.
+    `by_file`: whether files begin new rows, and `seed`: by which rows are shuffled; as the dataset says unless they are
+    changed. `cut_early`: as for `row_oracle.rows_of`.
     """
 
     def __init__(self, output: Path) -> None:
@@ -28,6 +29,9 @@ class RowPlanter(Planter):
         assert self.facts.sequence is not None
         self._sequence = self.facts.sequence
         self.by_file = self._sequence.by_file
+        shuffle = self.facts.shuffle
+        self.seed = shuffle.seed if shuffle is not None and shuffle.by_row else None
+        self.cut_early = 0
         self.change: Callable[[list[RowShard]], None] = lambda shards: None
 
     def parts_path(self, stream: int, number: int) -> str:
@@ -46,6 +50,7 @@ class RowPlanter(Planter):
         length = self._sequence.length
         shard_rows = self.facts.shard_tokens // length
         options = {"length": length, "by_file": self.by_file, "pad": self._sequence.pad_id, "shard_rows": shard_rows}
+        options |= {"seed": self.seed, "cut_early": self.cut_early}
         return row_oracle.shards_of(documents, **options)  # type: ignore[arg-type]
 
     def _write_stream(self, stream: int) -> list[Row]:
@@ -63,6 +68,7 @@ class RowPlanter(Planter):
                 {
                     "split": name.split,
                     "index": name.index,
+                    **({"group": name.group} if name.group else {}),
                     "path": main.pop("path"),
                     "tokens": sum(part.length for part in shard.parts),
                     "documents": sum(part.offset == 0 for part in shard.parts),

@@ -85,7 +85,21 @@ MISTAKES: dict[str, Mistake] = {
         "spec.output.shuffle.seed: found 9007199254740992; expected at most 9,007,199,254,740,991",
     ),
     "shuffle-text": Mistake({"output": {"shuffle": {"seed": "1"}}}, 'spec.output.shuffle.seed: found "1"; expected'),
-    "shuffle-rows": Mistake(rows({}, shuffle={"seed": 1}), "rows cannot be shuffled yet"),
+    "shuffle-unit": Mistake(
+        {"output": {"shuffle": {"seed": 1, "unit": "Token"}}},
+        'spec.output.shuffle.unit: found "Token"; expected one of Auto, Document, Row',
+    ),
+    "shuffle-rows": Mistake(
+        {"output": {"shuffle": {"seed": 1, "unit": "Row"}}}, "there are no rows: add output.sequence"
+    ),
+    "shuffle-files": Mistake(
+        rows({"scope": "File"}, shuffle={"seed": 1, "unit": "Document"}),
+        "after a shuffle of documents no file is in one piece",
+    ),
+    "shuffle-leading": Mistake(
+        rows({}, shuffle={"seed": 1}, splits=[{"name": "test", "shards": 1}, {"name": "train"}]),
+        "rows are shuffled, so the rows of one document would stand in several splits",
+    ),
     # --- fields
     "unknown-near": Mistake({"output": {"shard": {}}}, 'spec.output.shard: unknown field; did you mean "shards"?'),
     "unknown-case": Mistake(

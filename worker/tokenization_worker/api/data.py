@@ -63,6 +63,14 @@ class Scope(StrEnum):
     FILE = "File"
 
 
+class ShuffleUnit(StrEnum):
+    """What a shuffle moves as a whole; Auto is Row where the dataset has rows, else Document."""
+
+    AUTO = "Auto"
+    DOCUMENT = "Document"
+    ROW = "Row"
+
+
 class DType(StrEnum):
     """The type of a token in a shard; Auto is the smallest unsigned one for the vocabulary."""
 
@@ -203,9 +211,15 @@ class SequenceSpec:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleSpec:
-    """The documents of a stream in the order that `seed` gives them."""
+    """The units of a stream in the order that `seed` gives them; `unit` is not Auto."""
 
     seed: int
+    unit: ShuffleUnit = ShuffleUnit.DOCUMENT
+
+    @property
+    def words(self) -> str:
+        """`rows by seed 0`."""
+        return f"{self.unit.value.lower()}s by seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +238,10 @@ class OutputSpec:
     splits: tuple[SplitSpec, ...]
     sequence: SequenceSpec | None = None
     shuffle: ShuffleSpec | None = None
+
+    @property
+    def shuffles_rows(self) -> bool:
+        return self.shuffle is not None and self.shuffle.unit is ShuffleUnit.ROW
 
     @property
     def file_kinds(self) -> tuple[str, ...]:

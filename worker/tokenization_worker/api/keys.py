@@ -126,6 +126,9 @@ def normalise_data(job: TokenizationJob) -> dict[str, object]:
         | ({"share": str(parse_percentage(split.share))} if split.share is not None else {})
         for split in job.spec.output.splits
     ]
+    shuffle = job.spec.output.shuffle
+    if shuffle is not None:
+        flat["output.shuffle.unit"] = shuffle.unit_of(has_rows=job.spec.output.sequence is not None).value
     if job.spec.tokenizer.uri is not None:
         flat["tokenizer.uri"] = resolve_uri(job.spec.tokenizer.uri)
     return flat
@@ -234,7 +237,8 @@ def _canonical_rows(output: OutputSpec, pad_id: int | None) -> dict[str, object]
 
 def _canonical_shuffle(output: OutputSpec) -> dict[str, object]:
     """What is shuffled, and the seed; nothing where the source's order stays."""
-    return {} if output.shuffle is None else {"shuffle": {"seed": output.shuffle.seed, "unit": "Document"}}
+    shuffle = output.shuffle
+    return {} if shuffle is None else {"shuffle": {"seed": shuffle.seed, "unit": shuffle.unit.value}}
 
 
 def data_key(canonical: dict[str, object], files: Iterable[tuple[str, int, str] | tuple[str, int, str, str]]) -> str:

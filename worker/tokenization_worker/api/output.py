@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from tokenization_worker.api.data import DType, OutputFormat
+from tokenization_worker.api.data import DType, OutputFormat, Scope, ShuffleUnit
 from tokenization_worker.api.rows import Sequence, Shards
 from tokenization_worker.api.shuffle import Shuffle
 from tokenization_worker.api.types.fields import PositiveBigCount, require_sign
@@ -293,10 +293,36 @@ class Output(SpecBlock):
             field="path",
         ),
         Rule(
-            "rows cannot be shuffled yet: leave out output.sequence, or output.shuffle",
-            cel="!has(self.shuffle) || !has(self.sequence)",
-            holds=lambda o: o.shuffle is None or o.sequence is None,
-            field="shuffle",
+            "there are no rows: add output.sequence with the length of a row, or leave out unit",
+            cel="!has(self.shuffle) || self.shuffle.unit != 'Row' || has(self.sequence)",
+            holds=lambda o: o.shuffle is None or o.shuffle.unit is not ShuffleUnit.ROW or o.sequence is not None,
+            field="shuffle.unit",
+        ),
+        Rule(
+            "after a shuffle of documents no file is in one piece, so no row can begin with a file: leave out "
+            "sequence.scope, or write unit: Row",
+            cel="!has(self.shuffle) || self.shuffle.unit != 'Document' || !has(self.sequence) || "
+            "self.sequence.scope == 'Stream'",
+            holds=lambda o: (
+                o.shuffle is None
+                or o.shuffle.unit is not ShuffleUnit.DOCUMENT
+                or o.sequence is None
+                or o.sequence.scope is Scope.STREAM
+            ),
+            field="shuffle.unit",
+        ),
+        Rule(
+            "rows are shuffled, so the rows of one document would stand in several splits: write share in place of "
+            "shards",
+            cel="!has(self.shuffle) || self.shuffle.unit == 'Document' || !has(self.sequence) || "
+            "self.splits.all(s, !has(s.shards))",
+            holds=lambda o: (
+                o.shuffle is None
+                or o.sequence is None
+                or o.shuffle.unit is ShuffleUnit.DOCUMENT
+                or all(s.shards is None for s in o.splits)
+            ),
+            field="splits",
         ),
     )
 
@@ -338,8 +364,8 @@ class Output(SpecBlock):
     shuffle: Shuffle | None = Field(
         default=None,
         description=(
-            "One uniform order of the documents of each split, over all files and groups (with {group} in output.path:"
-            " within each group). Absent: the order of the source."
+            "One uniform order of the documents, or the rows, of each split, over all files and groups (with {group} in"
+            " output.path: within each group). Absent: the order of the source."
         ),
         examples=[{"seed": 0}],
     )

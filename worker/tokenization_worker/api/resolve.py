@@ -64,10 +64,16 @@ def resolve_data(job: TokenizationJob) -> DataSpec:
                 for s in output.splits
             ),
             sequence=_resolve_sequence(output),
-            shuffle=None if output.shuffle is None else ShuffleSpec(output.shuffle.seed),
+            shuffle=_resolve_shuffle(output),
         ),
         rerun_token=job.spec.rerun_token,
     )
+
+
+def _resolve_shuffle(output: Output) -> ShuffleSpec | None:
+    if output.shuffle is None:
+        return None
+    return ShuffleSpec(output.shuffle.seed, output.shuffle.unit_of(has_rows=output.sequence is not None))
 
 
 def _resolve_tokenizer(tokenizer: Tokenizer) -> TokenizerSpec:

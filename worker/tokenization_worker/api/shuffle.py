@@ -1,4 +1,4 @@
-"""The block `output.shuffle`: the order of documents in a dataset."""
+"""The block `output.shuffle`: the order of documents, or of rows, in a dataset."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, Strict
 
+from tokenization_worker.api.data import ShuffleUnit
 from tokenization_worker.api.types.model import SpecBlock
 
 _LARGEST_SEED = 2**53 - 1
@@ -13,7 +14,7 @@ _LARGEST_SEED = 2**53 - 1
 
 
 class Shuffle(SpecBlock):
-    """One uniform order of all documents of a split: the same for every run with this seed."""
+    """One uniform order of all documents, or all rows, of a split: the same for every run with this seed."""
 
     seed: Annotated[int, Strict(), Field(ge=0, le=_LARGEST_SEED)] = Field(
         description=(
@@ -22,3 +23,18 @@ class Shuffle(SpecBlock):
         ),
         examples=[0],
     )
+    unit: ShuffleUnit = Field(
+        default=ShuffleUnit.AUTO,
+        description=(
+            "What is moved as a whole. Row: each row of output.sequence, with all of its pieces. Document: each"
+            " document; with output.sequence rows are made of the documents in their new order. Auto: Row with"
+            " output.sequence, else Document."
+        ),
+        examples=["Row"],
+    )
+
+    def unit_of(self, *, has_rows: bool) -> ShuffleUnit:
+        """The unit that Auto stands for."""
+        if self.unit is not ShuffleUnit.AUTO:
+            return self.unit
+        return ShuffleUnit.ROW if has_rows else ShuffleUnit.DOCUMENT

@@ -13,7 +13,7 @@ from tokenization_worker.cli.manifest import JobParser, job_from_arguments, prin
 from tokenization_worker.cli.numbers import counted, read_count, short_bytes, short_count, short_time
 from tokenization_worker.cli.progress import describe, describe_group
 from tokenization_worker.events import Event, Warned
-from tokenization_worker.inspect.preview import Preview, preview_run
+from tokenization_worker.inspect.preview import Preview, ShufflePreview, preview_run
 from tokenization_worker.planning.row_estimate import RowEstimate
 
 
@@ -68,6 +68,7 @@ def _lines(preview: Preview) -> list[str]:
         *([f"ranges     {ranges}{done}"] if preview.ranges else []),
         f"output     {printable(preview.output)}  {_shards(preview)}{free}",
         *([] if preview.rows is None else [f"rows       {_rows(preview, preview.rows)}"]),
+        *([] if preview.shuffle is None else [f"shuffle    {_shuffle(preview.shuffle)}"]),
         f"engine     {preview.engine}: {preview.engine_reason}",
         *([f"decoding   not compared with the text: {preview.decoding}"] if preview.decoding else []),
         f"time       {_time(preview)}",
@@ -108,9 +109,17 @@ def _shards(preview: Preview) -> str:
     shards = f"{counted(preview.shards, 'shard')}  {kind}  {short_bytes(preview.shard_bytes)}"
     if preview.is_complete:
         return shards
-    n = len(preview.output_formats)
-    scratch = "as much again" if n == 1 else f"{short_bytes(preview.shard_bytes // n)} more"
+    is_once = len(preview.output_formats) == 1 and preview.shuffle is None
+    scratch = "as much again" if is_once else f"{short_bytes(preview.scratch_bytes or 0)} more"
     return f"~{shards}, {scratch} for a while"
+
+
+def _shuffle(shuffle: ShufflePreview) -> str:
+    return (
+        f"{shuffle.words}: ~{counted(shuffle.windows, 'window')} of "
+        f"{short_bytes(shuffle.window_bytes)}, {counted(shuffle.cells, 'cell')}; a worker holds up to "
+        f"{short_bytes(shuffle.slot_bytes)} of them; the first shard comes when the whole source is tokenized"
+    )
 
 
 def _rows(preview: Preview, rows: RowEstimate) -> str:

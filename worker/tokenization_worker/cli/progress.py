@@ -108,7 +108,8 @@ class PlainDisplay:
         if now - self._last >= PLAIN_INTERVAL_S:
             self._last = now
             columns = self._progress.columns(now - self._started)
-            self._print(f"tokenize   {fit(columns, 200)}  build {self._progress.shards_text()}")
+            scatter = f"  scatter {self._progress.windows_text()}" if self._progress.is_shuffled else ""
+            self._print(f"tokenize   {fit(columns, 200)}{scatter}  build {self._progress.shards_text()}")
 
     def _print(self, text: str) -> None:
         say(text, flush=True)
@@ -118,7 +119,7 @@ class PlainDisplay:
 
 
 class TerminalDisplay:
-    """Two bars, tokenize and build, below the facts."""
+    """Two bars, tokenize and build, below the facts; of a shuffle a third one between them, scatter."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -141,6 +142,7 @@ class TerminalDisplay:
         )
         self._drawn = 0.0
         self._tokenize: TaskID | None = None
+        self._scatter: TaskID | None = None
         self._build: TaskID | None = None
 
     def __call__(self, event: Event) -> None:
@@ -161,11 +163,20 @@ class TerminalDisplay:
             self.is_drawing = True
             self._bars.start()
             self._tokenize = self._bars.add_task("tokenize", text="")
+            if self._progress.is_shuffled:
+                self._scatter = self._bars.add_task("scatter", text="")
             self._build = self._bars.add_task("build", text="")
         progress = self._progress
         self._bar.bar_width, room = share_line(self._console.width)
         text = fit(progress.columns(now - self._started), room)
         self._bars.update(self._tokenize, total=max(progress.total, 1), completed=progress.bytes_done, text=text)
+        if self._scatter is not None:
+            self._bars.update(
+                self._scatter,
+                total=progress.windows or max(progress.windows_done * 2, 1),
+                completed=progress.windows_done,
+                text=fit([Column(0, progress.windows_text())], room),
+            )
         self._bars.update(
             self._build,
             total=progress.shards or max(progress.shards_done * 2, 1),
@@ -209,7 +220,8 @@ def describe(event: Event, elapsed_s: float) -> str:
                 f"plan       {counted(event.files, 'file')}  {short_bytes(event.stored_bytes)} stored  "
                 f"{estimated(event.estimated_tokens, 'token')}  {counted(event.ranges, 'range')}  "
                 f"{printable(event.tokenizer)}  "
-                f"engine {engine}" + "".join(f"\n{describe_group(group)}" for group in event.groups)
+                f"engine {engine}{f'  shuffle {event.shuffle}' if event.shuffle else ''}"
+                + "".join(f"\n{describe_group(group)}" for group in event.groups)
             )
         case CheckingEngine():
             return f"engine     checking {event.engine} against {event.reference}{_about(event.seconds)}, once"

@@ -38,6 +38,8 @@ class RunProgress:
         self.quarantined = 0
         self.shards_done = 0
         self.shards: int | None = None
+        self.windows_done = 0
+        self.windows: int | None = 0
         self.workers = 1
         self._stored, self._source, self._tokens = Pace(), Pace(), Pace()
 
@@ -47,11 +49,15 @@ class RunProgress:
 
     def take(self, event: Progress | Advanced, at_s: float) -> None:
         """Where a task has just ended, what others have done stays until the next `Advanced` says how much that is."""
+        is_read = 0 < self.total <= self.bytes_done  # what comes now is no reading, and changes no rate
         self.total = event.bytes_total
         if isinstance(event, Advanced):
             self.workers = event.workers
         else:
             self.quarantined, self.shards_done, self.shards = event.quarantined, event.shards_done, event.shards
+            self.windows_done, self.windows = event.windows_done, event.windows
+        if is_read:
+            return
         amounts = (event.bytes_done, event.source_bytes, event.tokens)
         for pace, amount in zip((self._stored, self._source, self._tokens), amounts, strict=True):
             least = 0 if isinstance(event, Advanced) else pace.done
@@ -81,4 +87,16 @@ class RunProgress:
 
     def shards_text(self) -> str:
         """`3/12 shards`; `?` until the last file is read."""
-        return f"{self.shards_done:,}/{'?' if self.shards is None else f'{self.shards:,}'} shards"
+        return f"{_part(self.shards_done, self.shards)} shards"
+
+    @property
+    def is_shuffled(self) -> bool:
+        return self.windows != 0
+
+    def windows_text(self) -> str:
+        """`3/12 windows`, of a shuffle."""
+        return f"{_part(self.windows_done, self.windows)} windows"
+
+
+def _part(done: int, total: int | None) -> str:
+    return f"{done:,}/{'?' if total is None else f'{total:,}'}"

@@ -101,8 +101,9 @@ def _lines(document: ShownDocument, *, whole: bool) -> list[str]:
     place = document.place
     position = "" if document.position is None else f"  position {document.position:,}  record {document.record:,}"
     group = f"  group {place.group}" if place.group else ""
+    before = f"  after {counted(place.offset, 'token')} of the document" if place.offset else ""
     lines = [
-        f"── {place.split} token {place.start:,}{group}  {counted(len(document.tokens), 'token')}",
+        f"── {place.split} token {place.start:,}{group}  {counted(len(document.tokens), 'token')}{before}",
         f"   source  {printable(place.uri)}{position}",
         f"   id      {printable(document.id) if document.id is not None else 'unknown'}",
         f"   ids     {_ids(document)}",
@@ -116,7 +117,7 @@ def _row_lines(row: ShownRow, *, whole: bool) -> list[str]:
     """A line for each part and for padding, with the tokens of the row that it has."""
     lines = [f"── {row.split} row {row.row:,}  {counted(len(row.tokens), 'token')}  {counted(len(row.parts), 'part')}"]
     for part in row.parts:
-        before = f"  after {counted(part.offset, 'token')} in earlier rows" if part.offset else ""
+        before = f"  after {counted(part.offset, 'token')} of the document" if part.offset else ""
         lines.append(f"── [{part.start:,}, {part.end:,})  {printable(part.uri)}  position {part.position:,}{before}")
         lines += _text_lines(part.text, SHOWN_CHARACTERS_OF_PART, whole=whole)
     if row.padding:

@@ -30,9 +30,10 @@ def main(arguments: list[str]) -> int:
     if state.reason:
         say(f"           {state.reason}: {printable(state.message)}")
     if state.ranges:
+        windows = f"{counted(state.windows_done, 'window')} scattered, " if state.is_shuffled else ""
         say(
             f"           {state.ranges_done:,} of {counted(state.ranges, 'range')}, "
-            f"{counted(state.shards_done, 'shard')}, {short_count(state.tokens)} tokens of "
+            f"{windows}{counted(state.shards_done, 'shard')}, {short_count(state.tokens)} tokens of "
             f"{short_bytes(state.source_bytes)} read, {state.quarantined:,} quarantined"
             f"{share_of_bytes(state.quarantined, state.quarantined_bytes, state.read_bytes)}, "
             f"{counted(state.files_dropped, 'file')} left out"

@@ -76,6 +76,9 @@ class DocumentPlace:
     `documents_after`-th, from 0, of the split's stream that stands at or after `known_position`.
     `show.show_documents` finds its position and its id by reading on from there.
 
+    Where rows are shuffled, `start` and `tokens` are those of the piece of the document that stands in the token's row,
+    and `offset` is how many tokens of the document come before this piece.
+
     `group`: the file's, "" where there are none. Where groups are in paths, `start` and `shard` count in the group's
     part of the split.
     """
@@ -91,6 +94,7 @@ class DocumentPlace:
     known_position: int
     documents_after: int
     group: str = ""
+    offset: int = 0
 
 
 class SplitUnknown(SpecError, KeyError):
@@ -234,8 +238,12 @@ class Dataset(Mapping[str, Split]):
             )
         part = parts[entry]
         file = self._files[int(part["file"])]
-        start = shard.start + int(entries.starts[entry]) - int(part["offset"])
-        end = view.stream.end_of_document(number, entry, entries)
+        start, offset = shard.start + int(entries.starts[entry]), int(part["offset"])
+        if view.stream.are_rows_shuffled:
+            end = shard.start + int(entries.ends[entry])
+        else:
+            start, offset = start - offset, 0
+            end = view.stream.end_of_document(number, entry, entries)
         position = int(part["position"])
         return DocumentPlace(
             split=view.name,
@@ -249,6 +257,7 @@ class Dataset(Mapping[str, Split]):
             known_position=position,
             documents_after=0,
             group=file.get("group", ""),
+            offset=offset,
         )
 
     def source_file(self, uri: str) -> dict[str, Any]:

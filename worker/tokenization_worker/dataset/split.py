@@ -144,8 +144,12 @@ class Split:
 
         Documents are whole also where they straddle shards, and the last one also where it goes on in the next split:
         over all splits every document comes once. One without tokens (empty text, no delimiter) is in no shard.
-        Memory: a block of 2 or 4 MB, or the longest document.
+        Memory: a block of 2 or 4 MB, or the longest document. Raises `TypeError` where rows are shuffled.
         """
+        if self.stream.are_rows_shuffled:
+            raise TypeError(
+                f"split {self.name!r} has shuffled rows, in which the pieces of a document stand apart: read .rows"
+            )
         for tokens in self.stream.documents(self.start, self.start + self._length):
             yield tokens if with_delimiter else tokens[self._text].copy()
 

@@ -59,9 +59,14 @@ def _join(name: str, parts: Mapping[str, Split], delimiters: Delimiters, reopen:
     """A split of all groups; its stream ends where a group ends, and no document goes on there."""
     shards = _follow_each_other([shard for part in parts.values() for shard in part.shards])
     first = next(iter(parts.values()))
-    stream = Stream(-1, shards, first.dtype)
+    stream = Stream(-1, shards, first.dtype, are_rows_shuffled=first.stream.are_rows_shuffled)
     documents = sum(part.documents for part in parts.values())
     return Split(name, documents, stream, shards, delimiters, reopen(name, ""), first.row_length, groups=parts)
+
+
+def _are_rows_shuffled(index: Index) -> bool:
+    shuffle = index["data"]["output"].get("shuffle")
+    return shuffle is not None and shuffle["unit"] == "Row"
 
 
 def _make_streams(
@@ -72,10 +77,10 @@ def _make_streams(
         found = {}
         for number, (name, mine) in enumerate(shards.items()):
             placed = _follow_each_other(mine)
-            found[name] = (Stream(number, placed, dtype), placed)
+            found[name] = (Stream(number, placed, dtype, are_rows_shuffled=_are_rows_shuffled(index)), placed)
         return found
     placed = _follow_each_other([shard for mine in shards.values() for shard in mine])
-    whole = Stream(0, placed, dtype)
+    whole = Stream(0, placed, dtype, are_rows_shuffled=_are_rows_shuffled(index))
     return {name: (whole, tuple(shard for shard in placed if shard.split == name)) for name in shards}
 
 

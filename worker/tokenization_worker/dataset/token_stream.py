@@ -59,10 +59,21 @@ def _close_maps(stream_key: int) -> None:
 
 
 class Stream:
-    """A run of tokens that documents were written into, cut into shards: one split, or several leading ones."""
+    """A run of tokens that documents were written into, cut into shards: one split, or several leading ones.
 
-    def __init__(self, number: int, shards: tuple[Shard, ...], dtype: np.dtype[np.unsignedinteger]) -> None:
+    `are_rows_shuffled`: the pieces of a document may stand apart.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        shards: tuple[Shard, ...],
+        dtype: np.dtype[np.unsignedinteger],
+        *,
+        are_rows_shuffled: bool = False,
+    ) -> None:
         self.number = number
+        self.are_rows_shuffled = are_rows_shuffled
         self.shards = shards
         self.dtype = dtype
         self._ends = [shard.end for shard in shards]

@@ -1,10 +1,9 @@
-"""Scattered objects: scratch files with the documents of one window of a stream, sorted by the key of a shuffle.
+"""Scattered objects: scratch files with the units of one window of a stream, sorted by the key of a shuffle.
 
-A scattered object is a run of cells, in order of their keys, and a footer. A cell holds whole documents:
+A scattered object is a run of cells, in order of their keys, and a footer. A cell holds whole units, which are
+documents or rows:
 
-    positions  i64[units]     byte offset of its record in the decompressed file; Parquet: row number
-    files      u32[units]     number of the source file
-    lengths    u32[units]     tokens of each document, delimiter included
+    parts      PART[parts]    of each unit, which is a row of the cell; a document is one part
     tokens     dtype[tokens]  u16 or u32
 
     footer     a row of CELL for each cell, then TAIL
@@ -16,27 +15,23 @@ torn object is found out, and made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import chain
-from typing import Any, NamedTuple, Self
+from itertools import chain, pairwise
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.formats.segment import crc32c_of
+from tokenization_worker.sequences.parts import PART
+from tokenization_worker.sequences.units import OrderedUnits, Units
 from tokenization_worker.storage.base import NotFound, Store, Upload
 
 MAGIC = b"TOKCELL1"
-CELL = np.dtype([("units", "<i8"), ("tokens", "<i8"), ("offset", "<i8"), ("crc32c", "<u4")])
+CELL = np.dtype([("parts", "<i8"), ("tokens", "<i8"), ("offset", "<i8"), ("crc32c", "<u4")])
 TAIL = np.dtype([("n_cells", "<i8"), ("magic", "V8")])
-
-TokenArray = NDArray[np.unsignedinteger]
-
-_GATHERED = 1 << 18
-"""Tokens that are moved at once: their places take 8 bytes each."""
 
 
 class ScatterLost(Exception):
@@ -50,37 +45,6 @@ class ScatterLost(Exception):
         self.version = version
 
 
-class Units(NamedTuple):
-    """Documents: `tokens` u16/u32[n_tokens], and of each its tokens `lengths` u32[n], `files` u32[n], `positions`
-    i64[n]."""
-
-    tokens: TokenArray
-    lengths: NDArray[np.uint32]
-    files: NDArray[np.uint32]
-    positions: NDArray[np.int64]
-
-    @classmethod
-    def join(cls, parts: list[Self]) -> Self:
-        """All units of the parts, one after the other."""
-        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-
-
-def gather(units: Units, order: NDArray[np.intp]) -> Iterator[TokenArray]:
-    """The tokens of units in `order`, some at a time; a document is never cut."""
-    starts = np.cumsum(units.lengths, dtype=np.int64) - units.lengths
-    ends = np.cumsum(units.lengths[order], dtype=np.int64)
-    first = 0
-    while first < len(order):
-        done = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, done + _GATHERED, side="right")))
-        chosen = order[first:last]
-        lengths = units.lengths[chosen].astype(np.int64)
-        begins = np.cumsum(lengths) - lengths
-        places = np.arange(int(lengths.sum())) + np.repeat(starts[chosen] - begins, lengths)
-        yield units.tokens[places]
-        first = last
-
-
 class Scattered(NamedTuple):
     """What was written: the object's size in bytes, a digest of its content, and the tokens of each cell i64[cells]."""
 
@@ -89,24 +53,25 @@ class Scattered(NamedTuple):
     tokens: NDArray[np.int64]
 
 
-def write_cells(upload: Upload, units: Units, order: NDArray[np.intp], cells: NDArray[np.int64], n: int) -> Scattered:
+def write_cells(
+    upload: Upload, units: Units, order: NDArray[np.intp], cells: NDArray[np.int64], n_cells: int
+) -> Scattered:
     """Write the units in `order`; `cells` i64[n_units] has the cell of each unit in that order, ascending."""
-    rows = np.zeros(n, dtype=CELL)
-    borders = np.searchsorted(cells, np.arange(n + 1))
+    rows = np.zeros(n_cells, dtype=CELL)
+    borders = np.searchsorted(cells, np.arange(n_cells + 1)).tolist()
+    ordered = OrderedUnits(units, order)
     offset = 0
-    for number in range(n):
-        chosen = order[borders[number] : borders[number + 1]]
-        lengths = units.lengths[chosen]
-        rows[number] = (len(chosen), int(lengths.sum(dtype=np.int64)), offset, 0)
+    for number, (first, end) in enumerate(pairwise(borders)):
+        parts = ordered.parts(first, end)
+        rows[number] = (len(parts), int(ordered.lengths[first:end].sum()), offset, 0)
         crc = _begin_crc(rows[number])
-        places: list[NDArray[Any]] = [units.positions[chosen], units.files[chosen], lengths]
-        for array in chain(places, gather(units, chosen)):
-            upload.write(array.data)
+        for array in chain([parts], (tokens for tokens, _ in ordered.tokens(first, end))):
+            upload.write(array.view(np.uint8).data)
             crc = crc32c_of(array, start=crc)
             offset += array.nbytes
         rows[number]["crc32c"] = crc
     tail = np.zeros(1, dtype=TAIL)
-    tail["n_cells"], tail["magic"] = n, MAGIC
+    tail["n_cells"], tail["magic"] = n_cells, MAGIC
     for array in (rows, tail):
         upload.write(array.tobytes())
     digest = sha256(rows.tobytes()).hexdigest()[:32]
@@ -121,38 +86,55 @@ def _begin_crc(row: np.void) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CellReader:
-    """Reads cells of one object; raises `ScatterLost`. `size`: of the object, by its receipt."""
+    """Reads cells of one object; raises `ScatterLost`. `size`: of the object, by its receipt; `row_length`: 0 where
+    units are documents."""
 
     store: Store
     path: str
     number: int
     size: int
     n_cells: int
+    row_length: int
     dtype: np.dtype[np.unsignedinteger]
 
     def read_rows(self, first: int, end: int) -> NDArray[np.void]:
         """The footer's rows of cells [first, end)."""
         start = self.size - TAIL.itemsize - (self.n_cells - first) * CELL.itemsize
         rows = np.frombuffer(self._read(start, start + (end - first) * CELL.itemsize), dtype=CELL)
-        for row in rows[rows["units"] == 0]:  # nobody asks for their cells
+        for row in rows[rows["parts"] < 1]:  # nobody asks for their cells
             self._check(row, b"")
         return rows
 
-    def read_cell(self, row: np.void) -> Units:
-        """The units of the cell that the footer's `row` describes."""
-        units, tokens, offset = int(row["units"]), int(row["tokens"]), int(row["offset"])
-        if min(units, tokens, offset) < 0:
-            raise self._torn(f"a cell of {units} units and {tokens} tokens")
-        data = self._read(offset, offset + units * 16 + tokens * self.dtype.itemsize)
-        self._check(row, data)
-        positions = np.frombuffer(data, "<i8", units)
-        files = np.frombuffer(data, "<u4", units, units * 8)
-        lengths = np.frombuffer(data, "<u4", units, units * 12)
-        return Units(np.frombuffer(data, self.dtype, tokens, units * 16), lengths, files, positions)
+    def read_cells(self, rows: NDArray[np.void]) -> list[Units]:
+        """The units of cells that follow each other, each with one unit or more, in one read."""
+        starts = rows["offset"].tolist()
+        ends = [start + self._size_of(row) for start, row in zip(starts, rows, strict=True)]
+        if starts[1:] != ends[:-1]:
+            raise self._torn(f"cells at {starts} that end at {ends}")
+        data = memoryview(self._read(starts[0], ends[-1]))
+        pieces = (data[start - starts[0] : end - starts[0]] for start, end in zip(starts, ends, strict=True))
+        return [self._parse(row, piece) for row, piece in zip(rows, pieces, strict=True)]
 
-    def _check(self, row: np.void, data: bytes) -> None:
+    def _size_of(self, row: np.void) -> int:
+        n_parts, n_tokens, offset = int(row["parts"]), int(row["tokens"]), int(row["offset"])
+        if min(n_parts, n_tokens, offset) < 0:
+            raise self._torn(f"a cell of {n_parts} parts and {n_tokens} tokens")
+        return n_parts * PART.itemsize + n_tokens * self.dtype.itemsize
+
+    def _parse(self, row: np.void, data: memoryview) -> Units:
+        self._check(row, data)
+        n_parts, n_tokens = int(row["parts"]), int(row["tokens"])
+        parts = np.frombuffer(data, PART, n_parts)
+        tokens = np.frombuffer(data, self.dtype, n_tokens, n_parts * PART.itemsize)
+        if self.row_length:
+            lengths = np.full(n_tokens // self.row_length, self.row_length, np.int64)
+        else:
+            lengths = parts["length"].astype(np.int64)
+        return Units(tokens, lengths, parts)
+
+    def _check(self, row: np.void, data: bytes | memoryview) -> None:
         """Compare the checksum of a cell, whose bytes are `data`, with its row's."""
-        if google_crc32c.extend(_begin_crc(row), data) != int(row["crc32c"]):
+        if crc32c_of(np.frombuffer(data, np.uint8), start=_begin_crc(row)) != int(row["crc32c"]):
             raise self._torn(f"wrong checksum of the cell at byte {int(row['offset'])}")
 
     def _read(self, start: int, end: int) -> bytes:

@@ -15,12 +15,15 @@ from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.output.index import Index
 from tokenization_worker.output.last_failure import read_failure
 from tokenization_worker.output.ledger.version_samples import describe_others, require_same_tokens
+from tokenization_worker.output.plan_file import Scattering
 from tokenization_worker.planning.estimated_plan import EstimatedPlan, with_estimate
 from tokenization_worker.planning.groups.counts import plan_groups
 from tokenization_worker.planning.make_plan import make_plan_of
-from tokenization_worker.planning.prepare import prepare
+from tokenization_worker.planning.prepare import Prepared, prepare
 from tokenization_worker.planning.row_estimate import RowEstimate
+from tokenization_worker.planning.scattering import bytes_a_token
 from tokenization_worker.planning.source_check import count_formats
+from tokenization_worker.planning.splits import Streams
 from tokenization_worker.processes import default_processes
 from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, Standing, Wanted, dataset_difference, describe_touched
@@ -36,13 +39,28 @@ START_SECONDS = 0.7
 
 
 @dataclass(frozen=True, slots=True)
+class ShufflePreview:
+    """How a run shuffles. `words`: what, and by which seed. `windows`: of all streams together; `window_bytes`: of the
+    tokens in one; `cells`: of each scattered object; `slot_bytes`: what a worker holds of a window, or of two cells, at
+    most.
+    """
+
+    words: str
+    windows: int
+    window_bytes: int
+    cells: int
+    slot_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Preview:
     """What a run would do. Token counts are scaled from a sample of the source; None where it holds no text.
 
     Of an unfinished run: the files and ranges of its plan, its engine, and the time for the ranges that are not done.
     Of a complete one: what the dataset has; None for what neither index nor plan say. `formats`: suffix, number of
     files and the first names, the most frequent suffix first. `groups`: those of the source. `shard_bytes`: in all
-    `output_formats`. `rows`: None where the tokens are one run.
+    `output_formats`; `scratch_bytes`: needed beside them for a while. `rows`: None where the tokens are one run.
+    `shuffle`: None where the source's order stays, or the dataset is complete.
     """
 
     files: int
@@ -64,6 +82,7 @@ class Preview:
     shards: int | None
     rows: RowEstimate | None
     shard_bytes: int | None
+    scratch_bytes: int | None
     free_bytes: int | None
     engine: str
     engine_reason: str
@@ -73,6 +92,7 @@ class Preview:
     there: str
     is_complete: bool = False
     groups: tuple[GroupPlan, ...] = ()
+    shuffle: ShufflePreview | None = None
 
 
 def make_plan(job: TokenizationJob, processes: int | None = None, *, on_progress: Watcher = ignore) -> EstimatedPlan:
@@ -151,6 +171,7 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         shards=None if stored is None else -(-stored // prepared.data.output.shard_tokens),
         rows=rows,
         shard_bytes=_scaled(estimate.shard_bytes, share),
+        scratch_bytes=_scaled(estimate.scratch_bytes, share),
         free_bytes=found.store.free_bytes(),
         engine=found.engine,
         engine_reason=found.engine_reason,
@@ -159,6 +180,24 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         seconds=None if core_seconds is None else START_SECONDS + core_seconds * share * found.share_left / slots,
         there=f"{found.standing}{ended}",
         groups=plan_groups(prepared.data, plan.files, estimate.groups),
+        shuffle=_preview_shuffle(prepared, plan.scattering, stored),
+    )
+
+
+def _preview_shuffle(prepared: Prepared, scattering: Scattering | None, tokens: int | None) -> ShufflePreview | None:
+    """None where nothing is shuffled, or the number of tokens is unknown."""
+    shuffle = prepared.data.output.shuffle
+    if shuffle is None or scattering is None or not tokens:
+        return None
+    window = min(scattering.window_tokens, tokens)
+    cells = min(2 * -(-tokens // scattering.n_cells), tokens)
+    streams = Streams(prepared.data.output.splits).count * max(1, len(prepared.data.path_groups))
+    return ShufflePreview(
+        words=shuffle.words,
+        windows=max(streams, -(-tokens // scattering.window_tokens)),
+        window_bytes=window * NUMPY_DTYPES[prepared.dtype].itemsize,
+        cells=scattering.n_cells,
+        slot_bytes=round(max(window, cells) * bytes_a_token(prepared)),
     )
 
 
@@ -196,6 +235,7 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
         shards=sum(split["shards"] for split in index["splits"]),
         rows=rows,
         shard_bytes=stored * NUMPY_DTYPES[DType(index["dtype"])].itemsize * len(formats),
+        scratch_bytes=0,
         free_bytes=store.free_bytes(),
         engine=str(index["run"].get("engine", "")),
         engine_reason="the dataset was made with it",

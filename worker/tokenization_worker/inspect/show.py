@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from tokenization_worker.api.data import Delimiters, SourceFormat, SplitSpec
 from tokenization_worker.dataset.dataset import (
@@ -29,6 +30,7 @@ from tokenization_worker.dataset.dataset import (
     part_of,
 )
 from tokenization_worker.dataset.split import Split
+from tokenization_worker.dataset.token_stream import Stream
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.planning.groups.shares import hash_ends_of, is_in_share
@@ -47,7 +49,8 @@ from tokenization_worker.tokenizers.recorded import recorded_spec
 
 @dataclass(frozen=True, slots=True)
 class ShownDocument:
-    """A document, whole also where it straddles shards: `tokens` with its delimiters, `text` without.
+    """A document, whole also where it straddles shards: `tokens` with its delimiters, `text` without. Where rows are
+    shuffled: the piece of it in one row.
 
     `begin_id`, `end_id`: the delimiters before and after its text; None where none stands there. `position` (byte
     offset in the decompressed file, or row) and `record` (line, piece or row, from 1) are its place in `place.uri`, and
@@ -76,7 +79,7 @@ def show_documents(
     dataset = open_dataset(uri)
     view, token = _find_view(dataset, split, group, token)
     places = _places(dataset, view, token, count)
-    source = _Source(dataset, load_tokenizer(recorded_spec(dataset.index)), view.stream.number)
+    source = _Source(dataset, load_tokenizer(recorded_spec(dataset.index)), view.stream)
     stream = view.stream
     start = view.start
     shown: list[ShownDocument] = []
@@ -124,10 +127,11 @@ def _places(dataset: Dataset, view: Split, token: int, count: int) -> list[Docum
 class _Source:
     """The source of one token stream of a dataset, read again as the run has read it."""
 
-    def __init__(self, dataset: Dataset, tokenizer: Tokenizer, stream: int) -> None:
+    def __init__(self, dataset: Dataset, tokenizer: Tokenizer, stream: Stream) -> None:
         self._dataset = dataset
         self._tokenizer = tokenizer
-        self._stream = stream
+        self._stream = stream.number
+        self._are_pieces = stream.are_rows_shuffled
         data = dataset.index["data"]
         source = data["source"]
         separator = source["documentSeparator"]
@@ -196,16 +200,24 @@ class _Source:
         self, place: DocumentPlace, tokens: TokenArray, document: SourceDocument | None, note: str
     ) -> ShownDocument:
         """What is known of the document at `place`, which has these tokens."""
-        text, around = tokens[self._delimiters.inside], (self._delimiters.begin, self._delimiters.end)
-        decoded = self._tokenizer.decode(text.tolist())
+        begin = None if place.offset else self._delimiters.begin
+        end = self._delimiters.end if tokens[-1] == self._delimiters.end else None
+        around = (begin, end)
+        decoded = self._tokenizer.decode(tokens[Delimiters(begin, end).inside].tolist())
         if document is None:
             return ShownDocument(place, tokens, decoded, None, None, None, note, *around)
-        if not np.array_equal(self._encode(document), text):
+        if not np.array_equal(self._expected(document, place), tokens):
             note = f"the source has another text here; {self._check()}"
             return ShownDocument(place, tokens, decoded, None, document.position, document.number, note, *around)
         value = orjson.loads(document.line) if document.line else self._read_row(place.uri, document.position)
         name = read_id(value, self._id_field, place.uri, document.position)
         return ShownDocument(place, tokens, decoded, name, document.position, document.number, note, *around)
+
+    def _expected(self, document: SourceDocument, place: DocumentPlace) -> NDArray[np.int64]:
+        """The tokens that should be at `place`."""
+        begin, end = ([] if token is None else [token] for token in (self._delimiters.begin, self._delimiters.end))
+        whole = np.concatenate([begin, self._encode(document), end]).astype(np.int64)
+        return whole[place.offset : place.offset + place.tokens] if self._are_pieces else whole
 
     def _read_row(self, uri: str, row: int) -> Any:
         """The id column of one row of a Parquet file; nothing for a file of plain text, which has no ids."""

@@ -40,10 +40,10 @@ _GO_ON = "start the same `tokjob run` again; it continues from here"
 class OutputStatus:
     """How far the run at an output is. `phase`: Empty, Running, Interrupted, Failed, Complete or Damaged.
 
-    `poison`: documents that crash their worker. `read_bytes`, `quarantined_bytes`: of documents; None
-    where a receipt of an older version does not know them. `left_out`: documents that the shares of `groups` leave out.
-    `reason` and `message`: why the last start of a run that is
-    Failed ended, or what is wrong with a dataset that is Damaged; for Empty, that the place does not exist.
+    `windows_done`: of a shuffle, those that are scattered. `poison`: documents that crash their worker. `read_bytes`,
+    `quarantined_bytes`: of documents; None where a receipt of an older version does not know them. `left_out`:
+    documents that the shares of `groups` leave out. `reason` and `message`: why the last start of a run that is Failed
+    ended, or what is wrong with a dataset that is Damaged; for Empty, that the place does not exist.
     """
 
     uri: str
@@ -66,6 +66,8 @@ class OutputStatus:
     message: str = ""
     left_out: int = 0
     groups: tuple[GroupCounts, ...] = ()
+    windows_done: int = 0
+    is_shuffled: bool = False
 
 
 def read_status(uri: str | os.PathLike[str]) -> OutputStatus:
@@ -117,6 +119,8 @@ def _with_ledger(status: OutputStatus, state: OutputState, plan: Plan, ledger: T
         ranges=plan.n_ranges,
         ranges_done=len(ledger.ranges),
         shards_done=len(ledger.shards),
+        windows_done=len(ledger.scatters),
+        is_shuffled=plan.scattering is not None,
         tokens=sum(sum(result.tokens) for result in results),
         source_bytes=sum(receipt.source_bytes for receipt in ledger.ranges.values()),
         quarantined=sum(sum(result.quarantined.values()) for result in results),

@@ -23,8 +23,8 @@ from tokenization_worker.output.versions import join_versions
 from tokenization_worker.storage.base import NotFound, Store
 
 _FORMAT_VERSIONS = (1, 2, 3)
-"""1: datasets without rows and groups, with at most one delimiter, whose only format is Npy; 2: all others, which
-programs before 0.3.0 cannot check."""
+"""1: datasets without rows and groups, with at most one delimiter, whose only format is Npy; 3: shuffled ones; 2: all
+others. Programs before 0.3.0 cannot check 2 and 3."""
 
 UNKNOWN_VERSIONS = "unknown"
 """In `run.rangesByVersions`, of ranges that an older version of this program tokenized."""

@@ -50,20 +50,21 @@ class Estimate:
     """From a sample of the source; None where that holds no text, which says nothing about the rest.
 
     `rows`: None also where there are none. `groups`: tokens of each group. `source_bytes`: decompressed; at least the
-    stored bytes, where nothing better is known. `shard_bytes`: in all formats; `segment_bytes`: of all tokens once, as
-    scratch has them. `reference_seconds`: the sample's encoding time, scaled to all of it, on one core with the engine
-    `reference`.
+    stored bytes, where nothing better is known. `shard_bytes`: in all formats; `scratch_bytes`: what scratch has beside
+    them at most: all tokens once, and of a shuffle half as much again, since files wait there for their next use.
+    `reference_seconds`: the sample's encoding time, scaled to all of it, on one core with the engine `reference`.
     """
 
     tokens: int | None
     source_bytes: int
     shard_bytes: int | None
-    segment_bytes: int | None
+    scratch_bytes: int | None
     reference: str
     reference_seconds: float | None
     bytes_per_token: float | None
     sampled_bytes: int
     rows: RowEstimate | None = None
+    documents: int | None = None
     groups: Mapping[str, int | None] = field(default_factory=dict)
 
     def shards(self, shard_tokens: int) -> int | None:
@@ -218,12 +219,13 @@ def estimate(
         tokens=None if unknown else round(tokens),
         source_bytes=round(found.source_bytes),
         shard_bytes=None if unknown else shard_bytes,
-        segment_bytes=None if unknown else round(tokens * itemsize),
+        scratch_bytes=None if unknown else round(tokens * itemsize * (1 if data.output.shuffle is None else 1.5)),
         reference=tokenizer.reference.name,
         reference_seconds=None if unknown else found.seconds,
         bytes_per_token=None if unknown else found.text_bytes / tokens if tokens else 0.0,
         sampled_bytes=sum(head.source_bytes for _, head in samples),
         rows=None if unknown else rows,
+        documents=None if unknown else round(found.documents),
         groups={name: _group_tokens(each, tokenizer, shares[name]) for name, each in measured.items() if name},
     )
 

@@ -14,19 +14,20 @@ from tokenization_worker.storage.base import Store
 def require_room(store: Store, estimate: Estimate, watch: Watcher) -> None:
     """Refuse to start where the dataset will clearly not fit: not a quarter of it, as estimates may be far off.
 
-    Needed: all shards, and segments, which are deleted as shards are built; at worst there are segments of all tokens,
-    when one slow file holds all shards back. `watch` is told where that may not fit.
+    Needed: all shards, and scratch, which is deleted as shards are built; at worst there are segments of all tokens,
+    when one slow file holds all shards back, or scattered objects of all tokens. `watch` is told where that may not
+    fit.
     """
     free = store.free_bytes()
-    shard_bytes, segment_bytes = estimate.shard_bytes, estimate.segment_bytes
+    shard_bytes, scratch_bytes = estimate.shard_bytes, estimate.scratch_bytes
     if free is not None and shard_bytes is None:
         _warn_of_unknown_room(store, estimate, free, watch)
-    if free is None or shard_bytes is None or segment_bytes is None:
+    if free is None or shard_bytes is None or scratch_bytes is None:
         return
-    needed = shard_bytes + segment_bytes
+    needed = shard_bytes + scratch_bytes
     if needed <= free:
         return
-    shards = f"shards {_in_words(shard_bytes)} and {_in_words(segment_bytes)} for a while"
+    shards = f"shards {_in_words(shard_bytes)} and {_in_words(scratch_bytes)} for a while"
     words = f"{store.uri}: this run needs about {_in_words(needed)} ({shards}); {_in_words(free)} are free"
     if needed > 4 * free:
         raise TemporaryError("OutputFull", words, next_step="free space there, or write to another output.uri")

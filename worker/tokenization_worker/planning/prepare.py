@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
-from tokenization_worker.api.data import DataSpec, DType
+from tokenization_worker.api.data import DataSpec, DType, OutputFormat
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import canonical_data, data_key, run_key
 from tokenization_worker.api.resolve import RunLimits, resolve_data, resolve_limits
@@ -43,6 +43,11 @@ from tokenization_worker.tokenizers.load import load_tokenizer, pin_tokenizer
 from tokenization_worker.tokenizers.padding import resolve_pad
 
 _UINT16_IDS = 1 << 16
+
+_MEGATRON_ROWS = (
+    "output.formats: to Megatron each row of output.sequence is one document, so it masks nothing inside of a row; for "
+    "masks between documents leave output.sequence out"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,8 @@ def prepare_tokenizer(job: TokenizationJob, watch: Watcher, revision: str = "") 
     if ids > tokenizer.vocab_size:
         is_widened = tokenizer.vocab_size <= _UINT16_IDS < ids and data.output.dtype is DType.AUTO
         watch(Warned(_pad_above_vocabulary(ids, tokenizer, is_widened=is_widened)))
+    if sequence is not None and OutputFormat.MEGATRON in data.output.formats:
+        watch(Warned(_MEGATRON_ROWS))
     return Subject(job, data, limits, tokenizer, resolve_dtype(data.output.dtype, ids, pad_id), pad_id)
 
 

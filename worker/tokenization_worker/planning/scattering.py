@@ -1,7 +1,7 @@
 """Chooses how a shuffled run scatters its documents: the size of a window, and the number of cells.
 
-Both follow from the estimate of the source's tokens, and stand in the plan: a wrong estimate costs memory or reads,
-and never changes a byte of the dataset.
+Both follow from the estimate of the source's tokens and documents, and stand in the plan: a wrong estimate costs memory
+or reads, and never changes a byte of the dataset.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ _CELL_BYTES = 32 << 20
 _CELLS_OF_A_SHARD = 4
 _MOST_CELLS = 1 << 14
 
-_BYTES_A_TOKEN = 3
-"""Of text, where the sample says nothing: a low guess."""
+_TEXT_A_TOKEN = 3
+"""Bytes of text, where the sample says nothing: a low guess."""
+
+_BYTES_A_PART = 128
+"""Of memory: the part itself, its key, its place in the order, and their copies while they are sorted."""
 
 
 def choose_scattering(prepared: Prepared) -> Scattering | None:
     """None where documents stand in the order of the source; raises SpecError (ShuffleTooLarge)."""
-    output, estimate = prepared.data.output, prepared.estimate
+    output = prepared.data.output
     if output.shuffle is None:
         return None
-    itemsize = NUMPY_DTYPES[prepared.dtype].itemsize
-    tokens = estimate.tokens if estimate.tokens is not None else estimate.source_bytes // _BYTES_A_TOKEN
-    size = tokens * itemsize
+    tokens = _stored_tokens(prepared)
+    size = tokens * NUMPY_DTYPES[prepared.dtype].itemsize
     if size > _MOST_WINDOWS * _MOST_WINDOW_BYTES:
         raise SpecError(
             "ShuffleTooLarge",
@@ -42,9 +44,38 @@ def choose_scattering(prepared: Prepared) -> Scattering | None:
             f"{_MOST_WINDOWS * _MOST_WINDOW_BYTES / 1e12:.1f} TB",
             next_step="split the source into several jobs, or leave out output.shuffle",
         )
-    window = min(max(size // _WINDOWS, LEAST_WINDOW_BYTES), _MOST_WINDOW_BYTES)
-    cell = min(_CELL_BYTES, output.shard_tokens * itemsize // _CELLS_OF_A_SHARD)
-    return Scattering(window // itemsize, _power_of_two(size / max(1, cell)))
+    a_token = bytes_a_token(prepared)
+    window = min(max(tokens * a_token / _WINDOWS, LEAST_WINDOW_BYTES), _MOST_WINDOW_BYTES)
+    cell = min(_CELL_BYTES, output.shard_tokens * a_token / _CELLS_OF_A_SHARD)
+    row = output.sequence.length if output.sequence is not None and output.shuffles_rows else 1
+    rows = max(1, int(window / a_token) // row)
+    return Scattering(rows * row, _power_of_two(_largest_stream(prepared) * tokens * a_token / max(1, cell)))
+
+
+def bytes_a_token(prepared: Prepared) -> float:
+    """What a worker holds of a shuffled token: the token, and its share of the part that it is in."""
+    output, estimate = prepared.data.output, prepared.estimate
+    parts = estimate.documents or 0
+    if output.shuffles_rows and estimate.rows is not None:
+        parts += estimate.rows.count
+    return NUMPY_DTYPES[prepared.dtype].itemsize + _BYTES_A_PART * parts / max(1, _stored_tokens(prepared))
+
+
+def _stored_tokens(prepared: Prepared) -> int:
+    """Of all units, with the padding of rows."""
+    estimate = prepared.estimate
+    if prepared.data.output.shuffles_rows and estimate.rows is not None:
+        return estimate.rows.tokens
+    return estimate.tokens if estimate.tokens is not None else estimate.source_bytes // _TEXT_A_TOKEN
+
+
+def _largest_stream(prepared: Prepared) -> float:
+    """Its share of all tokens: of the largest split by share, and of the largest group where groups are in paths."""
+    splits, counts = prepared.data.output.splits, prepared.estimate.groups.values()
+    shares = [float(split.share) for split in splits if split.share is not None]
+    known = [count for count in counts if count]
+    group = max(known) / sum(known) if prepared.data.path_groups and known and len(known) == len(counts) else 1.0
+    return max([*shares, 1.0 - sum(shares)]) * group
 
 
 def digest_of(scattering: Scattering | None) -> bytes:

@@ -72,6 +72,7 @@ def begin_run(found: RunPlan, sample_one_in: int, watch: Watcher) -> Begun:
 
 def _report_progress(found: RunPlan, watch: Watcher) -> None:
     prepared, ledger, plan = found.prepared, found.ledger, found.plan
+    shuffle = prepared.data.output.shuffle
     watch(
         Planned(
             files=len(plan.files),
@@ -85,6 +86,7 @@ def _report_progress(found: RunPlan, watch: Watcher) -> None:
             adopted=not found.is_new,
             is_checked=found.engine != REFERENCE and prepared.tokenizer.is_engine_checked,
             groups=plan_groups(prepared.data, plan.files, prepared.estimate.groups),
+            shuffle="" if shuffle is None else shuffle.words,
         )
     )
     if ledger.ranges:

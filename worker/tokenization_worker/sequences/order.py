@@ -30,15 +30,17 @@ def mix(numbers: Keys) -> Keys:
     return mixed
 
 
-def keys_of(seed: int, files: NDArray[np.integer], positions: NDArray[np.integer], offsets: int = 0) -> Keys:
-    """The keys u64[n] of units at these places: the number of the file, the position in the file, and the offset within
-    the document.
+def keys_of(
+    seed: int, files: NDArray[np.integer], positions: NDArray[np.integer], offsets: NDArray[np.integer]
+) -> Keys:
+    """The keys u64[n] of units whose first tokens are at these places: the number of the file, the position of the
+    document in the file, and the offset within the document.
     """
     with np.errstate(over="ignore"):
         start = mix(np.array([seed], np.uint64))
         by_file = mix(start + files.astype(np.uint64))
         by_position = mix(by_file + positions.astype(np.uint64))
-        return mix(by_position + np.uint64(offsets))
+        return mix(by_position + offsets.astype(np.uint64))
 
 
 def cells_of(keys: Keys, n_cells: int) -> NDArray[np.int64]:
@@ -49,6 +51,8 @@ def cells_of(keys: Keys, n_cells: int) -> NDArray[np.int64]:
     return (keys >> np.uint64(KEY_BITS - bits)).astype(np.int64)
 
 
-def sort_units(keys: Keys, files: NDArray[np.integer], positions: NDArray[np.integer]) -> NDArray[np.intp]:
+def sort_units(
+    keys: Keys, files: NDArray[np.integer], positions: NDArray[np.integer], offsets: NDArray[np.integer]
+) -> NDArray[np.intp]:
     """The numbers of the units in their order, by key and then by place."""
-    return np.lexsort((positions, files, keys))
+    return np.lexsort((offsets, positions, files, keys))

@@ -41,6 +41,11 @@ class Pieces(NamedTuple):
     offsets: NDArray[np.int64]
 
 
+_NONE = np.empty(0, dtype=np.int64)
+
+NO_PIECES = Pieces(_NONE, _NONE, _NONE, _NONE)
+
+
 def cut_into_rows(pieces: Pieces, start: int, row_length: int) -> PartArray:
     """The parts of pieces of which the first begins at token `start` of a shard."""
     ends = start + np.cumsum(pieces.lengths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 from fractions import Fraction
 
 import numpy as np
@@ -114,6 +115,14 @@ class SourceRules:
     max_document_bytes: int
 
 
+class Shuffled(Enum):
+    """What stands in another order than in the source."""
+
+    NOTHING = auto()
+    DOCUMENTS = auto()
+    ROWS = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class SequenceClaim:
     """Rows of `length` tokens. `pad_id` fills the last one of each file (`by_file`), or of each stream."""
@@ -121,13 +130,15 @@ class SequenceClaim:
     length: int
     by_file: bool
     pad_id: int
+    shuffled: Shuffled = Shuffled.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleClaim:
-    """Documents in the order that `seed` gives them."""
+    """Documents, or rows, in the order that `seed` gives them."""
 
     seed: int
+    by_row: bool
 
 
 @dataclass(frozen=True, slots=True)

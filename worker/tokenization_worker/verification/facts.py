@@ -29,6 +29,7 @@ from tokenization_worker.verification.claims import (
     SequenceClaim,
     ShardClaim,
     ShuffleClaim,
+    Shuffled,
     SourceRules,
     SplitClaim,
 )
@@ -259,15 +260,19 @@ def _sequence(output: Mapping[str, Any]) -> SequenceClaim | None:
     rows = output["sequence"]
     if rows["packing"] != Packing.CONCAT:
         raise ValueError(f"packing is {rows['packing']!r}, expected {Packing.CONCAT}")
-    return SequenceClaim(_positive(rows, "length"), Scope(rows["scope"]) is Scope.FILE, _count(rows, "pad"))
+    shuffle = _shuffle(output)
+    shuffled = Shuffled.NOTHING if shuffle is None else Shuffled.ROWS if shuffle.by_row else Shuffled.DOCUMENTS
+    by_file = Scope(rows["scope"]) is Scope.FILE
+    return SequenceClaim(_positive(rows, "length"), by_file, _count(rows, "pad"), shuffled)
 
 
 def _shuffle(output: Mapping[str, Any]) -> ShuffleClaim | None:
     if "shuffle" not in output:
         return None
-    if output["shuffle"]["unit"] != "Document":
-        raise ValueError(f"the unit of the shuffle is {output['shuffle']['unit']!r}, expected 'Document'")
-    return ShuffleClaim(_count(output["shuffle"], "seed"))
+    unit = output["shuffle"]["unit"]
+    if unit not in ("Document", "Row"):
+        raise ValueError(f"the unit of the shuffle is {unit!r}, expected 'Document' or 'Row'")
+    return ShuffleClaim(_count(output["shuffle"], "seed"), unit == "Row")
 
 
 def _shard_tokens(shards: Mapping[str, Any], sequence: SequenceClaim | None) -> int:

@@ -26,15 +26,20 @@ def mix(x: U64) -> U64:
     return z
 
 
-def hash_places(start: int, files: NDArray[Any], positions: NDArray[Any]) -> U64:
-    """m(m(m(start) + file) + position), u64[n]."""
-    begin = mix(np.full(1, start, np.uint64))
+def hash_places(start: int | U64, files: NDArray[Any], positions: NDArray[Any]) -> U64:
+    """m(m(m(start) + file) + position), u64[n]; `start`: one number, or one of each place."""
+    begin = mix(np.array(start, np.uint64, ndmin=1))
     return mix(np.add(mix(np.add(begin, files.astype(np.uint64))), positions.astype(np.uint64)))
 
 
-def keys_of(seed: int, files: NDArray[Any], positions: NDArray[Any]) -> U64:
-    """The keys of whole documents at these places: of their token 0."""
-    return mix(hash_places(seed, files, positions))
+def mix_offsets(places: U64, offsets: NDArray[Any]) -> U64:
+    """m(place + offset): the key of units whose first token is this one of the document with the hash `places`."""
+    return mix(np.add(places, offsets.astype(np.uint64)))
+
+
+def keys_of(seed: int, files: NDArray[Any], positions: NDArray[Any], offsets: NDArray[Any]) -> U64:
+    """The keys of the units whose first tokens are these."""
+    return mix_offsets(hash_places(seed, files, positions), offsets)
 
 
 def are_chosen(files: NDArray[Any], positions: NDArray[Any], one_in: int) -> NDArray[np.bool_]:
@@ -47,4 +52,4 @@ def are_chosen(files: NDArray[Any], positions: NDArray[Any], one_in: int) -> NDA
 
 def hash_tokens(places: U64, numbers: NDArray[Any], ids: NDArray[Any]) -> U64:
     """h(file, position, number of the token in its document, id) of tokens, whose documents have the hash `places`."""
-    return mix(np.add(mix(np.add(places, numbers.astype(np.uint64))), ids.astype(np.uint64)))
+    return mix(np.add(mix_offsets(places, numbers), ids.astype(np.uint64)))

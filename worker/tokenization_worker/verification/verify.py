@@ -32,6 +32,7 @@ from tokenization_worker.verification.compare import MOST_FINDINGS
 from tokenization_worker.verification.decoders.source import may_be_parquet
 from tokenization_worker.verification.digest import compute_digest, split_entries
 from tokenization_worker.verification.facts import Facts
+from tokenization_worker.verification.files.by_sums import Unequal, look_up, not_looked_up
 from tokenization_worker.verification.files.check import check_files
 from tokenization_worker.verification.files.claimed import FileCheck, FileTask
 from tokenization_worker.verification.folders import Entries, check_folders
@@ -48,7 +49,7 @@ from tokenization_worker.verification.report import (
     ignore,
     next_step,
 )
-from tokenization_worker.verification.shards.check import ShardCheck, check_neighbours, check_shard
+from tokenization_worker.verification.shards.check import ShardCheck, check_file_numbers, check_neighbours, check_shard
 from tokenization_worker.verification.shards.place_sums import FileSums, add_up, compare_counts
 from tokenization_worker.verification.tables import check_crash_verdicts, check_names, check_plan, check_tables
 from tokenization_worker.verification.workers import run_all
@@ -220,14 +221,15 @@ def _check_shards(
         on_advance=watch.take,
     )
     for number, check in checking:
-        checks[number] = _with_places(check, dataset.files)
+        checks[number] = _with_places(check, dataset.files, is_shuffled=facts.shuffle is not None)
         watch.end(number, len(check.findings))
     return [checks[number] for number in range(len(claims))]
 
 
-def _with_places(check: ShardCheck, files: list[FileClaim]) -> ShardCheck:
-    """Say in the findings where the shard's first document comes from, as its sidecar or its parts have it."""
-    if not check.findings or check.ends is None or check.ends.first_file >= len(files):
+def _with_places(check: ShardCheck, files: list[FileClaim], *, is_shuffled: bool) -> ShardCheck:
+    """Say in the findings where the shard's first document comes from, as its sidecar or its parts have it. Of a
+    shuffled shard that would say nothing of the others."""
+    if not check.findings or check.ends is None or check.ends.first_file >= len(files) or is_shuffled:
         return check
     uri, position = files[check.ends.first_file].uri, check.ends.first_position
     return replace(check, findings=tuple(replace(item, uri=uri, position=position) for item in check.findings))
@@ -246,6 +248,8 @@ def _check_whole(
     """What shows only when all shards are known: documents that straddle two, and the digests."""
     for number in range(len(facts.streams)):
         yield from check_neighbours(facts, [check for check in shards if check.claim.stream == number])
+    for check in shards:
+        yield from check_file_numbers(check, len(dataset.files))
     for number, sums in enumerate(_add_up_files(dataset, facts, shards)):
         if sums is not None:
             counts = compare_counts(dataset.files, number, sums, is_delimited=bool(facts.delimiter_ids))
@@ -288,7 +292,25 @@ def _check_source(
     for number, done in checking:
         checks[number] = done
         watch.end(number, sum(len(check.findings) for check in done))
-    return [check for number in range(len(groups)) for check in checks[number]]
+    in_order = [check for number in range(len(groups)) for check in checks[number]]
+    return list(_with_places_of_sums(dataset, facts, in_order, processes, may_fork=may_fork))
+
+
+def _with_places_of_sums(
+    dataset: OpenedDataset, facts: Facts, checks: list[FileCheck], processes: int, *, may_fork: bool
+) -> Iterator[FileCheck]:
+    """Say of files whose sums differ what is wrong with them; of the first few it is looked up."""
+    pairs = zip(dataset.files, checks, strict=True)
+    files = [Unequal(claim, check.unequal) for claim, check in pairs if check.unequal]
+    looked_up = files[:MOST_FINDINGS]
+    found = dict(run_all(look_up, facts, looked_up, processes=min(processes, len(looked_up)), may_fork=may_fork))
+    number = 0
+    for check in checks:
+        if check.unequal:
+            more = found[number] if number in found else (not_looked_up(files[number]),)
+            check = replace(check, findings=(*check.findings, *more))
+            number += 1
+        yield check
 
 
 def one_in_of_sample(files: list[FileClaim], wanted: int) -> int:
@@ -327,9 +349,9 @@ def _tasks(
     """A task for each group, made when it is asked for: with it come its files' rows of the quarantine table."""
     refused = refused_by_file(dataset.store, dataset.files)
 
-    def sums_of(claim: FileClaim) -> tuple[int, ...]:
+    def sums_of(claim: FileClaim) -> tuple[int | None, ...]:
         mine = sums[claim.first_stream : claim.first_stream + facts.streams_of_files]
-        return tuple(-1 if each is None else int(each.sums[claim.number]) for each in mine)
+        return tuple(None if each is None else int(each.sums[claim.number]) for each in mine)
 
     for group in groups:
         yield tuple(FileTask(claim, next(refused), one_in, sums_of(claim)) for claim in group)

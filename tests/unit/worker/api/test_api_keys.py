@@ -157,6 +157,7 @@ FLIPS = [
     data("output.sequence.pad.token", "<pad>", with_pad({"token": "<|pad|>"})),
     data("output.sequence.pad.id", 8, with_pad({"id": 9})),
     data("output.shuffle.seed", 1, with_spec({"output": {"shuffle": {"seed": 0}}})),
+    data("output.shuffle.unit", "Document", with_spec({"output": {"sequence": {"length": 9}, "shuffle": {"seed": 0}}})),
     data("output.path", "{split}_{shard:06d}"),
     data("output.splits", [{"name": "train2"}]),
     data("output.splits[].name", "val", SPLITS),
@@ -450,11 +451,12 @@ def test_golden_keys() -> None:
 def test_golden_keys_of_a_shuffle() -> None:
     """They came with version 0.3.0."""
     shuffled = load(with_spec({"output": {"shuffle": {"seed": 5}}}))
-    assert run_key(shuffled) == "fd74a21caade59550c15849f19a8d3bfaa371b7d74e46dbe7a3e25fd616a435b"
+    assert run_key(shuffled) == "8900f02fd12534087f85e8172b355f1fdc4017369ee0caf0fe26b04cfed0f826"
     known = canonical_data(
         resolve_data(shuffled), tokenizer_fingerprint="f" * 64, delimiters=Delimiters(100257, None), dtype=DType.UINT32
     )
     assert known["output"]["shuffle"] == {"seed": 5, "unit": "Document"}  # type: ignore[index]
+    assert run_key(load(with_spec({"output": {"shuffle": {"seed": 5, "unit": "Document"}}}))) == run_key(shuffled)
     assert data_key(known, FILES) == "6321ef7dd29300e2f2ae3d5fb9c299d065eb3565f69949724c223d7172aa4b4d"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tokenization_worker.formats.cells import CellReader, ScatterLost, Units, write_cells
+from tokenization_worker.formats.cells import CellReader, ScatterLost, write_cells
+from tokenization_worker.sequences.units import Units, parts_of_documents
 from tokenization_worker.storage.local.store import LocalStore
 
 U16 = np.dtype("<u2")
@@ -17,33 +19,35 @@ ORDER, CELL_OF = [2, 0, 1], [0, 2, 2]
 
 
 def write(store: LocalStore) -> CellReader:
-    units = Units(
-        np.arange(10, dtype=U16),
-        np.array([3, 2, 5], np.uint32),
-        np.array([7, 8, 9], np.uint32),
-        np.array([100, 0, 1 << 40], np.int64),
-    )
+    lengths = np.array([3, 2, 5])
+    parts = parts_of_documents(np.array([7, 8, 9]), np.array([100, 0, 1 << 40]), lengths)
+    units = Units(np.arange(10, dtype=U16), lengths, parts)
     with store.upload("cells") as upload:
         written = write_cells(upload, units, np.array(ORDER), np.array(CELL_OF), CELLS)
         upload.commit()
     assert written.tokens.tolist() == [5, 0, 5, 0]
-    return CellReader(store, "cells", 1, written.size, CELLS, U16)
+    return CellReader(store, "cells", 1, written.size, CELLS, 0, U16)
 
 
-def read(reader: CellReader, first: int, end: int) -> list[tuple[list[int], list[int], list[int], list[int]]]:
-    """As a shard is read: nobody asks for a cell that says it is empty."""
-    nothing: tuple[list[int], ...] = ([], [], [], [])
-    cells = [reader.read_cell(row) if row["units"] else None for row in reader.read_rows(first, end)]
-    return [nothing if cell is None else tuple(array.tolist() for array in cell) for cell in cells]  # type: ignore[misc]
+def read(reader: CellReader, first: int, end: int) -> list[list[tuple[list[int], int, int]]]:
+    """Of each cell with documents these: tokens, file, position. As a shard is read: nobody asks for a cell that says
+    it is empty."""
+    rows = reader.read_rows(first, end)
+    found = []
+    for tokens, lengths, parts in reader.read_cells(rows[rows["parts"] > 0]) if rows["parts"].any() else ():
+        borders = [0, *np.cumsum(lengths).tolist()]
+        places = zip(pairwise(borders), parts["file"].tolist(), parts["position"].tolist(), strict=True)
+        found.append([(tokens[start:end].tolist(), file, position) for (start, end), file, position in places])
+    return found
 
 
 def test_cells_hold_their_documents(tmp_path: Path) -> None:
     reader = write(LocalStore(tmp_path))
-    nothing: tuple[list[int], ...] = ([], [], [], [])
-    third = ([5, 6, 7, 8, 9], [5], [9], [1 << 40])
-    others = ([0, 1, 2, 3, 4], [3, 2], [7, 8], [100, 0])
-    assert read(reader, 0, CELLS) == [third, nothing, others, nothing]
-    assert read(reader, 1, 3) == [nothing, others]
+    third = [([5, 6, 7, 8, 9], 9, 1 << 40)]
+    others = [([0, 1, 2], 7, 100), ([3, 4], 8, 0)]
+    assert read(reader, 0, CELLS) == [third, others]
+    assert read(reader, 1, 3) == [others]
+    assert read(reader, 1, 2) == []
 
 
 def test_any_flipped_bit_of_cells_or_rows_is_found(tmp_path: Path) -> None:

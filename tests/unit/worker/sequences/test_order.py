@@ -6,30 +6,39 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from support import shuffle_oracle
-from support.shuffle_oracle import Document
 from tokenization_worker.sequences.order import cells_of, keys_of, sort_units
 from tokenization_worker.verification import order as verified
 
 SEEDS = st.integers(0, 2**53 - 1)
-PLACES = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**63 - 1)), min_size=1, max_size=20)
+PLACES = st.lists(
+    st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**63 - 1), st.integers(0, 2**32 - 1)), min_size=1, max_size=20
+)
 
 
 @given(SEEDS, PLACES)
 @settings(deadline=None)
-def test_keys_are_those_of_the_definition_for_writers_and_for_verify(seed: int, places: list[tuple[int, int]]) -> None:
-    files, positions = (np.array(values) for values in zip(*places, strict=True))
-    expected = [shuffle_oracle.key(seed, Document(*place, [])) for place in places]
-    assert keys_of(seed, files, positions).tolist() == [key for key, *_ in expected]
-    assert verified.keys_of(seed, files, positions).tolist() == [key for key, *_ in expected]
-    order = sort_units(keys_of(seed, files, positions), files, positions)
+def test_keys_are_those_of_the_definition_for_writers_and_for_verify(
+    seed: int, places: list[tuple[int, int, int]]
+) -> None:
+    files, positions, offsets = (np.array(values) for values in zip(*places, strict=True))
+    expected = [shuffle_oracle.key(seed, *place) for place in places]
+    assert keys_of(seed, files, positions, offsets).tolist() == [key for key, *_ in expected]
+    assert verified.keys_of(seed, files, positions, offsets).tolist() == [key for key, *_ in expected]
+    order = sort_units(keys_of(seed, files, positions, offsets), files, positions, offsets)
     assert [expected[number] for number in order] == sorted(expected)
+
+
+def first_documents(count: int) -> tuple[NDArray[np.int64], ...]:
+    """Their places."""
+    return np.zeros(count, np.int64), np.arange(count), np.zeros(count, np.int64)
 
 
 @pytest.mark.parametrize("n_cells", [1, 2, 8, 1 << 14])
 def test_cells_ascend_with_keys(n_cells: int) -> None:
-    keys = np.sort(keys_of(3, np.zeros(5000, np.int64), np.arange(5000)))
+    keys = np.sort(keys_of(3, *first_documents(5000)))
     cells = cells_of(keys, n_cells)
     assert (np.diff(cells) >= 0).all()
     assert cells[0] >= 0
@@ -43,7 +52,8 @@ def chi_square(seed: int) -> float:
     n = 64 * 64 * 20
     files, positions = np.divmod(np.arange(n), 500)
     after = np.empty(n, np.int64)
-    after[sort_units(keys_of(seed, files, positions * 731), files, positions)] = np.arange(n)
+    places = (files, positions * 731, np.zeros(n, np.int64))
+    after[sort_units(keys_of(seed, *places), *places)] = np.arange(n)
     counts, _, _ = np.histogram2d(np.arange(n), after, bins=64)
     return float(((counts - 20) ** 2 / 20).sum())
 
@@ -56,7 +66,7 @@ def test_the_order_is_uniform_and_seeds_share_none() -> None:
     values = [chi_square(seed) for seed in range(20)]
     assert max(values) < QUANTILE_999
     assert 3969 - 200 < np.mean(values) < 3969 + 200
-    orders = [np.argsort(keys_of(seed, np.zeros(4096, np.int64), np.arange(4096))) for seed in range(20)]
+    orders = [np.argsort(keys_of(seed, *first_documents(4096))) for seed in range(20)]
     equal = [np.count_nonzero(a == b) for at, a in enumerate(orders) for b in orders[:at]]
     assert max(equal) < 12  # of two random orders one place is equal, on average
     ends = np.concatenate([order[-64:] for order in orders])

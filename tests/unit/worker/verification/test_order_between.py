@@ -9,7 +9,7 @@ from tokenization_worker.verification.claims import ClaimedFile, ShardClaim
 from tokenization_worker.verification.report import Fault
 from tokenization_worker.verification.shards.check import ShuffledShard, check_order_between
 from tokenization_worker.verification.shards.place_sums import FileSums
-from tokenization_worker.verification.shards.scattered import Place
+from tokenization_worker.verification.shards.places import Place
 
 
 def claim(index: int, start: int) -> ShardClaim:
@@ -20,12 +20,12 @@ def claim(index: int, start: int) -> ShardClaim:
 @pytest.mark.parametrize(
     ("last", "first", "is_continued", "is_wrong"),
     [
-        ((5, 1, 1), (6, 0, 0), False, False),
-        ((5, 1, 1), (5, 1, 2), False, False),
-        ((5, 1, 1), (5, 1, 1), True, False),
-        ((5, 1, 1), (5, 1, 1), False, True),
-        ((5, 1, 1), (5, 1, 0), False, True),
-        ((5, 1, 1), (4, 9, 9), False, True),
+        ((5, 1, 1, 0), (6, 0, 0, 0), False, False),
+        ((5, 1, 1, 0), (5, 1, 2, 0), False, False),
+        ((5, 1, 1, 0), (5, 1, 1, 0), True, False),
+        ((5, 1, 1, 0), (5, 1, 1, 0), False, True),
+        ((5, 1, 1, 0), (5, 1, 0, 0), False, True),
+        ((5, 1, 1, 0), (4, 9, 9, 0), False, True),
     ],
     ids=["a larger key", "a later place", "the rest of a document", "twice", "an earlier place", "a smaller key"],
 )
@@ -35,8 +35,8 @@ def test_the_next_shard_begins_behind_the_last_document(
     none = np.empty(0, np.uint32)
     no_sums = FileSums(none, none.astype(np.int64), none.astype(np.int64), none.astype(np.uint64))
     shards = [
-        (claim(0, 0), ShuffledShard(no_sums, (0, 0, 0), last, is_continued=False)),
-        (claim(1, 10), ShuffledShard(no_sums, first, (9, 9, 9), is_continued=is_continued)),
+        (claim(0, 0), ShuffledShard(no_sums, (0, 0, 0, 0), last, is_continued=False)),
+        (claim(1, 10), ShuffledShard(no_sums, first, (9, 9, 9, 0), is_continued=is_continued)),
     ]
     found = [(finding.fault, finding.path) for finding in check_order_between(shards)]
     assert found == [(Fault.ORDER_WRONG, "1.npy")] * is_wrong

@@ -1,6 +1,7 @@
 """What a shuffled shard is made of: cells of all scattered objects of its stream, merged in the order of their keys.
 
-One cell is held at a time, in all its parts and merged. Its parts are read at once where the store is far away.
+Some cells are held at a time, in all objects and merged: as many as together are no larger than one may be. They are
+read at once where the store is far away.
 """
 
 from __future__ import annotations
@@ -11,81 +12,143 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.formats.base import TokenArray
-from tokenization_worker.formats.cells import CellReader, Units, gather
+from tokenization_worker.formats.cells import CellReader
 from tokenization_worker.formats.sidecar import ScatteredDocuments
 from tokenization_worker.host.parallel import map_at_once
-from tokenization_worker.pipelines.tokenize.feeds import ShardContents
+from tokenization_worker.pipelines.tokenize.feeds import Run, ShardContents, padding
 from tokenization_worker.pipelines.tokenize.shuffle_planner import ShuffledShard
-from tokenization_worker.sequences.order import keys_of, sort_units
-from tokenization_worker.sequences.parts import NO_PARTS, PartArray
+from tokenization_worker.sequences.parts import NO_PARTS, PART, PartArray, Pieces
+from tokenization_worker.sequences.units import OrderedUnits, Units
 
 _READS_AT_ONCE = 32
 
+_HELD_BYTES = 32 << 20
+"""Of cells that are read together; a larger one is read alone."""
 
-class CellFeed:
-    """The tokens of one shard. Raises `ScatterLost`."""
+
+class ShuffledUnits:
+    """The units of one shard in their order. Raises `ScatterLost`."""
 
     def __init__(self, shard: ShuffledShard, readers: Sequence[CellReader], seed: int, connections: int) -> None:
         self._shard = shard
         self._readers = readers
         self._seed = seed
         self._at_once = min(_READS_AT_ONCE, connections)
-        self._left_out = shard.skipped  # tokens of the first cell that belong to the shard before
         self._missing = shard.tokens
-        self._lengths: list[NDArray[np.uint32]] = []
-        self._files: list[NDArray[np.uint32]] = []
-        self._positions: list[NDArray[np.int64]] = []
-        self._skipped = 0
-        self._continues = False
+        self._taken = 0  # units
+        self.is_cut = False
+        """Whether the last document goes on in the next shard."""
 
     def chunks(self) -> Iterator[tuple[TokenArray, PartArray]]:
+        """Tokens with their parts, whose `row` is the number of the unit in the shard."""
         first, end = self._shard.first_cell, self._shard.end_cell
+        left_out = self._shard.skipped  # tokens of the first cell that belong to the shard before
         rows = list(map_at_once(lambda reader: reader.read_rows(first, end), self._readers, self._at_once))
-        for number in range(end - first):
-            wanted = [(reader, row[number]) for reader, row in zip(self._readers, rows, strict=True)]
-            wanted = [(reader, row) for reader, row in wanted if row["units"]]
+        for begin, stop in _batches(rows, self._readers[0].dtype.itemsize):
+            wanted = [(reader, row[begin:stop]) for reader, row in zip(self._readers, rows, strict=True)]
+            wanted = [(reader, row[row["parts"] > 0]) for reader, row in wanted]
+            wanted = [(reader, row) for reader, row in wanted if len(row)]
             if wanted:
-                cell = Units.join(list(map_at_once(lambda each: each[0].read_cell(each[1]), wanted, self._at_once)))
-                order = sort_units(keys_of(self._seed, cell.files, cell.positions), cell.files, cell.positions)
-                yield from self._take(cell, order)
+                read = map_at_once(lambda each: each[0].read_cells(each[1]), wanted, self._at_once)
+                yield from self._take(Units.join([cell for cells in read for cell in cells]), left_out)
+                left_out = 0
+        assert not self._missing, "cells hold all tokens of their stream"
 
-    def _take(self, cell: Units, order: NDArray[np.intp]) -> Iterator[tuple[TokenArray, PartArray]]:
-        """The tokens of the cell that are the shard's, whose documents are noted."""
-        lengths = cell.lengths[order].astype(np.int64)
-        ends = np.cumsum(lengths)
-        first = int(np.searchsorted(ends, self._left_out, side="right"))
-        skipped = self._left_out - (int(ends[first - 1]) if first else 0)
-        stop = self._left_out + self._missing
-        last = min(int(np.searchsorted(ends, stop, side="left")) + 1, len(order))
-        order, lengths = order[first:last], lengths[first:last].copy()
+    def _take(self, cells: Units, left_out: int) -> Iterator[tuple[TokenArray, PartArray]]:
+        """Those of the units that are the shard's. A row is never cut, a document is at the shard's ends."""
+        units = OrderedUnits(cells, cells.sort(self._seed)[0])
+        ends = np.cumsum(units.lengths)
+        stop = left_out + self._missing
+        first = int(np.searchsorted(ends, left_out, side="right"))
+        last = min(int(np.searchsorted(ends, stop, side="left")) + 1, len(ends))
+        skipped = left_out - (int(ends[first - 1]) if first else 0)
         over = max(0, int(ends[last - 1]) - stop)
-        lengths[0] -= skipped
-        lengths[-1] -= over
-        if not self._lengths:
-            self._skipped = skipped
-        self._continues = over > 0
-        self._lengths.append(lengths.astype(np.uint32))
-        self._files.append(cell.files[order])
-        self._positions.append(cell.positions[order])
-        taken = 0
-        size = int(lengths.sum())
-        for chunk in gather(cell, order):
-            tokens = chunk[skipped:] if not taken else chunk
-            tokens = tokens[: size - taken]
-            taken += len(tokens)
+        self.is_cut = over > 0
+        begin = first
+        for tokens, end in units.tokens(first, last):
+            parts = units.parts(begin, end)
+            parts["row"] += np.uint32(self._taken)
+            self._taken += end - begin
+            if skipped and begin == first:
+                parts["offset"][0] += skipped
+                parts["length"][0] -= skipped
+                tokens = tokens[skipped:]
+            if over and end == last:
+                parts["length"][-1] -= over
+                tokens = tokens[:-over]
+            self._missing -= len(tokens)
+            yield tokens, parts
+            begin = end
+
+
+def _batches(rows: Sequence[NDArray[np.void]], itemsize: int) -> Iterator[tuple[int, int]]:
+    """Cells [begin, stop) that are read together; `rows`: of each object the footer's rows of all cells."""
+    sizes = sum((row["parts"] * PART.itemsize + row["tokens"] * itemsize for row in rows), np.zeros(len(rows[0]), "i8"))
+    begin = held = 0
+    for number, size in enumerate(sizes.tolist()):
+        if held and held + size > _HELD_BYTES:
+            yield begin, number
+            begin, held = number, 0
+        held += size
+    yield begin, len(sizes)
+
+
+class ShuffledRunFeed:
+    """One run of shuffled documents."""
+
+    def __init__(self, units: ShuffledUnits) -> None:
+        self._units = units
+        self._parts: list[PartArray] = []
+
+    def chunks(self) -> Iterator[tuple[TokenArray, PartArray]]:
+        for tokens, parts in self._units.chunks():
+            self._parts.append(parts)
             yield tokens, NO_PARTS
-        self._left_out = 0
-        self._missing -= size
 
     def finish(self) -> ShardContents:
-        assert not self._missing, "cells hold all tokens of their stream"
-        lengths = np.concatenate(self._lengths)
+        parts = np.concatenate(self._parts)
         sidecar = ScatteredDocuments(
-            lengths,
-            documents=len(lengths) - (self._skipped > 0),
-            skipped=self._skipped,
-            continues=self._continues,
-            files=np.concatenate(self._files),
-            positions=np.concatenate(self._positions),
+            parts["length"],
+            documents=_count_documents(parts),
+            skipped=int(parts["offset"][0]),
+            continues=self._units.is_cut,
+            files=parts["file"],
+            positions=parts["position"].astype(np.int64),
         )
-        return ShardContents(lengths, sidecar.documents, sidecar.to_bytes())
+        tokens = int(sidecar.lengths.sum(dtype=np.int64))
+        return ShardContents(sidecar.lengths, tokens, sidecar.documents, sidecar.to_bytes())
+
+
+class ShuffledRowFeed:
+    """Shuffled rows of `length` tokens."""
+
+    def __init__(self, units: ShuffledUnits, length: int) -> None:
+        self._units = units
+        self._length = length
+        self._stored = self._tokens = self._documents = 0
+
+    def chunks(self) -> Iterator[tuple[TokenArray, PartArray]]:
+        for tokens, parts in self._units.chunks():
+            self._stored += len(tokens)
+            self._tokens += int(parts["length"].sum(dtype=np.int64))
+            self._documents += _count_documents(parts)
+            yield tokens, parts
+
+    def finish(self) -> ShardContents:
+        entries = np.full(self._stored // self._length, self._length, dtype=np.uint32)
+        return ShardContents(entries, self._tokens, self._documents, None)
+
+
+def shuffled_runs(units: ShuffledUnits, pad: int) -> Iterator[Run]:
+    """Shuffled documents of which rows are made, and the padding of the last one."""
+    for tokens, parts in units.chunks():
+        files, positions, lengths, offsets = (
+            parts[name].astype(np.int64) for name in ("file", "position", "length", "offset")
+        )
+        yield Run(tokens, Pieces(files, positions, lengths, offsets), 0)
+    yield padding(pad)
+
+
+def _count_documents(parts: PartArray) -> int:
+    """Those that begin there."""
+    return int(np.count_nonzero(parts["offset"] == 0))

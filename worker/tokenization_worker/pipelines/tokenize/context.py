@@ -45,6 +45,12 @@ class RunContext:
         return NUMPY_DTYPES[self.dtype]
 
     @property
+    def unit_length(self) -> int:
+        """Tokens of a row, where rows are shuffled; else 0."""
+        output = self.data.output
+        return output.sequence.length if output.sequence is not None and output.shuffles_rows else 0
+
+    @property
     def is_delimited(self) -> bool:
         """Whether every document has a token of its own, also an empty one."""
         return self.data.tokenizer.delimiter_position is not DelimiterPosition.NONE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from tokenization_worker.formats.sidecar import DocumentsBuilder
 from tokenization_worker.output import layout
 from tokenization_worker.output.ledger.receipts import Span
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.sequences.parts import NO_PARTS, PartArray, Pieces
+from tokenization_worker.sequences.parts import NO_PARTS, NO_PIECES, PartArray, Pieces
 from tokenization_worker.sequences.row_buffer import RowBuffer
 from tokenization_worker.storage.base import Store
 
@@ -64,10 +64,12 @@ def open_sources(
 
 @dataclass(frozen=True, slots=True)
 class ShardContents:
-    """What a feed knows at its end. `entries` u32[n]: tokens of each row, or of each document in the shard;
-    `documents`: that begin in it; `sidecar`: the bytes of the documents sidecar, None for rows, which have parts."""
+    """What a feed knows at its end. `entries` u32[n]: tokens of each row, or of each document in the shard; `tokens`:
+    of documents; `documents`: that begin in it; `sidecar`: the bytes of the documents sidecar, None for rows, which
+    have parts."""
 
     entries: LengthArray
+    tokens: int
     documents: int
     sidecar: bytes | None
 
@@ -102,31 +104,43 @@ class RunFeed:
 
     def finish(self) -> ShardContents:
         documents = self._documents.finish()
-        return ShardContents(documents.lengths, documents.documents, documents.to_bytes())
+        tokens = int(documents.lengths.sum(dtype=np.int64))
+        return ShardContents(documents.lengths, tokens, documents.documents, documents.to_bytes())
+
+
+class Run(NamedTuple):
+    """Tokens, the pieces of documents that they are, and how many tokens of padding follow them."""
+
+    tokens: TokenArray
+    pieces: Pieces
+    pad: int
+
+
+def padding(count: int) -> Run:
+    """Nothing but padding."""
+    return Run(np.empty(0, np.uint8), NO_PIECES, count)
 
 
 class RowFeed:
-    """Rows of `length` tokens; `pad_id` is behind spans that say so."""
+    """Rows of `length` tokens, made of runs. `pad_id` is behind runs that say so."""
 
-    def __init__(
-        self, sources: Iterator[SpanSource], length: int, pad_id: int, dtype: np.dtype[np.unsignedinteger]
-    ) -> None:
-        self._sources = sources
+    def __init__(self, runs: Iterator[Run], length: int, pad_id: int, dtype: np.dtype[np.unsignedinteger]) -> None:
+        self._runs = runs
         self._length = length
         self._pad_id = pad_id
         self._buffer = RowBuffer(length, dtype)
         self._rows_a_chunk = max(1, _CHUNK_BYTES // (length * dtype.itemsize))
-        self._documents = 0
+        self._tokens = self._documents = 0
 
     def chunks(self) -> Iterator[tuple[TokenArray, PartArray]]:
-        for source in self._sources:
-            for block in source.blocks():
-                pieces = _pieces_of(block, source)
-                self._documents += int(np.count_nonzero(pieces.offsets == 0))
-                self._buffer.add(source.tokens_of(block), pieces)
+        for tokens, pieces, pad in self._runs:
+            self._tokens += len(tokens)
+            self._documents += int(np.count_nonzero(pieces.offsets == 0))
+            if len(tokens):
+                self._buffer.add(tokens, pieces)
                 yield from self._whole_rows()
-            if source.span.pad:
-                self._buffer.add_padding(source.span.pad, self._pad_id)
+            if pad:
+                self._buffer.add_padding(pad, self._pad_id)
                 yield from self._whole_rows()
 
     def _whole_rows(self) -> Iterator[tuple[TokenArray, PartArray]]:
@@ -138,7 +152,17 @@ class RowFeed:
             yield tokens[row * self._length : (row + step) * self._length], parts[start:end]
 
     def finish(self) -> ShardContents:
-        return ShardContents(np.full(self._buffer.rows, self._length, dtype=np.uint32), self._documents, None)
+        entries = np.full(self._buffer.rows, self._length, dtype=np.uint32)
+        return ShardContents(entries, self._tokens, self._documents, None)
+
+
+def runs_of(sources: Iterator[SpanSource]) -> Iterator[Run]:
+    """The blocks of spans, as far as they lie in the spans."""
+    for source in sources:
+        for block in source.blocks():
+            yield Run(source.tokens_of(block), _pieces_of(block, source), 0)
+        if source.span.pad:
+            yield padding(source.span.pad)
 
 
 def _pieces_of(block: Block, source: SpanSource) -> Pieces:

@@ -13,6 +13,7 @@ from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
+from tokenization_worker.pipelines.tokenize.shuffle_planner import ShufflePlanner
 
 _MOST = 99
 """Percent of a range that its worker can have done before its receipt says that all of it is."""
@@ -41,6 +42,7 @@ class ProgressSums:
             self._count(added)
         self._counted = len(self._ledger.ranges)
         planner = self._schedule.shard_planner
+        scatters = (planner.windows_done, planner.windows) if isinstance(planner, ShufflePlanner) else (0, 0)
         return Progress(
             ranges_done=self._counted,
             ranges=self._plan.n_ranges,
@@ -54,6 +56,8 @@ class ProgressSums:
             shards=sum(planner.shard_counts) if planner.is_complete else None,
             receipt=receipt,
             groups=tuple(self._groups.values()),
+            windows_done=scatters[0],
+            windows=scatters[1],
         )
 
     def with_parts(self, state: UnderWay) -> Advanced:

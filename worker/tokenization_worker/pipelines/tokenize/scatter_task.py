@@ -1,7 +1,8 @@
-"""The scatter task: the documents of a window, sorted by their keys into cells, become one scratch object.
+"""The scatter task: the units of a window, sorted by their keys into cells, become one scratch object.
 
 A document belongs to the window that holds its first token. A block of a segment holds whole documents, so the blocks
-that overlap the window's spans hold all of its documents. Memory: the window's tokens, and 32 bytes a document.
+that overlap the window's spans hold all of its documents. A window of rows holds whole rows. Memory: the window's
+tokens, and about 100 bytes a part.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from base64 import b64encode
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,7 +18,8 @@ import numpy as np
 
 from tokenization_worker.engine.task import ProductLost, WorkerState
 from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
-from tokenization_worker.formats.cells import Units, write_cells
+from tokenization_worker.formats.base import TokenArray
+from tokenization_worker.formats.cells import write_cells
 from tokenization_worker.formats.segment import Block, SegmentLost
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt
@@ -24,9 +27,11 @@ from tokenization_worker.output.layout import ScatterKey
 from tokenization_worker.output.ledger.receipts import ScatterReceipt
 from tokenization_worker.output.scratch import discard_scratch
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.feeds import SpanSource, open_sources
+from tokenization_worker.pipelines.tokenize.feeds import RowFeed, SpanSource, open_sources, runs_of
 from tokenization_worker.pipelines.tokenize.shard_planner import WindowPlan
-from tokenization_worker.sequences.order import cells_of, keys_of, sort_units
+from tokenization_worker.sequences.order import cells_of
+from tokenization_worker.sequences.parts import NO_PARTS, PartArray
+from tokenization_worker.sequences.units import Units, parts_of_documents
 from tokenization_worker.storage.base import PreconditionFailed, Store
 from tokenization_worker.storage.open import open_store
 
@@ -64,10 +69,9 @@ def _scatter(task: ScatterTask, store: Store, node: str) -> ScatterReceipt:
     context, key = task.context, task.window.key
     shuffle = context.data.output.shuffle
     assert shuffle is not None, "only then are there such tasks"
-    units = _read_units(task, store)
-    keys = keys_of(shuffle.seed, units.files, units.positions)
-    order = sort_units(keys, units.files, units.positions)
-    cells = cells_of(keys[order], context.n_cells)
+    units = _read_rows(task, store) if context.unit_length else _read_documents(task, store)
+    order, keys = units.sort(shuffle.seed)
+    cells = cells_of(keys, context.n_cells)
     del keys
     with store.upload(layout.scattered_path(context.epoch, key), durable=False) as upload:
         written = write_cells(upload, units, order, cells, context.n_cells)
@@ -90,33 +94,52 @@ def _scatter(task: ScatterTask, store: Store, node: str) -> ScatterReceipt:
     return create_receipt(store, layout.scatter_receipt_path(context.epoch, key), receipt)
 
 
-def _read_units(task: ScatterTask, store: Store) -> Units:
+def _read_rows(task: ScatterTask, store: Store) -> Units:
+    """The window's rows, in the order of the source."""
+    context = task.context
+    length, dtype = context.unit_length, context.numpy_dtype
+    assert context.pad_id is not None, "the plan has resolved it"
+    feed = RowFeed(runs_of(_sources(task, store)), length, context.pad_id, dtype)
+    tokens = np.empty(sum(span.stored for span in task.window.spans), dtype)
+    parts, size = [NO_PARTS], 0
+    for chunk, its_parts in feed.chunks():
+        tokens[size : size + len(chunk)] = chunk
+        parts.append(its_parts)
+        size += len(chunk)
+    assert size == len(tokens), "a window of rows is whole rows"
+    return Units(tokens, np.full(size // length, length, np.int64), np.concatenate(parts))
+
+
+def _read_documents(task: ScatterTask, store: Store) -> Units:
     """The window's documents, in the order of the source."""
-    room = sum(span.end - span.start for span in task.window.spans)
-    tokens = np.empty(room, dtype=task.context.numpy_dtype)
-    none = Units(tokens[:0], np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.int64))
-    parts, size = [none], 0
-    for source in open_sources(store, task.context, task.window.spans, task.segment_digests, task.slice_files):
+    tokens = np.empty(sum(span.stored for span in task.window.spans), dtype=task.context.numpy_dtype)
+    parts, size = [NO_PARTS], 0
+    for source in _sources(task, store):
         for block in source.blocks():
-            units = _beginning_in(block, source)
-            end = size + len(units.tokens)
+            chunk, its_parts = _beginning_in(block, source)
+            end = size + len(chunk)
             if end > len(tokens):  # the last document goes on behind the window
-                tokens = np.concatenate([tokens[:size], np.empty(end - size, tokens.dtype)])
-            tokens[size:end] = units.tokens
-            parts.append(units._replace(tokens=tokens[:0]))
+                tokens.resize(end, refcheck=False)
+            tokens[size:end] = chunk
+            parts.append(its_parts)
             size = end
-    joined = Units.join(parts)
-    return joined._replace(tokens=tokens[:size])
+    joined = np.concatenate(parts)
+    joined["row"] = np.arange(len(joined))
+    return Units(tokens[:size], joined["length"].astype(np.int64), joined)
 
 
-def _beginning_in(block: Block, source: SpanSource) -> Units:
+def _sources(task: ScatterTask, store: Store) -> Iterator[SpanSource]:
+    return open_sources(store, task.context, task.window.spans, task.segment_digests, task.slice_files)
+
+
+def _beginning_in(block: Block, source: SpanSource) -> tuple[TokenArray, PartArray]:
     """The documents of the block that begin in the span, each of one token or more."""
     ends = block.token_start + np.cumsum(block.lengths, dtype=np.int64)
     starts = ends - block.lengths
     chosen = np.flatnonzero((starts >= source.span.start) & (starts < source.span.end) & (block.lengths > 0))
     if not len(chosen):
-        return Units(block.tokens[:0], block.lengths[:0], np.empty(0, np.uint32), block.positions[:0])
+        return block.tokens[:0], NO_PARTS
     first, end = int(starts[chosen[0]]), int(ends[chosen[-1]])
-    files = source.file_of_slice[block.slices[chosen]].astype(np.uint32)
-    tokens = block.tokens[first - block.token_start : end - block.token_start]
-    return Units(tokens, block.lengths[chosen], files, block.positions[chosen])
+    files = source.file_of_slice[block.slices[chosen]]
+    parts = parts_of_documents(files, block.positions[chosen], block.lengths[chosen])
+    return block.tokens[first - block.token_start : end - block.token_start], parts

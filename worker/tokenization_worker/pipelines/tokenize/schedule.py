@@ -366,7 +366,7 @@ def _make_planner(plan: Plan, context: RunContext) -> ShardPlanner | ShufflePlan
             plan.cut, len(plan.files), context.streams, output.shard_tokens, output.sequence, groups=groups
         )
     assert plan.scattering is not None, "the plan of a shuffled run has it"
-    return ShufflePlanner(plan.cut, len(plan.files), context.streams, output.shard_tokens, plan.scattering, groups)
+    return ShufflePlanner(plan.cut, len(plan.files), context.streams, output, plan.scattering, groups)
 
 
 def _key_of(task: BuildTask | ScatterTask) -> ShardKey | ScatterKey:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from tokenization_worker.api.data import ShuffleUnit
 from tokenization_worker.engine.task import ProductLost, WorkerState
 from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
 from tokenization_worker.errors import ChangedError
@@ -31,9 +32,21 @@ from tokenization_worker.output.object_metadata import digest_metadata
 from tokenization_worker.output.scratch import discard_scratch
 from tokenization_worker.output.tables import ShardSums
 from tokenization_worker.output.writers import require_same_writers
-from tokenization_worker.pipelines.tokenize.cell_feed import CellFeed
+from tokenization_worker.pipelines.tokenize.cell_feed import (
+    ShuffledRowFeed,
+    ShuffledRunFeed,
+    ShuffledUnits,
+    shuffled_runs,
+)
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.feeds import RowFeed, RunFeed, ShardContents, ShardFeed, open_sources
+from tokenization_worker.pipelines.tokenize.feeds import (
+    RowFeed,
+    RunFeed,
+    ShardContents,
+    ShardFeed,
+    open_sources,
+    runs_of,
+)
 from tokenization_worker.pipelines.tokenize.shard_files import ShardFiles
 from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan
 from tokenization_worker.pipelines.tokenize.shuffle_planner import ShuffledShard
@@ -95,7 +108,7 @@ def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
         index=name.index,
         shard=name.shard,
         path=main.path,
-        tokens=task.shard.tokens,
+        tokens=work.contents.tokens,
         documents=work.contents.documents,
         bytes=main.bytes,
         crc32c=main.crc32c,
@@ -199,20 +212,31 @@ class _ShardWork:
         task, context = self._task, self._task.context
         output = context.data.output
         if isinstance(task.shard, ShuffledShard):
-            assert output.shuffle is not None, "only then are there such shards"
-            readers = list(self._cell_readers(task.shard.stream))
-            return CellFeed(task.shard, readers, output.shuffle.seed, self._store.connections)
+            return self._shuffled_feed(task.shard)
         sources = open_sources(self._store, context, task.shard.spans, task.segment_digests, task.slice_files)
         if output.sequence is None:
             return RunFeed(sources)
         assert context.pad_id is not None, "the plan has resolved it"
-        return RowFeed(sources, output.sequence.length, context.pad_id, context.numpy_dtype)
+        return RowFeed(runs_of(sources), output.sequence.length, context.pad_id, context.numpy_dtype)
+
+    def _shuffled_feed(self, shard: ShuffledShard) -> ShardFeed:
+        context = self._task.context
+        sequence, shuffle = context.data.output.sequence, context.data.output.shuffle
+        assert shuffle is not None, "only then are there such shards"
+        units = ShuffledUnits(shard, list(self._cell_readers(shard.stream)), shuffle.seed, self._store.connections)
+        if sequence is None:
+            return ShuffledRunFeed(units)
+        if shuffle.unit is ShuffleUnit.ROW:
+            return ShuffledRowFeed(units, sequence.length)
+        assert context.pad_id is not None, "the plan has resolved it"
+        runs = shuffled_runs(units, shard.stored_tokens - shard.tokens)
+        return RowFeed(runs, sequence.length, context.pad_id, context.numpy_dtype)
 
     def _cell_readers(self, stream: int) -> Iterator[CellReader]:
         context = self._task.context
         for number, size in enumerate(self._task.scattered):
             path = layout.scattered_path(context.epoch, ScatterKey(stream, number))
-            yield CellReader(self._store, path, number, size, context.n_cells, context.numpy_dtype)
+            yield CellReader(self._store, path, number, size, context.n_cells, context.unit_length, context.numpy_dtype)
 
     def _require_current(self) -> None:
         require_current(self._store, self._epoch)

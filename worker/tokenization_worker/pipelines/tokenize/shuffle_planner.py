@@ -1,4 +1,4 @@
-"""Plans a shuffled run: windows to scatter, and shards by the rank of their documents. Pure.
+"""Plans a shuffled run: windows to scatter, and shards by the rank of their units. Pure.
 
 Shards of a stream are known when all of its windows are scattered: their receipts say how many tokens each cell has,
 and the sums of these cut the stream into shards. No token passes through here.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization_worker.api.data import OutputSpec
 from tokenization_worker.output.layout import ScatterKey
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ScatterReceipt, Span
 from tokenization_worker.output.plan_file import Cut, Scattering
@@ -21,18 +22,16 @@ from tokenization_worker.planning.splits import ShardName, Streams
 
 @dataclass(frozen=True, slots=True)
 class ShuffledShard:
-    """One shard to build: `tokens` of the cells [first_cell, end_cell) of a stream, behind `skipped` tokens of them."""
+    """One shard to build: `tokens` of the cells [first_cell, end_cell) of a stream, behind `skipped` tokens of them.
+    Tokens of rows count with their padding. `stored_tokens`: with the padding that the shard adds."""
 
     name: ShardName
     stream: int
     tokens: int
+    stored_tokens: int
     skipped: int
     first_cell: int
     end_cell: int
-
-    @property
-    def stored_tokens(self) -> int:
-        return self.tokens
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -48,14 +47,16 @@ class ShufflePlanner:
         cut: Cut,
         n_files: int,
         streams: Streams,
-        shard_tokens: int,
+        output: OutputSpec,
         scattering: Scattering,
         groups: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self._streams = streams
-        self._shard_tokens = shard_tokens
+        self._shard_tokens = output.shard_tokens
+        self._row_length = 1 if output.sequence is None else output.sequence.length
         self._groups = [name for name, _ in groups] or [""]
-        self._windows = WindowPlanner(cut, n_files, streams, scattering.window_tokens, groups=groups)
+        rows = output.sequence if output.shuffles_rows else None
+        self._windows = WindowPlanner(cut, n_files, streams, scattering.window_tokens, rows, groups)
         n_streams = streams.count * len(self._groups)
         self._tokens = [0] * n_streams
         self._cells: list[NDArray[np.int64]] = [np.zeros(scattering.n_cells, np.int64) for _ in range(n_streams)]
@@ -66,7 +67,7 @@ class ShufflePlanner:
         """Take one more range's receipt; returns the windows that can be scattered now."""
         windows = self._windows.add(receipt)
         for window in windows:
-            self._tokens[window.key.stream] += sum(span.end - span.start for span in window.spans)
+            self._tokens[window.key.stream] += sum(span.stored for span in window.spans)
         return windows
 
     def add_scatter(self, receipt: ScatterReceipt) -> None:
@@ -95,7 +96,8 @@ class ShufflePlanner:
             first, last = np.searchsorted(ends, [start, end - 1], side="right").tolist()
             skipped = start - (int(ends[first - 1]) if first else 0)
             name = self._streams.name_shard(split, number, self._groups[group], before)
-            yield ShuffledShard(name, stream, end - start, skipped, first, last + 1)
+            stored = end - start + (start - end) % self._row_length
+            yield ShuffledShard(name, stream, end - start, stored, skipped, first, last + 1)
 
     def windows_of(self, stream: int) -> tuple[ScatterKey, ...]:
         """All of a stream, once they are known."""
@@ -105,6 +107,15 @@ class ShufflePlanner:
     def shard_counts(self) -> list[int]:
         """Of each stream, as far as its windows are known."""
         return [-(-tokens // self._shard_tokens) for tokens in self._tokens]
+
+    @property
+    def windows_done(self) -> int:
+        return sum(map(len, self._scattered))
+
+    @property
+    def windows(self) -> int | None:
+        """Of all streams; None until they are known."""
+        return sum(self._windows.counts) if self._windows.is_complete else None
 
     @property
     def is_complete(self) -> bool:

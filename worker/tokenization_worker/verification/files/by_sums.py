@@ -1,6 +1,7 @@
 """Checks one source file of a shuffled dataset: counts its documents, and compares the sums of their tokens.
 
-Where a sum differs, each document of the file is looked up in the shards, so that a finding names the very place.
+Where sums differ, `look_up` looks each document of the file up in the shards, so that a finding names the very place.
+That reads what describes all shards of a stream, so `verify` asks for it for a few files.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import OnAdvance, ignore_advance
@@ -20,10 +23,11 @@ from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.files.claimed import FileCheck, FileTask, claimed_records, outcome_finding
 from tokenization_worker.verification.files.counts import Counts
 from tokenization_worker.verification.files.encode import BATCH_BYTES, DOCUMENT_BYTES, Encoded, Encoder
-from tokenization_worker.verification.order import are_chosen
+from tokenization_worker.verification.order import are_chosen, hash_places, hash_tokens
 from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.documents import NoDocuments
-from tokenization_worker.verification.shards.place_sums import sum_of
+from tokenization_worker.verification.shards.parts import parse_parts
+from tokenization_worker.verification.shards.place_sums import columns_of
 from tokenization_worker.verification.shards.scattered import parse_scattered
 from tokenization_worker.verification.stream import Stream, Tokens, difference
 
@@ -47,11 +51,16 @@ def check_shuffled(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore_
     """Compare the file's counts and sums with what the shards hold of it."""
     counts = Counts(task, facts)
     sums = [0] * facts.streams_of_files
+    begins = list(task.claim.starts)  # of the next document in each stream
     findings: list[Finding] = []
     compared = tokens = 0
+    unequal: tuple[int, ...] = ()
     try:
         for batch in _read(facts, task, task.one_in, counts, on_advance):
-            sums[batch.stream] = (sums[batch.stream] + sum_of(task.claim.number, batch.positions, batch.tokens)) & _MASK
+            lengths = np.array([len(each) for each in batch.tokens], np.int64)
+            found = _sum_of(facts, task, batch, begins[batch.stream] + np.cumsum(lengths) - lengths)
+            sums[batch.stream] = (sums[batch.stream] + found) & _MASK
+            begins[batch.stream] += int(lengths.sum())
             findings += _text_lost(task, batch, MOST_FINDINGS - len(findings))
             compared += len(batch.positions)
             tokens += sum(map(len, batch.tokens))
@@ -59,10 +68,34 @@ def check_shuffled(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore_
         findings.append(outcome_finding(task.claim, f"{damage.outcome}: {damage.detail}"))
     else:
         findings += counts.findings()
-        if tuple(sums) != task.sums:
-            found = list(islice(_look_up(facts, task), MOST_FINDINGS))
-            findings += found or [_sums_differ(task.claim, sums, task.sums)]
-    return FileCheck(tuple(findings), counts.documents, counts.refused, compared, tokens)
+        pairs = enumerate(zip(sums, task.sums, strict=True))
+        unequal = tuple(number for number, (own, found) in pairs if found not in (None, own))
+    return FileCheck(tuple(findings), counts.documents, counts.refused, compared, tokens, unequal)
+
+
+@dataclass(frozen=True, slots=True)
+class Unequal:
+    """A file whose sums differ in these streams, counted in its group."""
+
+    claim: FileClaim
+    streams: tuple[int, ...]
+
+
+def look_up(facts: Facts, file: Unequal, on_advance: OnAdvance = ignore_advance) -> tuple[Finding, ...]:
+    """What is wrong with the file's documents, one by one."""
+    found = tuple(islice(_look_up(facts, file, on_advance), MOST_FINDINGS))
+    if found:
+        return found
+    if facts.shuffle is not None and facts.shuffle.by_row:
+        what = "rows that its documents fill one after the other"
+        return (Finding(Fault.ROWS_DIFFER, what, "its documents, cut into other rows", uri=file.claim.uri),)
+    return (not_looked_up(file),)
+
+
+def not_looked_up(file: Unequal) -> Finding:
+    """That there is something wrong with the file's documents."""
+    what = "the tokens of its documents"
+    return Finding(Fault.TOKENS_DIFFER, what, "others; nobody looked for the place", uri=file.claim.uri)
 
 
 def _read(
@@ -95,6 +128,20 @@ def _read(
     yield from encode()
 
 
+def _sum_of(facts: Facts, task: FileTask, batch: _Batch, begins: NDArray[np.int64]) -> int:
+    """The sum over the tokens of documents, which begin at these tokens of the stream."""
+    if not batch.tokens:
+        return 0
+    by_row = facts.shuffle is not None and facts.shuffle.by_row
+    columns = columns_of(begins, task.one_in, facts.row_length if by_row else 0)
+    files, positions = np.full(len(columns), task.claim.number), np.array(batch.positions, np.int64)
+    lengths = np.array([len(tokens) for tokens in batch.tokens], np.int64)
+    ids = np.concatenate(batch.tokens)
+    numbers = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    places = np.repeat(hash_places(columns, files, positions), lengths)
+    return int(hash_tokens(places, numbers, ids).sum(dtype=np.uint64))
+
+
 def _text_lost(task: FileTask, batch: _Batch, most: int) -> Iterator[Finding]:
     for position, encoded in zip(batch.positions, batch.encoded, strict=True):
         if encoded.lost is not None and most > 0:
@@ -103,71 +150,90 @@ def _text_lost(task: FileTask, batch: _Batch, most: int) -> Iterator[Finding]:
             yield Finding(Fault.TEXT_LOST, repr(text), repr(kept), uri=task.claim.uri, position=position)
 
 
-def _sums_differ(claim: FileClaim, expected: list[int], found: tuple[int, ...]) -> Finding:
-    words = [", ".join(f"{number:#018x}" for number in sums) for sums in (expected, found)]
-    what = f"sums {words[0]} over the tokens of its documents"
-    return Finding(Fault.TOKENS_DIFFER, what, f"{words[1]} in the shards", uri=claim.uri)
+class _Piece(NamedTuple):
+    """Tokens [start, end) of the stream are those of a document from `offset` on."""
+
+    offset: int
+    start: int
+    end: int
 
 
-def _look_up(facts: Facts, task: FileTask) -> Iterator[Finding]:
-    """What is wrong with the file's documents, one by one."""
-    store, claim = open_store(facts.uri), task.claim
-    streams = [Stream(store, facts, claim.first_stream + number) for number in range(facts.streams_of_files)]
-    listed = [_find_places(stream, claim.number) for stream in streams]
-    for batch in _read(facts, task, 1, Counts(task, facts)):
+def _look_up(facts: Facts, file: Unequal, on_advance: OnAdvance) -> Iterator[Finding]:
+    store, claim = open_store(facts.uri), file.claim
+    streams = {number: Stream(store, facts, claim.first_stream + number) for number in file.streams}
+    listed = {number: _find_places(facts, stream, claim.number) for number, stream in streams.items()}
+    task = FileTask(claim, (), 1)
+    for batch in _read(facts, task, 1, Counts(task, facts), on_advance):
+        if batch.stream not in streams:
+            continue
         stream, places = streams[batch.stream], listed[batch.stream]
         for position, tokens in zip(batch.positions, batch.tokens, strict=True):
-            spans = places.pop(position, []) if len(tokens) else []
-            yield from _compare(stream, claim, position, tokens, spans)
-    for stream, places in zip(streams, listed, strict=True):
-        for position, spans in places.items():
-            path, token = stream.place(spans[0][0])
+            pieces = places.pop(position, []) if len(tokens) else []
+            yield from _compare(stream, claim, position, tokens, pieces)
+    for number, stream in streams.items():
+        for position, pieces in listed[number].items():
+            path, token = stream.place(pieces[0].start)
             words = f"a document at {position:,}, where the file has none"
             yield Finding(Fault.TOKENS_ADDED, "documents of the file", words, path, token, claim.uri, position)
 
 
 def _compare(
-    stream: Stream, claim: FileClaim, position: int, tokens: Tokens, spans: list[tuple[int, int]]
+    stream: Stream, claim: FileClaim, position: int, tokens: Tokens, pieces: list[_Piece]
 ) -> Iterator[Finding]:
-    """What is wrong with one document, which the sidecars have at `spans` of the stream."""
+    """What is wrong with one document, which the shards have in these pieces."""
     if not len(tokens):
         return
-    if not spans:
-        expected = f"its {len(tokens):,} tokens"
-        yield Finding(Fault.DOCUMENT_LOST, expected, "none of them", uri=claim.uri, position=position)
+    if not pieces:
+        words = (f"its {len(tokens):,} tokens", "none of them")
+        yield Finding(Fault.DOCUMENT_LOST, *words, uri=claim.uri, position=position)
         return
-    start, end = spans[0]
-    path, token = stream.place(start)
-    if len(spans) > 1:
-        words = (f"one time the {len(tokens):,} tokens of the document", f"them {len(spans)} times")
-        yield Finding(Fault.DOCUMENT_DOUBLED, *words, path, token, claim.uri, position)
-    found = stream.tokens(start, end)
-    differ = difference(tokens, found)
-    if len(differ) or len(tokens) != len(found):
-        at = int(differ[0]) if len(differ) else min(len(tokens), len(found))
-        path, token = stream.place(start + at)
-        expected = f"{len(tokens):,} tokens, from token {at:,} on {_shown(tokens[at:])}"
-        there = f"{len(found):,} tokens, {_shown(found[at:])}"
-        yield Finding(Fault.TOKENS_DIFFER, expected, there, path, token, claim.uri, position)
+    at, place = 0, stream.place(pieces[0].start)
+    for piece in sorted(pieces):
+        if piece.offset > at:
+            break
+        place = stream.place(piece.start)
+        if piece.offset < at:
+            words = (f"one time the {len(tokens):,} tokens of the document", f"those from {piece.offset:,} on again")
+            yield Finding(Fault.DOCUMENT_DOUBLED, *words, *place, claim.uri, position)
+            return
+        found = stream.tokens(piece.start, piece.end)
+        expected = tokens[at : at + len(found)]
+        differ = difference(expected, found)
+        if len(differ) or len(expected) < len(found):
+            first = int(differ[0]) if len(differ) else len(expected)
+            place = stream.place(piece.start + first)
+            yield _tokens_differ(claim, position, tokens, at + first, _shown(found[first:]), place)
+            return
+        at += len(found)
+        place = stream.place(piece.end)
+    if at < len(tokens):
+        yield _tokens_differ(claim, position, tokens, at, "not these", place)
+
+
+def _tokens_differ(
+    claim: FileClaim, position: int, tokens: Tokens, at: int, found: str, place: tuple[str | None, int | None]
+) -> Finding:
+    """That the document's tokens from `at` on are not at `place`."""
+    expected = f"{len(tokens):,} tokens, from token {at:,} on {_shown(tokens[at:])}"
+    return Finding(Fault.TOKENS_DIFFER, expected, found, *place, claim.uri, position)
 
 
 def _shown(tokens: Tokens) -> str:
     return str(tokens[:8].tolist())
 
 
-def _find_places(stream: Stream, file: int) -> dict[int, list[tuple[int, int]]]:
-    """By position, where the file's documents stand in the stream, by the sidecars: tokens [start, end)."""
-    places: dict[int, list[tuple[int, int]]] = {}
+def _find_places(facts: Facts, stream: Stream, file: int) -> dict[int, list[_Piece]]:
+    """By position, where the pieces of the file's documents stand in the stream."""
+    places: dict[int, list[_Piece]] = {}
     for shard in stream.shards:
         try:
-            sidecar = parse_scattered(stream.read_documents(shard))
+            data = stream.read_documents(shard)
+            described = parse_parts(data, facts.row_length) if facts.row_length else parse_scattered(data)
         except NoDocuments:
             continue  # reported with the shard
-        for entry in np.flatnonzero(sidecar.files == file).tolist():
-            position, end = int(sidecar.positions[entry]), shard.start + int(sidecar.ends[entry])
-            spans = places.setdefault(position, [])
-            if entry == 0 and sidecar.skipped and spans:
-                spans[-1] = (spans[-1][0], end)  # it goes on from the shard before
-            else:
-                spans.append((end - int(sidecar.lengths[entry]), end))
+        mine = described.pieces.take(np.flatnonzero(described.pieces.files == file))
+        starts = shard.start + mine.starts
+        columns = (values.tolist() for values in (mine.positions, mine.offsets, starts, starts + mine.lengths))
+        for position, *piece in zip(*columns, strict=True):
+            places.setdefault(position, []).append(_Piece(*piece))
     return places

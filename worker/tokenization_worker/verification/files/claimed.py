@@ -25,24 +25,26 @@ Refusals = RefusedRows | tuple[Refusal, ...]
 @dataclass(frozen=True, slots=True)
 class FileTask:
     """A file to check. `refused`: its rows of the quarantine table. `one_in`: 1 compares every document. `sums`: of a
-    shuffled dataset, the sums over the file's tokens in each stream, by the shards.
+    shuffled dataset, the sums over the file's tokens in each stream, by the shards; None: a shard cannot be read.
     """
 
     claim: FileClaim
     refused: Refusals
     one_in: int
-    sums: tuple[int, ...] = ()
+    sums: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """What the file gave."""
+    """What the file gave. `unequal`: of a shuffled dataset, the streams whose sums differ, counted in the file's
+    group."""
 
     findings: tuple[Finding, ...]
     documents: int
     quarantined: int
     documents_compared: int
     tokens_compared: int
+    unequal: tuple[int, ...] = ()
 
 
 def open_claimed(claim: FileClaim) -> ByteReader:

@@ -26,17 +26,19 @@ from tokenization_worker.verification.shards.delimiters import DelimiterCheck
 from tokenization_worker.verification.shards.documents import NoDocuments
 from tokenization_worker.verification.shards.file_sums import checksum_findings, read_file
 from tokenization_worker.verification.shards.place_sums import FileSums, PlaceSums
+from tokenization_worker.verification.shards.places import (
+    Pieces,
+    Place,
+    disorder,
+    documents_of,
+    find_disorder,
+    places_at_ends,
+    rows_of,
+)
 from tokenization_worker.verification.shards.row_tokens import RowTokens
 from tokenization_worker.verification.shards.rows import RowEnds, check_parts, check_row_neighbours
 from tokenization_worker.verification.shards.same_tokens import TokenSums, find_difference
-from tokenization_worker.verification.shards.scattered import (
-    Place,
-    ScatteredSidecar,
-    disorder,
-    find_disorder,
-    parse_scattered,
-    places_at_ends,
-)
+from tokenization_worker.verification.shards.scattered import ScatteredSidecar, parse_scattered
 from tokenization_worker.verification.shards.sidecar import (
     Sidecar,
     SidecarEnds,
@@ -56,10 +58,10 @@ class Observer(Protocol):
 
 
 class ShuffledShard(NamedTuple):
-    """Of a shuffled shard: what it adds to its files, the places of its first and last document, and whether the first
-    one begins in the shard before."""
+    """Of a shuffled shard: what it adds to its files (None: some of its tokens cannot be read), the places of its first
+    and last unit, and whether the first one begins in the shard before."""
 
-    sums: FileSums
+    sums: FileSums | None
     first: Place
     last: Place
     is_continued: bool
@@ -110,7 +112,7 @@ def check_shard(
     store = open_store(facts.uri)
     if facts.sequence is None:
         return _check_run(store, facts, claim, on_advance, one_in)
-    return _check_rows(store, facts, facts.sequence, claim, on_advance)
+    return _check_rows(store, facts, facts.sequence, claim, on_advance, one_in)
 
 
 def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdvance, one_in: int) -> ShardCheck:
@@ -129,17 +131,17 @@ def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdva
         findings.extend(check_sidecar(claim, sidecar, sidecar_sha256))
     expected = Expected(claim.stored, None if sidecar is None else sidecar.lengths, claim.index)
     delimiters = None if sidecar is None else DelimiterCheck(facts, sidecar)
-    sums = PlaceSums(sidecar, one_in) if isinstance(sidecar, ScatteredSidecar) else None
+    pieces = sidecar.pieces if isinstance(sidecar, ScatteredSidecar) else None
+    sums = None if pieces is None else PlaceSums(pieces, one_in)
     observers = [observer for observer in (delimiters, sums) if observer is not None]
     tokens = _read_tokens(store, facts, claim, expected, observers, on_advance)
     findings += tokens.findings
     if delimiters is not None and not findings:  # else the files are known not to be those that were written
         findings += delimiters.findings(claim.path)
     shuffled = None
-    if sums is not None and facts.shuffle is not None and isinstance(sidecar, ScatteredSidecar):
-        findings += find_disorder(claim, sidecar, facts.shuffle.seed)
-        places = places_at_ends(sidecar, facts.shuffle.seed)
-        shuffled = ShuffledShard(sums.by_file(), *places, is_continued=sidecar.skipped > 0)
+    if sums is not None and pieces is not None:
+        found, shuffled = _check_order(facts, claim, pieces, sums.by_file() if tokens.are_whole else None)
+        findings += found
     return ShardCheck(
         claim,
         tuple(findings),
@@ -151,32 +153,55 @@ def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdva
     )
 
 
+def _check_order(
+    facts: Facts, claim: ShardClaim, pieces: Pieces, sums: FileSums | None
+) -> tuple[list[Finding], ShuffledShard | None]:
+    """Of a shard of a shuffled dataset: what is wrong with its order, and what its neighbours and files need of it."""
+    shuffle = facts.shuffle
+    assert shuffle is not None, "only then is there an order"
+    units = rows_of(pieces, facts.row_length) if shuffle.by_row else documents_of(pieces)
+    first, last = places_at_ends(units, shuffle.seed)
+    shuffled = ShuffledShard(sums, first, last, units.is_continued)
+    return find_disorder(claim, units, shuffle.seed), shuffled
+
+
 def _check_rows(
-    store: Store, facts: Facts, sequence: SequenceClaim, claim: ShardClaim, on_advance: OnAdvance
+    store: Store, facts: Facts, sequence: SequenceClaim, claim: ShardClaim, on_advance: OnAdvance, one_in: int
 ) -> ShardCheck:
     parts = check_parts(store, sequence, claim, on_advance)
     behind = 0 if parts.file is None else parts.file.bytes
     row_tokens = None if parts.parts is None else RowTokens(facts, parts.parts, claim)
     lengths = np.full(claim.rows, sequence.length, dtype=np.uint32)
     expected = Expected(claim.stored, lengths, claim.index, None if parts.parts is None else parts.parts.firsts())
-    observers = [] if row_tokens is None else [row_tokens]
+    pieces = sums = None
+    if parts.parts is not None and facts.shuffle is not None:
+        pieces = parts.parts.pieces
+        sums = PlaceSums(pieces, one_in, sequence.length if facts.shuffle.by_row else 0)
+    observers = [observer for observer in (row_tokens, sums) if observer is not None]
     tokens = _read_tokens(store, facts, claim, expected, observers, _behind(behind, on_advance))
     found = [*parts.findings, *tokens.findings]
     has_end_token = None
     if row_tokens is not None and not found:  # else the files are known not to be those that were written
         found += row_tokens.findings()
         has_end_token = row_tokens.has_end_token
+    shuffled = None
+    if sums is not None and pieces is not None:
+        disorder_found, shuffled = _check_order(facts, claim, pieces, sums.by_file() if tokens.are_whole else None)
+        found += disorder_found
     files = tokens.files if parts.file is None else (*tokens.files, parts.file)
     stored = None if parts.file is None else tokens.stored
-    return ShardCheck(claim, tuple(found), files, stored, "", rows=parts.ends(has_end_token))
+    ends = parts.ends(has_end_token)
+    return ShardCheck(claim, tuple(found), files, stored, "", rows=ends, shuffled=shuffled)
 
 
 class _TokensRead(NamedTuple):
-    """The files with tokens as they are; `stored` None: one is missing, or the main one has no header."""
+    """The files with tokens as they are; `stored` None: one is missing, or the main one has no header. `are_whole`:
+    observers have seen as many tokens as there should be."""
 
     files: tuple[ClaimedFile, ...]
     stored: int | None
     findings: list[Finding]
+    are_whole: bool
 
 
 def _read_tokens(
@@ -207,7 +232,7 @@ def _read_tokens(
             difference = find_difference(store, facts.dtype, first.listed, other.listed, sums)
             findings += [] if difference is None else [difference]
     stored = first.scan.tokens if len(files) == len(claim.token_files) else None
-    return _TokensRead(tuple(files), stored, findings)
+    return _TokensRead(tuple(files), stored, findings, first.scan.tokens_seen == claim.stored)
 
 
 def _behind(done: int, on_advance: OnAdvance) -> OnAdvance:
@@ -282,13 +307,24 @@ def check_neighbours(facts: Facts, checks: Sequence[ShardCheck]) -> list[Finding
     """Whether the documents that leave a shard go on in the next one. `checks`: all of one stream, in order."""
     if facts.sequence is None:
         findings = list(check_sidecar_neighbours([(check.claim, check.sidecar) for check in checks]))
-        shuffled = [(check.claim, check.shuffled) for check in checks if check.shuffled is not None]
-        return [*findings, *check_order_between(shuffled)]
-    return list(check_row_neighbours(facts.sequence, [(check.claim, check.rows) for check in checks]))
+    else:
+        findings = list(check_row_neighbours(facts.sequence, [(check.claim, check.rows) for check in checks]))
+    shuffled = [(check.claim, check.shuffled) for check in checks if check.shuffled is not None]
+    return [*findings, *check_order_between(shuffled)]
+
+
+def check_file_numbers(check: ShardCheck, n_files: int) -> Iterator[Finding]:
+    """Whether a shuffled shard names files that there are."""
+    sums = None if check.shuffled is None else check.shuffled.sums
+    largest = -1 if sums is None else int(sums.files.max(initial=0))
+    if largest >= n_files:
+        expected, found = f"numbers of {n_files:,} files", f"file {largest:,}"
+        fault = Fault.PARTS_WRONG if check.claim.rows else Fault.SIDECAR_WRONG
+        yield Finding(fault, expected, found, check.claim.documents_path)
 
 
 def check_order_between(shards: Sequence[tuple[ShardClaim, ShuffledShard]]) -> Iterator[Finding]:
-    """Whether each shard begins behind the last document of the one before, or with that document's rest."""
+    """Whether each shard begins behind the last unit of the one before, or with the rest of that document."""
     for (before, one), (claim, other) in pairwise(shards):
         if before.end != claim.start:
             continue  # a shard between them cannot be read, which is reported

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker.verification.claims import ShardClaim
 from tokenization_worker.verification.shards.documents import Begins, Difference, NoDocuments, Numbers, PlacedDocuments
+from tokenization_worker.verification.shards.places import Pieces
 
 PART = np.dtype(
     [("position", "<u8"), ("file", "<u4"), ("row", "<u4"), ("start", "<u4"), ("length", "<u4"), ("offset", "<u4")]
@@ -48,6 +49,11 @@ class Parts:
             chosen = first[at : at + _PARTS_AT_ONCE]
             places = self.stored[chosen]
             yield Begins(self.tokens[chosen], places["file"].astype(np.int64), places["position"].astype(np.int64))
+
+    @property
+    def pieces(self) -> Pieces:
+        lengths, positions, offsets = (self.stored[name].astype(np.int64) for name in ("length", "position", "offset"))
+        return Pieces(self.tokens, lengths, self.stored["file"], positions, offsets)
 
     def firsts(self) -> PartArray:
         """The part that begins each row; the parts tile the rows."""

@@ -1,4 +1,4 @@
-"""Adds up the documents and tokens of each file, from the shards' side and from the source's."""
+"""Adds up the documents and tokens of each file that the shards of a shuffled dataset hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.formats.base import TokenArray
 from tokenization_worker.verification.order import U64, are_chosen, hash_places, hash_tokens
 from tokenization_worker.verification.report import Fault, Finding
-from tokenization_worker.verification.shards.scattered import ScatteredSidecar
+from tokenization_worker.verification.shards.places import Pieces
 
 
 class FileSums(NamedTuple):
@@ -27,55 +27,69 @@ class FileSums(NamedTuple):
 
 
 class PlaceSums:
-    """One pass over the tokens of a shard, whose sidecar names the place of each document. `one_in`: 0 sums nothing."""
+    """One pass over the tokens of a shard, whose pieces are known. `one_in`: 0 sums nothing; `row_length`: of rows that
+    are shuffled, else 0.
+    """
 
-    def __init__(self, sidecar: ScatteredSidecar, one_in: int) -> None:
-        self._sidecar = sidecar
-        self._places = hash_places(0, sidecar.files, sidecar.positions)
-        none = np.zeros(len(sidecar.files), np.bool_)
-        self._chosen = are_chosen(sidecar.files, sidecar.positions, one_in) if one_in else none
-        self._sums = np.zeros(len(sidecar.files), np.uint64)
-        self._starts = sidecar.ends - sidecar.lengths
-        self._starts[:1] -= sidecar.skipped  # where the first document would begin
+    def __init__(self, pieces: Pieces, one_in: int, row_length: int = 0) -> None:
+        self._pieces = pieces
+        self._ends = pieces.starts + pieces.lengths
+        columns = columns_of(pieces.starts - pieces.offsets, one_in, row_length)
+        self._places = hash_places(columns, pieces.files, pieces.positions)
+        none = np.zeros(len(pieces.files), np.bool_)
+        self._chosen = are_chosen(pieces.files, pieces.positions, one_in) if one_in else none
+        self._sums = np.zeros(len(pieces.files), np.uint64)
 
     def take(self, before: int, tokens: TokenArray) -> None:
         """The next tokens; `before`: how many there were."""
-        first, end = np.searchsorted(self._sidecar.ends, (before, before + len(tokens) - 1), side="right").tolist()
-        entries = np.arange(first, min(end + 1, len(self._chosen)))
-        entries = entries[self._chosen[entries]]
+        pieces = self._pieces
+        first = int(np.searchsorted(self._ends, before, side="right"))
+        end = int(np.searchsorted(pieces.starts, before + len(tokens), side="left"))
+        entries = np.arange(first, end)[self._chosen[first:end]]
         if not len(entries):
             return
-        low = np.maximum(self._sidecar.ends[entries] - self._sidecar.lengths[entries], before)
-        high = np.minimum(self._sidecar.ends[entries], before + len(tokens))
-        sizes = high - low
+        low = np.maximum(pieces.starts[entries], before)
+        sizes = np.minimum(self._ends[entries], before + len(tokens)) - low
         at = np.arange(int(sizes.sum())) + np.repeat(low - (np.cumsum(sizes) - sizes), sizes)
-        numbers = at - np.repeat(self._starts[entries], sizes)
+        numbers = at + np.repeat(pieces.offsets[entries] - pieces.starts[entries], sizes)
         hashes = hash_tokens(np.repeat(self._places[entries], sizes), numbers, tokens[at - before])
         self._sums[entries] += np.add.reduceat(hashes, np.cumsum(sizes) - sizes)
 
     def by_file(self) -> FileSums:
-        files, of_file = np.unique(self._sidecar.files, return_inverse=True)
-        begins = np.ones(len(of_file), np.int64)
-        begins[:1] = not self._sidecar.skipped
+        files, of_file = np.unique(self._pieces.files, return_inverse=True)
         counts = [np.zeros(len(files), np.int64) for _ in range(2)]
-        np.add.at(counts[0], of_file, begins)
-        np.add.at(counts[1], of_file, self._sidecar.lengths.astype(np.int64))
+        np.add.at(counts[0], of_file, self._pieces.offsets == 0)
+        np.add.at(counts[1], of_file, self._pieces.lengths)
         sums = np.zeros(len(files), np.uint64)
         np.add.at(sums, of_file, self._sums)
         return FileSums(files, counts[0], counts[1], sums)
 
 
+def columns_of(begins: NDArray[np.int64], one_in: int, row_length: int) -> U64:
+    """What the hashes of documents begin with: the tokens of their rows at which they begin, so that the sums of rows
+    that are cut elsewhere differ. 0 where no rows are shuffled, and in a sample, which does not know `begins`.
+
+    This decides what each row holds. The pieces in a row stand in source order, so if the end of one row stood in
+    another, the end of a third one would stand in a row behind it.
+    """
+    if not row_length or one_in != 1:
+        return np.zeros(len(begins), np.uint64)
+    return (begins % row_length).astype(np.uint64)
+
+
 def add_up(shards: Iterable[FileSums | None], n_files: int) -> FileSums | None:
-    """The sums over all shards of a stream, for each of `n_files` files; None where those of a shard are not known, or
-    name another file."""
+    """The sums over all shards of a stream, for each of `n_files` files, and no other; None where those of a shard are
+    not known."""
     documents, tokens = np.zeros(n_files, np.int64), np.zeros(n_files, np.int64)
     sums = np.zeros(n_files, np.uint64)
     for shard in shards:
-        if shard is None or int(shard.files.max(initial=0)) >= n_files:
+        if shard is None:
             return None
-        documents[shard.files] += shard.documents
-        tokens[shard.files] += shard.tokens
-        sums[shard.files] += shard.sums
+        known = shard.files < n_files
+        files = shard.files[known]
+        documents[files] += shard.documents[known]
+        tokens[files] += shard.tokens[known]
+        sums[files] += shard.sums[known]
     return FileSums(np.arange(n_files, dtype=np.uint32), documents, tokens, sums)
 
 
@@ -96,14 +110,3 @@ def compare_counts(
             words = [f"{documents:,} documents and {tokens:,} tokens" for documents, tokens in (claimed, there)]
             expected, found_words = words[0], f"{words[1]} in the shards of stream {stream}"
             yield Finding(Fault.FILE_COUNTS, expected, found_words, layout.FILES_TABLE, uri=file.uri)
-
-
-def sum_of(file: int, positions: Sequence[int], documents: Sequence[NDArray[np.int64]]) -> int:
-    """The sum over documents of one file, by their tokens."""
-    if not documents:
-        return 0
-    lengths = np.array([len(tokens) for tokens in documents], np.int64)
-    places = hash_places(0, np.full(len(lengths), file), np.array(positions, np.int64))
-    numbers = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    ids = np.concatenate(documents)
-    return int(hash_tokens(np.repeat(places, lengths), numbers, ids).sum(dtype=np.uint64))

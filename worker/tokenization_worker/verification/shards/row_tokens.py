@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization_worker.verification.claims import ShardClaim
+from tokenization_worker.verification.claims import ShardClaim, Shuffled
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.formats.base import TokenArray
 from tokenization_worker.verification.report import Fault, Finding
@@ -31,12 +31,19 @@ class RowTokens:
         self._padding = (ends[next_tokens > ends], next_tokens[next_tokens > ends])
         is_first = parts.stored["offset"] == 0
         is_last = np.append(is_first[1:], False)
-        self._end = int(ends[-1]) - 1  # the last token of a document that may go on in the next shard
+        are_rows_apart = facts.sequence.shuffled is Shuffled.ROWS
+        may_go_on = np.zeros(len(ends), np.bool_)  # the last part of the shard, or of a row that stands alone
+        may_go_on[:-1] = are_rows_apart & (np.diff(parts.stored["row"]) != 0)
+        may_go_on[-1] = True
+        is_last &= ~may_go_on
+        self._open_ends = ends[may_go_on] - 1
+        """The last tokens of documents that may go on elsewhere."""
         places: dict[str, Numbers] = {"first": parts.tokens[is_first], "last": ends[is_last] - 1}
         self._delimiters = [(delimiter, places[delimiter.which]) for delimiter in delimiters_of(facts)]
-        self._end_id = facts.end_id
+        self._end_id = None if are_rows_apart else facts.end_id
         self.has_end_token: bool | None = None
-        """Whether the shard's last document has its end token in it; None where there is no such token."""
+        """Whether the shard's last document has its end token in it; None where there is no such token, or where rows
+        stand alone."""
 
     def take(self, before: int, tokens: TokenArray) -> None:
         """The next tokens; `before`: how many there were."""
@@ -46,8 +53,9 @@ class RowTokens:
         self._check_padding(before, tokens, is_pad)
         for delimiter, places in self._delimiters:
             self._check_delimiter(before, tokens, is_pad, delimiter, places)
-        if self._end_id is not None and before <= self._end < before + len(tokens):
-            self.has_end_token = int(tokens[self._end - before]) == self._end_id
+        end = int(self._open_ends[-1])
+        if self._end_id is not None and before <= end < before + len(tokens):
+            self.has_end_token = int(tokens[end - before]) == self._end_id
 
     def _padding_of(self, before: int, size: int) -> NDArray[np.bool_] | None:
         """Which of these tokens are padding by the parts; None: not one."""
@@ -79,8 +87,9 @@ class RowTokens:
         is_there = tokens == delimiter.token
         if is_pad is not None:
             is_there &= ~is_pad
-        if delimiter.which == "last" and before <= self._end < before + len(tokens):
-            is_there[self._end - before] = False
+        if delimiter.which == "last":
+            first, end = np.searchsorted(self._open_ends, [before, before + len(tokens)])
+            is_there[self._open_ends[first:end] - before] = False
         wanted = places[slice(*np.searchsorted(places, [before, before + len(tokens)]))]
         if np.count_nonzero(is_there) == len(wanted) and is_there[wanted - before].all():
             return

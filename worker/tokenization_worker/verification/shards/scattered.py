@@ -8,10 +8,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from tokenization_worker.verification.claims import ShardClaim
-from tokenization_worker.verification.order import keys_of
-from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.documents import NoDocuments
+from tokenization_worker.verification.shards.places import Pieces
 
 _MAGIC = b"TOKDOCS2"
 
@@ -27,6 +25,13 @@ class ScatteredSidecar:
     continues: bool
     files: NDArray[np.uint32]
     positions: NDArray[np.int64]
+
+    @property
+    def pieces(self) -> Pieces:
+        """Of each entry, the tokens that are in the shard."""
+        offsets = np.zeros(len(self.lengths), np.int64)
+        offsets[:1] = self.skipped
+        return Pieces(self.ends - self.lengths, self.lengths.astype(np.int64), self.files, self.positions, offsets)
 
     @property
     def first_file(self) -> int:
@@ -55,40 +60,3 @@ def parse_scattered(data: bytes) -> ScatteredSidecar:
     return ScatteredSidecar(
         lengths, np.cumsum(lengths, dtype=np.int64), documents, skipped, continues, files, positions
     )
-
-
-Place = tuple[int, int, int]
-"""Key, file and position: what documents are sorted by."""
-
-
-def find_disorder(claim: ShardClaim, sidecar: ScatteredSidecar, seed: int) -> list[Finding]:
-    """The first document of the shard that does not come behind the one before it, if there is one."""
-    keys, files, positions = keys_of(seed, sidecar.files, sidecar.positions), sidecar.files, sidecar.positions
-    is_less = positions[1:] <= positions[:-1]
-    for values in (files, keys):
-        is_less = (values[1:] < values[:-1]) | ((values[1:] == values[:-1]) & is_less)
-    wrong = np.flatnonzero(is_less)
-    if not len(wrong):
-        return []
-    at = int(wrong[0])
-    was, now = ((int(keys[n]), int(files[n]), int(positions[n])) for n in (at, at + 1))
-    return [disorder(claim, was, now, int(sidecar.ends[at]))]
-
-
-def disorder(claim: ShardClaim, was: Place, now: Place, token: int) -> Finding:
-    """That the document at `now` stands behind the one at `was`."""
-    what = f"documents in the order of their keys, each once: after {_words(was)} a larger one"
-    return Finding(Fault.ORDER_WRONG, what, _words(now), claim.path, token)
-
-
-def _words(place: Place) -> str:
-    key, file, position = place
-    return f"key {key:#018x} (file {file}, position {position:,})"
-
-
-def places_at_ends(sidecar: ScatteredSidecar, seed: int) -> tuple[Place, Place]:
-    """Of the first and of the last document."""
-    ends = [0, -1]
-    keys = keys_of(seed, sidecar.files[ends], sidecar.positions[ends])
-    first, last = zip(keys.tolist(), sidecar.files[ends].tolist(), sidecar.positions[ends].tolist(), strict=True)
-    return first, last

@@ -2,7 +2,8 @@
 
 A row begins with a part, and each part begins where the one before it ends, in the same row or at the start of the
 next. What is left of a row is padding: of the last row of its scope alone. A document's parts follow one another, and
-documents stand in source order.
+documents stand in source order; where rows are shuffled all this holds within a row, and where documents are, all but
+their order.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization_worker.verification.claims import SequenceClaim
+from tokenization_worker.verification.claims import SequenceClaim, Shuffled
 from tokenization_worker.verification.report import Fault
 from tokenization_worker.verification.shards.parts import PART, Part, PartArray, describe_part, part_at
 
@@ -48,6 +49,8 @@ def find_tiling_fault(parts: PartArray, n_rows: int, sequence: SequenceClaim) ->
 
 def find_fault_between(before: Part | None, after: Part, sequence: SequenceClaim) -> TilingFault | None:
     """The same of the last part of a shard and the first one of the next. None: `after` is the first of its stream."""
+    if sequence.shuffled is Shuffled.ROWS:
+        return None
     if before is None:
         before, after = _NO_DOCUMENT._replace(length=sequence.length), after._replace(file=after.file + 1)
     edges = [before._replace(row=0), after._replace(row=1)]
@@ -66,6 +69,7 @@ def _find_fault(parts: PartArray, n_rows: int, sequence: SequenceClaim) -> Tilin
     is_next = np.where(is_new_row, (row[1:] == row[:-1] + 1) & (start[1:] == 0), start[1:] == ends[:-1])
     is_later = (file[1:] > file[:-1]) | (~is_new_file & (position[1:] > position[:-1]))
     is_padded = is_new_row & (ends[:-1] < size)
+    is_apart = is_new_row & (sequence.shuffled is Shuffled.ROWS)  # nothing is known of rows beside each other
     scope = "file" if sequence.by_file else "stream"
     rules = (
         (
@@ -76,7 +80,7 @@ def _find_fault(parts: PartArray, n_rows: int, sequence: SequenceClaim) -> Tilin
         (Fault.PARTS_WRONG, _second(~is_next), "a part where the one before it ends, or at the start of the next row"),
         (
             Fault.PADDING_WRONG,
-            _second(is_padded & ~is_new_file if sequence.by_file else is_padded),
+            _second((is_padded & ~is_new_file if sequence.by_file else is_padded) & ~is_apart),
             f"no padding in the row before: it is not the last one of its {scope}",
         ),
         (
@@ -84,11 +88,15 @@ def _find_fault(parts: PartArray, n_rows: int, sequence: SequenceClaim) -> Tilin
             _second(is_new_file & (start[1:] > 0) & sequence.by_file),
             "the first document of a file at the start of a row",
         ),
-        (Fault.PARTS_WRONG, _second(~is_same & ~is_later), "a document that is behind the one before in the source"),
+        (
+            Fault.PARTS_WRONG,
+            _second(~is_same & ~is_later & ~is_apart & (sequence.shuffled is not Shuffled.DOCUMENTS)),
+            "a document that is behind the one before in the source",
+        ),
         (Fault.PARTS_WRONG, _second(is_same & ~is_new_row), "one part of a document in a row"),
         (
             Fault.PARTS_WRONG,
-            _second(offset[1:] != np.where(is_same, offset[:-1] + length[:-1], 0)),
+            _second((offset[1:] != np.where(is_same, offset[:-1] + length[:-1], 0)) & ~is_apart),
             "the offset at which the document's part before ends, or 0",
         ),
     )

@@ -38,8 +38,8 @@ from tokenization_worker.tokenizers.isolation.supervisor import Isolation
 class TokenizeTask:
     """Tokenize one range. Files in `dropped` (file, outcome, detail) have a verdict already and are not read; documents
     in `crash_verdicts`, each with its file, have one and are left out. `again`: its receipt is there, and something
-    that belongs to it is lost. `releasable`: ranges whose segment, and windows whose
-    scattered object no task needs any more: deleted first.
+    that belongs to it is lost. `releasable`: ranges whose segment, and windows whose scattered object no task needs any
+    more: deleted first.
 
     `isolated`: the range has lost a worker, so that its documents are encoded in a process of their own. `room`: with
     more unusable documents than that the range ends early (`TooManyUnusable`); None: it goes on. `hash_ends`: of each

@@ -1,0 +1,276 @@
+"""Shuffled rows, and rows of shuffled documents: every file is what a loop over single tokens makes."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from support.engine.inline import inline
+from support.faults.plant_rows import RowPlanter
+from support.row_oracle import RowShard
+from support.runs import command, difference, make_job, run_command
+from tokenization_worker import open_dataset, run_job, verify
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.inspect.show import show_documents
+from tokenization_worker.planning import scattering
+
+FORMATS = ["Npy", "Raw", "LlmC", "Megatron", "WebDataset"]
+LENGTH, SHARD_ROWS, PAD = 64, 5, 300
+FILES = {"web": [40, 0, 25], "code": [1, 60], "books": [30]}
+PATHS = {"joined": "{split}/shard_{index:05d}", "apart": "{group}/{split}/shard_{index:05d}"}
+SPLITS: dict[str, list[dict[str, Any]]] = {
+    "one": [{"name": "train"}],
+    "leading": [{"name": "test", "shards": 2}, {"name": "train"}],
+    "shares": [{"name": "test", "share": "25%"}, {"name": "train"}],
+}
+
+
+class Case(NamedTuple):
+    """What a dataset can have; `unit` and `scope` decide what else."""
+
+    unit: str
+    scope: str
+    splits: str
+    path: str
+    delimiter: str
+    """`Pair`: a token before each document and another one after it; then padding is the one after."""
+
+    formats: tuple[str, ...]
+
+
+CASES = [
+    Case("Row", "Stream", "shares", "apart", "Before", ("Npy",)),
+    Case("Row", "Stream", "one", "joined", "After", tuple(FORMATS)),
+    Case("Row", "File", "one", "joined", "After", ("WebDataset",)),
+    Case("Row", "File", "shares", "apart", "None", ("Npy", "Megatron")),
+    Case("Row", "Stream", "one", "joined", "Pair", ("Npy",)),
+    Case("Document", "Stream", "leading", "apart", "After", ("LlmC", "WebDataset")),
+    Case("Document", "Stream", "one", "joined", "Pair", ("Npy",)),
+    Case("Document", "Stream", "shares", "joined", "Before", tuple(FORMATS)),
+    Case("Document", "Stream", "one", "joined", "None", ("Raw",)),
+]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    chance = random.Random(31)
+    number = 0
+    for order, (group, counts) in enumerate(FILES.items()):
+        (folder / f"{order}-{group}").mkdir()
+        for size in counts:
+            texts = ["" if at % 9 == 4 else draw(chance, at) for at in range(size)]
+            content = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+            (folder / f"{order}-{group}" / f"{number}.jsonl").write_text(content or "\n")
+            number += 1
+    return folder
+
+
+def draw(chance: random.Random, number: int) -> str:
+    """Some of them are longer than a window."""
+    most = 4000 if number % 23 == 11 else 300 if number % 7 == 3 else 60
+    return "".join(chance.choices("abcä日 \n", k=chance.randrange(most)))
+
+
+@pytest.fixture(autouse=True)
+def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scattering, "LEAST_WINDOW_BYTES", 2000)
+
+
+def job_of(source: Path, output: Path, case: Case, /, **fields: Any) -> TokenizationJob:
+    groups = [{"name": folder.name[2:], "uris": [str(folder)]} for folder in sorted(source.iterdir())]
+    tokenizer: dict[str, Any] = {"name": "bytes", "delimiter": {"position": case.delimiter}}
+    pad: dict[str, Any] = {"id": PAD}
+    if case.delimiter == "Pair":
+        pad = {"token": "<|endoftext|>"}
+        tokenizer = {"name": "cl100k_base", "delimiter": {"begin": "<|fim_prefix|>", "end": "<|endoftext|>"}}
+    layout = {
+        "formats": list(case.formats),
+        "path": PATHS[case.path],
+        "splits": SPLITS[case.splits],
+        "sequence": {"length": LENGTH, "scope": case.scope, "pad": pad},
+        "shards": {"sequences": SHARD_ROWS},
+        "shuffle": {"seed": 5, "unit": case.unit},
+    }
+    reads = {"uris": None, "groups": groups}
+    return make_job(source, output, source=reads, tokenizer=tokenizer, output=layout, **fields)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case[:5]))
+def test_files_are_those_of_a_loop_over_tokens(case: Case, source: Path, tmp_path: Path) -> None:
+    """All of them: a planter writes them anew from the source, without the product's code."""
+    outputs = [tmp_path / "300", tmp_path / "1000000"]
+    for output in outputs:
+        run_job(job_of(source, output, case, rangeBytes=int(output.name)), executor=inline())
+    assert difference(*outputs) is None
+    shutil.copytree(outputs[0], tmp_path / "copy")
+    RowPlanter(outputs[0]).write()
+    assert difference(outputs[0], tmp_path / "copy") is None
+    for mode in ("checksums", "sample", "full"):
+        report = verify(str(outputs[0]), mode=mode, processes=1, sample_one_in=3)
+        assert report.findings == (), mode
+
+
+@pytest.mark.parametrize("unit", ["Row", "Document"])
+def test_rows_are_loaded_shown_and_located(unit: str, source: Path, tmp_path: Path) -> None:
+    case = Case(unit, "Stream", "shares", "apart", "Before", ("Npy", "WebDataset"))
+    output = tmp_path / "out"
+    run_job(job_of(source, output, case), executor=inline())
+    planter = RowPlanter(output)
+    dataset = open_dataset(output)
+    documents = {(document.uri, document.position): document for document in planter.documents}
+    split = dataset["train"]
+    if unit == "Row":
+        with pytest.raises(TypeError, match=r"read \.rows"):
+            next(split.read_documents())
+    for name, part in split.groups.items():
+        stream = planter.facts.path_groups.index(name) * 2 + 1
+        rows = [row for shard in planter.shards_of(stream) for row in shard.rows]
+        assert part.rows[:].tolist() == rows
+        token = shown_documents = 0
+        while token < len(part):
+            if part[token] == PAD:
+                token += 1
+                continue
+            (shown,) = show_documents(output, "train", token, group=name)
+            place = shown.place
+            whole = documents[place.uri, shown.position or 0]
+            assert shown.note == ""
+            assert shown.tokens.tolist() == list(whole.tokens[place.offset : place.offset + place.tokens])
+            assert place.tokens == len(whole.tokens) or unit == "Row"
+            assert shown.text == bytes(shown.tokens[0 if place.offset else 1 :].tolist()).decode(errors="replace")
+            token = place.start + place.tokens
+            shown_documents += place.offset == 0
+        assert shown_documents == sum(
+            document.stream == stream and len(document.tokens) > 0 for document in documents.values()
+        )
+
+
+def test_processes_and_kills_change_nothing(source: Path, tmp_path: Path) -> None:
+    case = Case("Row", "File", "shares", "apart", "After", ("WebDataset",))
+    whole = tmp_path / "whole"
+    run_job(job_of(source, whole, case, rangeBytes=500), executor=inline())
+    job = job_of(source, tmp_path / "two", case, rangeBytes=700)
+    done = run_command(command(job, tmp_path / "2", "--processes", "2"))
+    assert done.returncode == 0, done.stderr
+    assert difference(tmp_path / "two", whole) is None
+    for tasks in count(1, 4):
+        left = iter(range(tasks))
+
+        def stop(task: object, left: Any = left) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        try:
+            run_job(job_of(source, tmp_path / "stopped", case, rangeBytes=500), executor=inline(stop))
+        except KeyboardInterrupt:
+            continue
+        break
+    assert tasks > 9
+    assert difference(tmp_path / "stopped", whole) is None
+
+
+# ---- verify
+
+
+def swap_rows(shards: list[RowShard]) -> None:
+    exchange(shards, (0, 1), (0, 3))
+
+
+def swap_shards(shards: list[RowShard]) -> None:
+    exchange(shards, (0, 4), (1, 0))
+
+
+def double_a_row(shards: list[RowShard]) -> None:
+    shard = shards[0]
+    shard.rows[2] = shard.rows[1]
+    put_parts(shard, 2, [part for part in shard.parts if part.row == 1])
+
+
+def exchange(shards: list[RowShard], one: tuple[int, int], other: tuple[int, int]) -> None:
+    """Two rows, each given by its shard and its number there, in each other's place."""
+    (a, row), (b, other_row) = one, other
+    mine = [part for part in shards[a].parts if part.row == row]
+    theirs = [part for part in shards[b].parts if part.row == other_row]
+    shards[a].rows[row], shards[b].rows[other_row] = shards[b].rows[other_row], shards[a].rows[row]
+    put_parts(shards[a], row, theirs)
+    put_parts(shards[b], other_row, mine)
+
+
+def put_parts(shard: RowShard, row: int, parts: list[Any]) -> None:
+    shard.parts[:] = sorted(
+        [part for part in shard.parts if part.row != row] + [part._replace(row=row) for part in parts],
+        key=lambda part: (part.row, part.start),
+    )
+
+
+def exchange_ends(shards: list[RowShard]) -> None:
+    """Two rows have each other's last documents, which begin at the same token of their rows."""
+    starts: dict[int, tuple[RowShard, Any]] = {}
+    for shard in shards:
+        lasts = {part.row: part for part in shard.parts}
+        for row, part in lasts.items():
+            if not part.start or part.start + part.length < LENGTH:
+                continue
+            other_shard, other = starts.setdefault(part.start, (shard, part))
+            if (other_shard, other) == (shard, part):
+                continue
+            tail, other_tail = shard.rows[row][part.start :], other_shard.rows[other.row][part.start :]
+            shard.rows[row][part.start :], other_shard.rows[other.row][part.start :] = other_tail, tail
+            shard.parts[shard.parts.index(part)] = other._replace(row=row)
+            other_shard.parts[other_shard.parts.index(other)] = part._replace(row=other.row)
+            return
+    raise AssertionError("no two rows end with documents that begin at one token")
+
+
+def use_another_seed(planter: RowPlanter) -> None:
+    planter.seed = 6
+
+
+def cut_elsewhere(planter: RowPlanter) -> None:
+    planter.cut_early = 1
+
+
+def change_of(change: Callable[[list[RowShard]], None]) -> Callable[[RowPlanter], None]:
+    def plant(planter: RowPlanter) -> None:
+        planter.change = change
+
+    return plant
+
+
+def leave_one_out(planter: RowPlanter) -> None:
+    del planter.documents[3]
+
+
+FAULTS: dict[str, tuple[Callable[[RowPlanter], None], set[str], set[str]]] = {
+    # what is planted, the faults that every mode finds, and those that `full` adds
+    "two rows swapped": (change_of(swap_rows), {"OrderWrong"}, set()),
+    "two rows of two shards swapped": (change_of(swap_shards), {"OrderWrong"}, set()),
+    "a row twice": (change_of(double_a_row), {"OrderWrong", "FileCounts"}, {"DocumentDoubled", "TokensDiffer"}),
+    "a document left out": (leave_one_out, set(), {"FileCounts", "DocumentLost"}),
+    "another seed": (use_another_seed, {"OrderWrong"}, set()),
+    "ends of rows exchanged": (change_of(exchange_ends), {"PartsWrong"}, set()),
+    "rows cut one token earlier": (cut_elsewhere, set(), {"RowsDiffer"}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_verify_names_what_was_planted_with_all_checksums_recomputed(fault: str, source: Path, tmp_path: Path) -> None:
+    plant, everywhere, from_source = FAULTS[fault]
+    output = tmp_path / "out"
+    case = Case("Row", "Stream", "one", "joined", "After", ("Npy", "WebDataset"))
+    run_job(job_of(source, output, case), executor=inline())
+    planter = RowPlanter(output)
+    plant(planter)
+    planter.write()
+    for mode in ("checksums", "full"):
+        report = verify(str(output), mode=mode, processes=1)
+        found = {str(finding.fault) for finding in report.findings}
+        assert found == everywhere | (from_source if mode == "full" else set()), (mode, report.findings)
