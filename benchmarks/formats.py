@@ -11,12 +11,8 @@ Markdown, and exits with 1 where a ratio is below the bar.
 from __future__ import annotations
 
 import sys
-import tempfile
-from pathlib import Path
 
-from paired_jobs import HEADER, Job, Pair, measure, parse_arguments
-from processes import CommandFailed
-from report import heading, table
+from paired_jobs import Job, Pair, main
 from versions import digest
 
 PAIR = Pair(
@@ -30,17 +26,5 @@ PAIR = Pair(
 )
 
 
-def main() -> int:
-    options = parse_arguments(__doc__)
-    with tempfile.TemporaryDirectory(prefix="tokenization-formats-") as folder:
-        try:
-            rows = measure(PAIR, Path(folder), options)
-        except CommandFailed as error:
-            print(f"formats: {error}", file=sys.stderr)
-            return 1
-    print(heading("Formats") + "\n\n" + table(HEADER, rows))
-    return 1 if any("missed" in row[-1] for row in rows) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(PAIR, "formats", __doc__))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from corpus import measure_folder, parse_size, write_stdlib_corpus
 from processes import Command, CommandFailed, Cost, run_command
-from report import note
+from report import heading, note, table
 
 TOKJOB = Path(sys.executable).with_name("tokjob")
 HEADER = ["tokenizer", "job", "s, median", "s, min to max", "CPU s", "MB of text/s", "ratio (min to max)", "bar"]
@@ -32,6 +33,19 @@ class Pair(NamedTuple):
     baseline: Job
     job: Job
     bar: float
+
+
+def main(pair: Pair, name: str, description: str) -> int:
+    """Print the table of a pair as Markdown; 1 where its bar is missed or a run failed. `name`: of the benchmark."""
+    options = parse_arguments(description)
+    with tempfile.TemporaryDirectory(prefix=f"tokenization-{name}-") as folder:
+        try:
+            rows = measure(pair, Path(folder), options)
+        except CommandFailed as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+    print(heading(name.capitalize()) + "\n\n" + table(HEADER, rows))
+    return 1 if any("missed" in row[-1] for row in rows) else 0
 
 
 def parse_arguments(description: str) -> argparse.Namespace:

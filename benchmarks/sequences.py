@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
-from paired_jobs import HEADER, Job, Pair, measure, parse_arguments
-from processes import CommandFailed
-from report import heading, table
+from paired_jobs import Job, Pair, main
 
 
 def count_tokens(output: Path) -> str:
@@ -36,17 +33,5 @@ PAIR = Pair(
 )
 
 
-def main() -> int:
-    options = parse_arguments(__doc__)
-    with tempfile.TemporaryDirectory(prefix="tokenization-sequences-") as folder:
-        try:
-            rows = measure(PAIR, Path(folder), options)
-        except CommandFailed as error:
-            print(f"sequences: {error}", file=sys.stderr)
-            return 1
-    print(heading("Sequences") + "\n\n" + table(HEADER, rows))
-    return 1 if any("missed" in row[-1] for row in rows) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(PAIR, "sequences", __doc__))

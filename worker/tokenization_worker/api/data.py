@@ -240,8 +240,9 @@ class OutputSpec:
     shuffle: ShuffleSpec | None = None
 
     @property
-    def shuffles_rows(self) -> bool:
-        return self.shuffle is not None and self.shuffle.unit is ShuffleUnit.ROW
+    def shuffled_rows(self) -> SequenceSpec | None:
+        """The rows, where they are what is shuffled."""
+        return self.sequence if self.shuffle is not None and self.shuffle.unit is ShuffleUnit.ROW else None
 
     @property
     def file_kinds(self) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.output.index import Index
 from tokenization_worker.output.last_failure import read_failure
 from tokenization_worker.output.ledger.version_samples import describe_others, require_same_tokens
-from tokenization_worker.output.plan_file import Scattering
+from tokenization_worker.output.naming import planned_streams
+from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.planning.estimated_plan import EstimatedPlan, with_estimate
 from tokenization_worker.planning.groups.counts import plan_groups
 from tokenization_worker.planning.make_plan import make_plan_of
@@ -23,7 +24,6 @@ from tokenization_worker.planning.prepare import Prepared, prepare
 from tokenization_worker.planning.row_estimate import RowEstimate
 from tokenization_worker.planning.scattering import bytes_a_token
 from tokenization_worker.planning.source_check import count_formats
-from tokenization_worker.planning.splits import Streams
 from tokenization_worker.processes import default_processes
 from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, Standing, Wanted, dataset_difference, describe_touched
@@ -180,21 +180,20 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         seconds=None if core_seconds is None else START_SECONDS + core_seconds * share * found.share_left / slots,
         there=f"{found.standing}{ended}",
         groups=plan_groups(prepared.data, plan.files, estimate.groups),
-        shuffle=_preview_shuffle(prepared, plan.scattering, stored),
+        shuffle=_preview_shuffle(prepared, plan, stored),
     )
 
 
-def _preview_shuffle(prepared: Prepared, scattering: Scattering | None, tokens: int | None) -> ShufflePreview | None:
+def _preview_shuffle(prepared: Prepared, plan: Plan, tokens: int | None) -> ShufflePreview | None:
     """None where nothing is shuffled, or the number of tokens is unknown."""
-    shuffle = prepared.data.output.shuffle
+    shuffle, scattering = prepared.data.output.shuffle, plan.scattering
     if shuffle is None or scattering is None or not tokens:
         return None
     window = min(scattering.window_tokens, tokens)
     cells = min(2 * -(-tokens // scattering.n_cells), tokens)
-    streams = Streams(prepared.data.output.splits).count * max(1, len(prepared.data.path_groups))
     return ShufflePreview(
         words=shuffle.words,
-        windows=max(streams, -(-tokens // scattering.window_tokens)),
+        windows=max(planned_streams(plan.data), -(-tokens // scattering.window_tokens)),
         window_bytes=window * NUMPY_DTYPES[prepared.dtype].itemsize,
         cells=scattering.n_cells,
         slot_bytes=round(max(window, cells) * bytes_a_token(prepared)),

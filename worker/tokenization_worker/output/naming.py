@@ -103,8 +103,12 @@ def planned_shard_tokens(output: Mapping[str, Any]) -> int:
 def planned_streams(data: Mapping[str, Any]) -> int:
     """How many streams there are: of each split by share, and of each group in paths."""
     splits = data["output"]["splits"]
-    by_hash = len(splits) > 1 and splits[0]["share"] is not None
-    return (len(splits) if by_hash else 1) * max(1, len(planned_groups(data)))
+    return (len(splits) if is_by_hash(splits) else 1) * max(1, len(planned_groups(data)))
+
+
+def is_by_hash(splits: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether documents are shared out among the splits, so that each split is a stream of its own."""
+    return len(splits) > 1 and splits[0]["share"] is not None
 
 
 def planned_groups(data: Mapping[str, Any]) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def choose_scattering(prepared: Prepared) -> Scattering | None:
     a_token = bytes_a_token(prepared)
     window = min(max(tokens * a_token / _WINDOWS, LEAST_WINDOW_BYTES), _MOST_WINDOW_BYTES)
     cell = min(_CELL_BYTES, output.shard_tokens * a_token / _CELLS_OF_A_SHARD)
-    row = output.sequence.length if output.sequence is not None and output.shuffles_rows else 1
+    row = 1 if output.shuffled_rows is None else output.shuffled_rows.length
     rows = max(1, int(window / a_token) // row)
     return Scattering(rows * row, _power_of_two(_largest_stream(prepared) * tokens * a_token / max(1, cell)))
 
@@ -56,7 +56,7 @@ def bytes_a_token(prepared: Prepared) -> float:
     """What a worker holds of a shuffled token: the token, and its share of the part that it is in."""
     output, estimate = prepared.data.output, prepared.estimate
     parts = estimate.documents or 0
-    if output.shuffles_rows and estimate.rows is not None:
+    if output.shuffled_rows is not None and estimate.rows is not None:
         parts += estimate.rows.count
     return NUMPY_DTYPES[prepared.dtype].itemsize + _BYTES_A_PART * parts / max(1, _stored_tokens(prepared))
 
@@ -64,7 +64,7 @@ def bytes_a_token(prepared: Prepared) -> float:
 def _stored_tokens(prepared: Prepared) -> int:
     """Of all units, with the padding of rows."""
     estimate = prepared.estimate
-    if prepared.data.output.shuffles_rows and estimate.rows is not None:
+    if prepared.data.output.shuffled_rows is not None and estimate.rows is not None:
         return estimate.rows.tokens
     return estimate.tokens if estimate.tokens is not None else estimate.source_bytes // _TEXT_A_TOKEN
 

@@ -1,1 +1,1 @@
-"""Rows of one length: which piece of which document stands where. Pure."""
+"""Rows of one length, and the order of a shuffle: which piece of which document stands where. Pure."""

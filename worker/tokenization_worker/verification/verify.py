@@ -109,10 +109,10 @@ def verify(
     of_folders, folders = check_folders(dataset.store, facts, dataset.index)
     findings += of_folders
     digest = _digest(dataset, facts, shards, folders)
-    findings += _check_whole(dataset, facts, shards, digest)
+    sums = _add_up_files(dataset, facts, shards)
+    findings += _check_whole(dataset, facts, shards, sums, digest)
     if libraries is None:
         return _report(dataset, mode, findings, shards, [], digest, next_step(findings))
-    sums = _add_up_files(dataset, facts, shards)
     files = _check_source(dataset, facts, one_in, processes, watch, sums)
     of_source = [finding for check in files for finding in check.findings]
     advice = advise(dataset.store.uri, libraries, findings, of_source)
@@ -137,7 +137,8 @@ def dataset_digest(uri: str | os.PathLike[str], *, processes: int | None = None)
         findings += of_folders
         digest = _digest(dataset, dataset.facts, shards, folders)
         findings += [finding for check in shards for finding in check.findings]
-        findings += _check_whole(dataset, dataset.facts, shards, digest)
+        sums = _add_up_files(dataset, dataset.facts, shards)
+        findings += _check_whole(dataset, dataset.facts, shards, sums, digest)
     if digest is not None and not findings:
         return digest
     more = f" (and {counted(len(findings) - 1, 'more finding')})" if len(findings) > 1 else ""
@@ -243,16 +244,21 @@ def _digest(dataset: OpenedDataset, facts: Facts, shards: list[ShardCheck], fold
 
 
 def _check_whole(
-    dataset: OpenedDataset, facts: Facts, shards: list[ShardCheck], digest: str | None
+    dataset: OpenedDataset,
+    facts: Facts,
+    shards: list[ShardCheck],
+    sums: list[FileSums | None],
+    digest: str | None,
 ) -> Iterator[Finding]:
-    """What shows only when all shards are known: documents that straddle two, and the digests."""
+    """What shows only when all shards are known: documents that straddle two, and the digests. `sums`: of each stream
+    of a shuffled dataset."""
     for number in range(len(facts.streams)):
         yield from check_neighbours(facts, [check for check in shards if check.claim.stream == number])
     for check in shards:
         yield from check_file_numbers(check, len(dataset.files))
-    for number, sums in enumerate(_add_up_files(dataset, facts, shards)):
-        if sums is not None:
-            counts = compare_counts(dataset.files, number, sums, is_delimited=bool(facts.delimiter_ids))
+    for number, found_there in enumerate(sums):
+        if found_there is not None:
+            counts = compare_counts(dataset.files, number, found_there, is_delimited=bool(facts.delimiter_ids))
             yield from islice(counts, MOST_FINDINGS)
     splits, listed = split_entries(facts, dataset.shard_rows), dataset.index.get("splits")
     if splits != listed:

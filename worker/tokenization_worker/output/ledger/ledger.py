@@ -74,8 +74,8 @@ class Ledger:
         return cls({kind.folder: {} for kind in kinds})
 
     def receipts(self, kind: ReceiptKind[K, R]) -> Mapping[K, R]:
-        """The receipts of a kind by key; none of a kind that the ledger was not made for."""
-        return MappingProxyType(self._receipts.get(kind.folder, {}))
+        """The receipts of a kind by key."""
+        return MappingProxyType(self._receipts[kind.folder])
 
     def receipts_from(self, kind: ReceiptKind[K, R], count: int) -> Iterator[R]:
         """The receipts that were added after the first `count` of the kind, the last one first."""

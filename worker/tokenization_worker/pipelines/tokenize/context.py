@@ -47,8 +47,8 @@ class RunContext:
     @property
     def unit_length(self) -> int:
         """Tokens of a row, where rows are shuffled; else 0."""
-        output = self.data.output
-        return output.sequence.length if output.sequence is not None and output.shuffles_rows else 0
+        rows = self.data.output.shuffled_rows
+        return 0 if rows is None else rows.length
 
     @property
     def is_delimited(self) -> bool:

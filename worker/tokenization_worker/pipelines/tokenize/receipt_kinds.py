@@ -11,7 +11,7 @@ from tokenization_worker.output import layout
 from tokenization_worker.output.layout import ScatterKey, ShardKey
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ScatterReceipt, ShardReceipt
-from tokenization_worker.output.naming import Naming, planned_groups, planned_shard_tokens, planned_streams
+from tokenization_worker.output.naming import Naming, is_by_hash, planned_groups, planned_shard_tokens, planned_streams
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.scan import RECORD
 
@@ -37,7 +37,7 @@ class _RangeKind:
         borders = plan.cut.range_slice.tolist()
         slice_files = plan.cut.slice_file
         splits = plan.data["output"]["splits"]
-        n_streams = len(splits) if _is_by_hash(splits) else 1
+        n_streams = len(splits) if is_by_hash(splits) else 1
 
         def check(path: str, receipt: RangeReceipt) -> None:
             number = receipt.range_id
@@ -77,7 +77,7 @@ class _ShardKind:
         splits = plan.data["output"]["splits"]
         # The first shard of each split, counted over all of them; None: they are not counted.
         counted = accumulate((split["shards"] or 0 for split in splits[:-1]), initial=0)
-        by_hash = _is_by_hash(splits)
+        by_hash = is_by_hash(splits)
         firsts = {split["name"]: None if by_hash else first for split, first in zip(splits, counted, strict=True)}
 
         def check(path: str, receipt: ShardReceipt) -> None:
@@ -146,11 +146,6 @@ def range_names(plan: Plan) -> list[str]:
 def scatter_names(plan: Plan) -> list[str]:
     """What the names of files begin with of which each stream may have some; nothing where nothing is shuffled."""
     return [] if plan.scattering is None else [f"{stream:04d}/" for stream in range(planned_streams(plan.data))]
-
-
-def _is_by_hash(splits: list[dict[str, Any]]) -> bool:
-    """Whether documents are shared out among the splits, so that each split is a stream of its own."""
-    return len(splits) > 1 and splits[0]["share"] is not None
 
 
 def _most_shards(output: dict[str, Any], tokens: int, n_files: int) -> int:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from tokenization_worker.api.data import ShuffleUnit
 from tokenization_worker.engine.task import ProductLost, WorkerState
 from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
 from tokenization_worker.errors import ChangedError
@@ -226,7 +225,7 @@ class _ShardWork:
         units = ShuffledUnits(shard, list(self._cell_readers(shard.stream)), shuffle.seed, self._store.connections)
         if sequence is None:
             return ShuffledRunFeed(units)
-        if shuffle.unit is ShuffleUnit.ROW:
+        if context.unit_length:
             return ShuffledRowFeed(units, sequence.length)
         assert context.pad_id is not None, "the plan has resolved it"
         runs = shuffled_runs(units, shard.stored_tokens - shard.tokens)

@@ -55,8 +55,7 @@ class ShufflePlanner:
         self._shard_tokens = output.shard_tokens
         self._row_length = 1 if output.sequence is None else output.sequence.length
         self._groups = [name for name, _ in groups] or [""]
-        rows = output.sequence if output.shuffles_rows else None
-        self._windows = WindowPlanner(cut, n_files, streams, scattering.window_tokens, rows, groups)
+        self._windows = WindowPlanner(cut, n_files, streams, scattering.window_tokens, output.shuffled_rows, groups)
         n_streams = streams.count * len(self._groups)
         self._tokens = [0] * n_streams
         self._cells: list[NDArray[np.int64]] = [np.zeros(scattering.n_cells, np.int64) for _ in range(n_streams)]

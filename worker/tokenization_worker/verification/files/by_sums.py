@@ -20,9 +20,10 @@ from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.compare import MOST_FINDINGS
 from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.facts import Facts
-from tokenization_worker.verification.files.claimed import FileCheck, FileTask, claimed_records, outcome_finding
+from tokenization_worker.verification.files.batches import read_batches
+from tokenization_worker.verification.files.claimed import FileCheck, FileTask, outcome_finding
 from tokenization_worker.verification.files.counts import Counts
-from tokenization_worker.verification.files.encode import BATCH_BYTES, DOCUMENT_BYTES, Encoded, Encoder
+from tokenization_worker.verification.files.encode import Encoded, Encoder
 from tokenization_worker.verification.order import are_chosen, hash_places, hash_tokens
 from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.documents import NoDocuments
@@ -101,31 +102,15 @@ def not_looked_up(file: Unequal) -> Finding:
 def _read(
     facts: Facts, task: FileTask, one_in: int, counts: Counts, on_advance: OnAdvance = ignore_advance
 ) -> Iterator[_Batch]:
-    """The file's documents that the sample takes, about a MiB of text at a time, by stream."""
+    """The file's documents that the sample takes, encoded again, by stream."""
     encoder = Encoder(facts)
-    waiting: list[list[tuple[int, str]]] = [[] for _ in range(facts.streams_of_files)]
-    size = 0
-
-    def encode() -> Iterator[_Batch]:
-        for number, documents in enumerate(waiting):
-            positions = np.array([position for position, _ in documents], np.int64)
-            chosen = are_chosen(np.full(len(positions), task.claim.number), positions, one_in)
-            mine = [document for document, yes in zip(documents, chosen.tolist(), strict=True) if yes]
-            places = [position for position, _ in mine]
-            if mine:
-                yield _Batch(number, places, encoder.encode(task.claim.uri, places, [text for _, text in mine]))
-            documents.clear()
-
-    for record in claimed_records(facts, task.claim, on_advance):
-        stream = counts.add(record)
-        if stream is None or record.text is None:
-            continue
-        waiting[stream].append((record.position, record.text))
-        size += len(record.text) + DOCUMENT_BYTES
-        if size >= BATCH_BYTES:
-            yield from encode()
-            size = 0
-    yield from encode()
+    for number, documents in read_batches(facts, task, counts, on_advance):
+        positions = np.array([position for position, _ in documents], np.int64)
+        chosen = are_chosen(np.full(len(positions), task.claim.number), positions, one_in)
+        mine = [document for document, yes in zip(documents, chosen.tolist(), strict=True) if yes]
+        places = [position for position, _ in mine]
+        if mine:
+            yield _Batch(number, places, encoder.encode(task.claim.uri, places, [text for _, text in mine]))
 
 
 def _sum_of(facts: Facts, task: FileTask, batch: _Batch, begins: NDArray[np.int64]) -> int:

@@ -14,6 +14,7 @@ from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.compare import Expected, StreamComparer
 from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.facts import Facts
+from tokenization_worker.verification.files.batches import read_batches
 from tokenization_worker.verification.files.by_sums import check_shuffled
 from tokenization_worker.verification.files.claimed import (
     FileCheck,
@@ -23,7 +24,7 @@ from tokenization_worker.verification.files.claimed import (
     outcome_finding,
 )
 from tokenization_worker.verification.files.counts import Counts
-from tokenization_worker.verification.files.encode import BATCH_BYTES, DOCUMENT_BYTES, Encoder
+from tokenization_worker.verification.files.encode import Encoder
 from tokenization_worker.verification.files.sample import Suspicion, compare_sample
 from tokenization_worker.verification.report import Finding
 from tokenization_worker.verification.shards.documents import NoDocuments
@@ -84,35 +85,19 @@ def _compare_all(facts: Facts, task: FileTask, on_advance: OnAdvance) -> FileChe
     comparers = [StreamComparer(stream, claim, number) for number, stream in enumerate(streams)]
     counts = Counts(task, facts)
     encoder = Encoder(facts)
-    texts: list[list[tuple[int, str]]] = [[] for _ in comparers]
-    size = 0
     findings: list[Finding] = []
-
-    def compare() -> None:
-        for comparer, waiting in zip(comparers, texts, strict=True):
-            places = [position for position, _ in waiting]
-            encoded = encoder.encode(task.claim.uri, places, [text for _, text in waiting])
-            comparer.add([Expected(place, *document) for place, document in zip(places, encoded, strict=True)])
-            waiting.clear()
-
     try:
-        for record in claimed_records(facts, task.claim, on_advance):
-            stream = counts.add(record)
-            if stream is None or record.text is None:
-                continue
-            texts[stream].append((record.position, record.text))
-            size += len(record.text) + DOCUMENT_BYTES
-            if size >= BATCH_BYTES:
-                compare()
-                size = 0
+        for number, documents in read_batches(facts, task, counts, on_advance):
+            places = [position for position, _ in documents]
+            encoded = encoder.encode(task.claim.uri, places, [text for _, text in documents])
+            expected = [Expected(place, *document) for place, document in zip(places, encoded, strict=True)]
+            comparers[number].add(expected)
     except CorruptSource as damage:
         findings.append(outcome_finding(task.claim, f"{damage.outcome}: {damage.detail}"))
     else:
-        compare()
         for comparer in comparers:
             comparer.finish()
         findings.extend(counts.findings())
     found = [finding for comparer in comparers for finding in comparer.findings]
-    documents = counts.documents
     compared = sum(comparer.tokens_compared for comparer in comparers)
-    return FileCheck((*found, *findings), documents, counts.refused, documents, compared)
+    return FileCheck((*found, *findings), counts.documents, counts.refused, counts.documents, compared)
