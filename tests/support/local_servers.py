@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -62,24 +61,17 @@ class _PortTaken(Exception):
 
 @contextmanager
 def run_server(
-    command: Callable[[list[int]], Sequence[str]],
-    ports: int,
-    sign: bytes,
-    *,
-    cwd: Path | None = None,
-    answers: int | None = None,
+    command: Callable[[list[int]], Sequence[str]], ports: int, sign: bytes, *, cwd: Path | None = None
 ) -> Iterator[list[int]]:
     """A program that serves; entered once `sign` is in what it says on standard error. `command` is told the ports.
 
-    Each of them is free when it is chosen. Where another program has taken one meanwhile, others are chosen. `answers`:
-    the number of the port at which the program must take connections, too: some say the sign before they listen.
+    Each of them is free when it is chosen. Where another program has taken one meanwhile, others are chosen.
     """
     for is_last in (False, False, False, False, True):
         chosen = _free_ports(ports)
         with ExitStack() as running:
             try:
-                awaited = None if answers is None else chosen[answers]
-                running.enter_context(_running(command(chosen), sign, cwd, awaited))
+                running.enter_context(_running(command(chosen), sign, cwd))
             except _PortTaken:
                 if is_last:
                     raise
@@ -96,27 +88,8 @@ def _free_ports(number: int) -> list[int]:
         return [probe.getsockname()[1] for probe in probes]
 
 
-def _takes_connections(port: int, process: subprocess.Popen[bytes]) -> bool:
-    """Whether the program does so, sooner or later; not if it ends."""
-    end = time.monotonic() + _PATIENCE_S
-    while process.poll() is None and time.monotonic() < end:
-        if takes_connections(port):
-            return process.poll() is None
-        time.sleep(0.02)
-    return False
-
-
-def takes_connections(port: int) -> bool:
-    """Whether a server on this machine takes a connection now."""
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_S).close()
-    except OSError:
-        return False
-    return True
-
-
 @contextmanager
-def _running(command: Sequence[str], sign: bytes, cwd: Path | None, awaited: int | None) -> Iterator[None]:
+def _running(command: Sequence[str], sign: bytes, cwd: Path | None) -> Iterator[None]:
     process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     is_settled = threading.Event()
     is_listening = threading.Event()
@@ -136,9 +109,7 @@ def _running(command: Sequence[str], sign: bytes, cwd: Path | None, awaited: int
     reader.start()
     try:
         is_settled.wait(_PATIENCE_S)
-        if not is_listening.is_set() or (awaited is not None and not _takes_connections(awaited, process)):
-            if process.poll() is not None:
-                reader.join()
+        if not is_listening.is_set():
             words = b"".join(list(said)).decode(errors="replace")
             if is_settled.is_set() and re.search("already in use|is not available", words):
                 raise _PortTaken(words)

