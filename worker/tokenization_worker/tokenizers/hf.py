@@ -38,7 +38,7 @@ from tokenization_worker.tokenizers.delimiter import (
 from tokenization_worker.tokenizers.fingerprint import fingerprint_json
 from tokenization_worker.tokenizers.kept_text import make_dropper
 from tokenization_worker.tokenizers.library_errors import blame_text
-from tokenization_worker.tokenizers.loaded_steps import find_removing, has_affixes, is_bpe
+from tokenization_worker.tokenizers.loaded_steps import find_removing, has_affixes, has_all_bytes, is_bpe, is_byte_level
 from tokenization_worker.tokenizers.restoring import (
     find_normalising,
     make_restorer,
@@ -50,6 +50,7 @@ from tokenization_worker.tokenizers.restoring import (
 if TYPE_CHECKING:
     import tokenizers
 
+_NO_FALLBACK = "set model.byte_fallback to false in a copy of the file"
 _TEXT_ALONE = {"post_processor": None, "truncation": None, "padding": None}
 
 
@@ -111,7 +112,8 @@ def load_tokenizer_json(spec: TokenizerSpec, uri: str, data: bytes) -> Tokenizer
         _require_known_model(library, uri, document)
         raise _invalid(uri, f"tokenizers refuses it: {error}", "check the file, or upgrade tokenizers") from error
     _check_ids(uri, added, native)
-    _check_marks(uri, native)
+    if document["model"].get("byte_fallback"):
+        _check_fallback(uri, native)
     native.encode_special_tokens = True
     reference = HuggingFaceEngine(native)
     unknown_id = _find_unknown(document["model"], native)
@@ -243,15 +245,23 @@ def _check_ids(uri: str, added: list[dict[str, Any]], native: tokenizers.Tokeniz
             )
 
 
-def _check_marks(uri: str, native: tokenizers.Tokenizer) -> None:
-    """Refuse a model that marks the parts of words and falls back to bytes: the marks become bytes of the text."""
-    model: Any = native.model
-    if is_bpe(native) and has_affixes(native) and model.byte_fallback:
+def _check_fallback(uri: str, native: tokenizers.Tokenizer) -> None:
+    """Refuse a model whose byte fallback gives the bytes of something that is not the text: of a mark of a part of a
+    word, or of a character that stands for a byte.
+    """
+    if is_bpe(native) and has_affixes(native):
         raise SpecError(
             "TokenizerUnsafe",
             f"tokenizer.uri: {uri}: its model has byte_fallback beside continuing_subword_prefix or "
             "end_of_word_suffix: the library tokenizers encodes the bytes of a prefix or suffix as if they were text",
-            next_step="set model.byte_fallback to false in a copy of the file",
+            next_step=_NO_FALLBACK,
+        )
+    if is_byte_level(native) and not has_all_bytes(native):
+        raise SpecError(
+            "TokenizerUnsafe",
+            f"tokenizer.uri: {uri}: its model has byte_fallback for byte-level text, and its vocabulary lacks bytes: "
+            "the library tokenizers encodes the bytes of the characters that stand for them",
+            next_step=_NO_FALLBACK,
         )
 
 

@@ -41,14 +41,19 @@ def has_affixes(native: tokenizers.Tokenizer) -> bool:
     return bool(model.continuing_subword_prefix or model.end_of_word_suffix)
 
 
+def is_byte_level(native: tokenizers.Tokenizer) -> bool:
+    """Whether text is encoded as characters that stand for its bytes."""
+    return any(step["type"] == "ByteLevel" for step in find_pre_tokenizers(native))
+
+
 def has_all_bytes(native: tokenizers.Tokenizer) -> bool:
-    """Whether a BPE model has a token for each byte: of byte-level text, or else as its fallback."""
+    """Whether a model has a token for each byte: of byte-level text, or else, of BPE, as its fallback."""
     model: Any = native.model
-    if has_affixes(native):
+    if is_bpe(native) and has_affixes(native):
         return False
-    if any(step["type"] == "ByteLevel" for step in find_pre_tokenizers(native)):
+    if is_byte_level(native):
         names = [chr(shown) for shown in printable_bytes().values()]
-    elif model.byte_fallback:
+    elif is_bpe(native) and model.byte_fallback:
         names = [f"<0x{byte:02X}>" for byte in range(256)]
     else:
         return False

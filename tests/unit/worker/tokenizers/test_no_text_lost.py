@@ -27,8 +27,12 @@ from tokenization_worker.tokenizers.fast_engine import printable_bytes
 from tokenization_worker.tokenizers.load import load_tokenizer
 
 LETTERS = "abcdefgh ▁"
-ALPHABET = [*"abcdefgh", " ", "  ", "q", "é", "日", "\U0001f600", "\n", "A", "B", ",", "("]
-"""Of the texts: q, é, 日, the smiley and others are in no vocabulary without bytes."""
+ALPHABET = [*"abcdefgh", " ", "  ", "q", "é", "日", "\U0001f600", "\n", "A", "B", ",", "(", "\u0378"]
+"""Of the texts: q, é, 日, the smiley and others are in no vocabulary without bytes. U+0378 is no character, and of no
+script."""
+
+_LACKING = (ord("q"), "é".encode()[0])
+"""Bytes that byte-level vocabularies lack."""
 
 STAND_INS = {byte: chr(shown) for byte, shown in printable_bytes().items()}
 BYTE_OF = {shown: byte for byte, shown in STAND_INS.items()}
@@ -65,7 +69,7 @@ ADDED: dict[str, list[dict[str, Any]]] = {
 
 
 def names_of(byte_level: bool, fallback: str) -> list[str]:
-    letters = [STAND_INS[byte] for byte in range(256) if byte != ord("q")] if byte_level else list(LETTERS)
+    letters = [STAND_INS[byte] for byte in range(256) if byte not in _LACKING] if byte_level else list(LETTERS)
     some = {"off": 0, "none": 0, "ascii": 128, "full": 256}[fallback]
     return [*letters, *(f"<0x{byte:02X}>" for byte in range(some))]
 
@@ -198,7 +202,7 @@ def bytes_of(name: str, *, is_byte_level: bool) -> bytes:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
-    """How often each outcome came; raises for text that is lost in silence."""
+    """How often each outcome came."""
     folder, counts = tmp_path_factory.mktemp("kinds"), Counter[str]()
     for kind in KINDS:
         counts.update(try_kind(folder, kind))
@@ -241,11 +245,11 @@ def try_kind(folder: Path, kind: tuple[str, ...]) -> Iterator[str]:
                 wanted = wanted.replace(" ", "▁")
             pattern = find_pattern(tokenizer, document, ids)
             there = squeeze(wanted.encode()) if tokenizer.removes else wanted.encode()  # said in the plan
-            assert pattern.fullmatch(there), (kind, text, ids)
-            yield "decoded"
+            yield "decoded" if pattern.fullmatch(there) else f"lost: {kind} {text!r} {ids}"
 
 
 def test_no_kind_of_tokenizer_loses_text_in_silence(outcomes: Counter[str]) -> None:
+    assert [outcome for outcome in outcomes if outcome.startswith("lost")] == []
     assert len(KINDS) > 400
     assert outcomes["decoded"] > 2000
 
