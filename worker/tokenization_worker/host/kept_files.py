@@ -93,6 +93,18 @@ def _take(lock: int) -> bool:
     return True
 
 
+def kept_folder(name: str) -> Path | None:
+    """A folder of this name for files that a library keeps; None where nothing can be written."""
+    folder = _folder()
+    if folder is None:
+        return None
+    try:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder / name
+
+
 def _fact_path(kind: str, key: Mapping[str, object]) -> Path | None:
     folder = _folder()
     digest = hashlib.sha256(orjson.dumps(key, option=orjson.OPT_SORT_KEYS)).hexdigest()

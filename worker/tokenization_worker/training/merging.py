@@ -1,0 +1,373 @@
+"""Trains byte-pair merges from counted pieces, exactly, in compiled code.
+
+All pieces lie in one array of symbols with links. Of each pair of neighbours a hash table has the count and a run of
+places in a pool. All places of a pair arise in the merge that makes its younger symbol, so a run never grows; a place
+whose symbols have changed since is passed over. A heap has pairs by count: an entry whose count is out of date is
+corrected when it comes up. What a merge changes is summed by neighbour in dense arrays before it reaches the table.
+
+Of pairs with equal counts the one with the lowest (left, right) goes first, as in Hugging Face's trainer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization_worker.training.compiled import compiled, inlined
+from tokenization_worker.training.pieces import Pieces
+
+MOST_BYTES = 2**31 - 1
+"""Of all distinct pieces together: places are 32-bit numbers."""
+
+_WORK = 4_000_000
+"""Places that a step visits at least, unless it ends: about 0.1 s, after which a run looks at signals."""
+
+_EMPTY = np.int64(-1)
+_FIRST_PAIRS = 1 << 17
+
+Integer = int | np.signedinteger
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Symbols = tuple[Ints, Ints, Ints, Ints, Longs]
+"""Of each place: its symbol, the next and the previous place of its piece (-1: none), its piece. Counts by piece."""
+Table = tuple[Longs, Longs, Longs, Ints]
+"""By slot: a pair (left << 32 | right; -1: none), its count, where its run begins in the pool, and the run's length."""
+Heap = tuple[Longs, Longs]
+"""Counts, and the pairs that had them."""
+Side = tuple[Longs, Longs, Ints, Longs, Ints, Ints]
+"""By neighbour symbol: count gained, count lost, places, where its new run is filled, the merge that has seen it; and
+the neighbours seen."""
+USED, TOP, IN_HEAP, DONE = range(4)
+"""Of the numbers: pairs in the table, places in the pool, entries of the heap, merges that are made."""
+
+
+@inlined
+def pair_of(left: Integer, right: Integer) -> np.int64:
+    return (np.int64(left) << 32) | np.int64(right)
+
+
+@inlined
+def slot_of(keys: Longs, pair: np.int64) -> np.int64:
+    """The slot of the pair, or the free one for it."""
+    mask = np.uint64(len(keys) - 1)
+    hashed = np.uint64(pair) * np.uint64(0x9E3779B97F4A7C15)
+    slot = (hashed ^ (hashed >> np.uint64(32))) & mask
+    while keys[slot] != _EMPTY and keys[slot] != pair:
+        slot = (slot + np.uint64(1)) & mask
+    return np.int64(slot)
+
+
+@compiled
+def widen_table(table: Table) -> Table:
+    """The same pairs in twice the slots."""
+    keys, counts, runs, sizes = table
+    slots = 2 * len(keys)
+    new_keys = np.full(slots, _EMPTY, np.int64)
+    new_counts, new_runs = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
+    new_sizes = np.zeros(slots, np.int32)
+    for old in range(len(keys)):
+        if keys[old] != _EMPTY:
+            new = slot_of(new_keys, keys[old])
+            new_keys[new] = keys[old]
+            new_counts[new], new_runs[new], new_sizes[new] = counts[old], runs[old], sizes[old]
+    return new_keys, new_counts, new_runs, new_sizes
+
+
+@compiled
+def rise(heap: Heap, place: int) -> None:
+    """Move an entry up to where it belongs."""
+    counts, pairs = heap
+    count, pair = counts[place], pairs[place]
+    while place > 0:
+        parent = (place - 1) >> 1
+        if counts[parent] > count or (counts[parent] == count and pairs[parent] <= pair):
+            break
+        counts[place], pairs[place] = counts[parent], pairs[parent]
+        place = parent
+    counts[place], pairs[place] = count, pair
+
+
+@compiled
+def sink(heap: Heap, size: int) -> None:
+    """Move the first entry down to where it belongs."""
+    counts, pairs = heap
+    count, pair = counts[0], pairs[0]
+    place = 0
+    while 2 * place + 1 < size:
+        child = 2 * place + 1
+        other = child + 1
+        if other < size and (
+            counts[other] > counts[child] or (counts[other] == counts[child] and pairs[other] < pairs[child])
+        ):
+            child = other
+        if count > counts[child] or (count == counts[child] and pair <= pairs[child]):
+            break
+        counts[place], pairs[place] = counts[child], pairs[child]
+        place = child
+    counts[place], pairs[place] = count, pair
+
+
+@compiled
+def link(text: NDArray[np.uint8], ends: Longs, ids: Ints, symbols: Symbols) -> None:
+    """Fill in the symbols of all pieces."""
+    symbol, after, before, owner, _ = symbols
+    start = 0
+    for piece in range(len(ends)):
+        end = ends[piece]
+        for place in range(start, end):
+            symbol[place] = ids[text[place]]
+            after[place] = place + 1 if place + 1 < end else -1
+            before[place] = place - 1 if place > start else -1
+            owner[place] = piece
+        start = end
+
+
+@compiled
+def collect_pairs(symbols: Symbols, table: Table, numbers: Longs) -> tuple[Table, Ints, Heap]:
+    """Count the pairs of neighbours; the table, the pool of places, and the heap."""
+    symbol, after, _, owner, weights = symbols
+    keys, counts, runs, sizes = table
+    for place in range(len(symbol)):
+        if after[place] >= 0:
+            pair = pair_of(symbol[place], symbol[after[place]])
+            slot = slot_of(keys, pair)
+            if keys[slot] == _EMPTY:
+                keys[slot] = pair
+                numbers[USED] += 1
+                if 2 * numbers[USED] > len(keys):
+                    keys, counts, runs, sizes = widen_table((keys, counts, runs, sizes))
+                    slot = slot_of(keys, pair)
+            counts[slot] += weights[owner[place]]
+            sizes[slot] += 1
+    for number in range(len(keys)):
+        runs[number] = numbers[TOP]
+        numbers[TOP] += sizes[number]
+        sizes[number] = 0
+    pool = np.empty(numbers[TOP] + numbers[TOP] // 4 + 16, np.int32)
+    for place in range(len(symbol)):
+        if after[place] >= 0:
+            slot = slot_of(keys, pair_of(symbol[place], symbol[after[place]]))
+            pool[runs[slot] + sizes[slot]] = place
+            sizes[slot] += 1
+    heap = np.zeros(2 * numbers[USED] + 16, np.int64), np.zeros(2 * numbers[USED] + 16, np.int64)
+    for number in range(len(keys)):
+        if keys[number] != _EMPTY:
+            push(heap, numbers, counts[number], keys[number])
+    return (keys, counts, runs, sizes), pool, heap
+
+
+@inlined
+def push(heap: Heap, numbers: Longs, count: Integer, pair: np.int64) -> None:
+    place = numbers[IN_HEAP]
+    heap[0][place], heap[1][place] = count, pair
+    numbers[IN_HEAP] = place + 1
+    rise(heap, place)
+
+
+@compiled
+def book(
+    side: Side, n_seen: int, fixed: Integer, new: Integer, is_left: bool, table: Table, heap: Heap, numbers: Longs
+) -> None:
+    """Write what one merge has changed for its neighbours on one side into table and heap.
+
+    `fixed`: the symbol that stood beside them before; `new`: the one that stands there now. Makes room for the places
+    of each new pair.
+    """
+    keys, counts, runs, sizes = table
+    gained, lost, places, filled, _, seen = side
+    for k in range(n_seen):
+        other = seen[k]
+        if lost[other]:
+            counts[slot_of(keys, pair_of(other, fixed) if is_left else pair_of(fixed, other))] -= lost[other]
+            lost[other] = 0
+        if places[other]:
+            pair = pair_of(other, new) if is_left else pair_of(new, other)
+            slot = slot_of(keys, pair)
+            keys[slot], counts[slot], runs[slot], sizes[slot] = pair, gained[other], numbers[TOP], places[other]
+            numbers[USED] += 1
+            filled[other] = numbers[TOP]
+            numbers[TOP] += places[other]
+            push(heap, numbers, gained[other], pair)
+        gained[other] = 0
+        places[other] = 0
+
+
+@compiled
+def make_merges(
+    symbols: Symbols,
+    table: Table,
+    pool: Ints,
+    heap: Heap,
+    left_side: Side,
+    right_side: Side,
+    numbers: Longs,
+    merges: Ints,
+    merge_counts: Longs,
+    first_id: int,
+    work: int,
+) -> tuple[Table, Ints, Heap]:
+    """Make merges until `work` places were visited, all are made, or no pair is left."""
+    symbol, after, before, owner, weights = symbols
+    left_gained, left_lost, left_places, left_filled, left_at, lefts = left_side
+    right_gained, right_lost, right_places, right_filled, right_at, rights = right_side
+    while work > 0 and numbers[DONE] < len(merges) and numbers[IN_HEAP] > 0:
+        count, pair = heap[0][0], heap[1][0]
+        slot = slot_of(table[0], pair)
+        if table[1][slot] != count:  # it has fewer since
+            if table[1][slot] > 0:
+                heap[0][0] = table[1][slot]
+            else:
+                numbers[IN_HEAP] -= 1
+                heap[0][0], heap[1][0] = heap[0][numbers[IN_HEAP]], heap[1][numbers[IN_HEAP]]
+            sink(heap, numbers[IN_HEAP])
+            work -= 1
+            continue
+        a, b = np.int32(pair >> 32), np.int32(pair & 0xFFFFFFFF)
+        merges[numbers[DONE], 0], merges[numbers[DONE], 1] = a, b
+        merge_counts[numbers[DONE]] = count
+        new = np.int32(first_id + numbers[DONE])
+        numbers[DONE] += 1
+        run, size = table[2][slot], table[3][slot]
+        work -= size
+        n_left, n_right, kept, more = 0, 0, 0, 0
+        for k in range(size):
+            i = pool[run + k]
+            if symbol[i] != a:
+                continue
+            j = after[i]
+            if j < 0 or symbol[j] != b:
+                continue
+            weight = weights[owner[i]]
+            left, right = before[i], after[j]
+            if left >= 0:
+                x = symbol[left]
+                if left_at[x] != new:
+                    left_at[x] = new
+                    lefts[n_left] = x
+                    n_left += 1
+                if x == new:  # in "abab" the first merge has counted (new, a), and there is no (b, a) any more
+                    right_gained[a] -= weight
+                    right_places[a] -= 1
+                    more -= 1
+                else:
+                    left_lost[x] += weight
+                left_gained[x] += weight
+                left_places[x] += 1
+                more += 1
+            if right >= 0:
+                y = symbol[right]
+                if right_at[y] != new:
+                    right_at[y] = new
+                    rights[n_right] = y
+                    n_right += 1
+                right_lost[y] += weight
+                right_gained[y] += weight
+                right_places[y] += 1
+                more += 1
+                before[right] = i
+            symbol[i] = new
+            symbol[j] = -1
+            after[i] = right
+            pool[run + kept] = i
+            kept += 1
+        if numbers[TOP] + more > len(pool):
+            wider = np.empty(max(numbers[TOP] + more, len(pool) + len(pool) // 4), np.int32)
+            wider[: numbers[TOP]] = pool[: numbers[TOP]]
+            pool = wider
+        while 2 * (numbers[USED] + n_left + n_right) > len(table[0]):
+            table = widen_table(table)
+        if numbers[IN_HEAP] + n_left + n_right > len(heap[0]):
+            room = 2 * len(heap[0]) + n_left + n_right
+            wider_heap = np.zeros(room, np.int64), np.zeros(room, np.int64)
+            wider_heap[0][: numbers[IN_HEAP]] = heap[0][: numbers[IN_HEAP]]
+            wider_heap[1][: numbers[IN_HEAP]] = heap[1][: numbers[IN_HEAP]]
+            heap = wider_heap
+        book(left_side, n_left, a, new, True, table, heap, numbers)
+        book(right_side, n_right, b, new, False, table, heap, numbers)
+        for k in range(kept):
+            i = pool[run + k]
+            left, right = before[i], after[i]
+            if left >= 0:
+                x = symbol[left]
+                pool[left_filled[x]] = left
+                left_filled[x] += 1
+            if right >= 0 and symbol[right] != new:  # that one is on the left side, as (new, new)
+                y = symbol[right]
+                pool[right_filled[y]] = i
+                right_filled[y] += 1
+        table[1][slot_of(table[0], pair)] = 0
+    return table, pool, heap
+
+
+def memory_needed(pieces: Pieces) -> int:
+    """About how many bytes a training on these pieces takes at its peak."""
+    return 40 * len(pieces.text) + 40 * len(pieces) + (200 << 20)
+
+
+class Trainer:
+    """Merges of `pieces` while they are made: `step` until `is_finished`.
+
+    `byte_ids` i32[256]: the symbol of each byte, below `first_id`; merge k makes the symbol `first_id` + k.
+    """
+
+    def __init__(self, pieces: Pieces, byte_ids: Ints, n_merges: int) -> None:
+        size, first_id = len(pieces.text), len(byte_ids)
+        if size > MOST_BYTES:
+            raise ValueError(f"the pieces have {size:,} bytes, at most {MOST_BYTES:,} can be trained on")
+        self._first_id = first_id
+        self._numbers = np.zeros(4, np.int64)
+        places = (
+            np.empty(size, np.int32),
+            np.empty(size, np.int32),
+            np.empty(size, np.int32),
+            np.empty(size, np.int32),
+        )
+        self._symbols: Symbols = (*places, pieces.counts)
+        link(pieces.text, pieces.ends, byte_ids, self._symbols)
+        empty = np.full(_FIRST_PAIRS, _EMPTY, np.int64)
+        table = (empty, np.zeros_like(empty), np.zeros_like(empty), np.zeros(_FIRST_PAIRS, np.int32))
+        self._table, self._pool, self._heap = collect_pairs(self._symbols, table, self._numbers)
+        self._left, self._right = _new_side(first_id + n_merges), _new_side(first_id + n_merges)
+        self._merges = np.zeros((n_merges, 2), np.int32)
+        self._counts = np.zeros(n_merges, np.int64)
+
+    @property
+    def merges(self) -> Ints:
+        """The pairs that are merged so far, i32[n, 2], in order."""
+        return self._merges[: self._numbers[DONE]]
+
+    @property
+    def counts(self) -> Longs:
+        """How often each of `merges` stood in the text when it was made, i64[n]."""
+        return self._counts[: self._numbers[DONE]]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all merges are made, or no pair is left."""
+        return bool(self._numbers[DONE] == len(self._merges) or self._numbers[IN_HEAP] == 0)
+
+    def step(self) -> None:
+        """Make some merges more."""
+        self._table, self._pool, self._heap = make_merges(
+            self._symbols,
+            self._table,
+            self._pool,
+            self._heap,
+            self._left,
+            self._right,
+            self._numbers,
+            self._merges,
+            self._counts,
+            self._first_id,
+            _WORK,
+        )
+
+
+def _new_side(n_symbols: int) -> Side:
+    def longs() -> Longs:
+        return np.zeros(n_symbols, np.int64)
+
+    def ints() -> Ints:
+        return np.zeros(n_symbols, np.int32)
+
+    return longs(), longs(), ints(), longs(), ints(), ints()

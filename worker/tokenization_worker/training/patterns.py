@@ -1,0 +1,187 @@
+"""The patterns that cut text into pieces: as `tokenizer.json` has them, and as pieces are counted here.
+
+The library that will encode, `tokenizers`, is the authority. For GPT-2's and cl100k's pattern there are compiled
+splitters, which take its classes of characters and are compared with it before each use; where one differs, and for a
+regular expression of the user's, the library cuts, at a thirtieth of the speed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import pre_tokenizers
+
+from tokenization_worker.errors import DataError, SpecError
+from tokenization_worker.host.kept_files import keep_fact, read_fact
+from tokenization_worker.training.counting import PieceTable, count_cl100k, count_gpt2
+from tokenization_worker.training.pieces import Pieces
+from tokenization_worker.training.splitters import BREAK, LETTER, NUMBER, SPACE, Classes
+
+GPT2, CL100K = "Gpt2", "Cl100k"
+
+_CL100K_TEXT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Without possessive quantifiers, which the library's engine takes for something else: `{1,3}+` repeats."""
+
+_COUNTERS: dict[str, Callable[..., None]] = {GPT2: count_gpt2, CL100K: count_cl100k}
+
+_SOUPS = 2000
+_ALPHABET = (
+    "  \n\r\t\u00a0\u2028\u3000a\u0301bSsTtLlVvEeRrDdMm''\u2019\u017f\u212aK1\u0663\u00bd.,!-日é\U0001f600\0\x85\u200b"
+)
+
+
+def describe_pattern(pattern: str, regex: str | None) -> dict[str, Any]:
+    """The pre-tokenizer of a `tokenizer.json`, without the step that makes bytes of each piece."""
+    if regex is None and pattern == GPT2:
+        return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    text = regex if regex is not None else _CL100K_TEXT
+    split = {"type": "Split", "pattern": {"Regex": text}, "behavior": "Isolated", "invert": False}
+    to_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {"type": "Sequence", "pretokenizers": [split, to_bytes]}
+
+
+Cut = Callable[[str], Iterator[str]]
+
+
+@cache
+def library_cut(pattern: str, regex: str | None) -> Cut:
+    """Cuts a text as the library does. Raises `SpecError` for a regular expression that the library refuses."""
+    splitter: Any
+    if regex is None and pattern == GPT2:
+        splitter = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    else:
+        try:
+            splitter = pre_tokenizers.Split(tokenizers.Regex(regex if regex is not None else _CL100K_TEXT), "isolated")
+        except Exception as error:  # the library raises this class
+            raise SpecError(
+                "SpecInvalid",
+                f"tokenizer.regex: the library tokenizers cannot use it: {error}",
+                next_step="correct the expression; its syntax is that of Oniguruma",
+            ) from error
+
+    def cut(text: str) -> Iterator[str]:
+        return (text[start:end] for _, (start, end) in splitter.pre_tokenize_str(text))
+
+    return cut
+
+
+class PieceCounter:
+    """Counts the pieces of texts by one pattern. `is_compiled`: by a splitter of ours."""
+
+    def __init__(self, pattern: str, regex: str | None, *, is_compiled: bool) -> None:
+        self._table = PieceTable()
+        self._cut = library_cut(pattern, regex)
+        self._count = _COUNTERS[pattern] if is_compiled else None
+        self._slow = Counter[str]()
+        self._slow_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of what is counted."""
+        return self._table.size_bytes + self._slow_bytes
+
+    def count(self, texts: Sequence[str]) -> None:
+        """Count the pieces of each text. Raises `PatternFails` with the number of a text that the library gives up."""
+        if self._count is not None:
+            parts = [text.encode() for text in texts]
+            ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+            self._table.count(self._count, find_classes(), np.frombuffer(b"".join(parts), np.uint8), ends)
+            return
+        for number, text in enumerate(texts):
+            try:
+                pieces = Counter(self._cut(text))
+            except BaseException as error:  # a panic of Rust is no Exception
+                if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+                    raise
+                raise PatternFails(number, str(error)) from error
+            for piece in pieces.keys() - self._slow.keys():
+                self._slow_bytes += 150 + len(piece)  # an entry of a dictionary, its text and its number
+            self._slow.update(pieces)
+
+    def take(self) -> Pieces:
+        """All that is counted; the counter is empty afterwards."""
+        if self._count is not None:
+            return self._table.take()
+        parts = [piece.encode() for piece in self._slow]
+        counts = np.fromiter(self._slow.values(), np.int64, len(parts))
+        ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+        self._slow, self._slow_bytes = Counter(), 0
+        return Pieces(np.frombuffer(b"".join(parts), np.uint8), ends, counts)
+
+
+class PatternFails(Exception):
+    """The library gives up one text, of this number."""
+
+    def __init__(self, number: int, detail: str) -> None:
+        super().__init__(number, detail)
+        self.number = number
+        self.detail = detail
+
+
+def pattern_fails(where: str, fails: PatternFails) -> DataError:
+    """The error of a document at `where` on which a pattern fails."""
+    return DataError(
+        "PatternFails",
+        f"{where}: the pattern of the tokenizer gives up on this document: {fails.detail}",
+        next_step="simplify tokenizer.regex: nested repetitions backtrack without end",
+    )
+
+
+def has_exact_splitter(pattern: str, regex: str | None) -> bool:
+    """Whether a compiled splitter cuts as the library does: whatever the library's version knows of characters."""
+    if regex is not None or pattern not in _COUNTERS:
+        return False
+    random_numbers = random.Random(0)
+    texts = ["".join(random_numbers.choices(_ALPHABET, k=random_numbers.randrange(1, 12))) for _ in range(_SOUPS)]
+    table = find_classes()
+    borders = np.flatnonzero(np.diff(table, prepend=table[0] + 1)).tolist()
+    edges = {
+        point for border in borders for point in (border - 1, border) if point >= 0 and not 0xD800 <= point < 0xE000
+    }
+    texts += [f"a{chr(point)} {chr(point)}1\n{chr(point)}'{chr(point)}" for point in sorted(edges)]
+    ours = PieceCounter(pattern, regex, is_compiled=True)
+    theirs = PieceCounter(pattern, regex, is_compiled=False)
+    for counter in (ours, theirs):
+        counter.count(texts)
+    return dict(ours.take().items()) == dict(theirs.take().items())
+
+
+@cache
+def find_classes() -> Classes:
+    """The class of each code point, u8[0x110000], as the library's patterns see it; once for each host and version."""
+    key = {"library": f"tokenizers {tokenizers.__version__}"}
+    fact = read_fact("character-classes", key)
+    runs = fact.get("runs") if fact is not None else None
+    if not isinstance(runs, list):
+        runs = _probe_classes()
+        keep_fact("character-classes", key, {"runs": runs})
+    table = np.zeros(0x110000, np.uint8)
+    for start, end, kind in runs:
+        table[start:end] = kind
+    table[[10, 13]] = BREAK
+    return table
+
+
+def _probe_classes() -> list[tuple[int, int, int]]:
+    """Runs [start, end) of code points of one class."""
+    points = np.array([*range(0xD800), *range(0xE000, 0x110000)])
+    text = "".join(map(chr, points))
+    runs: list[tuple[int, int, int]] = []
+    for pattern, kind in ((r"\p{L}+", LETTER), (r"\p{N}+", NUMBER), (r"\s+", SPACE)):
+        is_in = np.ones(len(points), np.bool_)
+        splitter = pre_tokenizers.Split(tokenizers.Regex(pattern), "removed")
+        for _, (start, end) in splitter.pre_tokenize_str(text):
+            is_in[start:end] = False
+        chosen = points[is_in]
+        stretches = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)
+        runs.extend((int(run[0]), int(run[-1]) + 1, kind) for run in stretches)
+    return runs
