@@ -204,10 +204,11 @@ def test_every_page_is_linked_from_the_readme_or_another_page() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(CHECKOUT).as_posix())
 def test_manifests_in_the_documentation_are_valid(page: Path) -> None:
     from tokenization_worker.api.job import TokenizationJob
+    from tokenization_worker.api.training.manifest import TokenizerTraining
 
     for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         if block.startswith("apiVersion"):
-            TokenizationJob.from_yaml(block)
+            (TokenizerTraining if "kind: TokenizerTraining" in block else TokenizationJob).from_yaml(block)
 
 
 def test_the_python_api_page_runs_from_top_to_bottom(tmp_path: Path) -> None:

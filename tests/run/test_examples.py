@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from support.forked_commands import run_forked
 from support.format_oracle import read_llmc, read_megatron, read_tar
@@ -85,6 +86,21 @@ def test_every_manifest_is_valid() -> None:
 def test_every_manifest_is_run_by_a_test() -> None:
     tests = Path(__file__).read_text(encoding="utf-8") + (EXAMPLES / "run_local.py").read_text(encoding="utf-8")
     assert [path.name for path in MANIFESTS if f'"{path.name}"' not in tests] == []
+
+
+def test_a_trained_tokenizer_is_used_as_its_training_says(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    said = tokjob(tmp_path, "train", str(EXAMPLES / "train-tokenizer.yaml"), "--vocab-size", "300")
+    block = yaml.safe_load(said[said.index("tokenizer:\n") :].partition("\n           ")[0])
+    job = {
+        "apiVersion": "tokenization.dev/v1alpha1",
+        "kind": "TokenizationJob",
+        "metadata": {"name": "pasted"},
+        "spec": {"source": {"uris": ["data"]}, **block, "output": {"uri": "out/tokens"}},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
+    assert "600 read = 600 written" in tokjob(tmp_path, "run", "job.yaml")
+    assert "nothing is wrong" in tokjob(tmp_path, "verify", "out/tokens", "--full")
 
 
 def test_jaxformer_layout_equals_the_serial_script(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ from support.runs import leftovers, make_job
 from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TemporaryError
 from tokenization_worker.events import Finished
-from tokenization_worker.pipelines.tokenize.ranges import planned_source
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
+from tokenization_worker.planning import planned_source
 from tokenization_worker.run.run import Options, run_job
 
 pytestmark = pytest.mark.slow

@@ -25,9 +25,9 @@ from tokenization_worker.engine.task_progress import ignore_advance
 from tokenization_worker.errors import DataError
 from tokenization_worker.events import Event, Progress
 from tokenization_worker.output.plan_file import Plan, read_plan
-from tokenization_worker.pipelines.tokenize.ranges import planned_source
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.planning import make_plan as planning
+from tokenization_worker.planning import planned_source
 from tokenization_worker.planning.cut import MOST_PACKED_PIECES
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.readers.detection import sizes

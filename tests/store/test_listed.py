@@ -189,7 +189,7 @@ def test_a_record_that_was_written_over_is_judged_by_its_bytes(fake: FakeGcs, st
     assert "checksum" in damaged.detail
 
     warnings: list[Event] = []
-    discard_corrupt_records(store, ledger, warnings.append)
+    discard_corrupt_records(store, ledger.corrupt, warnings.append)
     assert path not in fake.objects
     [warning] = warnings
     assert isinstance(warning, Warned)
@@ -201,7 +201,7 @@ def test_many_damaged_records_are_not_all_named_and_all_deleted(fake: FakeGcs, s
     for number in range(RANGES):
         fake.put(f"out/{layout.range_receipt_path(0, number)}", b"torn")
     warnings: list[Event] = []
-    discard_corrupt_records(store, read_tokenize_ledger(store, make_plan(), 0), warnings.append)
+    discard_corrupt_records(store, read_tokenize_ledger(store, make_plan(), 0).corrupt, warnings.append)
     assert len(warnings) == 21
     assert warnings[-1] == Warned(
         f"this run deletes 10 more corrupt records below {store.uri}/_tokenization/ and writes them again"
@@ -217,7 +217,7 @@ def test_a_damaged_record_that_was_made_again_meanwhile_stays(fake: FakeGcs, sto
     fake.objects[path] = Stored(torn, was.generation + 1, was.metadata, google_crc32c.value(torn))
     ledger = read_tokenize_ledger(store, make_plan(), 0)
     fake.objects[path] = Stored(was.data, was.generation + 2, was.metadata, google_crc32c.value(was.data))
-    discard_corrupt_records(store, ledger, ignore)
+    discard_corrupt_records(store, ledger.corrupt, ignore)
     assert fake.objects[path].data == was.data
 
 

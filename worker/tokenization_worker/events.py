@@ -210,6 +210,81 @@ class Finished:
     groups: tuple[GroupCounts, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingPlanned:
+    """The plan of a training is fixed. `pattern`: its name, or the regular expression; `is_compiled`: a splitter of
+    ours cuts the pieces, and was found equal to the library's. `ranges_done`: counted by earlier starts."""
+
+    files: int
+    stored_bytes: int
+    ranges: int
+    ranges_done: int
+    vocab_size: int
+    pattern: str
+    is_compiled: bool
+    adopted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How far the counting of pieces is, after every task and about once a second. Bytes are stored bytes; `pieces`: of
+    the ranges that are done."""
+
+    ranges_done: int
+    ranges: int
+    bytes_done: int
+    bytes_total: int
+    source_bytes: int
+    pieces: int
+    documents: int
+    quarantined: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountsMerged:
+    """The counts of all ranges are merged: `distinct` pieces, `pieces` of them in the text. `digest`: of the counts."""
+
+    pieces: int
+    distinct: int
+    text_bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergesMade:
+    """How far the training is, a few times a second. `last`: the text of the last token, and how often it stood in the
+    text when it was made."""
+
+    merges_done: int
+    merges: int
+    last: str
+    last_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFinished:
+    """The tokenizer is there, or with `is_counts_only` its counts. `already`: it was before this start. `vocab_size`: 0
+    where there are only counts."""
+
+    uri: str
+    already: bool
+    is_counts_only: bool
+    vocab_size: int
+    fingerprint: str
+    delimiter: str
+    documents_read: int
+    documents_counted: int
+    documents_held_out: int
+    documents_left_out: int
+    documents_quarantined: int
+    files_dropped: int
+    text_bytes: int
+    pieces: int
+    distinct: int
+    counts_digest: str
+
+
 Event = (
     Preparing
     | CheckingEngine
@@ -224,6 +299,11 @@ Event = (
     | Checking
     | Committing
     | Finished
+    | TrainingPlanned
+    | Counted
+    | CountsMerged
+    | MergesMade
+    | TrainingFinished
 )
 Watcher = Callable[[Event], None]
 

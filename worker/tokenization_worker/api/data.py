@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 
 class SourceFormat(StrEnum):
@@ -194,6 +194,16 @@ class SourceSpec:
         return {
             group.name: hash_end(group.share) for group in self.groups if group.share is not None and group.share < 1
         }
+
+
+class TextSpec(Protocol):
+    """Which documents there are: what a job and a training have in common."""
+
+    @property
+    def source(self) -> SourceSpec: ...
+
+    @property
+    def max_document_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

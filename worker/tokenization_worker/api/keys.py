@@ -175,13 +175,7 @@ def canonical_data(
     value it was born with.
     """
     return {
-        "source": {
-            "format": data.source.format.value,
-            "textField": data.source.text_field,
-            "idField": data.source.id_field,
-            "documentSeparator": data.source.document_separator,
-            **_canonical_groups(data.source),
-        },
+        "source": canonical_source(data.source),
         "documents": {"maxBytes": data.max_document_bytes},
         "tokenizer": {
             "fingerprint": tokenizer_fingerprint,
@@ -203,6 +197,17 @@ def canonical_data(
                 for split in data.output.splits
             ],
         },
+    }
+
+
+def canonical_source(source: SourceSpec) -> dict[str, object]:
+    """Return how documents are read, and what is taken of which group."""
+    return {
+        "format": source.format.value,
+        "textField": source.text_field,
+        "idField": source.id_field,
+        "documentSeparator": source.document_separator,
+        **_canonical_groups(source),
     }
 
 
@@ -255,6 +260,11 @@ def data_key(canonical: dict[str, object], files: Iterable[tuple[str, int, str] 
 def plan_id(data_key: str, cut_digest: bytes) -> str:
     """Return the digest of a dataKey and a cut into ranges (any digest of the cut, as bytes)."""
     return _digest("plan", _canonical_json([data_key, cut_digest.hex()]))
+
+
+def key_of(kind: str, asked: Mapping[str, object]) -> str:
+    """Return the digest of what was asked for, of a kind of key: plain JSON values."""
+    return _digest(kind, _canonical_json(asked))
 
 
 def flatten(path: str, value: object, into: dict[str, object]) -> None:

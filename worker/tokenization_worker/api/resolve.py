@@ -24,6 +24,7 @@ from tokenization_worker.api.data import (
 from tokenization_worker.api.groups import Group
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.output import RERUN_PLACEHOLDER, Output
+from tokenization_worker.api.source import Source
 from tokenization_worker.api.tokenizer import Tokenizer
 from tokenization_worker.api.types.quantities import Limit, parse_percentage, parse_quantity
 from tokenization_worker.errors import SpecError
@@ -41,16 +42,9 @@ class RunLimits:
 
 def resolve_data(job: TokenizationJob) -> DataSpec:
     """Return the data fields of `job` with defaults, numbers and absolute paths filled in."""
-    source, output = job.spec.source, job.spec.output
+    output = job.spec.output
     return DataSpec(
-        source=SourceSpec(
-            uris=_resolve_uris(source.uris or [uri for group in source.groups or () for uri in group.uris]),
-            format=source.format,
-            text_field=source.text_field,
-            id_field=source.id_field,
-            document_separator=source.document_separator,
-            groups=tuple(_resolve_group(group) for group in source.groups or ()),
-        ),
+        source=resolve_source(job.spec.source),
         max_document_bytes=parse_quantity(job.spec.documents.max_bytes),
         tokenizer=_resolve_tokenizer(job.spec.tokenizer),
         output=OutputSpec(
@@ -67,6 +61,18 @@ def resolve_data(job: TokenizationJob) -> DataSpec:
             shuffle=_resolve_shuffle(output),
         ),
         rerun_token=job.spec.rerun_token,
+    )
+
+
+def resolve_source(source: Source) -> SourceSpec:
+    """Return the block `source` with absolute paths and shares as fractions."""
+    return SourceSpec(
+        uris=_resolve_uris(source.uris or [uri for group in source.groups or () for uri in group.uris]),
+        format=source.format,
+        text_field=source.text_field,
+        id_field=source.id_field,
+        document_separator=source.document_separator,
+        groups=tuple(_resolve_group(group) for group in source.groups or ()),
     )
 
 

@@ -28,6 +28,7 @@ from tokenization_worker.messages.redact import redact
 
 COMMANDS: dict[str, str] = {
     "run": "run a job here, to its index; the same command resumes",
+    "train": "train a tokenizer on a corpus; the same command resumes",
     "plan": "show what a run would do: files, ranges, estimated tokens, time and room; writes nothing",
     "validate": "check manifests without looking at source or output",
     "status": "show the progress of a run at an output",
@@ -44,6 +45,7 @@ COMMANDS: dict[str, str] = {
 
 _OTHER_WORDS = {
     **dict.fromkeys(("tokenize", "tokenise", "encode", "preprocess", "start", "resume", "continue", "submit"), "run"),
+    **dict.fromkeys(("train-tokenizer", "learn", "count", "fit"), "train"),
     **dict.fromkeys(("check", "prove", "test"), "verify"),
     **dict.fromkeys(("dry-run", "estimate", "preview"), "plan"),
     **dict.fromkeys(("info", "ls", "list", "progress"), "status"),
@@ -70,7 +72,7 @@ def dispatch(arguments: list[str]) -> int:
     # One thread per process is the rule here, and numpy's thread pool would cost 30 ms of every start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _open_outputs()
-    return _guarded(lambda: _run(arguments), resumes=arguments[:1] == ["run"])
+    return _guarded(lambda: _run(arguments), resumes=arguments[:1] in (["run"], ["train"]))
 
 
 def _run(arguments: list[str]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +23,7 @@ from tokenization_worker.api.manifest.keywords import SHORT, job_manifest, requi
 from tokenization_worker.api.manifest.load import COMMAND_LINE, validate_manifest
 from tokenization_worker.api.manifest.manifest_file import MOST_BYTES, read_manifest_file
 from tokenization_worker.api.manifest.yaml_text import parse_value, parse_yaml
+from tokenization_worker.api.types.model import SpecBlock
 from tokenization_worker.api.types.walk import is_list_type, iter_fields, strip_annotation
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.cli.typed_text import read_text
@@ -87,19 +88,12 @@ _ADVICE = {
 }
 
 
-class JobParser(CommandParser):
-    """A parser for commands that take a job. Usage is one line; `--help` leaves out what only a cluster needs."""
+class ManifestParser(CommandParser):
+    """A parser for commands that take a manifest, or flags in its place. Usage is one line."""
 
-    help_flag = "--help-all"
-    advice = _ADVICE
-
-    def __init__(self, prog: str, description: str) -> None:
+    def __init__(self, prog: str, description: str, epilog: str | None = None) -> None:
         usage = f"{prog} [MANIFEST] [--FIELD VALUE ...] [OPTIONS]"
-        epilog = f"flags for clusters (machines, Pods, retries, deadlines): {prog} {self.help_flag}"
         super().__init__(prog, usage, description, epilog, allow_abbrev=False)
-        self.hidden: list[tuple[argparse.Action, str]] = []
-        self.add_argument(self.help_flag, action=_HelpAll, help="show every flag, also those for clusters, and stop")
-        add_job_arguments(self)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -137,12 +131,26 @@ class JobParser(CommandParser):
     def _refuse_curly_quotes(self, found: argparse.Namespace, sources: Sequence[str]) -> None:
         """Raise for a value in quotes that no shell takes away: they would be part of a name."""
         given = [("", found.manifest), *(("--source ", word) for word in sources)]
-        given += [("--tokenizer ", found.tokenizer), ("--output ", found.output)]
+        given += [("--tokenizer ", getattr(found, "tokenizer", None)), ("--output ", found.output)]
         for flag, value in given:
             if value and value[0] in _CURLY_QUOTES and not os.path.lexists(value):
                 self.error(
                     f"{flag}{value}: {value[0]!r} is no quote for a shell, and would be part of the name; write ' or \""
                 )
+
+
+class JobParser(ManifestParser):
+    """A parser for commands that take a job. `--help` leaves out what only a cluster needs."""
+
+    help_flag = "--help-all"
+    advice = _ADVICE
+
+    def __init__(self, prog: str, description: str) -> None:
+        epilog = f"flags for clusters (machines, Pods, retries, deadlines): {prog} {self.help_flag}"
+        super().__init__(prog, description, epilog)
+        self.hidden: list[tuple[argparse.Action, str]] = []
+        self.add_argument(self.help_flag, action=_HelpAll, help="show every flag, also those for clusters, and stop")
+        add_job_arguments(self)
 
 
 class _HelpAll(argparse.Action):
@@ -173,14 +181,11 @@ def add_job_arguments(parser: JobParser) -> None:
         help="an encoding, a model name, hf:org/name on the Hugging Face Hub, or a tokenizer file",
     )
     short.add_argument("--output", metavar="URI", help="where the dataset goes")
-    short.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set any field of spec")
-    short.add_argument(
-        "--print-manifest", action="store_true", help="print the manifest that the command line stands for, and stop"
-    )
+    add_setting(short)
     fields = parser.add_argument_group("fields of the manifest (lists and numbers as in YAML)")
     cluster = parser.add_argument_group("fields for clusters: a laptop ignores them")
     of_operator = {JobSpec.model_fields[name].alias for name in OPERATOR_FIELDS}
-    for path, summary in _flags():
+    for path, summary in flags_of(JobSpec):
         is_hidden = path.partition(".")[0] in of_operator
         text = summary.replace("%", "%%")
         shown = argparse.SUPPRESS if is_hidden else text
@@ -204,16 +209,30 @@ def _is_manifest(word: str) -> bool:
         return False
 
 
-def _flags() -> Iterator[tuple[str, str]]:
-    """(path, first sentence) of every field of spec that holds a value; items of lists have no flag."""
-    for field in iter_fields(JobSpec):
+def add_setting(group: argparse._ArgumentGroup) -> None:
+    """The flags that change a manifest, or show it."""
+    group.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="set any field of spec")
+    group.add_argument(
+        "--print-manifest", action="store_true", help="print the manifest that the command line stands for, and stop"
+    )
+
+
+def add_fields(group: argparse._ArgumentGroup, spec: type[SpecBlock]) -> None:
+    """One flag for every field of `spec` that holds a value."""
+    for path, summary in flags_of(spec):
+        group.add_argument(f"--{path}", dest=_FIELD_PREFIX + path, metavar="VALUE", help=summary.replace("%", "%%"))
+
+
+def flags_of(spec: type[SpecBlock]) -> Iterator[tuple[str, str]]:
+    """(path, first sentence) of every field of `spec` that holds a value; items of lists have no flag."""
+    for field in iter_fields(spec):
         if not field.in_list and (field.block is None or is_list_type(field.info.annotation)):
             yield field.path, (field.info.description or "").split(". ")[0].rstrip(".")
 
 
 def job_from_arguments(arguments: argparse.Namespace) -> TokenizationJob:
     """The job that the arguments stand for; raises `SpecError`."""
-    changes = _changes(arguments)
+    changes = changes_of(arguments, JobSpec, SHORT)
     if arguments.manifest is None and not changes:
         raise SpecError(
             "SpecInvalid",
@@ -221,17 +240,18 @@ def job_from_arguments(arguments: argparse.Namespace) -> TokenizationJob:
             next_step="name a manifest (tokjob run job.yaml), or give --source, --tokenizer and --output",
         )
     if arguments.manifest is None:
-        _require_places(changes)
+        require_given(changes, SHORT)
     if not changes and arguments.manifest != "-":
         return TokenizationJob.from_yaml(Path(arguments.manifest))
     origin = arguments.manifest or COMMAND_LINE
-    return validate_manifest(TokenizationJob, _merged(arguments, changes), origin=origin)
+    manifest = merge_changes(arguments.manifest, job_manifest("laptop", {}), changes)
+    return validate_manifest(TokenizationJob, manifest, origin=origin)
 
 
-def _require_places(changes: dict[str, Any]) -> None:
-    """Raise unless source, tokenizer and output are given: there is no manifest to have them."""
+def require_given(changes: dict[str, Any], short: Mapping[str, str]) -> None:
+    """Raise unless the blocks of all `short` flags are given: there is no manifest to have them."""
     given = {path.partition(".")[0] for path in changes}
-    missing = [f"--{flag}" for flag, path in SHORT.items() if path.partition(".")[0] not in given]
+    missing = [f"--{flag}" for flag, path in short.items() if path.partition(".")[0] not in given]
     if missing:
         raise SpecError(
             "SpecInvalid",
@@ -240,8 +260,8 @@ def _require_places(changes: dict[str, Any]) -> None:
         )
 
 
-def print_manifest(job: TokenizationJob) -> str:
-    """The job as YAML, without what is left to defaults."""
+def print_manifest(job: SpecBlock) -> str:
+    """The manifest as YAML, without what is left to defaults."""
     manifest = job.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     return yaml.dump(manifest, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
@@ -258,11 +278,12 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
+def changes_of(arguments: argparse.Namespace, spec: type[SpecBlock], short: Mapping[str, str]) -> dict[str, Any]:
+    """What the flags set, by the paths of fields of `spec`; `short`: the flags with names of their own."""
     changes: dict[str, Any] = {}
     given: list[tuple[str, str]] = []
-    for flag, path in SHORT.items():
-        value = getattr(arguments, flag)
+    for flag, path in short.items():
+        value = getattr(arguments, flag.replace("-", "_"))
         if value is not None:
             field = tokenizer_field(value) if flag == "tokenizer" else path
             changes[field] = value
@@ -270,7 +291,7 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     for name, value in vars(arguments).items():
         if name.startswith(_FIELD_PREFIX) and value is not None:
             path = name.removeprefix(_FIELD_PREFIX)
-            changes[path] = _value(path, value, f"--{path} ")
+            changes[path] = _value(spec, path, value, f"--{path} ")
             given.append((f"--{path}", path))
     for assignment in arguments.set:
         path, equals, value = assignment.partition("=")
@@ -282,30 +303,31 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
                 next_step="write = between the field's path and its value",
             )
         path = path.strip().removeprefix("spec.")
-        changes[path] = _value(path, value, f"--set {path}=")
+        changes[path] = _value(spec, path, value, f"--set {path}=")
         given.append((f"--set {path}", path))
     require_once(given, COMMAND_LINE)
     return changes
 
 
-def _value(path: str, typed: str, flag: str) -> Any:
+def _value(spec: type[SpecBlock], path: str, typed: str, flag: str) -> Any:
     """A flag's value: text where the field holds text (`{split}` is no mapping there), else YAML; null is absent."""
-    if path in _text_fields():
-        return read_text(typed, flag=flag, is_expression=path == "tokenizer.pattern")
+    if path in _text_fields(spec):
+        return read_text(typed, flag=flag, is_expression=path in ("tokenizer.pattern", "tokenizer.regex"))
     shown = typed if len(typed) <= _MOST_SHOWN else f"{typed[:_MOST_SHOWN]}..."
     return parse_value(typed, origin=flag.rstrip(" =") if is_secret_field(path) else f"{flag}{shown}")
 
 
 @cache
-def _text_fields() -> frozenset[str]:
-    return frozenset(field.path for field in iter_fields(JobSpec) if strip_annotation(field.info.annotation) is str)
+def _text_fields(spec: type[SpecBlock]) -> frozenset[str]:
+    return frozenset(field.path for field in iter_fields(spec) if strip_annotation(field.info.annotation) is str)
 
 
-def _merged(arguments: argparse.Namespace, changes: dict[str, Any]) -> dict[str, Any]:
-    manifest = job_manifest("laptop", {}) if arguments.manifest is None else _load(arguments.manifest)
+def merge_changes(path: str | None, empty: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The manifest at `path`, or the `empty` one where that is None, with the changes."""
+    manifest = empty if path is None else _load(path)
     spec = manifest.setdefault("spec", {})
-    for path, value in changes.items():
-        set_field(spec, path, value, origin=arguments.manifest or "the command line")
+    for field, value in changes.items():
+        set_field(spec, field, value, origin=path or COMMAND_LINE)
     return manifest
 
 

@@ -253,6 +253,8 @@ def describe(event: Event, elapsed_s: float) -> str:
             return describe_end(event, elapsed_s)
         case Progress() | Advanced():
             return f"tokenize   {short_bytes(event.bytes_done)} of {short_bytes(event.bytes_total)}"
+        case _:
+            raise AssertionError(f"{type(event).__name__} is of no run: `train_progress` words it")
 
 
 def describe_group(group: GroupPlan, *, is_complete: bool = False) -> str:

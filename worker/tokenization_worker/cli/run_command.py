@@ -117,8 +117,9 @@ class StopOnSignal:
     """Remembers that the user wants to stop, and says so; a second Ctrl-C ends at once, and so does the first where a
     store is waited for."""
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: Display, under_way: str = "the ranges under way") -> None:
         self.exit_code = 0
+        self._under_way = under_way
         self._token = current_stop() or StopToken()
         self._display = display
         self._is_announced = False
@@ -142,7 +143,7 @@ class StopOnSignal:
 
     def _announce(self) -> None:
         self._is_announced = True
-        print("\ntokjob: stopping after the ranges under way; again to stop at once", file=sys.stderr)
+        print(f"\ntokjob: stopping after {self._under_way}; again to stop at once", file=sys.stderr)
 
     def __call__(self) -> bool:
         if self.exit_code and not self._is_announced:

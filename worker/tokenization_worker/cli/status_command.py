@@ -11,6 +11,7 @@ from tokenization_worker.cli.numbers import counted, share_of_bytes, short_bytes
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.cli.progress import count_group
 from tokenization_worker.inspect.status import read_status
+from tokenization_worker.inspect.training_status import TrainingStatus, read_training_status
 from tokenization_worker.output import layout
 
 
@@ -20,6 +21,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("output", help="output.uri of a job")
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")
     options = parser.parse_args(arguments)
+    training = read_training_status(options.output)
+    if training is not None:
+        _show_training(training, as_json=options.json)
+        return 0
     state = read_status(options.output)
     if options.json:
         print(orjson.dumps(dataclasses.asdict(state)).decode())
@@ -48,3 +53,18 @@ def main(arguments: list[str]) -> int:
         say(f"           engine {state.engine} (epoch {state.epoch})  plan {state.plan_id[:16]}")
     say(f"           next: {state.next_step}")
     return 0
+
+
+def _show_training(state: TrainingStatus, *, as_json: bool) -> None:
+    if as_json:
+        print(orjson.dumps(dataclasses.asdict(state)).decode())
+        return
+    say(f"{state.phase:<10} {printable(state.uri)}")
+    if state.reason:
+        say(f"           {state.reason}: {printable(state.message)}")
+    if state.vocab_size:
+        say(f"           a tokenizer of {counted(state.vocab_size, 'token')}, from counts {state.counts_digest[:16]}")
+    else:
+        merged = ", the counts are merged" if state.is_merged else ""
+        say(f"           training: {state.ranges_done:,} of {counted(state.ranges, 'range')} counted{merged}")
+    say(f"           next: {printable(state.next_step)}")

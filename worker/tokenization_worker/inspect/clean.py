@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from tokenization_worker.errors import ChangedError, DataError, TokenizationError
+from tokenization_worker.inspect.training_status import holds_training_index
 from tokenization_worker.inspect.uris import absolute_uri
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import ForeignIndex, not_an_output, not_own
 from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.own_files import Sorted, sort_own, sort_shards
-from tokenization_worker.output.plan_file import read_naming
+from tokenization_worker.output.plan_file import read_any_plan, read_naming
 from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, Standing, judge
 from tokenization_worker.storage.base import Entry, NotFound, Store
@@ -42,6 +43,8 @@ def clean_output(uri: str | os.PathLike[str], *, dry_run: bool, force: bool = Fa
     that no run writes to a store that is far away any more; of local disks it is known.
     """
     store = open_store(absolute_uri(uri))
+    if _is_of_training(store):
+        return _clean_training(store, dry_run=dry_run, force=force)
     _require_unfinished(store, observe_output(store), force=force)
     naming = _read_naming(store)
     listed = list(store.list(layout.OWN))
@@ -59,6 +62,37 @@ def clean_output(uri: str | os.PathLike[str], *, dry_run: bool, force: bool = Fa
         store.close_scratch()
         _remove_empty_folders(store, removed)
     return Cleaned(removed, stays, shards_stay=naming is None)
+
+
+def _is_of_training(store: Store) -> bool:
+    """Whether a training is there, finished or not."""
+    if holds_training_index(store):
+        return True
+    try:
+        plan = read_any_plan(store)
+    except (ChangedError, DataError):  # told by what looks at a job's run
+        return False
+    return plan is not None and plan.is_of_training and store.stat(layout.INDEX) is None
+
+
+def _clean_training(store: Store, *, dry_run: bool, force: bool) -> Cleaned:
+    """Remove what an unfinished training wrote."""
+    if store.stat(layout.INDEX) is not None:
+        raise ChangedError(
+            "TrainingFinished",
+            f"{store.uri} holds a trained tokenizer, which clean never removes",
+            next_step=f"if you do not want it, remove it yourself: {_remove_command(store)}",
+        )
+    _require_idle(store, force=force)
+    own = sort_own(store, list(store.list(layout.OWN)))
+    written = [entry for path in layout.TRAINED if (entry := store.stat(path)) is not None]
+    removed = [*written, *own.ours]
+    if not dry_run:
+        delete_all(store, [entry for entry in removed if entry.path != layout.PLAN])
+        store.delete(layout.PLAN)
+        store.close_scratch()
+        _remove_empty_folders(store, removed)
+    return Cleaned(removed, tuple((entry.path, reason) for entry, reason in own.foreign), shards_stay=False)
 
 
 def _read_naming(store: Store) -> Naming | None:
@@ -84,6 +118,13 @@ def _require_unfinished(store: Store, state: OutputState, *, force: bool) -> Non
             raise _committed(store)
         case Standing.REFUSED if verdict.error is not None:
             raise _worded(store, verdict.error)
+    _require_idle(store, force=force)
+    if verdict.standing is Standing.NEW:  # asked last: a run that begins has no plan yet
+        raise not_an_output(store)
+
+
+def _require_idle(store: Store, *, force: bool) -> None:
+    """Raise where a run is writing there now."""
     is_local = store.local_path("") is not None
     if store.has_live_writers() and (is_local or not force):
         raise ChangedError(
@@ -93,8 +134,6 @@ def _require_unfinished(store: Store, state: OutputState, *, force: bool) -> Non
             next_step="stop it first (Ctrl-C; of a job on Kubernetes set spec.suspend)"
             + ("" if is_local else "; if you know that it was killed, wait that long, or give --force"),
         )
-    if verdict.standing is Standing.NEW:  # asked last: a run that begins has no plan yet
-        raise not_an_output(store)
 
 
 def _worded(store: Store, error: TokenizationError) -> TokenizationError:

@@ -26,6 +26,9 @@ _FORMAT_VERSIONS = (1, 2, 3)
 """1: datasets without rows and groups, with at most one delimiter, whose only format is Npy; 3: shuffled ones; 2: all
 others. Programs before 0.3.0 cannot check 2 and 3."""
 
+TRAINING_KIND = "TokenizerTraining"
+"""The kind of an index that is none of a dataset."""
+
 UNKNOWN_VERSIONS = "unknown"
 """In `run.rangesByVersions`, of ranges that an older version of this program tokenized."""
 
@@ -215,6 +218,19 @@ class ForeignIndex(ChangedError):
     """Another program wrote the `index.json` at an output."""
 
 
+class HoldsTraining(ForeignIndex):
+    """A training of a tokenizer is at an output, and no dataset."""
+
+
+def is_of_training(data: bytes) -> bool:
+    """Whether these are the bytes of a training's index."""
+    try:
+        fields = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(fields, dict) and fields.get("kind") == TRAINING_KIND
+
+
 def read_own_index(store: Store) -> Index | None:
     """`read_index` for a command that is given an output to look at: raises `SpecError` for an index of others."""
     try:
@@ -246,6 +262,12 @@ def read_index(store: Store) -> Index | None:
         data = store.read(layout.INDEX)
     except NotFound:
         return None
+    if is_of_training(data):
+        raise HoldsTraining(
+            "OutputConflict",
+            f"{store.uri} holds the training of a tokenizer, no dataset",
+            next_step="write to another output.uri",
+        )
     try:
         with parsing(store.uri, layout.INDEX):
             index = orjson.loads(data)

@@ -35,6 +35,16 @@ SCATTER_RECEIPTS = "scatters/"
 SHARD_RECEIPTS = "shards/"
 """Folders of receipts, each below the folder of an epoch: see `epoch_ledger`."""
 
+COUNTED_RECEIPTS = "counted/"
+MERGED_RECEIPTS = "merged/"
+"""The same of a training: of counted ranges, and of the merged counts."""
+
+TOKENIZER = "tokenizer.json"
+COUNTS = "counts.npz"
+HOLDOUT = "holdout.jsonl.zst"
+TRAINED = (TOKENIZER, COUNTS, HOLDOUT)
+"""What a training writes beside its index."""
+
 FORMAT_PLACEHOLDER = "{format}"
 
 
@@ -106,6 +116,29 @@ def scattered_prefix(epoch: int) -> str:
 def scratch_path(epoch: int, product: int | ScatterKey) -> str:
     """Of the segment of a range, or of a scattered object."""
     return segment_path(epoch, product) if isinstance(product, int) else scattered_path(epoch, product)
+
+
+def counted_receipt_path(range_id: int) -> str:
+    return f"{epoch_ledger(0)}{COUNTED_RECEIPTS}{range_id:08d}.json"
+
+
+def merged_receipt_path() -> str:
+    return f"{epoch_ledger(0)}{MERGED_RECEIPTS}{0:08d}.json"
+
+
+def counts_prefix() -> str:
+    """Of scratch: the counts of ranges."""
+    return f"{epoch_ledger(0)}counts/"
+
+
+def held_out_prefix() -> str:
+    """Of scratch: the documents of ranges that are held out."""
+    return f"{epoch_ledger(0)}holdout/"
+
+
+def training_scratch(range_id: int) -> tuple[str, str]:
+    """The counts of a range, and its documents that are held out."""
+    return f"{counts_prefix()}{range_id:08d}", f"{held_out_prefix()}{range_id:08d}"
 
 
 def quarantine_prefix(epoch: int) -> str:
@@ -224,6 +257,8 @@ _SPLIT = "([a-z0-9-]+/)?[a-z0-9][a-z0-9_-]*"
 _IN_LEDGER = (
     rf"ranges/{_NUMBER}\.json",
     rf"segments/{_NUMBER}",
+    rf"(counted|merged)/{_NUMBER}\.json",
+    rf"(counts|holdout)/{_NUMBER}",
     rf"scatters/[0-9]{{4,}}/{_NUMBER}\.json",
     rf"scattered/[0-9]{{4,}}/{_NUMBER}",
     rf"quarantine/{_NUMBER}-[0-9a-f]{{16}}\.jsonl(\.zst)?",

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.errors import ChangedError
+from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_or_read
 from tokenization_worker.output.naming import Naming, require_known_formats
@@ -103,6 +104,11 @@ class Plan:
     def n_ranges(self) -> int:
         return len(self.cut.range_slice) - 1
 
+    @property
+    def is_of_training(self) -> bool:
+        """Whether a tokenizer is trained, and no dataset made."""
+        return "training" in self.data
+
     def slices(self, range_id: int) -> tuple[FileSlice, ...]:
         """The slices of one range, in order."""
         first, last = self.cut.range_slice[range_id : range_id + 2].tolist()
@@ -170,7 +176,7 @@ class Plan:
             )
         with parsing(uri, layout.PLAN):
             plan = cls._parse(data)
-            formats = tuple(map(str, plan.data["output"]["formats"]))
+            formats = () if plan.is_of_training else tuple(map(str, plan.data["output"]["formats"]))
         require_known_formats(formats, uri, layout.PLAN)
         return plan
 
@@ -206,7 +212,20 @@ class Plan:
 
 
 def read_plan(store: Store) -> Plan | None:
-    """The plan at an output, or None; raises what `Plan.from_bytes` raises."""
+    """The plan of a job at an output, or None; raises what `Plan.from_bytes` raises, and for one of a training."""
+    plan = read_any_plan(store)
+    if plan is not None and plan.is_of_training:
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri} holds an unfinished training of a tokenizer",
+            next_step="write to another output.uri; or, if you do not want the training, remove it with: "
+            f"{tokjob('clean', store.uri)}",
+        )
+    return plan
+
+
+def read_any_plan(store: Store) -> Plan | None:
+    """The plan at an output, of a job or a training, or None; raises what `Plan.from_bytes` raises."""
     try:
         return Plan.from_bytes(store.read(layout.PLAN), store.uri)
     except NotFound:

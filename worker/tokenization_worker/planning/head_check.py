@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from tokenization_worker.api.data import DataSpec
+from tokenization_worker.api.data import TextSpec
 from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.events import Warned, Watcher
@@ -28,7 +28,7 @@ _FEW_RECORDS = 3
 
 
 def sample_heads(
-    data: DataSpec, limits: RunLimits, files: tuple[SourceFile, ...], watch: Watcher
+    data: TextSpec, limits: RunLimits, files: tuple[SourceFile, ...], watch: Watcher
 ) -> list[tuple[SourceFile, HeadSample]]:
     """The heads of a few files, spread over the source; the first file's fields must be right."""
     options = ReadOptions.of(data)
@@ -53,7 +53,7 @@ def sample_heads(
 
 
 def _refuse_unusable(
-    data: DataSpec, limits: RunLimits, samples: list[tuple[SourceFile, HeadSample]], watch: Watcher
+    data: TextSpec, limits: RunLimits, samples: list[tuple[SourceFile, HeadSample]], watch: Watcher
 ) -> None:
     """Raise where no sampled file has a usable document and lines are not JSON; warn where the job allows that."""
     heads = [(file, head) for file, head in samples if file.size]
@@ -91,7 +91,7 @@ def _refuse_unusable(
     watch(Warned(f"{problem.reason}: {problem.message}"))
 
 
-def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | DataError | None:
+def _problem(data: TextSpec, file: SourceFile, head: HeadSample) -> SpecError | DataError | None:
     """What is wrong with the fields of `file`, if its first records say so."""
     if head.damage is not None and head.damage.outcome == FileOutcome.SCHEMA_MISMATCH:
         return DataError(
@@ -118,7 +118,7 @@ def _problem(data: DataSpec, file: SourceFile, head: HeadSample) -> SpecError | 
     )
 
 
-def warn_of_empty_texts(data: DataSpec, samples: list[tuple[SourceFile, HeadSample]], watch: Watcher) -> None:
+def warn_of_empty_texts(data: TextSpec, samples: list[tuple[SourceFile, HeadSample]], watch: Watcher) -> None:
     """Warn of a source whose sampled documents are all empty: another field may hold the text."""
     texts = [text for _, head in samples for text in head.texts]
     if not texts or any(texts):
@@ -134,7 +134,7 @@ def warn_of_empty_texts(data: DataSpec, samples: list[tuple[SourceFile, HeadSamp
     )
 
 
-def is_corrupt(data: DataSpec, file: SourceFile) -> bool:
+def is_corrupt(data: TextSpec, file: SourceFile) -> bool:
     """Whether the file's head is corrupt when it is read again, too, and as far as it may have been read."""
     options = ReadOptions.of(data)
     head = read_head(file.uri, file.size, options, SAMPLED_BYTES, _opener(file), most_bytes=options.max_document_bytes)

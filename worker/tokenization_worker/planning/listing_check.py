@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
+
 import numpy as np
 
 from tokenization_worker.api.data import DataSpec, SourceFormat
@@ -16,25 +19,28 @@ from tokenization_worker.storage.sources import is_same_file, selects
 
 
 def refuse_output_in_source(data: DataSpec, files: tuple[SourceFile, ...]) -> None:
-    """Raise where source and output overlap: the next start would find the output's files in the source."""
+    """Raise where source and output of a job overlap: the next start would find the output's files in the source."""
     output = data.output
-    inside = output.uri.rstrip("/") + "/"
     split, group = output.splits[0].name, (data.path_groups or ("",))[0]
     named = name_files(output.path, output.file_kinds, split=split, index=0, shard=0, group=group)
-    first_shard = [name.path for name in named]
-    for pattern in data.source.uris:
-        for path in (*first_shard, SHARDS_TABLE, INDEX):
-            if selects(pattern, inside + path):
-                raise SpecError(
-                    "SpecInvalid",
-                    f"output.uri: {output.uri} lies in the source: {pattern} would match {inside}{path}",
-                    next_step="write outside of the source, or narrow source.uris",
-                )
+    refuse_overlap(output.uri, [*(name.path for name in named), SHARDS_TABLE, INDEX], data.source.uris, files)
+
+
+def refuse_overlap(uri: str, paths: Iterable[str], patterns: Iterable[str], files: Iterable[SourceFile]) -> None:
+    """Raise where a pattern of the source would match one of `paths` at the output `uri`, or a file lies there."""
+    inside = uri.rstrip("/") + "/"
+    for pattern, path in product(patterns, list(paths)):
+        if selects(pattern, inside + path):
+            raise SpecError(
+                "SpecInvalid",
+                f"output.uri: {uri} lies in the source: {pattern} would match {inside}{path}",
+                next_step="write outside of the source, or narrow source.uris",
+            )
     for file in files:
         if file.uri.startswith(inside):
             raise SpecError(
                 "SpecInvalid",
-                f"output.uri: {output.uri} holds a source file: {file.uri}",
+                f"output.uri: {uri} holds a source file: {file.uri}",
                 next_step="write outside of the source, or narrow source.uris",
             )
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tokenization_worker.api.changes import asked_fields
-from tokenization_worker.api.data import DataSpec, SourceFormat
+from tokenization_worker.api.data import SourceFormat, TextSpec
 from tokenization_worker.api.keys import plan_id
 from tokenization_worker.host.parallel import MapAhead
-from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.output.plan_file import Cut, Plan
 from tokenization_worker.planning.cut import Inside, choose_range_bytes, cut_files
 from tokenization_worker.planning.prepare import Prepared
 from tokenization_worker.planning.scattering import choose_scattering, digest_of
 from tokenization_worker.readers.detection.detect import kind_of_source
 from tokenization_worker.readers.detection.sizes import estimate_content_bytes
-from tokenization_worker.readers.document_batch import Compression, CorruptFileError, ReadOptions
+from tokenization_worker.readers.document_batch import Compression, CorruptFileError, FileKind, ReadOptions
 from tokenization_worker.readers.lines.record_splitter import can_cut
 from tokenization_worker.readers.open import record_separator
 from tokenization_worker.readers.parquet.file import parquet_row_groups
@@ -27,11 +27,7 @@ _LISTED = "since it was listed"
 
 def make_plan_of(prepared: Prepared, slots: int | None) -> Plan:
     """Cut the files. `slots`: processes that ranges should keep busy; None: take rangeBytes as it is."""
-    range_bytes = choose_range_bytes(prepared.limits.range_bytes, prepared.stored_bytes, slots)
-    large = [file for file in prepared.files if file.size > range_bytes]
-    at_once = connections_to(prepared.data.source.uris)
-    with MapAhead(_inspector(prepared.data), large, at_once) as inspect_file:
-        cut, kinds = cut_files(prepared.files, range_bytes, inspect_file)
+    cut, kinds = cut_source(prepared.data, prepared.files, prepared.limits.range_bytes, slots)
     scattering = choose_scattering(prepared)
     return Plan(
         plan_id=plan_id(prepared.data_key, cut.digest() + digest_of(scattering)),
@@ -46,7 +42,17 @@ def make_plan_of(prepared: Prepared, slots: int | None) -> Plan:
     )
 
 
-def _inspector(data: DataSpec) -> Callable[[SourceFile], Inside]:
+def cut_source(
+    data: TextSpec, files: tuple[SourceFile, ...], range_bytes: int, slots: int | None
+) -> tuple[Cut, tuple[FileKind | None, ...]]:
+    """The ranges of `files`, and the kinds of those that had to be looked into; `slots` as for `make_plan_of`."""
+    range_bytes = choose_range_bytes(range_bytes, sum(file.size for file in files), slots)
+    large = [file for file in files if file.size > range_bytes]
+    with MapAhead(_inspector(data), large, connections_to(data.source.uris)) as inspect_file:
+        return cut_files(files, range_bytes, inspect_file)
+
+
+def _inspector(data: TextSpec) -> Callable[[SourceFile], Inside]:
     options = ReadOptions.of(data)
 
     def inspect_file(file: SourceFile) -> Inside:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from tokenization_worker.api.data import DataSpec, SourceFormat
+from tokenization_worker.api.data import SourceFormat, TextSpec
 
 
 class Compression(StrEnum):
@@ -105,7 +105,7 @@ class ReadOptions:
     max_document_bytes: int
 
     @classmethod
-    def of(cls, data: DataSpec) -> Self:
+    def of(cls, data: TextSpec) -> Self:
         """The options of a job."""
         source = data.source
         separator = source.document_separator

@@ -56,7 +56,7 @@ def begin_run(found: RunPlan, sample_one_in: int, watch: Watcher) -> Begun:
         writers=tuple(planned_writers(found.plan.data).items()),
         n_cells=0 if found.plan.scattering is None else found.plan.scattering.n_cells,
     )
-    discard_corrupt_records(store, ledger, watch)
+    discard_corrupt_records(store, ledger.corrupt, watch)
     encodes = found.encodes
     if encodes:
         require_same_tokenizer(store, context, prepared.tokenizer, watch)

@@ -8,6 +8,8 @@ meanwhile. Plan, epochs and verdicts on documents cannot be derived from anythin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.messages.counts import counted
@@ -22,20 +24,20 @@ _MOST_NAMED = 20
 """Records that are named one by one: a failing disk may have changed thousands of them."""
 
 
-def discard_corrupt_records(store: Store, ledger: TokenizeLedger, watch: Watcher) -> None:
-    """Delete the records that `ledger` found corrupt; reports them to `watch`."""
-    for record in ledger.corrupt[:_MOST_NAMED]:
+def discard_corrupt_records(store: Store, corrupt: Sequence[CorruptRecord], watch: Watcher) -> None:
+    """Delete records that were found corrupt; reports them to `watch`."""
+    for record in corrupt[:_MOST_NAMED]:
         damage = f"{store.uri}/{record.path} is corrupt: {record.detail}"
         watch(Warned(f"{damage}; this run deletes it, and {made_again(record.path)}"))
-    if len(ledger.corrupt) > _MOST_NAMED:
-        more = len(ledger.corrupt) - _MOST_NAMED
+    if len(corrupt) > _MOST_NAMED:
+        more = len(corrupt) - _MOST_NAMED
         those = f"{counted(more, 'more corrupt record')} below {store.uri}/{layout.OWN}"
         watch(Warned(f"this run deletes {those} and writes them again"))
 
     def delete(record: CorruptRecord) -> None:
         store.delete(record.path, version=record.version)
 
-    for _ in map_at_once(delete, ledger.corrupt, store.connections):
+    for _ in map_at_once(delete, corrupt, store.connections):
         pass
 
 

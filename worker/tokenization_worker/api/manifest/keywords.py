@@ -34,10 +34,9 @@ def manifest_of(name: str, fields: Mapping[str, Any], *, origin: str) -> dict[st
     return job_manifest(name, spec)
 
 
-def job_manifest(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def job_manifest(name: str, spec: dict[str, Any], kind: str = "TokenizationJob") -> dict[str, Any]:
     """A manifest around `spec`, as Kubernetes wants it."""
-    kind = {"apiVersion": "tokenization.dev/v1alpha1", "kind": "TokenizationJob"}
-    return {**kind, "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": "tokenization.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def _spelled_out(path: str, value: Any) -> dict[str, Any]:

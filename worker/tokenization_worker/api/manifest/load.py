@@ -19,7 +19,6 @@ from tokenization_worker.errors import SpecError
 
 B = TypeVar("B", bound=Block)
 
-_NEXT_FLAG = "correct the flag (every field: tokjob run --help-all)"
 _NEXT_ARGUMENT = "correct the arguments of TokenizationJob.of (every field: tokjob run --help-all)"
 COMMAND_LINE = "the command line"
 """The origin of a job without a manifest."""
@@ -61,5 +60,7 @@ def validate_manifest(model: type[B], manifest: dict[str, Any], *, origin: str, 
         lines = list(dict.fromkeys(describe_error(model, detail) for detail in details))
         mistakes = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
         message = f"{origin}: {mistakes}" + "".join(f"\n  {line}" for line in lines)
-        step = {COMMAND_LINE: _NEXT_FLAG, KEYWORDS: _NEXT_ARGUMENT}.get(origin, NEXT_STEP)
+        step = {COMMAND_LINE: f"correct the flag (every field: {model.help_command})", KEYWORDS: _NEXT_ARGUMENT}.get(
+            origin, NEXT_STEP
+        )
         raise SpecError("SpecInvalid", message, next_step=step) from error

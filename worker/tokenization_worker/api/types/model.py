@@ -107,6 +107,8 @@ class Block(BaseModel):
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
+    help_command: ClassVar[str] = "tokjob run --help-all"
+    """Shows every field of a manifest of this kind."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -141,6 +141,9 @@ ADVICE: Mapping[str, str] = {
     "TemporaryFolderFull": "Raise the ephemeral storage of the Pods. " + _RETRIED,
     "StorageFailed": "The store failed for minutes; the message quotes its error. " + _RETRIED,
     "DatasetCommitted": _COMMAND,
+    **dict.fromkeys(
+        ("TrainingFinished", "VocabTooLarge", "PatternFails", "CountsCorrupt", "TrainMemory", "CountsLost"), _COMMAND
+    ),
     "NotADataset": _COMMAND,
     "NotAnOutput": _COMMAND,
     "SplitUnknown": _COMMAND,

@@ -28,7 +28,7 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
 """Hexadecimal; empty where a receipt has none."""
 
 
-class _Record(Struct, frozen=True, gc=False):
+class Record(Struct, frozen=True, gc=False):
     """A value with a JSON form: its fields by their names. Fields that this version does not know are ignored.
 
     `gc=False`: no receipt can be part of a cycle, so that the garbage collector need not look at them.
@@ -54,7 +54,7 @@ class _Record(Struct, frozen=True, gc=False):
 _OUTCOMES = frozenset(map(str, FileOutcome))
 
 
-class SliceResult(_Record, frozen=True, gc=False):
+class SliceResult(Record, frozen=True, gc=False):
     """What one file slice gave: `tokens[s]`, `docs[s]` per stream; zeros unless it was read to its end.
 
     `digest` covers the counts and the checksums of tokens and document lengths. `records` counts lines (rows,
@@ -102,7 +102,7 @@ def segment_digest(slices: Iterable[SliceResult]) -> str:
     return sha256(orjson.dumps(digests)).hexdigest()[:32]
 
 
-class RangeReceipt(_Record, frozen=True, gc=False):
+class RangeReceipt(Record, frozen=True, gc=False):
     """A range is tokenized: its segment is written and these are its counts.
 
     Slices that were read follow each other in the segment without gaps, so prefix sums over their counts
@@ -148,7 +148,7 @@ class RangeReceipt(_Record, frozen=True, gc=False):
         return None
 
 
-class Span(_Record, frozen=True, gc=False, omit_defaults=True):
+class Span(Record, frozen=True, gc=False, omit_defaults=True):
     """Tokens [start, end) of one stream of one range's segment; `pad`: tokens of padding behind them."""
 
     range_id: Count
@@ -167,7 +167,7 @@ class Span(_Record, frozen=True, gc=False, omit_defaults=True):
             raise ValueError(f"a span begins at {self.start} and ends at {self.end}")
 
 
-class ScatterReceipt(_Record, frozen=True, gc=False):
+class ScatterReceipt(Record, frozen=True, gc=False):
     """A window of a stream is scattered. `cell_tokens`: of each cell, u32 little-endian in base64; `size`: of the
     object in bytes, whose content has the digest `object_digest`.
     """
@@ -204,7 +204,7 @@ class ScatterReceipt(_Record, frozen=True, gc=False):
         return f"content {self.object_digest} here, {other.object_digest} there"
 
 
-class WrittenFile(_Record, frozen=True, gc=False):
+class WrittenFile(Record, frozen=True, gc=False):
     """One file of a shard as it was written. `format`: its name in the manifest; `version`: the store's, of the object
     when it was written."""
 
@@ -216,7 +216,7 @@ class WrittenFile(_Record, frozen=True, gc=False):
     version: str
 
 
-class ShardReceipt(_Record, frozen=True, gc=False, omit_defaults=True):
+class ShardReceipt(Record, frozen=True, gc=False, omit_defaults=True):
     """A shard is written: `files` are its files, the main file first.
 
     The record of a shard of one file has the fields of that file and no list, as it had before shards could have

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tokenization_worker.api.data import DataSpec
+from tokenization_worker.api.data import TextSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.storage.sources import file_identity, list_source, pins_of
 
 
-def list_files(data: DataSpec, pins: Mapping[str, str] | None = None) -> tuple[SourceFile, ...]:
+def list_files(data: TextSpec, pins: Mapping[str, str] | None = None) -> tuple[SourceFile, ...]:
     """All source files in order, each with its group; raises `SpecError` for one that two groups match."""
     groups = data.source.groups
     if not groups:

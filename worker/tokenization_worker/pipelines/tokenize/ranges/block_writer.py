@@ -17,10 +17,10 @@ from tokenization_worker.output.ledger.epochs import void_engine
 from tokenization_worker.output.versions import describe_versions
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.ranges.encode import EncodedDocuments, Encoder, LosesText, count_bytes
-from tokenization_worker.pipelines.tokenize.ranges.planned_source import open_planned
 from tokenization_worker.pipelines.tokenize.ranges.slice_counts import SliceCounts
 from tokenization_worker.pipelines.tokenize.ranges.tokenizer_check import require_same_tokenizer
 from tokenization_worker.planning.lossless_check import loses_text
+from tokenization_worker.planning.planned_source import open_planned
 from tokenization_worker.planning.splits import stream_of
 from tokenization_worker.readers.document_batch import CrashVerdict, DocumentBatch
 from tokenization_worker.storage.base import Store

@@ -13,15 +13,14 @@ from typing import Protocol
 import numpy as np
 
 from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
-from tokenization_worker.errors import TemporaryError
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_record
 from tokenization_worker.output.ledger.quarantine import QuarantineList, TooManyUnusable
 from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.ranges.block_writer import BlockWriter
-from tokenization_worker.pipelines.tokenize.ranges.planned_source import open_planned
 from tokenization_worker.pipelines.tokenize.ranges.slice_counts import SliceCounts
 from tokenization_worker.planning.groups.shares import is_in_share
+from tokenization_worker.planning.planned_source import open_planned, require_corrupt_again
 from tokenization_worker.readers.document_batch import (
     CorruptFileError,
     CrashVerdict,
@@ -31,7 +30,6 @@ from tokenization_worker.readers.document_batch import (
     Reason,
 )
 from tokenization_worker.readers.exclusions import read_without
-from tokenization_worker.readers.open import read_documents
 from tokenization_worker.readers.resumable_decoder import SetAside
 from tokenization_worker.storage.base import Store
 
@@ -143,7 +141,7 @@ class RangeTokenizer:
             self._segment.drop_from(mark)
             self._quarantine.drop_from(quarantine_mark)
             self._waiting_bytes -= sum(batch.source_bytes for batch in batches)
-            self._require_corrupt_again(source, damage)
+            require_corrupt_again(source, self._options, damage)
             return SliceCounts(number, source, n_streams, *self._record_verdict(source, damage))
         if part.quarantined:
             self._unusable += part.quarantined
@@ -159,24 +157,6 @@ class RangeTokenizer:
             return
         digest = self._quarantine.store(self._store, self._context.epoch, self._range_id)
         raise TooManyUnusable(self._range_id, digest, self._read, self._unusable + part.quarantined)
-
-    def _require_corrupt_again(self, source: FileSlice, damage: CorruptFileError) -> None:
-        """Raise `TemporaryError` unless the file is corrupt when it is read again, too.
-
-        What was changed on its way here looks like a corrupt file, and a verdict is for ever.
-        """
-        try:
-            for _ in read_documents(source, self._options, lambda _: open_planned(source)):
-                pass
-        except CorruptFileError as again:
-            if again.outcome == damage.outcome:
-                return
-        raise TemporaryError(
-            "StorageFailed",
-            f"{source.uri}: corrupt when it was read first ({damage}), but intact or corrupt in another way when it "
-            "was read again",
-            next_step="start the same command again; if this error comes back, check the disk or the network",
-        )
 
     def _record_verdict(self, source: FileSlice, damage: CorruptFileError) -> tuple[str, str]:
         """Write down that the file is corrupt; the first writer's verdict is the one that counts."""

@@ -1,0 +1,469 @@
+"""`tokjob train`: counts and merges against naive programs, whatever the cut, the processes and the kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
+
+from support.corpus import gzip_members, json_lines, take_documents, zstd_frames
+from support.engine.inline import InlineExecutor
+from support.forked_commands import TOKJOB
+from support.runs import make_job, run_command
+from tokenization_worker import run_job, verify
+from tokenization_worker.api.data import hash_end
+from tokenization_worker.api.training.manifest import TokenizerTraining
+from tokenization_worker.engine.dispatch import Stopped
+from tokenization_worker.errors import ChangedError, DataError, SpecError, TokenizationError
+from tokenization_worker.events import Counted, Event, MergesMade, TrainingFinished
+from tokenization_worker.pipelines.train import count_task
+from tokenization_worker.run.training import train as train_module
+from tokenization_worker.run.training.train import TrainOptions, train_tokenizer
+from tokenization_worker.training.pieces import Pieces
+
+SPECIALS = ["<|endoftext|>", "<|end", "text|>"]
+VOCABULARY = 700
+
+Executor = Callable[[], InlineExecutor]
+
+
+def inline(before: Callable[[Any], None] = lambda task: None) -> Executor:
+    return lambda: InlineExecutor(before, 1)
+
+
+def texts_of(part: int) -> list[str]:
+    """Documents of source code, some of them with special tokens, which overlap; and odd ones."""
+    texts = take_documents(120_000, first=part * 40)
+    texts[3] += "<|endoftext|> and <|endtext|>" + " " * 3000 + "<|end<|end"
+    return [*texts, "", "日本語の文" * 400, "<|endoftext|>", "'s'S 12345 ſ\r\n\r\n  x"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train") / "source"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(json_lines(texts_of(0)))
+    (folder / "b.jsonl.zst").write_bytes(zstd_frames(json_lines(texts_of(1)), frames=3))
+    (folder / "c.jsonl.gz").write_bytes(gzip_members(json_lines(texts_of(2)), members=2))
+    return folder
+
+
+def training(source: Path, output: Path, /, **changes: Any) -> TokenizerTraining:
+    """A training; `changes` by dotted path with `__` in place of the dot."""
+    spec: dict[str, Any] = {
+        "source": {"uris": [str(source)]},
+        "tokenizer": {"vocabSize": VOCABULARY, "specialTokens": SPECIALS},
+        "output": {"uri": str(output)},
+    }
+    for path, value in changes.items():
+        block, _, name = path.partition("__")
+        if name:
+            spec.setdefault(block, {})[name] = value
+        else:
+            spec[block] = value
+    return TokenizerTraining.model_validate(
+        {
+            "apiVersion": "tokenization.dev/v1alpha1",
+            "kind": "TokenizerTraining",
+            "metadata": {"name": "test"},
+            "spec": spec,
+        }
+    )
+
+
+def train(
+    source: Path, output: Path, /, executor: Executor | None = None, *, until_counts: bool = False, **changes: Any
+) -> TrainingFinished:
+    options = TrainOptions(processes=1, until_counts=until_counts)
+    return train_tokenizer(training(source, output, **changes), options=options, executor=executor or inline())
+
+
+def counts_of(output: Path) -> dict[bytes, int]:
+    return dict(Pieces.from_bytes((output / "counts.npz").read_bytes()).items())
+
+
+# ---- a naive program
+
+
+def is_held_out(text: str, share: str) -> bool:
+    digest = blake2b(text.encode(), digest_size=8, person=b"tokjob/holdout/1").digest()
+    return int.from_bytes(digest, "big") < Fraction(share.rstrip("%")) / 100 * 2**64
+
+
+def parts_of(text: str) -> list[str]:
+    longest_first = sorted(SPECIALS, key=len, reverse=True)
+    return [part for part in re.split("|".join(map(re.escape, longest_first)), text) if part]
+
+
+def pre_tokenizer(pattern: str) -> Any:
+    if pattern == "Gpt2":
+        return pre_tokenizers.ByteLevel(add_prefix_space=False)
+    text = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    )
+    split = pre_tokenizers.Split(tokenizers.Regex(text), "isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def naive_counts(texts: list[str], pattern: str = "Gpt2") -> Counter[bytes]:
+    cutter = pre_tokenizer(pattern)
+    counts = Counter[bytes]()
+    for text in texts:
+        for part in parts_of(text):
+            counts.update(part[start:end].encode() for _, (start, end) in cutter.pre_tokenize_str(part))
+    return counts
+
+
+def reference_merges(texts: list[str], pattern: str) -> list[list[str]]:
+    """Hugging Face's own trainer, which is given the texts between special tokens."""
+    library = tokenizers.Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizer(pattern)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY - len(SPECIALS), initial_alphabet=alphabet, show_progress=False)
+    library.train_from_iterator((part for text in texts for part in parts_of(text)), trainer)
+    merges: list[list[str]] = json.loads(library.to_str())["model"]["merges"]
+    return merges
+
+
+ALL = [text for part in range(3) for text in texts_of(part)]
+
+
+# ---- same as the reference
+
+
+@pytest.mark.parametrize("pattern", ["Gpt2", "Cl100k"])
+def test_counts_and_merges_are_those_of_the_library(pattern: str, source: Path, tmp_path: Path) -> None:
+    finished = train(source, tmp_path / "out", holdout="0%", tokenizer__pattern=pattern)
+    assert counts_of(tmp_path / "out") == naive_counts(ALL, pattern)
+    written = json.loads((tmp_path / "out" / "tokenizer.json").read_bytes())
+    assert written["model"]["merges"] == reference_merges(ALL, pattern)
+    assert [token["content"] for token in written["added_tokens"]] == SPECIALS
+    assert finished.documents_read == finished.documents_counted == len(ALL)
+
+
+def test_what_is_held_out_is_not_counted_and_kept(source: Path, tmp_path: Path) -> None:
+    finished = train(source, tmp_path / "out", holdout="12.5%")
+    counted = [text for text in ALL if not is_held_out(text, "12.5%")]
+    held_out = [text for text in ALL if is_held_out(text, "12.5%")]
+    assert counts_of(tmp_path / "out") == naive_counts(counted)
+    packed = (tmp_path / "out" / "holdout.jsonl.zst").read_bytes()
+    from tokenization_worker.pipelines.train.holdout import read_held_out
+
+    assert sorted(document.text for document in read_held_out(packed)) == sorted(held_out)
+    assert (finished.documents_counted, finished.documents_held_out) == (len(counted), len(held_out))
+
+
+def test_groups_give_their_shares(source: Path, tmp_path: Path) -> None:
+    groups = [
+        {"name": "web", "uris": [str(source / "a.jsonl"), str(source / "b.jsonl.zst")], "share": "30%"},
+        {"name": "code", "uris": [str(source / "c.jsonl.gz")]},
+    ]
+    train(source, tmp_path / "out", source={"groups": groups}, holdout="0%")
+    end = hash_end(Fraction(3, 10))
+
+    def is_in(text: str) -> bool:
+        return int.from_bytes(blake2b(text.encode(), digest_size=8, person=b"tokjob/group/1").digest(), "big") < end
+
+    texts = [text for part in (0, 1) for text in texts_of(part) if is_in(text)] + texts_of(2)
+    assert counts_of(tmp_path / "out") == naive_counts(texts)
+
+
+# ---- one digest
+
+
+def test_one_digest_for_any_cut_name_process_and_table(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = train(source, tmp_path / "out", holdout="20%").counts_digest
+    small = train(source, tmp_path / "small", rangeBytes=3000, holdout="20%")
+    renamed = tmp_path / "renamed"
+    renamed.mkdir()
+    for number, path in enumerate(sorted(source.iterdir(), reverse=True)):
+        (renamed / f"{number}{''.join(path.suffixes)}").write_bytes(path.read_bytes())
+    two = train_tokenizer(
+        training(renamed, tmp_path / "two", rangeBytes=20_000, holdout="20%"), options=TrainOptions(processes=2)
+    )
+    monkeypatch.setattr(count_task.CountContext, "__init__", _with_small_tables(count_task.CountContext.__init__))
+    spilled = train(source, tmp_path / "spilled", holdout="20%")
+    assert {digest} == {small.counts_digest, two.counts_digest, spilled.counts_digest}
+    for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
+        assert len({(tmp_path / folder / name).read_bytes() for folder in ("out", "small", "two", "spilled")}) == 1
+
+
+def _with_small_tables(original: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Any, *arguments: Any, **fields: Any) -> None:
+        original(self, *arguments, **{**fields, "table_bytes": 50_000})
+
+    return init
+
+
+def test_a_killed_training_goes_on_and_ends_with_the_same(source: Path, tmp_path: Path) -> None:
+    """Killed at its first lines, each start a line later, until one comes to its end."""
+    changes = {"rangeBytes": 30_000, "holdout": "20%"}
+    expected = train(source, tmp_path / "expected", **changes)
+    manifest = tmp_path / "training.yaml"
+    manifest.write_text(json.dumps(training(source, tmp_path / "out", **changes).to_manifest()))
+    kills = 0
+    while True:
+        with subprocess.Popen(
+            [str(TOKJOB), "train", str(manifest), "--processes", "2", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as process:
+            assert process.stdout is not None
+            for _ in range(kills + 3):
+                line = process.stdout.readline()
+                if not line:
+                    break
+            if line:
+                os.killpg(process.pid, signal.SIGKILL)
+        if not line:
+            break
+        kills += 1
+    assert process.returncode == 0
+    assert kills >= 5
+    for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
+    index = json.loads((tmp_path / "out" / "index.json").read_bytes())
+    assert index["counts"]["digest"] == expected.counts_digest
+
+
+def test_lost_and_torn_scratch_is_made_again(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    expected = train(source, tmp_path / "expected", rangeBytes=30_000).counts_digest
+    harmed: list[str] = []
+
+    def harm(task: Any) -> None:
+        """Before the first merge one object is cut and another one removed."""
+        if "merged" in task.product and not harmed:
+            scratch = sorted((output / "_tokenization/ledger/0/counts").iterdir())
+            scratch[0].write_bytes(scratch[0].read_bytes()[:-40])
+            scratch[1].unlink()
+            harmed.extend(path.name for path in scratch[:2])
+
+    assert train(source, output, inline(harm), rangeBytes=30_000).counts_digest == expected
+    assert len(harmed) == 2
+    assert not any(path.is_file() for path in (output / "_tokenization/ledger/0/counts").glob("*"))
+
+
+def test_counts_serve_another_size(source: Path, tmp_path: Path) -> None:
+    output, tasks = tmp_path / "out", []
+    counted = train(source, output, until_counts=True)
+    assert counted.is_counts_only
+    assert not (output / "index.json").exists()
+    smaller = train(source, output, inline(lambda task: tasks.append(task)), tokenizer__vocabSize=400)
+    assert not tasks
+    assert (smaller.counts_digest, smaller.vocab_size) == (counted.counts_digest, 400)
+    assert train(source, output, tokenizer__vocabSize=400).already
+    with pytest.raises(ChangedError, match=r"tokenizer\.vocabSize: 700 is asked for, it was made with 400"):
+        train(source, output)
+
+
+def test_a_stop_between_merges_keeps_the_counts(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tokenization_worker.training.merging._WORK", 1000)
+    seen: list[Event] = []
+    with pytest.raises(Stopped):
+        train_tokenizer(
+            training(source, tmp_path / "out"),
+            executor=inline(),
+            on_progress=seen.append,
+            should_stop=lambda: any(isinstance(event, MergesMade) for event in seen),
+        )
+    made = [event for event in seen if isinstance(event, MergesMade)]
+    assert 0 < made[-1].merges_done < VOCABULARY - 256 - len(SPECIALS)
+    again: list[Event] = []
+    train_tokenizer(training(source, tmp_path / "out"), executor=inline(), on_progress=again.append)
+    assert [event.ranges_done for event in again if isinstance(event, Counted)] == []
+    assert [event.merges_done for event in again if isinstance(event, MergesMade)][-1] == 441
+
+
+# ---- the tokenizer
+
+
+def soups(tokenizer: Any) -> Iterator[str]:
+    numbers = np.random.default_rng(0)
+    for ids in numbers.integers(0, 256, (2000, 7)).tolist():
+        yield tokenizer.decode(ids)
+    yield from ("".join(map(chr, range(0x20, 0x250))), "日本語 \U0001f600\0\x85", " " * 999)
+
+
+@pytest.mark.parametrize("pattern", ["Gpt2", "Cl100k"])
+def test_every_text_comes_back_and_a_job_takes_the_tokenizer(pattern: str, source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    finished = train(source, output, tokenizer__pattern=pattern, tokenizer__specialTokens=["<|endoftext|>"])
+    library = tokenizers.Tokenizer.from_file(str(output / "tokenizer.json"))
+    for text in soups(library):
+        assert library.decode(library.encode(text).ids, skip_special_tokens=False) == text
+    assert library.token_to_id("<|endoftext|>") == VOCABULARY - 1 == library.get_vocab_size() - 1
+    job = make_job(source, tmp_path / "dataset", tokenizer={"name": None, "uri": str(output / "tokenizer.json")})
+    made = run_job(job)
+    assert made.documents_written == len(ALL)
+    assert not verify(str(tmp_path / "dataset")).findings
+    index = json.loads((tmp_path / "dataset" / "index.json").read_bytes())
+    assert index["tokenizer"]["fingerprint"] == finished.fingerprint
+
+
+# ---- refusals
+
+
+def refusal(run: Callable[[], object]) -> TokenizationError:
+    with pytest.raises(TokenizationError) as caught:
+        run()
+    return caught.value
+
+
+def test_a_corrupt_file_is_left_out_as_a_whole_or_ends_the_training(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for path in source.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    whole = zstd_frames(json_lines(texts_of(3)), frames=6)
+    (folder / "d.jsonl.zst").write_bytes(whole[:-20])  # the last of its ranges alone finds it
+    error = refusal(lambda: train(folder, tmp_path / "out", rangeBytes=4000))
+    assert (error.reason, type(error)) == ("CorruptFile", DataError)
+    assert "d.jsonl.zst" in error.message
+    finished = train(folder, tmp_path / "out", rangeBytes=4000, maxCorruptFiles=1)
+    assert finished.files_dropped == 1
+    assert finished.counts_digest == train(source, tmp_path / "without").counts_digest
+
+
+def test_too_many_unusable_documents_end_the_training_until_they_are_allowed(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes((source / "a.jsonl").read_bytes() + b'{"text": 7}\nno json\n')
+    error = refusal(lambda: train(folder, tmp_path / "out", maxQuarantined=1))
+    assert error.reason == "QuarantineExceeded"
+    assert "2 of" in error.message
+    assert "WrongTextType" in error.message
+    assert train(folder, tmp_path / "out", maxQuarantined=2).documents_quarantined == 2
+
+
+def test_a_vocabulary_that_the_text_cannot_fill_is_refused_with_the_largest(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(json_lines(["abcd abcd abcd"]))
+    error = refusal(lambda: train(folder, tmp_path / "out", holdout="0%"))
+    assert error.reason == "VocabTooLarge"
+    largest = int(re.findall(r"pairs for ([\d,]+) tokens", error.message)[0].replace(",", ""))
+    assert train(folder, tmp_path / "out", holdout="0%", tokenizer__vocabSize=largest).vocab_size == largest
+
+
+def test_memory_that_is_short_is_told_before_the_training(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_module, "free_memory", lambda: 1 << 20)
+    error = refusal(lambda: train(source, tmp_path / "out"))
+    assert (error.reason, error.exit_code) == ("TrainMemory", 5)
+    assert "0.2 GB" in error.message
+    monkeypatch.undo()
+    assert not train(source, tmp_path / "out").already
+
+
+def test_counts_that_were_changed_are_refused_and_made_again_where_they_are_gone(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    digest = train(source, output, until_counts=True).counts_digest
+    data = (output / "counts.npz").read_bytes()
+    (output / "counts.npz").write_bytes(data[:500] + bytes([data[500] ^ 1]) + data[501:])
+    error = refusal(lambda: train(source, output))
+    assert error.reason == "CountsCorrupt"
+    (output / "counts.npz").unlink()
+    assert train(source, output).counts_digest == digest
+
+
+def test_a_source_that_changed_ends_the_training(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes((source / "a.jsonl").read_bytes())
+    train(folder, tmp_path / "out", until_counts=True)
+    (folder / "a.jsonl").write_bytes((source / "a.jsonl").read_bytes() + b'{"text": "more"}\n')
+    assert refusal(lambda: train(folder, tmp_path / "out")).reason == "SourceChanged"
+
+
+def test_jobs_and_trainings_do_not_share_an_output(source: Path, tmp_path: Path) -> None:
+    counts, done, job_output = tmp_path / "counts", tmp_path / "done", tmp_path / "job"
+    train(source, counts, until_counts=True)
+    train(source, done)
+    run_job(make_job(source, job_output, tokenizer={"name": "bytes"}))
+    for output in (counts, done):
+        error = refusal(lambda output=output: run_job(make_job(source, output, tokenizer={"name": "bytes"})))
+        assert error.reason == "OutputConflict"
+        assert "training of a tokenizer" in error.message
+    assert "holds a dataset" in refusal(lambda: train(source, job_output)).message
+    assert refusal(lambda: verify(str(done))).exit_code == 2
+
+
+def test_files_of_others_and_the_source_are_not_written_over(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "tokenizer.json").write_text("{}")
+    assert refusal(lambda: train(source, tmp_path / "out")).reason == "OutputConflict"
+    assert "would match" in refusal(lambda: train(tmp_path, tmp_path / "new")).message
+
+
+def test_an_expression_that_the_library_refuses_is_refused_before_anything_is_written(
+    source: Path, tmp_path: Path
+) -> None:
+    error = refusal(lambda: train(source, tmp_path / "out", tokenizer__regex="(a"))
+    assert isinstance(error, SpecError)
+    assert "tokenizer.regex" in error.message
+    assert not (tmp_path / "out").exists()
+
+
+# ---- the command
+
+
+def tokjob(*arguments: object) -> tuple[int, str, str]:
+    done = run_command([str(TOKJOB), *map(str, arguments)])
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_trains_tells_and_is_known_to_status_and_clean(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    flags = ["train", "--source", source, "--vocab-size", 300, "--output", output]
+    code, told, error = tokjob(*flags, "--until", "counts")
+    assert (code, error) == (0, "")
+    assert "different ones" in told
+    assert "Interrupted" in tokjob("status", output)[1]
+    assert json.loads(tokjob("status", output, "--json")[1])["is_merged"]
+    code, told, _ = tokjob("clean", output)
+    assert (code, list(tmp_path.glob("out/**/*"))) == (0, [])
+    code, told, error = tokjob(*flags)
+    assert (code, error) == (0, "")
+    assert f"uri: {output}/tokenizer.json" in told
+    assert "Complete" in tokjob("status", output)[1]
+    assert "TrainingFinished" in tokjob("clean", output)[2]
+    assert "nothing to do" in tokjob(*flags)[1]
+    code, told, _ = tokjob(*flags, "--print-manifest")
+    assert TokenizerTraining.from_yaml(told).spec.tokenizer.vocab_size == 300
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "no training given"),
+        (["--source", "x", "--output", "y"], "--vocab-size missing"),
+        (["--source", "x", "--output", "y", "--vocab-size", "100"], "at least 257"),
+        (["--source", "x", "--output", "y", "--vocab-size", "300", "--holdout", "2"], "a share is a percentage: write"),
+        (["--source", "x", "--output", "y", "--vocab-size", "300", "--tokenizer.pattern", "gpt2"], "Gpt2"),
+        (["--sauce", "x"], "unknown flag --sauce"),
+    ],
+)
+def test_mistakes_are_told_with_the_next_step(flags: list[str], words: str, tmp_path: Path) -> None:
+    code, _, error = tokjob("train", *flags)
+    assert code == 2
+    assert words in error
+    assert "next:" in error

@@ -1,0 +1,87 @@
+"""Reads the progress of the training at an output, from its index, plan and ledger."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from tokenization_worker.errors import ChangedError, DataError
+from tokenization_worker.inspect.uris import absolute_uri
+from tokenization_worker.output import layout
+from tokenization_worker.output.index import is_of_training
+from tokenization_worker.output.last_failure import read_failure
+from tokenization_worker.output.plan_file import read_any_plan
+from tokenization_worker.output.training_index import read_training_index
+from tokenization_worker.storage.base import NotFound, Store
+from tokenization_worker.storage.listing import list_at_once
+from tokenization_worker.storage.open import open_store
+
+_GO_ON = "start the same `tokjob train` again; it continues from here"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStatus:
+    """How far the training at an output is. `phase`: Running, Interrupted, Failed or Complete. `is_merged`: the counts
+    of all ranges are merged. `reason` and `message`: why the last start of one that is Failed ended.
+    """
+
+    uri: str
+    phase: str
+    ranges: int = 0
+    ranges_done: int = 0
+    is_merged: bool = False
+    vocab_size: int = 0
+    counts_digest: str = ""
+    next_step: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+def read_training_status(uri: str | os.PathLike[str]) -> TrainingStatus | None:
+    """The status of a training; None where none is. Raises `DataError` for a corrupt index."""
+    store = open_store(absolute_uri(uri))
+    if holds_training_index(store):
+        index = read_training_index(store)
+        if index is not None:
+            tokenizer, counts = index["tokenizer"], index["counts"]
+            return TrainingStatus(
+                store.uri,
+                "Complete",
+                is_merged=True,
+                vocab_size=tokenizer["vocabularySize"],
+                counts_digest=counts["digest"],
+                next_step=f"name {store.uri}/{layout.TOKENIZER} in the tokenizer.uri of a job",
+            )
+    n_ranges = _planned_ranges(store)
+    return None if n_ranges is None else _unfinished(store, n_ranges)
+
+
+def holds_training_index(store: Store) -> bool:
+    """Whether the index at `store` is of a training."""
+    try:
+        return is_of_training(store.read(layout.INDEX))
+    except NotFound:
+        return False
+
+
+def _planned_ranges(store: Store) -> int | None:
+    """How many ranges the unfinished training has; None where none is, or something else."""
+    if store.stat(layout.INDEX) is not None:
+        return None
+    try:
+        plan = read_any_plan(store)
+    except (ChangedError, DataError):
+        return None
+    return plan.n_ranges if plan is not None and plan.is_of_training else None
+
+
+def _unfinished(store: Store, n_ranges: int) -> TrainingStatus:
+    done = sum(1 for _ in list_at_once(store, [f"{layout.epoch_ledger(0)}{layout.COUNTED_RECEIPTS}"]))
+    is_merged = store.stat(layout.merged_receipt_path()) is not None
+    status = TrainingStatus(store.uri, "Interrupted", n_ranges, done, is_merged, next_step=_GO_ON)
+    if store.has_live_writers():
+        return replace(status, phase="Running", next_step="wait")
+    failure = read_failure(store)
+    if failure is None:
+        return status
+    return replace(status, phase="Failed", reason=failure.reason, message=failure.message, next_step=failure.next_step)

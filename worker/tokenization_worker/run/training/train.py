@@ -1,0 +1,311 @@
+"""Trains a tokenizer: read `train_tokenizer` as the table of contents.
+
+Every start does the same: look for the finished training, adopt or write the plan, count what is not counted, merge
+the counts, train, write the tokenizer and the index. The counts stay beside the tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+
+from tokenization_worker.api.arguments import require_processes
+from tokenization_worker.api.resolve import RunLimits
+from tokenization_worker.api.training.manifest import TokenizerTraining
+from tokenization_worker.api.training.resolve import TrainingData, resolve_training, training_limits
+from tokenization_worker.engine.dispatch import Stopped
+from tokenization_worker.engine.executor import Executor
+from tokenization_worker.engine.local import LocalExecutor
+from tokenization_worker.errors import DataError, SpecError, TemporaryError
+from tokenization_worker.events import (
+    CountsMerged,
+    MergesMade,
+    Preparing,
+    TrainingFinished,
+    TrainingPlanned,
+    Warned,
+    Watcher,
+    ignore,
+)
+from tokenization_worker.output import layout
+from tokenization_worker.output.index import TRAINING_KIND
+from tokenization_worker.output.last_failure import forget_failure, recording_failure
+from tokenization_worker.output.ledger.ledger import read_ledger
+from tokenization_worker.output.plan_file import Plan, read_any_plan
+from tokenization_worker.output.scratch import remove_scratch
+from tokenization_worker.output.training_index import (
+    FORMAT_VERSION,
+    CountsFacts,
+    DocumentFacts,
+    TrainedTokenizer,
+    TrainingIndex,
+    TrainingRun,
+    write_training_index,
+)
+from tokenization_worker.pipelines.train.count_task import CountContext
+from tokenization_worker.pipelines.train.merge_task import read_merged
+from tokenization_worker.pipelines.train.pipeline import CountingWork, count_pieces
+from tokenization_worker.pipelines.train.receipts import COUNTED, KINDS, MERGED, MERGED_KEY, MergeReceipt
+from tokenization_worker.pipelines.train.totals import Totals
+from tokenization_worker.processes import default_processes, free_memory
+from tokenization_worker.readers.document_batch import ReadOptions
+from tokenization_worker.run.discard import discard_corrupt_records
+from tokenization_worker.run.training.export import write_tokenizer
+from tokenization_worker.run.training.plan import asked_of, find_finished, plan_training
+from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.open import open_store
+from tokenization_worker.storage.schemes import scheme_of
+from tokenization_worker.training.merging import MOST_BYTES, Trainer, memory_needed
+from tokenization_worker.training.patterns import has_exact_splitter, library_cut
+from tokenization_worker.training.pieces import Pieces
+from tokenization_worker.training.vocabulary import byte_ids, token_text
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptions:
+    """How to train; none of it changes the result. `until_counts`: end where the counts are merged."""
+
+    processes: int | None = None
+    until_counts: bool = False
+
+    def __post_init__(self) -> None:
+        require_processes(self.processes)
+
+    def count(self) -> int:
+        """Processes that count."""
+        return self.processes or default_processes()
+
+
+def train_tokenizer(
+    training: TokenizerTraining,
+    *,
+    options: TrainOptions | None = None,
+    executor: Callable[[], Executor] | None = None,
+    on_progress: Watcher = ignore,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> TrainingFinished:
+    """Train the tokenizer of `training`, or find that it is there.
+
+    Raises the classes of `errors`, and `engine.dispatch.Stopped` after `should_stop` returned true. What is counted
+    stays counted: call again with the same training.
+    """
+    options = options or TrainOptions()
+    data, limits = resolve_training(training), training_limits(training)
+    start = executor or partial(_start, data, options)
+    store = open_store(data.output_uri)
+    index = find_finished(store, data)
+    if index is not None:
+        remove_scratch(store)
+        return _describe(store, index, already=True)
+    with recording_failure(store, lambda: _is_planned(store, data)):
+        library_cut(data.pattern, data.regex)  # refused now, where the library refuses it
+        on_progress(Preparing(_pattern_words(data), tuple(data.source.uris)))
+        planned = plan_training(store, data, limits, options.count, on_progress)
+        with store.showing_life():
+            work = _begin(store, data, limits, planned.plan, on_progress)
+            on_progress(_planned_event(data, work, adopted=planned.adopted))
+            if planned.adopted:
+                forget_failure(store)
+            totals = count_pieces(work, start, on_progress, should_stop)
+            receipt = work.ledger.receipts(MERGED)[MERGED_KEY]
+            on_progress(CountsMerged(receipt.pieces, receipt.distinct, totals.text_bytes, receipt.digest))
+            if options.until_counts:
+                return _counts_only(store, data, totals, receipt, work)
+            trainer = _train(_read_counts(store, receipt), data, on_progress, should_stop)
+            index = _write(store, data, work, totals, receipt, trainer)
+    remove_scratch(store)
+    return _describe(store, index, already=False)
+
+
+def _is_planned(store: Store, data: TrainingData) -> bool:
+    """Whether the unfinished training that is there is this one."""
+    plan = read_any_plan(store)
+    return plan is not None and plan.run_key == data.counting_key
+
+
+def _pattern_words(data: TrainingData) -> str:
+    return data.pattern.value if data.regex is None else data.regex
+
+
+def _begin(store: Store, data: TrainingData, limits: RunLimits, plan: Plan, watch: Watcher) -> CountingWork:
+    ledger = read_ledger(store, plan, 0, KINDS)
+    discard_corrupt_records(store, ledger.corrupt, watch)
+    merged = ledger.receipts(MERGED).get(MERGED_KEY)
+    if merged is not None:
+        entry = store.stat(layout.COUNTS)
+        if entry is None or entry.size != merged.size:
+            watch(Warned(f"{store.uri}/{layout.COUNTS} is gone or of another size: this training counts again"))
+            store.delete(layout.merged_receipt_path())
+            ledger.forget(MERGED, MERGED_KEY)
+    context = CountContext(
+        output_uri=data.output_uri,
+        plan_id=plan.plan_id,
+        options=ReadOptions.of(data),
+        pattern=data.pattern,
+        regex=data.regex,
+        special_tokens=data.special_tokens,
+        holdout_end=data.holdout_end,
+        is_compiled=has_exact_splitter(data.pattern, data.regex),
+    )
+    if data.regex is None and not context.is_compiled:
+        watch(Warned("the library tokenizers cuts text in another way than its known versions: counting is slow"))
+    return CountingWork(store, plan, context, ledger, limits, dict(data.source.hash_ends))
+
+
+def _planned_event(data: TrainingData, work: CountingWork, *, adopted: bool) -> TrainingPlanned:
+    return TrainingPlanned(
+        files=len(work.plan.files),
+        stored_bytes=sum(file.size for file in work.plan.files),
+        ranges=work.plan.n_ranges,
+        ranges_done=len(work.ledger.receipts(COUNTED)),
+        vocab_size=data.vocab_size,
+        pattern=_pattern_words(data),
+        is_compiled=work.context.is_compiled,
+        adopted=adopted,
+    )
+
+
+def _start(data: TrainingData, options: TrainOptions) -> Executor:
+    """Processes on this machine, forked where that is safe: with nothing but local files."""
+    is_local = all(scheme_of(uri) == "file" for uri in (data.output_uri, *data.source.uris))
+    return LocalExecutor(options.count(), fork=is_local)
+
+
+def _read_counts(store: Store, receipt: MergeReceipt) -> Pieces:
+    try:
+        return read_merged(store, receipt)
+    except ValueError as error:
+        raise DataError(
+            "CountsCorrupt",
+            f"{store.uri}/{layout.COUNTS}: {error}",
+            next_step="delete this file and start the same command again, which counts again",
+        ) from error
+
+
+def _train(pieces: Pieces, data: TrainingData, watch: Watcher, should_stop: Callable[[], bool]) -> Trainer:
+    """All merges of the vocabulary. Raises `SpecError("VocabTooLarge")` where the text has not so many."""
+    _require_memory(pieces)
+    trainer = Trainer(pieces, byte_ids(), data.n_merges)
+    while not trainer.is_finished:
+        if should_stop():
+            raise Stopped
+        trainer.step()
+        n_made = len(trainer.merges)
+        if n_made:
+            text = token_text(trainer.merges, n_made - 1).decode("utf-8", "backslashreplace")
+            watch(MergesMade(n_made, data.n_merges, text, int(trainer.counts[-1])))
+    if len(trainer.merges) < data.n_merges:
+        most = data.vocab_size - data.n_merges + len(trainer.merges)
+        raise SpecError(
+            "VocabTooLarge",
+            f"tokenizer.vocabSize: the text has pairs for {most:,} tokens, {data.vocab_size:,} are asked for",
+            next_step=f"ask for {most:,} or fewer, or give more text; the counts are kept",
+        )
+    return trainer
+
+
+def _require_memory(pieces: Pieces) -> None:
+    """Raise where the pieces are too many for this program, or for this machine's memory."""
+    size, free = len(pieces.text), free_memory()
+    if size > MOST_BYTES:
+        raise SpecError(
+            "TrainMemory",
+            f"the distinct pieces have {size:,} bytes, and at most {MOST_BYTES:,} can be trained on",
+            next_step="train on a sample: give the groups of the source a share",
+        )
+    needed = memory_needed(pieces)
+    if free and needed > free:
+        raise TemporaryError(
+            "TrainMemory",
+            f"training on {len(pieces):,} distinct pieces needs about {needed / 1e9:.1f} GB of memory; "
+            f"{free / 1e9:.1f} GB are free",
+            next_step="start the same command on a larger machine, which goes on from the counts; or train on a sample",
+        )
+
+
+def _write(
+    store: Store, data: TrainingData, work: CountingWork, totals: Totals, receipt: MergeReceipt, trainer: Trainer
+) -> TrainingIndex:
+    tokenizer, facts = write_tokenizer(store, data, trainer.merges)
+    index = TrainingIndex(
+        formatVersion=FORMAT_VERSION,
+        kind=TRAINING_KIND,
+        dataKey=work.plan.data_key,
+        data=work.plan.data,
+        tokenizer=TrainedTokenizer(
+            vocabularySize=data.vocab_size,
+            merges=data.n_merges,
+            fingerprint=tokenizer.fingerprint,
+            delimiter=data.special_tokens[0],
+        ),
+        counts=CountsFacts(pieces=receipt.pieces, distinct=receipt.distinct, digest=receipt.digest),
+        documents=DocumentFacts(
+            read=totals.read,
+            counted=totals.documents,
+            heldOut=totals.held_out,
+            leftOut=totals.left_out,
+            quarantined=totals.quarantined,
+            textBytes=totals.text_bytes,
+            filesDropped=_count_dropped(work),
+        ),
+        files={layout.TOKENIZER: facts},
+        run=TrainingRun(
+            countingKey=data.counting_key,
+            trainingKey=data.training_key,
+            planId=work.plan.plan_id,
+            asked=asked_of(data),
+            libraries={name: version(name) for name in ("numba", "numpy", "tokenizers")},
+        ),
+    )
+    return write_training_index(store, index)
+
+
+def _count_dropped(work: CountingWork) -> int:
+    return len({each.file for receipt in work.ledger.receipts(COUNTED).values() for each in receipt.dropped})
+
+
+def _counts_only(
+    store: Store, data: TrainingData, totals: Totals, receipt: MergeReceipt, work: CountingWork
+) -> TrainingFinished:
+    return TrainingFinished(
+        uri=store.uri,
+        already=False,
+        is_counts_only=True,
+        vocab_size=0,
+        fingerprint="",
+        delimiter=data.special_tokens[0],
+        documents_read=totals.read,
+        documents_counted=totals.documents,
+        documents_held_out=totals.held_out,
+        documents_left_out=totals.left_out,
+        documents_quarantined=sum(totals.quarantined.values()),
+        files_dropped=_count_dropped(work),
+        text_bytes=totals.text_bytes,
+        pieces=receipt.pieces,
+        distinct=receipt.distinct,
+        counts_digest=receipt.digest,
+    )
+
+
+def _describe(store: Store, index: TrainingIndex, *, already: bool) -> TrainingFinished:
+    documents, counts, tokenizer = index["documents"], index["counts"], index["tokenizer"]
+    return TrainingFinished(
+        uri=store.uri,
+        already=already,
+        is_counts_only=False,
+        vocab_size=tokenizer["vocabularySize"],
+        fingerprint=tokenizer["fingerprint"],
+        delimiter=tokenizer["delimiter"],
+        documents_read=documents["read"],
+        documents_counted=documents["counted"],
+        documents_held_out=documents["heldOut"],
+        documents_left_out=documents["leftOut"],
+        documents_quarantined=sum(documents["quarantined"].values()),
+        files_dropped=documents["filesDropped"],
+        text_bytes=documents["textBytes"],
+        pieces=counts["pieces"],
+        distinct=counts["distinct"],
+        counts_digest=counts["digest"],
+    )
