@@ -153,6 +153,9 @@ bench-formats: install  ## compare four formats at once with Npy alone (CORPUS=f
 bench-sequences: install  ## compare shuffled documents with the order of the source (CORPUS=folder of .jsonl.zst)
 	$(BIN)/python benchmarks/sequences.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
 
+bench-train: install  ## compare the training of a tokenizer with other trainers (CORPUS=folder of .jsonl.zst; BIG=3GB: so much text alone)
+	$(BIN)/python benchmarks/train.py $(if $(CORPUS),--corpus $(CORPUS)) $(if $(BIG),--big $(BIG)) $(BENCH_ARGS)
+
 windows: install  ## time windows of tokens, and rows, at random places of a dataset
 	$(BIN)/python benchmarks/windows.py $(BENCH_ARGS)
 
@@ -165,4 +168,4 @@ memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 G
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-unit test-fast test-all test-testbed test-core test-peers prove e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-formats bench-sequences bench-ray bench-gcs straggler startup windows scale memory clean
+.PHONY: help install run test test-unit test-fast test-all test-testbed test-core test-peers prove e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-formats bench-sequences bench-train bench-ray bench-gcs straggler startup windows scale memory clean

@@ -387,7 +387,7 @@ def test_every_message_says_what_to_do_next(bench: Bench, capsys: pytest.Capture
     ("arguments", "words"),
     [
         (["rum"], ["unknown command 'rum'; did you mean 'run'?", "plan, validate"]),
-        (["zzz"], ["unknown command 'zzz' (commands: run, plan"]),
+        (["zzz"], ["unknown command 'zzz' (commands: run, train, plan"]),
         (["--zzz"], ["--zzz"]),
         (["status"], ["required: output"]),
         (["clean"], ["required: output"]),

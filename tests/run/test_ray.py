@@ -24,7 +24,7 @@ from support.corpus import Corpus, CorpusWriter, take_documents
 from support.engine.inline import inline
 from support.faults.ray_nodes import CPUS, Nodes, ray_nodes
 from support.places import PROGRAMS
-from support.runs import Held, Running, command, difference, leftovers, make_job, read_index, run_command
+from support.runs import TOKJOB, Held, Running, command, difference, leftovers, make_job, read_index, run_command
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.run.run import Options, run_job
 
@@ -86,6 +86,18 @@ def until(condition: Callable[[], T], running: Running) -> T:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return found
+
+
+def test_a_training_counts_the_same_on_three_nodes(mixed: Corpus, three_nodes: Nodes, tmp_path: Path) -> None:
+    flags = ["train", "--source", str(mixed.folder), "--vocab-size", "500", "--rangeBytes", "64Ki"]
+    flags += ["--maxQuarantined", str(mixed.quarantined)]
+    for name, more in (("here", TWO_WORKERS), ("ray", ("--ray-address", three_nodes.address))):
+        done = run_command([str(TOKJOB), *flags, "--output", str(tmp_path / name), *more])
+        assert done.returncode == 0, done.stderr
+    counted = receipts(tmp_path / "ray", "counted")
+    assert len({receipt["node"] for receipt in counted}) > 1
+    for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,18 @@ import os
 import re
 import signal
 import subprocess
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tiktoken
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
@@ -28,7 +31,7 @@ from tokenization_worker.api.data import hash_end
 from tokenization_worker.api.training.manifest import TokenizerTraining
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TokenizationError
-from tokenization_worker.events import Counted, Event, MergesMade, TrainingFinished
+from tokenization_worker.events import Counted, Event, MergesMade, TrainingFinished, Warned
 from tokenization_worker.pipelines.train import count_task
 from tokenization_worker.run.training import train as train_module
 from tokenization_worker.run.training.train import TrainOptions, train_tokenizer
@@ -302,20 +305,108 @@ def soups(tokenizer: Any) -> Iterator[str]:
     yield from ("".join(map(chr, range(0x20, 0x250))), "日本語 \U0001f600\0\x85", " " * 999)
 
 
+@pytest.mark.parametrize("layout", ["Gpt2", "BytesFirst"])
 @pytest.mark.parametrize("pattern", ["Gpt2", "Cl100k"])
-def test_every_text_comes_back_and_a_job_takes_the_tokenizer(pattern: str, source: Path, tmp_path: Path) -> None:
+def test_both_files_are_one_tokenizer_that_a_job_takes(pattern: str, layout: str, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    finished = train(source, output, tokenizer__pattern=pattern, tokenizer__specialTokens=["<|endoftext|>"])
+    finished = train(source, output, tokenizer__pattern=pattern, tokenizer__layout=layout)
     library = tokenizers.Tokenizer.from_file(str(output / "tokenizer.json"))
-    for text in soups(library):
-        assert library.decode(library.encode(text).ids, skip_special_tokens=False) == text
-    assert library.token_to_id("<|endoftext|>") == VOCABULARY - 1 == library.get_vocab_size() - 1
+    library.encode_special_tokens = True
+    index = json.loads((output / "index.json").read_bytes())
+    assert sorted(index["files"]) == ["ranks.tiktoken", "tokenizer.json"]
+    ranks = [line.split() for line in (output / "ranks.tiktoken").read_bytes().splitlines()]
+    encoding = tiktoken.Encoding(
+        "trained",
+        pat_str=index["tokenizer"]["pattern"],
+        mergeable_ranks={b64decode(text): int(number) for text, number in ranks},
+        special_tokens=index["tokenizer"]["specialTokens"],
+    )
+    for text in (*soups(library), *take_documents(60_000, first=900)):
+        ids = library.encode(text).ids
+        assert library.decode(ids, skip_special_tokens=False) == text
+        assert encoding.encode_ordinary(text) == ids
+    assert encoding.n_vocab == VOCABULARY == library.get_vocab_size()
+    assert library.token_to_id(SPECIALS[0]) == (256 if layout == "BytesFirst" else VOCABULARY - len(SPECIALS))
     job = make_job(source, tmp_path / "dataset", tokenizer={"name": None, "uri": str(output / "tokenizer.json")})
-    made = run_job(job)
-    assert made.documents_written == len(ALL)
+    assert run_job(job).documents_written == len(ALL)
     assert not verify(str(tmp_path / "dataset")).findings
-    index = json.loads((tmp_path / "dataset" / "index.json").read_bytes())
-    assert index["tokenizer"]["fingerprint"] == finished.fingerprint
+    made = json.loads((tmp_path / "dataset" / "index.json").read_bytes())
+    assert made["tokenizer"]["fingerprint"] == finished.fingerprint
+    ranks_job = make_job(
+        source,
+        tmp_path / "by-ranks",
+        tokenizer={
+            "name": None,
+            "uri": str(output / "ranks.tiktoken"),
+            "pattern": index["tokenizer"]["pattern"],
+            "specialTokens": index["tokenizer"]["specialTokens"],
+            "delimiter": {"token": SPECIALS[0]},
+        },
+    )
+    run_job(ranks_job)
+    assert shard_bytes(tmp_path / "by-ranks") == shard_bytes(tmp_path / "dataset")
+
+
+def shard_bytes(dataset: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(dataset.glob("train/*.npy"))]
+
+
+def test_ranks_that_tiktoken_reads_otherwise_are_left_out(source: Path, tmp_path: Path) -> None:
+    seen: list[Event] = []
+    train_tokenizer(
+        training(source, tmp_path / "out", tokenizer__vocabSize=300, tokenizer__regex=r"\p{L}+|\s+|\p{N}"),
+        executor=inline(),
+        on_progress=seen.append,
+    )
+    assert [
+        event.message for event in seen if isinstance(event, Warned) and "ranks.tiktoken is left out" in event.message
+    ]
+    assert not (tmp_path / "out" / "ranks.tiktoken").exists()
+    assert (tmp_path / "out" / "tokenizer.json").exists()
+
+
+def test_ties_and_layout_of_the_course(source: Path, tmp_path: Path) -> None:
+    """A naive program in the way of CS336: ids from 256 for special tokens, and of equal counts the largest bytes."""
+    train(source, tmp_path / "out", holdout="0%", tokenizer__layout="BytesFirst", tokenizer__ties="LargestText")
+    words = {tuple(bytes([byte]) for byte in piece): count for piece, count in naive_counts(ALL).items()}
+    pairs = Counter[tuple[bytes, bytes]]()
+    for word, count in words.items():
+        for pair in pairwise(word):
+            pairs[pair] += count
+    expected = []
+    for _ in range(VOCABULARY - 256 - len(SPECIALS)):
+        best = max(pairs, key=lambda pair: (pairs[pair], pair))
+        expected.append(best)
+        merged: dict[tuple[bytes, ...], int] = {}
+        for word, count in words.items():
+            if best not in set(pairwise(word)):
+                merged[word] = count
+                continue
+            new: list[bytes] = []
+            for symbol in word:
+                if new and (new[-1], symbol) == best:
+                    new[-1] += symbol
+                else:
+                    new.append(symbol)
+            for pair in pairwise(word):
+                pairs[pair] -= count
+            for pair in pairwise(new):
+                pairs[pair] += count
+            merged[tuple(new)] = merged.get(tuple(new), 0) + count
+        words = merged
+    ranks = [b64decode(line.split()[0]) for line in (tmp_path / "out" / "ranks.tiktoken").read_bytes().splitlines()]
+    assert ranks[256:] == [left + right for left, right in expected]
+
+
+def test_another_library_does_not_go_on_with_a_training(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(source, tmp_path / "out", until_counts=True)
+    monkeypatch.setattr(train_module, "library_version", lambda: "tokenizers 9.9.9")
+    error = refusal(lambda: train(source, tmp_path / "out"))
+    assert (error.reason, "tokenizers 9.9.9" in error.message) == ("TokenizerChanged", True)
+    error = refusal(lambda: train(source, tmp_path / "new"))  # a worker that has another one than the driver
+    assert error.reason == "TokenizerChanged"
 
 
 # ---- refusals

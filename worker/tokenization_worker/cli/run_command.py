@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tokenization_worker.api.job import fields_for_operator
+from tokenization_worker.cli.escapes import say
 from tokenization_worker.cli.manifest import JobParser, job_from_arguments, print_manifest
 from tokenization_worker.cli.numbers import read_count
 from tokenization_worker.cli.progress import Display, make_display
@@ -34,17 +36,7 @@ def main(arguments: list[str]) -> int:
         "Run a job here, to its index. Interrupted or failed? The same command resumes; there is no --continue.",
     )
     how = parser.add_argument_group("how to run")
-    how.add_argument(
-        "--executor",
-        choices=["local", "ray"],
-        help="local (the default): processes on this machine; ray: the Ray cluster that is there, or a new one here",
-    )
-    how.add_argument(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="the Ray cluster to use (implies --executor ray); auto: the one that this machine is part of, "
-        "or else a new one here; local: a new one here",
-    )
+    add_executor(how)
     how.add_argument("--processes", type=read_count, help="worker processes (default: what cores and memory allow)")
     how.add_argument(
         "--engine",
@@ -58,13 +50,8 @@ def main(arguments: list[str]) -> int:
     if options.print_manifest:
         print(print_manifest(job), end="")
         return 0
-    if options.executor == "local" and options.ray_address is not None:
-        raise SpecError(
-            "SpecInvalid",
-            "--executor local and --ray-address contradict each other",
-            next_step="leave one of them out; --ray-address alone means --executor ray",
-        )
-    if options.executor != "ray" and options.ray_address is None:  # now, and not when a plan is written already
+    uses_ray = asks_for_ray(options)
+    if not uses_ray:  # now, and not when a plan is written already
         require_open_files(files_needed(options.processes or default_processes(), has_store=False))
     display = make_display(as_json=options.json)
     stop = StopOnSignal(display)
@@ -77,7 +64,7 @@ def main(arguments: list[str]) -> int:
         with ExitStack() as stack:
             how_to_run = Options(processes=options.processes, engine=options.engine)
             executor = None
-            if options.executor == "ray" or options.ray_address is not None:
+            if uses_ray:
                 cluster = stack.enter_context(ray_cluster(options.ray_address, options.processes, display))
                 how_to_run = replace(how_to_run, count_processes=cluster.count_slots)
                 executor = cluster.start
@@ -92,6 +79,32 @@ def main(arguments: list[str]) -> int:
     finally:
         display.close()
     return 0
+
+
+def add_executor(group: argparse._ArgumentGroup) -> None:
+    """The flags that say where tasks run."""
+    group.add_argument(
+        "--executor",
+        choices=["local", "ray"],
+        help="local (the default): processes on this machine; ray: the Ray cluster that is there, or a new one here",
+    )
+    group.add_argument(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="the Ray cluster to use (implies --executor ray); auto: the one that this machine is part of, "
+        "or else a new one here; local: a new one here",
+    )
+
+
+def asks_for_ray(options: argparse.Namespace) -> bool:
+    """Whether tasks run on a Ray cluster; raises `SpecError` for flags that contradict each other."""
+    if options.executor == "local" and options.ray_address is not None:
+        raise SpecError(
+            "SpecInvalid",
+            "--executor local and --ray-address contradict each other",
+            next_step="leave one of them out; --ray-address alone means --executor ray",
+        )
+    return options.executor == "ray" or options.ray_address is not None
 
 
 def ray_cluster(address: str | None, processes: int | None, watch: Watcher) -> RayCluster:
@@ -143,7 +156,7 @@ class StopOnSignal:
 
     def _announce(self) -> None:
         self._is_announced = True
-        print(f"\ntokjob: stopping after {self._under_way}; again to stop at once", file=sys.stderr)
+        say(f"\ntokjob: stopping after {self._under_way}; again to stop at once", error=True)
 
     def __call__(self) -> bool:
         if self.exit_code and not self._is_announced:

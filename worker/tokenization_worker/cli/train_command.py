@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from tokenization_worker.api.manifest.keywords import job_manifest
@@ -19,7 +21,7 @@ from tokenization_worker.cli.manifest import (
     require_given,
 )
 from tokenization_worker.cli.numbers import read_count
-from tokenization_worker.cli.run_command import StopOnSignal
+from tokenization_worker.cli.run_command import StopOnSignal, add_executor, asks_for_ray, ray_cluster
 from tokenization_worker.cli.train_progress import make_train_display
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import SpecError
@@ -45,11 +47,19 @@ def main(arguments: list[str]) -> int:
         raise SpecError(
             "SpecInvalid", f"tokjob train: {error.name} is not installed here", next_step=install_command("train")
         ) from error
+    uses_ray = asks_for_ray(options)
     display = make_train_display(as_json=options.json)
     stop = StopOnSignal(display, "the work under way")
     try:
         how = TrainOptions(processes=options.processes, until_counts=options.until is not None)
-        display(train_tokenizer(training, options=how, on_progress=display, should_stop=stop))
+        with ExitStack() as stack:
+            executor = None
+            if uses_ray:
+                cluster = stack.enter_context(ray_cluster(options.ray_address, options.processes, display))
+                how = replace(how, count_processes=cluster.count_slots)
+                executor = cluster.start
+            finished = train_tokenizer(training, options=how, executor=executor, on_progress=display, should_stop=stop)
+        display(finished)
     except (Stopped, KeyboardInterrupt):
         if not stop.exit_code:
             raise
@@ -79,6 +89,7 @@ def _make_parser() -> ManifestParser:
     add_setting(short)
     add_fields(parser.add_argument_group("fields of the manifest (lists and numbers as in YAML)"), TrainingSpec)
     how = parser.add_argument_group("how to train")
+    add_executor(how)
     how.add_argument("--processes", type=read_count, help="worker processes (default: what cores and memory allow)")
     how.add_argument(
         "--until", choices=["counts"], help="end when the pieces are counted; a later start trains from the counts"

@@ -42,7 +42,8 @@ MERGED_RECEIPTS = "merged/"
 TOKENIZER = "tokenizer.json"
 COUNTS = "counts.npz"
 HOLDOUT = "holdout.jsonl.zst"
-TRAINED = (TOKENIZER, COUNTS, HOLDOUT)
+RANKS = "ranks.tiktoken"
+TRAINED = (TOKENIZER, RANKS, COUNTS, HOLDOUT)
 """What a training writes beside its index."""
 
 FORMAT_PLACEHOLDER = "{format}"

@@ -15,12 +15,15 @@ FORMAT_VERSION = 1
 
 
 class TrainedTokenizer(TypedDict):
-    """The tokenizer. `merges`: as many as the vocabulary has beside bytes and special tokens."""
+    """The tokenizer. `merges`: as many as the vocabulary has beside bytes and special tokens. `pattern` and
+    `specialTokens`: what a rank file needs beside it."""
 
     vocabularySize: int
     merges: int
     fingerprint: str
     delimiter: str
+    pattern: str
+    specialTokens: dict[str, int]
 
 
 class CountsFacts(TypedDict):

@@ -22,6 +22,9 @@ _BYTES_A_PIECE = 8 + 8 + 4 + 8 + 8
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 
+_NO_CLASSES = np.zeros(0, np.uint8)
+
+NextPiece = Callable[[Bytes, int, int, Classes], int]
 Arrays = tuple[
     NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]
 ]
@@ -50,59 +53,60 @@ def hash_of(data: Bytes, i: int, j: int) -> np.uint64:
     return h ^ (h >> np.uint64(32))
 
 
-@inlined
-def insert(data: Bytes, i: int, j: int, count: int, arrays: Arrays, used: NDArray[np.int64]) -> bool:
-    """Count the piece [i, j); False where a new one finds no room. `used` i64[2]: pieces, and bytes of the arena."""
-    slots, hashes, offsets, lengths, counts, arena = arrays
-    h = hash_of(data, i, j)
-    mask = np.uint64(len(slots) - 1)
-    slot = h & mask
-    size = j - i
-    while slots[slot] != 0:
-        piece = slots[slot] - 1
-        if hashes[piece] == h and lengths[piece] == size:
-            offset = offsets[piece]
-            k = 0
-            while k < size and arena[offset + k] == data[i + k]:
-                k += 1
-            if k == size:
-                counts[piece] += count
-                return True
-        slot = (slot + np.uint64(1)) & mask
-    piece, offset = used[0], used[1]
-    if piece == len(counts) or offset + size > len(arena):
-        return False
-    slots[slot] = piece + 1
-    hashes[piece] = h
-    offsets[piece] = offset
-    lengths[piece] = size
-    counts[piece] = count
-    for k in range(size):
-        arena[offset + k] = data[i + k]
-    used[0] = piece + 1
-    used[1] = offset + size
-    return True
-
-
-def _make_count(next_piece: Callable[[Bytes, int, int, Classes], int]) -> Callable[..., None]:
+def _make_count(next_piece: NextPiece) -> Callable[..., None]:
     @compiled
     def count(
         data: Bytes,
         ends: NDArray[np.int64],
+        weights: NDArray[np.int64],
         place: NDArray[np.int64],
         classes: Classes,
         arrays: Arrays,
         used: NDArray[np.int64],
     ) -> None:
-        """Count the pieces of texts that end at `ends`; `place` i64[2]: the text and the byte to go on at."""
+        """Count the pieces of texts that end at `ends`, each as often as `weights` says of its text.
+
+        `place` i64[2]: the text and the byte to go on at, here and at the end: of the last text, unless a new piece
+        finds no room. `used` i64[2]: pieces, and bytes of the arena.
+        """
+        # One loop without calls: seven arrays as arguments, or taken out of a tuple, cost twice what a piece does.
+        slots, hashes, offsets, lengths, counts, arena = arrays
+        mask = np.uint64(len(slots) - 1)
         text, i = place[0], place[1]
         while text < len(ends):
-            end = ends[text]
+            end, weight = ends[text], weights[text]
             while i < end:
                 j = next_piece(data, i, end, classes)
-                if not insert(data, i, j, 1, arrays, used):
-                    place[0], place[1] = text, i
-                    return
+                h = hash_of(data, i, j)
+                slot = h & mask
+                size = j - i
+                is_known = False
+                while slots[slot] != 0:
+                    piece = slots[slot] - 1
+                    if hashes[piece] == h and lengths[piece] == size:
+                        offset = offsets[piece]
+                        k = 0
+                        while k < size and arena[offset + k] == data[i + k]:
+                            k += 1
+                        if k == size:
+                            counts[piece] += weight
+                            is_known = True
+                            break
+                    slot = (slot + np.uint64(1)) & mask
+                if not is_known:
+                    piece, offset = used[0], used[1]
+                    if piece == len(counts) or offset + size > len(arena):
+                        place[0], place[1] = text, i
+                        return
+                    slots[slot] = piece + 1
+                    hashes[piece] = h
+                    offsets[piece] = offset
+                    lengths[piece] = size
+                    counts[piece] = weight
+                    for k in range(size):
+                        arena[offset + k] = data[i + k]
+                    used[0] = piece + 1
+                    used[1] = offset + size
                 i = j
             text += 1
         place[0], place[1] = text, i
@@ -110,27 +114,15 @@ def _make_count(next_piece: Callable[[Bytes, int, int, Classes], int]) -> Callab
     return count
 
 
+@compiled
+def next_whole(data: Bytes, i: int, end: int, classes: Classes) -> int:
+    """The whole text is one piece."""
+    return end
+
+
 count_gpt2 = _make_count(next_gpt2)
 count_cl100k = _make_count(next_cl100k)
-
-
-@compiled
-def add_pieces(
-    text: Bytes,
-    ends: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    place: NDArray[np.int64],
-    arrays: Arrays,
-    used: NDArray[np.int64],
-) -> None:
-    """Add the counts of pieces; `place` i64[1]: the piece to go on at."""
-    piece = place[0]
-    while piece < len(ends):
-        start = ends[piece - 1] if piece else 0
-        if not insert(text, start, ends[piece], counts[piece], arrays, used):
-            break
-        piece += 1
-    place[0] = piece
+count_whole = _make_count(next_whole)
 
 
 @compiled
@@ -160,21 +152,26 @@ class PieceTable:
     def count(self, count: Callable[..., None], classes: Classes, data: Bytes, ends: NDArray[np.int64]) -> None:
         """Count the pieces of texts that lie one behind the other in `data` and end at `ends`, by one of the compiled
         `count_...`."""
-        place = np.zeros(2, np.int64)
-        while True:
-            count(data, ends, place, classes, self._arrays, self._used)
-            if place[0] == len(ends):
-                return
-            self._grow(len(data))
+        self._count(count, classes, data, ends, np.ones(len(ends), np.int64))
 
     def add(self, pieces: Pieces) -> None:
         """Add the counts of `pieces`."""
-        place = np.zeros(1, np.int64)
+        self._count(count_whole, _NO_CLASSES, pieces.text, pieces.ends, pieces.counts)
+
+    def _count(
+        self,
+        count: Callable[..., None],
+        classes: Classes,
+        data: Bytes,
+        ends: NDArray[np.int64],
+        weights: NDArray[np.int64],
+    ) -> None:
+        place = np.zeros(2, np.int64)
         while True:
-            add_pieces(pieces.text, pieces.ends, pieces.counts, place, self._arrays, self._used)
-            if place[0] == len(pieces):
+            count(data, ends, weights, place, classes, self._arrays, self._used)
+            if place[0] == len(ends):
                 return
-            self._grow(len(pieces.text))
+            self._grow(len(data))
 
     def take(self) -> Pieces:
         """All pieces in the order in which they came; the table is empty afterwards."""

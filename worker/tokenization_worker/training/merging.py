@@ -5,7 +5,8 @@ places in a pool. All places of a pair arise in the merge that makes its younger
 whose symbols have changed since is passed over. A heap has pairs by count: an entry whose count is out of date is
 corrected when it comes up. What a merge changes is summed by neighbour in dense arrays before it reaches the table.
 
-Of pairs with equal counts the one with the lowest (left, right) goes first, as in Hugging Face's trainer.
+Of pairs with equal counts the one with the lowest (left, right) goes first, as in Hugging Face's trainer; or the one
+with the largest texts, as the course CS336 has it.
 """
 
 from __future__ import annotations
@@ -24,16 +25,20 @@ _WORK = 4_000_000
 
 _EMPTY = np.int64(-1)
 _FIRST_PAIRS = 1 << 17
+"""Slots: all pairs of bytes fill half of them."""
 
 Integer = int | np.signedinteger
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-Symbols = tuple[Ints, Ints, Ints, Ints, Longs]
-"""Of each place: its symbol, the next and the previous place of its piece (-1: none), its piece. Counts by piece."""
+SYMBOL, AFTER, BEFORE, PIECE = range(4)
+"""Columns of the cells i32[n, 4], one of each place: its symbol, the next and the previous place of its piece (-1:
+none), its piece. A place is one line of the processor's cache: four arrays took twice the time."""
 Table = tuple[Longs, Longs, Longs, Ints]
 """By slot: a pair (left << 32 | right; -1: none), its count, where its run begins in the pool, and the run's length."""
 Heap = tuple[Longs, Longs]
 """Counts, and the pairs that had them."""
+Texts = tuple[NDArray[np.uint8], Longs]
+"""The bytes of all tokens, one behind the other, and their ends; without tokens where the lowest pair goes first."""
 Side = tuple[Longs, Longs, Ints, Longs, Ints, Ints]
 """By neighbour symbol: count gained, count lost, places, where its new run is filled, the merge that has seen it; and
 the neighbours seen."""
@@ -74,13 +79,40 @@ def widen_table(table: Table) -> Table:
 
 
 @compiled
-def rise(heap: Heap, place: int) -> None:
+def compare_texts(one: Integer, other: Integer, texts: Texts) -> int:
+    """-1, 0 or 1: how the bytes of one token compare with those of another."""
+    data, ends = texts
+    i = ends[one - 1] if one else 0
+    j = ends[other - 1] if other else 0
+    while i < ends[one] and j < ends[other]:
+        if data[i] != data[j]:
+            return -1 if data[i] < data[j] else 1
+        i += 1
+        j += 1
+    if i == ends[one] and j == ends[other]:
+        return 0
+    return -1 if i == ends[one] else 1
+
+
+@compiled
+def goes_first(pair: np.int64, other: np.int64, texts: Texts) -> bool:
+    """Whether a pair goes before another one that has the same count."""
+    if len(texts[1]) == 0:
+        return bool(pair < other)
+    order = compare_texts(pair >> 32, other >> 32, texts)
+    if order == 0:
+        order = compare_texts(pair & 0xFFFFFFFF, other & 0xFFFFFFFF, texts)
+    return order > 0
+
+
+@compiled
+def rise(heap: Heap, place: int, texts: Texts) -> None:
     """Move an entry up to where it belongs."""
     counts, pairs = heap
     count, pair = counts[place], pairs[place]
     while place > 0:
         parent = (place - 1) >> 1
-        if counts[parent] > count or (counts[parent] == count and pairs[parent] <= pair):
+        if counts[parent] > count or (counts[parent] == count and not goes_first(pair, pairs[parent], texts)):
             break
         counts[place], pairs[place] = counts[parent], pairs[parent]
         place = parent
@@ -88,7 +120,7 @@ def rise(heap: Heap, place: int) -> None:
 
 
 @compiled
-def sink(heap: Heap, size: int) -> None:
+def sink(heap: Heap, size: int, texts: Texts) -> None:
     """Move the first entry down to where it belongs."""
     counts, pairs = heap
     count, pair = counts[0], pairs[0]
@@ -97,10 +129,11 @@ def sink(heap: Heap, size: int) -> None:
         child = 2 * place + 1
         other = child + 1
         if other < size and (
-            counts[other] > counts[child] or (counts[other] == counts[child] and pairs[other] < pairs[child])
+            counts[other] > counts[child]
+            or (counts[other] == counts[child] and goes_first(pairs[other], pairs[child], texts))
         ):
             child = other
-        if count > counts[child] or (count == counts[child] and pair <= pairs[child]):
+        if count > counts[child] or (count == counts[child] and not goes_first(pairs[child], pair, texts)):
             break
         counts[place], pairs[place] = counts[child], pairs[child]
         place = child
@@ -108,65 +141,70 @@ def sink(heap: Heap, size: int) -> None:
 
 
 @compiled
-def link(text: NDArray[np.uint8], ends: Longs, ids: Ints, symbols: Symbols) -> None:
-    """Fill in the symbols of all pieces."""
-    symbol, after, before, owner, _ = symbols
+def link(text: NDArray[np.uint8], ends: Longs, ids: Ints, cells: Ints) -> None:
+    """Fill in the cells of all pieces."""
     start = 0
     for piece in range(len(ends)):
         end = ends[piece]
         for place in range(start, end):
-            symbol[place] = ids[text[place]]
-            after[place] = place + 1 if place + 1 < end else -1
-            before[place] = place - 1 if place > start else -1
-            owner[place] = piece
+            cells[place, SYMBOL] = ids[text[place]]
+            cells[place, AFTER] = place + 1 if place + 1 < end else -1
+            cells[place, BEFORE] = place - 1 if place > start else -1
+            cells[place, PIECE] = piece
         start = end
 
 
 @compiled
-def collect_pairs(symbols: Symbols, table: Table, numbers: Longs) -> tuple[Table, Ints, Heap]:
-    """Count the pairs of neighbours; the table, the pool of places, and the heap."""
-    symbol, after, _, owner, weights = symbols
-    keys, counts, runs, sizes = table
-    for place in range(len(symbol)):
-        if after[place] >= 0:
-            pair = pair_of(symbol[place], symbol[after[place]])
-            slot = slot_of(keys, pair)
-            if keys[slot] == _EMPTY:
-                keys[slot] = pair
-                numbers[USED] += 1
-                if 2 * numbers[USED] > len(keys):
-                    keys, counts, runs, sizes = widen_table((keys, counts, runs, sizes))
-                    slot = slot_of(keys, pair)
-            counts[slot] += weights[owner[place]]
-            sizes[slot] += 1
-    for number in range(len(keys)):
-        runs[number] = numbers[TOP]
-        numbers[TOP] += sizes[number]
-        sizes[number] = 0
+def collect_pairs(cells: Ints, weights: Longs, table: Table, numbers: Longs, texts: Texts) -> tuple[Table, Ints, Heap]:
+    """Count the pairs of neighbours, which are bytes yet; the table, the pool of places, and the heap."""
+    pair_counts, starts = np.zeros(1 << 16, np.int64), np.zeros((1 << 16) + 1, np.int64)
+    for place in range(len(cells)):
+        if cells[place, AFTER] >= 0:
+            number = (cells[place, SYMBOL] << 8) | cells[cells[place, AFTER], SYMBOL]
+            pair_counts[number] += weights[cells[place, PIECE]]
+            starts[number + 1] += 1
+    for number in range(1 << 16):
+        starts[number + 1] += starts[number]
+    ends = starts[:-1].copy()
+    numbers[TOP] = starts[-1]
     pool = np.empty(numbers[TOP] + numbers[TOP] // 4 + 16, np.int32)
-    for place in range(len(symbol)):
-        if after[place] >= 0:
-            slot = slot_of(keys, pair_of(symbol[place], symbol[after[place]]))
-            pool[runs[slot] + sizes[slot]] = place
-            sizes[slot] += 1
-    heap = np.zeros(2 * numbers[USED] + 16, np.int64), np.zeros(2 * numbers[USED] + 16, np.int64)
-    for number in range(len(keys)):
-        if keys[number] != _EMPTY:
-            push(heap, numbers, counts[number], keys[number])
-    return (keys, counts, runs, sizes), pool, heap
+    for place in range(len(cells)):
+        if cells[place, AFTER] >= 0:
+            number = (cells[place, SYMBOL] << 8) | cells[cells[place, AFTER], SYMBOL]
+            pool[ends[number]] = place
+            ends[number] += 1
+    heap = np.zeros(1 << 17, np.int64), np.zeros(1 << 17, np.int64)
+    keys, counts, runs, sizes = table
+    for number in range(1 << 16):
+        if ends[number] > starts[number]:
+            pair = pair_of(number >> 8, number & 0xFF)
+            slot = slot_of(keys, pair)
+            keys[slot], counts[slot], runs[slot] = pair, pair_counts[number], starts[number]
+            sizes[slot] = ends[number] - starts[number]
+            numbers[USED] += 1
+            push(heap, numbers, pair_counts[number], pair, texts)
+    return table, pool, heap
 
 
 @inlined
-def push(heap: Heap, numbers: Longs, count: Integer, pair: np.int64) -> None:
+def push(heap: Heap, numbers: Longs, count: Integer, pair: np.int64, texts: Texts) -> None:
     place = numbers[IN_HEAP]
     heap[0][place], heap[1][place] = count, pair
     numbers[IN_HEAP] = place + 1
-    rise(heap, place)
+    rise(heap, place, texts)
 
 
 @compiled
 def book(
-    side: Side, n_seen: int, fixed: Integer, new: Integer, is_left: bool, table: Table, heap: Heap, numbers: Longs
+    side: Side,
+    n_seen: int,
+    fixed: Integer,
+    new: Integer,
+    is_left: bool,
+    table: Table,
+    heap: Heap,
+    numbers: Longs,
+    texts: Texts,
 ) -> None:
     """Write what one merge has changed for its neighbours on one side into table and heap.
 
@@ -187,14 +225,33 @@ def book(
             numbers[USED] += 1
             filled[other] = numbers[TOP]
             numbers[TOP] += places[other]
-            push(heap, numbers, gained[other], pair)
+            push(heap, numbers, gained[other], pair, texts)
         gained[other] = 0
         places[other] = 0
 
 
 @compiled
+def add_text(texts: Texts, left: Integer, right: Integer, new: Integer) -> Texts:
+    """The texts with that of the token `new`, which `left` and `right` make."""
+    data, ends = texts
+    end = ends[new - 1]
+    for token in (left, right):
+        start = ends[token - 1] if token else 0
+        size = ends[token] - start
+        if end + size > len(data):
+            wider = np.empty(2 * (end + size), np.uint8)
+            wider[:end] = data[:end]
+            data = wider
+        data[end : end + size] = data[start : start + size]
+        end += size
+    ends[new] = end
+    return data, ends
+
+
+@compiled
 def make_merges(
-    symbols: Symbols,
+    cells: Ints,
+    weights: Longs,
     table: Table,
     pool: Ints,
     heap: Heap,
@@ -205,9 +262,9 @@ def make_merges(
     merge_counts: Longs,
     first_id: int,
     work: int,
-) -> tuple[Table, Ints, Heap]:
+    texts: Texts,
+) -> tuple[Table, Ints, Heap, Texts]:
     """Make merges until `work` places were visited, all are made, or no pair is left."""
-    symbol, after, before, owner, weights = symbols
     left_gained, left_lost, left_places, left_filled, left_at, lefts = left_side
     right_gained, right_lost, right_places, right_filled, right_at, rights = right_side
     while work > 0 and numbers[DONE] < len(merges) and numbers[IN_HEAP] > 0:
@@ -219,7 +276,7 @@ def make_merges(
             else:
                 numbers[IN_HEAP] -= 1
                 heap[0][0], heap[1][0] = heap[0][numbers[IN_HEAP]], heap[1][numbers[IN_HEAP]]
-            sink(heap, numbers[IN_HEAP])
+            sink(heap, numbers[IN_HEAP], texts)
             work -= 1
             continue
         a, b = np.int32(pair >> 32), np.int32(pair & 0xFFFFFFFF)
@@ -227,20 +284,22 @@ def make_merges(
         merge_counts[numbers[DONE]] = count
         new = np.int32(first_id + numbers[DONE])
         numbers[DONE] += 1
+        if len(texts[1]) > 0:
+            texts = add_text(texts, a, b, new)
         run, size = table[2][slot], table[3][slot]
         work -= size
         n_left, n_right, kept, more = 0, 0, 0, 0
         for k in range(size):
             i = pool[run + k]
-            if symbol[i] != a:
+            if cells[i, SYMBOL] != a:
                 continue
-            j = after[i]
-            if j < 0 or symbol[j] != b:
+            j = cells[i, AFTER]
+            if j < 0 or cells[j, SYMBOL] != b:
                 continue
-            weight = weights[owner[i]]
-            left, right = before[i], after[j]
+            weight = weights[cells[i, PIECE]]
+            left, right = cells[i, BEFORE], cells[j, AFTER]
             if left >= 0:
-                x = symbol[left]
+                x = cells[left, SYMBOL]
                 if left_at[x] != new:
                     left_at[x] = new
                     lefts[n_left] = x
@@ -255,7 +314,7 @@ def make_merges(
                 left_places[x] += 1
                 more += 1
             if right >= 0:
-                y = symbol[right]
+                y = cells[right, SYMBOL]
                 if right_at[y] != new:
                     right_at[y] = new
                     rights[n_right] = y
@@ -264,10 +323,10 @@ def make_merges(
                 right_gained[y] += weight
                 right_places[y] += 1
                 more += 1
-                before[right] = i
-            symbol[i] = new
-            symbol[j] = -1
-            after[i] = right
+                cells[right, BEFORE] = i
+            cells[i, SYMBOL] = new
+            cells[j, SYMBOL] = -1
+            cells[i, AFTER] = right
             pool[run + kept] = i
             kept += 1
         if numbers[TOP] + more > len(pool):
@@ -282,21 +341,21 @@ def make_merges(
             wider_heap[0][: numbers[IN_HEAP]] = heap[0][: numbers[IN_HEAP]]
             wider_heap[1][: numbers[IN_HEAP]] = heap[1][: numbers[IN_HEAP]]
             heap = wider_heap
-        book(left_side, n_left, a, new, True, table, heap, numbers)
-        book(right_side, n_right, b, new, False, table, heap, numbers)
+        book(left_side, n_left, a, new, True, table, heap, numbers, texts)
+        book(right_side, n_right, b, new, False, table, heap, numbers, texts)
         for k in range(kept):
             i = pool[run + k]
-            left, right = before[i], after[i]
+            left, right = cells[i, BEFORE], cells[i, AFTER]
             if left >= 0:
-                x = symbol[left]
+                x = cells[left, SYMBOL]
                 pool[left_filled[x]] = left
                 left_filled[x] += 1
-            if right >= 0 and symbol[right] != new:  # that one is on the left side, as (new, new)
-                y = symbol[right]
+            if right >= 0 and cells[right, SYMBOL] != new:  # that one is on the left side, as (new, new)
+                y = cells[right, SYMBOL]
                 pool[right_filled[y]] = i
                 right_filled[y] += 1
         table[1][slot_of(table[0], pair)] = 0
-    return table, pool, heap
+    return table, pool, heap, texts
 
 
 def memory_needed(pieces: Pieces) -> int:
@@ -307,26 +366,25 @@ def memory_needed(pieces: Pieces) -> int:
 class Trainer:
     """Merges of `pieces` while they are made: `step` until `is_finished`.
 
-    `byte_ids` i32[256]: the symbol of each byte, below `first_id`; merge k makes the symbol `first_id` + k.
+    `byte_ids` i32[256]: the symbol of each byte; merge k makes the symbol 256 + k. `largest_text`: of pairs with equal
+    counts the one with the largest texts goes first, and not the one with the lowest symbols.
     """
 
-    def __init__(self, pieces: Pieces, byte_ids: Ints, n_merges: int) -> None:
+    def __init__(self, pieces: Pieces, byte_ids: Ints, n_merges: int, *, largest_text: bool = False) -> None:
         size, first_id = len(pieces.text), len(byte_ids)
         if size > MOST_BYTES:
             raise ValueError(f"the pieces have {size:,} bytes, at most {MOST_BYTES:,} can be trained on")
         self._first_id = first_id
         self._numbers = np.zeros(4, np.int64)
-        places = (
-            np.empty(size, np.int32),
-            np.empty(size, np.int32),
-            np.empty(size, np.int32),
-            np.empty(size, np.int32),
-        )
-        self._symbols: Symbols = (*places, pieces.counts)
-        link(pieces.text, pieces.ends, byte_ids, self._symbols)
+        self._cells = np.empty((size, 4), np.int32)
+        self._weights = pieces.counts
+        link(pieces.text, pieces.ends, byte_ids, self._cells)
         empty = np.full(_FIRST_PAIRS, _EMPTY, np.int64)
         table = (empty, np.zeros_like(empty), np.zeros_like(empty), np.zeros(_FIRST_PAIRS, np.int32))
-        self._table, self._pool, self._heap = collect_pairs(self._symbols, table, self._numbers)
+        self._texts = _byte_texts(byte_ids, first_id + n_merges if largest_text else 0)
+        self._table, self._pool, self._heap = collect_pairs(
+            self._cells, self._weights, table, self._numbers, self._texts
+        )
         self._left, self._right = _new_side(first_id + n_merges), _new_side(first_id + n_merges)
         self._merges = np.zeros((n_merges, 2), np.int32)
         self._counts = np.zeros(n_merges, np.int64)
@@ -348,8 +406,9 @@ class Trainer:
 
     def step(self) -> None:
         """Make some merges more."""
-        self._table, self._pool, self._heap = make_merges(
-            self._symbols,
+        self._table, self._pool, self._heap, self._texts = make_merges(
+            self._cells,
+            self._weights,
             self._table,
             self._pool,
             self._heap,
@@ -360,7 +419,18 @@ class Trainer:
             self._counts,
             self._first_id,
             _WORK,
+            self._texts,
         )
+
+
+def _byte_texts(byte_ids: Ints, n_symbols: int) -> Texts:
+    """The texts of the first 256 of so many symbols; none of 0."""
+    ends = np.zeros(n_symbols, np.int64)
+    data = np.zeros(1 << 12, np.uint8)
+    if n_symbols:
+        data[byte_ids] = np.arange(256)
+        ends[:256] = np.arange(1, 257)
+    return data, ends
 
 
 def _new_side(n_symbols: int) -> Side:

@@ -25,6 +25,7 @@ from tokenization_worker.training.splitters import BREAK, LETTER, NUMBER, SPACE,
 
 GPT2, CL100K = "Gpt2", "Cl100k"
 
+_GPT2_TEXT = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CL100K_TEXT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
     r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -37,6 +38,18 @@ _SOUPS = 2000
 _ALPHABET = (
     "  \n\r\t\u00a0\u2028\u3000a\u0301bSsTtLlVvEeRrDdMm''\u2019\u017f\u212aK1\u0663\u00bd.,!-日é\U0001f600\0\x85\u200b"
 )
+
+
+def library_version() -> str:
+    """The library that cuts, with its version."""
+    return f"tokenizers {tokenizers.__version__}"
+
+
+def pattern_text(pattern: str, regex: str | None) -> str:
+    """The regular expression, as a rank file needs it beside it."""
+    if regex is not None:
+        return regex
+    return _GPT2_TEXT if pattern == GPT2 else _CL100K_TEXT
 
 
 def describe_pattern(pattern: str, regex: str | None) -> dict[str, Any]:
@@ -158,7 +171,7 @@ def has_exact_splitter(pattern: str, regex: str | None) -> bool:
 @cache
 def find_classes() -> Classes:
     """The class of each code point, u8[0x110000], as the library's patterns see it; once for each host and version."""
-    key = {"library": f"tokenizers {tokenizers.__version__}"}
+    key = {"library": library_version()}
     fact = read_fact("character-classes", key)
     runs = fact.get("runs") if fact is not None else None
     if not isinstance(runs, list):

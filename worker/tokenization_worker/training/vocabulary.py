@@ -1,63 +1,102 @@
-"""From merges to a vocabulary, and to a `tokenizer.json`: bytes in GPT-2's order, merges, special tokens."""
+"""From merges to a vocabulary, and to the files of a tokenizer.
+
+Inside, tokens are 256 bytes in the order of a layout, then the merges. A **layout** says where special tokens stand:
+Gpt2 has the printable bytes first and special tokens last, BytesFirst has bytes by value and special tokens from 256.
+"""
 
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
-BYTE_ORDER = (*_PRINTABLE, *(byte for byte in range(256) if byte not in _PRINTABLE))
-"""The byte of each of the first 256 tokens, as GPT-2 counts them: the printable ones first."""
+_GPT2_ORDER = (*_PRINTABLE, *(byte for byte in range(256) if byte not in _PRINTABLE))
 
 _LETTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
-    byte: chr(0x100 + number) for number, byte in enumerate(BYTE_ORDER[len(_PRINTABLE) :])
+    byte: chr(0x100 + number) for number, byte in enumerate(_GPT2_ORDER[len(_PRINTABLE) :])
 }
 """The character that stands for a byte in a `tokenizer.json`."""
 
 
-def byte_ids() -> NDArray[np.int32]:
+def byte_order(*, bytes_first: bool) -> tuple[int, ...]:
+    """The byte of each of the first 256 tokens: by value, or as GPT-2 counts them."""
+    return tuple(range(256)) if bytes_first else _GPT2_ORDER
+
+
+def byte_ids(*, bytes_first: bool = False) -> NDArray[np.int32]:
     """The token of each byte, i32[256]."""
     ids = np.empty(256, np.int32)
-    ids[list(BYTE_ORDER)] = np.arange(256)
+    ids[list(byte_order(bytes_first=bytes_first))] = np.arange(256)
     return ids
 
 
-def token_text(merges: NDArray[np.int32], number: int) -> bytes:
-    """The bytes of the token that merge `number` makes."""
-    parts, text = [256 + number], bytearray()
-    while parts:
-        token = parts.pop()
-        if token < 256:
-            text.append(BYTE_ORDER[token])
-        else:
-            left, right = merges[token - 256].tolist()
-            parts += [right, left]
-    return bytes(text)
+@dataclass(frozen=True)
+class Vocabulary:
+    """Merges i32[n, 2] of tokens, with the layout of their ids."""
+
+    merges: NDArray[np.int32]
+    special_tokens: tuple[str, ...]
+    bytes_first: bool = False
+
+    def text(self, merge: int) -> bytes:
+        """The bytes of the token that a merge makes."""
+        order = byte_order(bytes_first=self.bytes_first)
+        parts, text = [256 + merge], bytearray()
+        while parts:
+            token = parts.pop()
+            if token < 256:
+                text.append(order[token])
+            else:
+                left, right = self.merges[token - 256].tolist()
+                parts += [right, left]
+        return bytes(text)
+
+    def texts(self) -> list[bytes]:
+        """The bytes of all tokens but special ones, in the order inside."""
+        texts = [bytes([byte]) for byte in byte_order(bytes_first=self.bytes_first)]
+        for left, right in self.merges.tolist():
+            texts.append(texts[left] + texts[right])
+        return texts
+
+    def special_ids(self) -> dict[str, int]:
+        """The special tokens with their ids."""
+        first = 256 if self.bytes_first else 256 + len(self.merges)
+        return {token: first + number for number, token in enumerate(self.special_tokens)}
+
+    def ids(self) -> list[int]:
+        """The id of each of `texts`."""
+        first = 256 + (len(self.special_tokens) if self.bytes_first else 0)
+        return [*range(256), *range(first, first + len(self.merges))]
+
+    def to_ranks(self) -> bytes:
+        """A rank file as tiktoken reads it: each token's bytes in base64, and its id."""
+        pairs = zip(self.texts(), self.ids(), strict=True)
+        return b"".join(b64encode(text) + f" {number}\n".encode() for text, number in pairs)
+
+    def to_tokenizer_json(self, pre_tokenizer: dict[str, Any]) -> bytes:
+        """A file as the library tokenizers reads it."""
+        names = ["".join(_LETTERS[byte] for byte in text) for text in self.texts()]
+        vocabulary = dict(zip(names, self.ids(), strict=True))
+        assert len(vocabulary) == len(names), "no two merges make the same text: the first one would have made both"
+        specials = self.special_ids()
+        if self.bytes_first:  # among the others: the library numbers those that are not in the vocabulary behind it
+            vocabulary = dict(sorted({**vocabulary, **specials}.items(), key=lambda item: item[1]))
+        merges = [[names[left], names[right]] for left, right in self.merges.tolist()]
+        return _dump(vocabulary, merges, specials, pre_tokenizer)
 
 
-def token_texts(merges: Sequence[tuple[int, int]]) -> list[str]:
-    """The tokens of bytes and merges in order, each as the characters that stand for its bytes."""
-    texts = [_LETTERS[byte] for byte in BYTE_ORDER]
-    for left, right in merges:
-        texts.append(texts[left] + texts[right])
-    return texts
-
-
-def make_tokenizer_json(
-    merges: Sequence[tuple[int, int]], special_tokens: Sequence[str], pre_tokenizer: dict[str, Any]
+def _dump(
+    vocabulary: dict[str, int], merges: Sequence[Sequence[str]], specials: dict[str, int], pre_tokenizer: dict[str, Any]
 ) -> bytes:
-    """The file. Ids: bytes, merges, special tokens."""
-    texts = token_texts(merges)
-    vocabulary = {text: number for number, text in enumerate(texts)}
-    assert len(vocabulary) == len(texts), "no two merges make the same text: the first one would have made both"
-    pairs = [[texts[left], texts[right]] for left, right in merges]
     added = [
         {
-            "id": len(vocabulary) + number,
+            "id": number,
             "content": token,
             "single_word": False,
             "lstrip": False,
@@ -65,7 +104,7 @@ def make_tokenizer_json(
             "normalized": False,
             "special": True,
         }
-        for number, token in enumerate(special_tokens)
+        for token, number in specials.items()
     ]
     content = {
         "version": "1.0",
@@ -86,7 +125,7 @@ def make_tokenizer_json(
             "byte_fallback": False,
             "ignore_merges": False,
             "vocab": vocabulary,
-            "merges": pairs,
+            "merges": merges,
         },
     }
     return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"

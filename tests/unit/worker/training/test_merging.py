@@ -11,13 +11,14 @@ import pytest
 
 from tokenization_worker.training.merging import Trainer
 from tokenization_worker.training.pieces import Pieces
-from tokenization_worker.training.vocabulary import byte_ids, token_text, token_texts
+from tokenization_worker.training.vocabulary import Vocabulary, byte_ids
 
 Pair = tuple[int, int]
 
 
-def naive(pieces: dict[bytes, int], n_merges: int) -> tuple[list[Pair], list[int]]:
+def naive(pieces: dict[bytes, int], n_merges: int, ties: str) -> tuple[list[Pair], list[int]]:
     """Count all pairs anew before each merge."""
+    texts = [bytes([byte]) for byte in range(256)]
     words = [(list(piece), count) for piece, count in pieces.items()]
     merges: list[Pair] = []
     counts: list[int] = []
@@ -28,7 +29,10 @@ def naive(pieces: dict[bytes, int], n_merges: int) -> tuple[list[Pair], list[int
                 pairs[pair] += count
         if not pairs:
             break
-        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        most = max(pairs.values())
+        equal = [pair for pair in pairs if pairs[pair] == most]
+        best = min(equal) if ties == "LowestIds" else max(equal, key=lambda pair: (texts[pair[0]], texts[pair[1]]))
+        texts.append(texts[best[0]] + texts[best[1]])
         for symbols, _ in words:
             place = 0
             while place < len(symbols) - 1:
@@ -45,23 +49,24 @@ def pieces_of(counts: dict[bytes, int]) -> Pieces:
     return Pieces(np.frombuffer(b"".join(counts), np.uint8), ends, np.array(list(counts.values()), np.int64))
 
 
-def train(pieces: Pieces, n_merges: int) -> Trainer:
-    trainer = Trainer(pieces, np.arange(256, dtype=np.int32), n_merges)
+def train(pieces: Pieces, n_merges: int, ties: str = "LowestIds") -> Trainer:
+    trainer = Trainer(pieces, np.arange(256, dtype=np.int32), n_merges, largest_text=ties == "LargestText")
     while not trainer.is_finished:
         trainer.step()
     return trainer
 
 
+@pytest.mark.parametrize("ties", ["LowestIds", "LargestText"])
 @pytest.mark.parametrize("alphabet", ["ab", "abc", "abcdefg"])
-def test_merges_and_counts_are_those_of_a_naive_trainer(alphabet: str) -> None:
+def test_merges_and_counts_are_those_of_a_naive_trainer(alphabet: str, ties: str) -> None:
     numbers = random.Random(alphabet)
     for _ in range(140):
         counts = {
             "".join(numbers.choices(alphabet, k=numbers.randrange(1, 25))).encode(): numbers.randrange(1, 9)
             for _ in range(numbers.randrange(1, 30))
         }
-        trainer = train(pieces_of(counts), 60)
-        assert ([tuple(pair) for pair in trainer.merges.tolist()], trainer.counts.tolist()) == naive(counts, 60)
+        trainer = train(pieces_of(counts), 60, ties)
+        assert ([tuple(pair) for pair in trainer.merges.tolist()], trainer.counts.tolist()) == naive(counts, 60, ties)
 
 
 def test_a_training_in_small_steps_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +84,24 @@ def test_text_without_pairs_gives_no_merges(counts: dict[bytes, int]) -> None:
     assert len(train(pieces_of(counts), 10).merges) == 0
 
 
-def test_tokens_are_the_bytes_of_their_merges() -> None:
-    ids = byte_ids()
+def test_text_of_long_tokens_is_kept_for_ties() -> None:
+    """Each merge doubles the token: the texts outgrow what they began with."""
+    counts = {b"ab" * 4096: 3, b"cd" * 4096: 3}
+    merges = train(pieces_of(counts), 26, "LargestText").merges.tolist()
+    assert merges[:2] == [[ord("c"), ord("d")], [ord("a"), ord("b")]]
+    assert merges == [list(pair) for pair in naive(counts, 26, "LargestText")[0]]
+
+
+@pytest.mark.parametrize("bytes_first", [False, True])
+def test_ids_follow_the_layout(bytes_first: bool) -> None:
+    ids = byte_ids(bytes_first=bytes_first)
     merges = np.array([[ids[ord("t")], ids[ord("h")]], [256, ids[ord("e")]], [ids[ord(" ")], 257]], np.int32)
-    assert [token_text(merges, number) for number in range(3)] == [b"th", b"the", b" the"]
-    assert token_texts([(left, right) for left, right in merges.tolist()])[256:] == ["th", "the", "Ġthe"]
+    vocabulary = Vocabulary(merges, ("<|a|>", "<|b|>"), bytes_first)
+    assert [vocabulary.text(number) for number in range(3)] == [b"th", b"the", b" the"]
+    assert vocabulary.texts()[256:] == [b"th", b"the", b" the"]
     assert sorted(ids.tolist()) == list(range(256))
-    assert ids[ord("!")] == 0
+    assert ids[ord("!")] == (33 if bytes_first else 0)
+    first = 256 if bytes_first else 259
+    assert vocabulary.special_ids() == {"<|a|>": first, "<|b|>": first + 1}
+    assert vocabulary.ids()[256:] == ([258, 259, 260] if bytes_first else [256, 257, 258])
+    assert vocabulary.to_ranks().splitlines()[-1] == (b"IHRoZQ== 260" if bytes_first else b"IHRoZQ== 258")

@@ -29,6 +29,20 @@ class TrainingPattern(StrEnum):
     CL100K = "Cl100k"
 
 
+class TokenLayout(StrEnum):
+    """Which ids tokens have."""
+
+    GPT2 = "Gpt2"
+    BYTES_FIRST = "BytesFirst"
+
+
+class Ties(StrEnum):
+    """Which of two pairs that are equally frequent is merged first."""
+
+    LOWEST_IDS = "LowestIds"
+    LARGEST_TEXT = "LargestText"
+
+
 HoldoutShare = Annotated[
     str,
     BeforeValidator(require_sign),
@@ -95,9 +109,22 @@ class TrainedTokenizer(SpecBlock):
         default=["<|endoftext|>"],
         min_length=1,
         max_length=256,
-        description="Tokens that no text becomes, with the last ids. Where text spells one it ends a piece, and is not "
-        "counted. The first one is the delimiter of documents.",
+        description="Tokens that no text becomes, with ids of their own. Where text spells one it ends a piece, and is "
+        "not counted. The first one is the delimiter of documents.",
         examples=[["<|endoftext|>", "<|pad|>"]],
+    )
+    layout: TokenLayout = Field(
+        default=TokenLayout.GPT2,
+        description="Which ids tokens have. Gpt2: bytes in GPT-2's order, merges, specialTokens. BytesFirst: bytes by "
+        "value, specialTokens from 256, merges.",
+        examples=["BytesFirst"],
+    )
+    ties: Ties = Field(
+        default=Ties.LOWEST_IDS,
+        description="Which of two pairs that are equally frequent is merged first. LowestIds: the one with the lowest "
+        "(left id, right id), as Hugging Face's trainer does. LargestText: the one with the largest (left bytes, right "
+        "bytes).",
+        examples=["LargestText"],
     )
 
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from tokenization_worker.api.data import SourceSpec, hash_end
 from tokenization_worker.api.keys import canonical_source, key_of
 from tokenization_worker.api.resolve import RunLimits, resolve_output_uri, resolve_source
-from tokenization_worker.api.training.manifest import BYTE_TOKENS, TokenizerTraining, TrainingPattern
+from tokenization_worker.api.training.manifest import BYTE_TOKENS, Ties, TokenizerTraining, TokenLayout, TrainingPattern
 from tokenization_worker.api.types.quantities import Limit, parse_percentage, parse_quantity
 
 
@@ -27,6 +27,8 @@ class TrainingData:
     regex: str | None
     special_tokens: tuple[str, ...]
     vocab_size: int
+    layout: TokenLayout
+    ties: Ties
     output_uri: str
 
     @property
@@ -59,7 +61,8 @@ class TrainingData:
     @property
     def training_key(self) -> str:
         """The key of all that was asked for."""
-        return key_of("training", {**self._asked(), "vocabSize": self.vocab_size})
+        how = {"vocabSize": self.vocab_size, "layout": self.layout.value, "ties": self.ties.value}
+        return key_of("training", {**self._asked(), **how})
 
     def _asked(self) -> dict[str, object]:
         groups = [[group.name, list(group.uris)] for group in self.source.groups]
@@ -77,6 +80,8 @@ def resolve_training(training: TokenizerTraining) -> TrainingData:
         regex=spec.tokenizer.regex,
         special_tokens=tuple(spec.tokenizer.special_tokens),
         vocab_size=spec.tokenizer.vocab_size,
+        layout=spec.tokenizer.layout,
+        ties=spec.tokenizer.ties,
         output_uri=resolve_output_uri(spec.output.uri, None),
     )
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tokenization_worker.engine.task import WorkerState
 from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
+from tokenization_worker.errors import ChangedError
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt, find_receipt
 from tokenization_worker.pipelines.train.counts_object import CountsWriter
@@ -28,7 +29,7 @@ from tokenization_worker.readers.open import read_documents
 from tokenization_worker.readers.resumable_decoder import SetAside
 from tokenization_worker.storage.base import PreconditionFailed, Upload
 from tokenization_worker.storage.open import open_store
-from tokenization_worker.training.patterns import PatternFails, PieceCounter, pattern_fails
+from tokenization_worker.training.patterns import PatternFails, PieceCounter, library_version, pattern_fails
 
 TABLE_BYTES = 128 << 20
 """A table of more is written, and a new one begun: 3 million pieces of mixed text; while it is written a worker holds
@@ -37,7 +38,8 @@ it four times."""
 
 @dataclass(frozen=True, slots=True)
 class CountContext:
-    """What all ranges of a training have in common. `is_compiled`: a splitter of ours cuts the pieces."""
+    """What all ranges of a training have in common. `is_compiled`: a splitter of ours cuts the pieces. `library`: which
+    the pieces are of, with its version."""
 
     output_uri: str
     plan_id: str
@@ -47,6 +49,7 @@ class CountContext:
     special_tokens: tuple[str, ...]
     holdout_end: int
     is_compiled: bool
+    library: str
     table_bytes: int = TABLE_BYTES
 
 
@@ -74,6 +77,7 @@ class CountTask:
 
     def run(self, worker: WorkerState, on_advance: OnAdvance = ignore_advance) -> CountReceipt:
         started = time.monotonic()
+        require_same_library(self.context.library, library_version())
         store = open_store(self.output_uri)
         path = layout.counted_receipt_path(self.range_id)
         if not self.again:
@@ -118,6 +122,17 @@ class CountTask:
             seconds=round(time.monotonic() - started, 3),
         )
         return create_receipt(store, path, receipt)
+
+
+def require_same_library(planned: str, found: str) -> None:
+    """Raise where this process has another version of the library than the training began with: it may know other
+    characters."""
+    if planned != found:
+        raise ChangedError(
+            "TokenizerChanged",
+            f"the training began with {planned}, and here is {found}, which may cut text into other pieces",
+            next_step="install the version that it began with, or train at another output.uri",
+        )
 
 
 def _create_scratch(upload: Upload, data: bytes) -> None:

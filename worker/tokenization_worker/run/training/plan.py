@@ -14,6 +14,7 @@ from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.output import layout
 from tokenization_worker.output.plan_file import Plan, read_any_plan, write_plan
 from tokenization_worker.output.training_index import TrainingIndex, read_training_index
+from tokenization_worker.pipelines.train.count_task import require_same_library
 from tokenization_worker.planning.groups.files import list_files
 from tokenization_worker.planning.head_check import is_corrupt, sample_heads, warn_of_empty_texts
 from tokenization_worker.planning.listing_check import refuse_overlap, warn_of_empty_files, warn_of_links
@@ -49,25 +50,25 @@ def find_finished(store: Store, data: TrainingData) -> TrainingIndex | None:
 
 
 def plan_training(
-    store: Store, data: TrainingData, limits: RunLimits, count_slots: Callable[[], int], watch: Watcher
+    store: Store, data: TrainingData, limits: RunLimits, count_slots: Callable[[], int], library: str, watch: Watcher
 ) -> PlannedTraining:
     """The plan of the unfinished training that is there, or a new one, written.
 
-    Raises `ChangedError` where something else is there or the source changed since, and `SpecError` for a source that
-    cannot be read.
+    `library`: which cuts pieces, with its version. Raises `ChangedError` where something else is there, or source or
+    library changed since, and `SpecError` for a source that cannot be read.
     """
     plan = read_any_plan(store)
     if plan is not None:
-        return PlannedTraining(_require_same(store, plan, data, watch), adopted=True)
+        return PlannedTraining(_require_same(store, plan, data, library, watch), adopted=True)
     _refuse_place(store)
     files = list_files(data)
     refuse_overlap(data.output_uri, [*layout.TRAINED, layout.INDEX], data.source.uris, files)
     _check_source(data, limits, files, watch)
-    mine = _make_plan(data, limits, files, count_slots())
+    mine = _make_plan(data, limits, files, count_slots(), library)
     written = write_plan(store, mine)
     if written is mine:
         return PlannedTraining(mine, adopted=False)
-    return PlannedTraining(_require_same(store, written, data, watch), adopted=True)
+    return PlannedTraining(_require_same(store, written, data, library, watch), adopted=True)
 
 
 def asked_of(data: TrainingData) -> dict[str, object]:
@@ -84,12 +85,14 @@ def asked_of(data: TrainingData) -> dict[str, object]:
         "tokenizer.regex": data.regex,
         "tokenizer.specialTokens": list(data.special_tokens),
         "tokenizer.vocabSize": data.vocab_size,
+        "tokenizer.layout": data.layout.value,
+        "tokenizer.ties": data.ties.value,
     }
 
 
-def _make_plan(data: TrainingData, limits: RunLimits, files: tuple[SourceFile, ...], slots: int) -> Plan:
+def _make_plan(data: TrainingData, limits: RunLimits, files: tuple[SourceFile, ...], slots: int, library: str) -> Plan:
     cut, kinds = cut_source(data, files, limits.range_bytes, slots)
-    canonical = data.canonical()
+    canonical = {**data.canonical(), "library": library}
     key = data_key(canonical, ((file.uri, file.size, file.version, file.group) for file in files))
     return Plan(
         plan_id=plan_id(key, cut.digest()),
@@ -103,7 +106,7 @@ def _make_plan(data: TrainingData, limits: RunLimits, files: tuple[SourceFile, .
     )
 
 
-def _require_same(store: Store, plan: Plan, data: TrainingData, watch: Watcher) -> Plan:
+def _require_same(store: Store, plan: Plan, data: TrainingData, library: str, watch: Watcher) -> Plan:
     """The plan, with its files as they are now; raises where it is of something else, or the source changed."""
     if not plan.is_of_training:
         raise ChangedError(
@@ -118,6 +121,7 @@ def _require_same(store: Store, plan: Plan, data: TrainingData, watch: Watcher) 
             next_step="put the field back, or write to another output.uri; or, if you do not want the old training: "
             f"{tokjob('clean', store.uri)}",
         )
+    require_same_library(plan.data["library"], library)
     files = list_files(data, pins_of(plan.files))
     difference = first_file_difference(plan.files, files)
     if difference is not None:
@@ -136,7 +140,11 @@ def _difference(was: dict[str, object], was_asked: dict[str, object], data: Trai
     for name, value in asked_of(data).items():
         if was_asked.get(name) != value:
             return f"{name}: {value!r} is asked for, it was made with {was_asked.get(name)!r}"
-    return "other data" if was != data.canonical() else "an older version of this program made it"
+    return (
+        "other data"
+        if {**was, "library": ""} != {**data.canonical(), "library": ""}
+        else "an older version of this program made it"
+    )
 
 
 def _refuse_place(store: Store) -> None:

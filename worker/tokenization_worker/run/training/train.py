@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 from tokenization_worker.api.arguments import require_processes
 from tokenization_worker.api.resolve import RunLimits
-from tokenization_worker.api.training.manifest import TokenizerTraining
+from tokenization_worker.api.training.manifest import Ties, TokenizerTraining, TokenLayout
 from tokenization_worker.api.training.resolve import TrainingData, resolve_training, training_limits
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.engine.executor import Executor
@@ -58,24 +58,27 @@ from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.schemes import scheme_of
 from tokenization_worker.training.merging import MOST_BYTES, Trainer, memory_needed
-from tokenization_worker.training.patterns import has_exact_splitter, library_cut
+from tokenization_worker.training.patterns import has_exact_splitter, library_cut, library_version, pattern_text
 from tokenization_worker.training.pieces import Pieces
-from tokenization_worker.training.vocabulary import byte_ids, token_text
+from tokenization_worker.training.vocabulary import Vocabulary, byte_ids
 
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """How to train; none of it changes the result. `until_counts`: end where the counts are merged."""
+    """How to train; none of it changes the result. `until_counts`: end where the counts are merged.
+    `count_processes` is asked where `processes` is None, when there is a source to cut.
+    """
 
     processes: int | None = None
     until_counts: bool = False
+    count_processes: Callable[[], int] = default_processes
 
     def __post_init__(self) -> None:
         require_processes(self.processes)
 
     def count(self) -> int:
         """Processes that count."""
-        return self.processes or default_processes()
+        return self.processes or self.count_processes()
 
 
 def train_tokenizer(
@@ -102,7 +105,7 @@ def train_tokenizer(
     with recording_failure(store, lambda: _is_planned(store, data)):
         library_cut(data.pattern, data.regex)  # refused now, where the library refuses it
         on_progress(Preparing(_pattern_words(data), tuple(data.source.uris)))
-        planned = plan_training(store, data, limits, options.count, on_progress)
+        planned = plan_training(store, data, limits, options.count, library_version(), on_progress)
         with store.showing_life():
             work = _begin(store, data, limits, planned.plan, on_progress)
             on_progress(_planned_event(data, work, adopted=planned.adopted))
@@ -113,8 +116,8 @@ def train_tokenizer(
             on_progress(CountsMerged(receipt.pieces, receipt.distinct, totals.text_bytes, receipt.digest))
             if options.until_counts:
                 return _counts_only(store, data, totals, receipt, work)
-            trainer = _train(_read_counts(store, receipt), data, on_progress, should_stop)
-            index = _write(store, data, work, totals, receipt, trainer)
+            vocabulary = _train(_read_counts(store, receipt), data, on_progress, should_stop)
+            index = _write(store, data, work, totals, receipt, vocabulary, on_progress)
     remove_scratch(store)
     return _describe(store, index, already=False)
 
@@ -148,6 +151,7 @@ def _begin(store: Store, data: TrainingData, limits: RunLimits, plan: Plan, watc
         special_tokens=data.special_tokens,
         holdout_end=data.holdout_end,
         is_compiled=has_exact_splitter(data.pattern, data.regex),
+        library=library_version(),
     )
     if data.regex is None and not context.is_compiled:
         watch(Warned("the library tokenizers cuts text in another way than its known versions: counting is slow"))
@@ -184,17 +188,20 @@ def _read_counts(store: Store, receipt: MergeReceipt) -> Pieces:
         ) from error
 
 
-def _train(pieces: Pieces, data: TrainingData, watch: Watcher, should_stop: Callable[[], bool]) -> Trainer:
+def _train(pieces: Pieces, data: TrainingData, watch: Watcher, should_stop: Callable[[], bool]) -> Vocabulary:
     """All merges of the vocabulary. Raises `SpecError("VocabTooLarge")` where the text has not so many."""
     _require_memory(pieces)
-    trainer = Trainer(pieces, byte_ids(), data.n_merges)
+    bytes_first = data.layout is TokenLayout.BYTES_FIRST
+    ids = byte_ids(bytes_first=bytes_first)
+    trainer = Trainer(pieces, ids, data.n_merges, largest_text=data.ties is Ties.LARGEST_TEXT)
     while not trainer.is_finished:
         if should_stop():
             raise Stopped
         trainer.step()
         n_made = len(trainer.merges)
         if n_made:
-            text = token_text(trainer.merges, n_made - 1).decode("utf-8", "backslashreplace")
+            made = Vocabulary(trainer.merges, data.special_tokens, bytes_first)
+            text = made.text(n_made - 1).decode("utf-8", "backslashreplace")
             watch(MergesMade(n_made, data.n_merges, text, int(trainer.counts[-1])))
     if len(trainer.merges) < data.n_merges:
         most = data.vocab_size - data.n_merges + len(trainer.merges)
@@ -203,7 +210,7 @@ def _train(pieces: Pieces, data: TrainingData, watch: Watcher, should_stop: Call
             f"tokenizer.vocabSize: the text has pairs for {most:,} tokens, {data.vocab_size:,} are asked for",
             next_step=f"ask for {most:,} or fewer, or give more text; the counts are kept",
         )
-    return trainer
+    return Vocabulary(trainer.merges, data.special_tokens, bytes_first)
 
 
 def _require_memory(pieces: Pieces) -> None:
@@ -226,9 +233,15 @@ def _require_memory(pieces: Pieces) -> None:
 
 
 def _write(
-    store: Store, data: TrainingData, work: CountingWork, totals: Totals, receipt: MergeReceipt, trainer: Trainer
+    store: Store,
+    data: TrainingData,
+    work: CountingWork,
+    totals: Totals,
+    receipt: MergeReceipt,
+    vocabulary: Vocabulary,
+    watch: Watcher,
 ) -> TrainingIndex:
-    tokenizer, facts = write_tokenizer(store, data, trainer.merges)
+    tokenizer, files = write_tokenizer(store, data, vocabulary, watch)
     index = TrainingIndex(
         formatVersion=FORMAT_VERSION,
         kind=TRAINING_KIND,
@@ -239,6 +252,8 @@ def _write(
             merges=data.n_merges,
             fingerprint=tokenizer.fingerprint,
             delimiter=data.special_tokens[0],
+            pattern=pattern_text(data.pattern, data.regex),
+            specialTokens=vocabulary.special_ids(),
         ),
         counts=CountsFacts(pieces=receipt.pieces, distinct=receipt.distinct, digest=receipt.digest),
         documents=DocumentFacts(
@@ -250,13 +265,13 @@ def _write(
             textBytes=totals.text_bytes,
             filesDropped=_count_dropped(work),
         ),
-        files={layout.TOKENIZER: facts},
+        files=files,
         run=TrainingRun(
             countingKey=data.counting_key,
             trainingKey=data.training_key,
             planId=work.plan.plan_id,
             asked=asked_of(data),
-            libraries={name: version(name) for name in ("numba", "numpy", "tokenizers")},
+            libraries={name: version(name) for name in ("numba", "numpy", "tiktoken", "tokenizers")},
         ),
     )
     return write_training_index(store, index)

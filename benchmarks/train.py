@@ -1,0 +1,188 @@
+"""Training a tokenizer: the stages beside other trainers, and whole commands; in turns.
+
+    python benchmarks/train.py                                    # text of Python's own sources
+    python benchmarks/train.py --corpus FOLDER_OF_JSONL_ZST
+    python benchmarks/train.py --corpus FOLDER --big 3GB           # one training on so much text, repeated
+
+Stages: each contender is a process of its own that has read the text and warmed up before its clock starts; `peak` is
+of the whole process. Ours count with one core. gigabpe reads the text from a file and may use all cores; rustbpe, too.
+Where merges can be compared, ours must be equal to Hugging Face's. Commands: `tokjob train --until counts` with one and
+two processes. Prints Markdown; exits with 1 where a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from corpus import SUFFIX, measure_folder, parse_size, write_stdlib_corpus
+from processes import run_command
+from report import heading, table
+from trainers import SPECIAL
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+TOKJOB = Path(sys.executable).with_name("tokjob")
+PEERS = {"gigabpe": "gigabpe==0.1.0", "rustbpe": "rustbpe==0.1.0"}
+PATTERNS = ("Gpt2", "Cl100k")
+COUNTING_BARS = {"Gpt2": 60.0, "Cl100k": 45.0}
+PEER_BARS = {"gigabpe": 0.7, "rustbpe": 1 / 3}
+MOST_MEMORY = 1e9
+TWO_PROCESSES = 1.8
+MUCH_BYTES = 1_200_000_000
+MOST_BIG_SECONDS = 120.0
+
+
+def run_contender(python: Path, name: str, path: Path, pattern: str, vocab_size: int) -> dict[str, Any]:
+    command = [python, Path(__file__).with_name("trainers.py"), name, path, pattern, vocab_size]
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, check=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def install_peers(folder: Path) -> tuple[Path, list[str]]:
+    """An environment with the other trainers, and those that could be had."""
+    python = folder / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    there = []
+    for name, requirement in PEERS.items():
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement]
+        if subprocess.run(pip, check=False).returncode == 0:
+            there.append(name)
+    return python, there
+
+
+def write_text(corpus: Path, path: Path, most_bytes: int) -> int:
+    """Documents of every file in equal parts, a special token behind each; returns the bytes."""
+    files = sorted(corpus.glob(f"*{SUFFIX}"))
+    size = 0
+    with path.open("w", encoding="utf-8") as output:
+        for file in files:
+            taken = 0
+            for line in zstd.decompress(file.read_bytes()).splitlines():
+                text = json.loads(line)["text"]
+                taken += len(text.encode())
+                output.write(text + SPECIAL)
+                if taken > most_bytes / len(files):
+                    break
+            size += taken
+    return size
+
+
+def compare_stages(options: argparse.Namespace, folder: Path, corpus: Path) -> tuple[list[list[str]], bool]:
+    path = folder / "text"
+    size = write_text(corpus, path, options.bytes)
+    peers, there = install_peers(folder / "peers")
+    rows, missed = [], False
+    for pattern in PATTERNS:
+        names = ["tokjob", *(there if pattern == "Gpt2" else [])]
+        times: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        for turn in range(options.turns):
+            for name in names if turn % 2 else reversed(names):
+                python = peers if name in PEERS else Path(sys.executable)
+                times[name].append(run_contender(python, name, path, pattern, options.vocab_size))
+        reference = run_contender(Path(sys.executable), "Hugging Face", path, pattern, options.vocab_size)
+        is_equal = times["tokjob"][0]["merges"] == reference["merges"]
+        missed |= not is_equal
+        ours = median(each["seconds"] for each in times["tokjob"])
+        speed = size / 1e6 / median(each["counting"] for each in times["tokjob"])
+        peak = max(each["peak"] for each in times["tokjob"])
+        missed |= speed < COUNTING_BARS[pattern] or peak > MOST_MEMORY
+        said = "equal" if is_equal else "NOT EQUAL"
+        more = f"counting {speed:.0f} MB/s a core (bar {COUNTING_BARS[pattern]:.0f}); "
+        more += f"{len(reference['merges']):,} merges {said}"
+        rows.append([pattern, "**tokjob**", f"{ours:.1f}", f"{peak / 1e9:.2f}", "", more])
+        for name in names[1:]:
+            theirs = median(each["seconds"] for each in times[name])
+            ratio, bar = ours / theirs, PEER_BARS[name]
+            missed |= ratio > bar
+            peak = max(each["peak"] for each in times[name])
+            rows.append([pattern, name, f"{theirs:.1f}", f"{peak / 1e9:.2f}", f"{ratio:.2f}", f"bar {bar:.2f}"])
+        theirs = reference["seconds"]
+        rows.append(
+            [pattern, "Hugging Face", f"{theirs:.1f}", f"{reference['peak'] / 1e9:.2f}", f"{ours / theirs:.2f}", "once"]
+        )
+    return rows, missed
+
+
+def train_command(corpus: Path, output: Path, log: Path, *flags: str) -> tuple[float, float]:
+    """Seconds and largest memory of a whole `tokjob train`."""
+    source = str(corpus / f"*{SUFFIX}")
+    words: list[str | Path] = [TOKJOB, "train", "--source", source, "--output", output, "--holdout", "0%", *flags]
+    cost = run_command(words, log=log)
+    return cost.seconds, cost.peak_rss_bytes
+
+
+def compare_processes(options: argparse.Namespace, folder: Path, corpus: Path) -> tuple[list[list[str]], bool]:
+    repeat(corpus, folder / "much", MUCH_BYTES)  # so that the start of the command and the merge do not decide
+    corpus = folder / "much"
+    ratios, times = [], {1: [], 2: []}  # type: ignore[var-annotated]
+    for turn in range(options.turns):
+        for processes in (1, 2) if turn % 2 else (2, 1):
+            flags = ["--vocab-size", "1000", "--until", "counts", "--processes", str(processes)]
+            output = folder / f"counts-{turn}-{processes}"
+            times[processes].append(train_command(corpus, output, folder / "log", *flags)[0])
+        ratios.append(times[1][-1] / times[2][-1])
+    words = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), bar {TWO_PROCESSES}"
+    row = ["--until counts", f"{median(times[1]):.1f}", f"{median(times[2]):.1f}", words]
+    return [row], median(ratios) < TWO_PROCESSES
+
+
+def repeat(corpus: Path, folder: Path, wanted: int) -> int:
+    """Link files of `corpus` into `folder` until they hold `wanted` bytes of text; returns the bytes."""
+    folder.mkdir()
+    files = measure_folder(corpus, ())
+    size = number = 0
+    while size < wanted:
+        file = files[number % len(files)]
+        (folder / f"{number:05d}{SUFFIX}").symlink_to(file.path)
+        size += file.text_bytes
+        number += 1
+    return size
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, help="folder of .jsonl.zst with a field `text`")
+    parser.add_argument("--bytes", type=parse_size, default="100MB", help="text that the stages take (100MB)")
+    parser.add_argument("--big", type=parse_size, help="one training on so much text, and nothing else")
+    parser.add_argument("--turns", type=int, default=3, help="(3)")
+    parser.add_argument("--vocab-size", type=int, default=32000, help="(32000)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tokenization-train-") as name:
+        folder = Path(name)
+        corpus = options.corpus or folder / "corpus"
+        if options.corpus is None:
+            write_stdlib_corpus(corpus, options.bytes)
+        if options.big:
+            size = repeat(corpus, folder / "big", options.big)
+            flags = ["--vocab-size", str(options.vocab_size)]
+            seconds, peak = train_command(folder / "big", folder / "out", folder / "log", *flags)
+            print(heading("Training on much text") + "\n")
+            print(
+                table(
+                    ["MB of text", "s", "largest memory, GB"],
+                    [[f"{size / 1e6:,.0f}", f"{seconds:.1f}", f"{peak / 1e9:.2f}"]],
+                )
+            )
+            print((folder / "log").read_text())
+            return 1 if seconds > MOST_BIG_SECONDS else 0
+        stages, missed = compare_stages(options, folder, corpus)
+        print(heading("Training") + "\n")
+        print(table(["pattern", "stages of", "s, median", "peak, GB", "tokjob's time / theirs", ""], stages) + "\n")
+        commands, is_slow = compare_processes(options, folder, corpus)
+        print(table(["command", "1 process, s", "2 processes, s", "ratio (min to max)"], commands))
+    return 1 if missed or is_slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
