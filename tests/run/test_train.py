@@ -24,6 +24,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from support.corpus import gzip_members, json_lines, take_documents, zstd_frames
 from support.engine.inline import InlineExecutor
+from support.faults.hostile import hostile_files
 from support.forked_commands import TOKJOB
 from support.runs import make_job, run_command
 from tokenization_worker import run_job, verify
@@ -431,6 +432,26 @@ def test_a_corrupt_file_is_left_out_as_a_whole_or_ends_the_training(source: Path
     finished = train(folder, tmp_path / "out", rangeBytes=4000, maxCorruptFiles=1)
     assert finished.files_dropped == 1
     assert finished.counts_digest == train(source, tmp_path / "without").counts_digest
+
+
+def test_hostile_files_get_what_the_policy_says(tmp_path: Path) -> None:
+    """All of them at once, in two cuts: the same documents are counted, and the same files left out."""
+    files = hostile_files()
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for number, file in enumerate(files):
+        (folder / f"{number:03d}-{file.name}").write_bytes(file.content)
+    limits = {"maxQuarantined": "100%", "maxCorruptFiles": "100%", "holdout": "0%", "tokenizer__vocabSize": 300}
+    whole = train(folder, tmp_path / "whole", **limits)
+    cut = train(folder, tmp_path / "cut", rangeBytes=500, **limits)
+    assert whole.counts_digest == cut.counts_digest
+    is_read = [file for file in files if file.outcome == "Read"]
+    for finished in (whole, cut):
+        assert finished.documents_counted == sum(file.documents for file in is_read)
+        assert finished.documents_quarantined == sum(sum(file.quarantined.values()) for file in is_read)
+        assert finished.files_dropped == len(files) - len(is_read)
+    index = json.loads((tmp_path / "cut" / "index.json").read_bytes())
+    assert index["documents"]["quarantined"] == dict(sum((Counter(file.quarantined) for file in is_read), Counter()))
 
 
 def test_too_many_unusable_documents_end_the_training_until_they_are_allowed(source: Path, tmp_path: Path) -> None:

@@ -33,8 +33,10 @@ Longs = NDArray[np.int64]
 SYMBOL, AFTER, BEFORE, PIECE = range(4)
 """Columns of the cells i32[n, 4], one of each place: its symbol, the next and the previous place of its piece (-1:
 none), its piece. A place is one line of the processor's cache: four arrays took twice the time."""
-Table = tuple[Longs, Longs, Longs, Ints]
-"""By slot: a pair (left << 32 | right; -1: none), its count, where its run begins in the pool, and the run's length."""
+PAIR, COUNT, RUN, SIZE = range(4)
+"""Columns of the table i64[n, 4] of pairs, one of each slot: the pair (left << 32 | right; -1: none), its count, where
+its run begins in the pool, and the run's length. A slot is half a line of the processor's cache."""
+Table = Longs
 Heap = tuple[Longs, Longs]
 """Counts, and the pairs that had them."""
 Texts = tuple[NDArray[np.uint8], Longs]
@@ -42,8 +44,10 @@ Texts = tuple[NDArray[np.uint8], Longs]
 Side = tuple[Longs, Longs, Ints, Longs, Ints, Ints]
 """By neighbour symbol: count gained, count lost, places, where its new run is filled, the merge that has seen it; and
 the neighbours seen."""
-USED, TOP, IN_HEAP, DONE = range(4)
-"""Of the numbers: pairs in the table, places in the pool, entries of the heap, merges that are made."""
+USED, TOP, IN_HEAP, DONE, FLOOR = range(5)
+"""Of the numbers: pairs in the table, places in the pool, entries of the heap, merges that are made; and the least
+count that the heap takes. Most pairs never come up: they are pushed only when all above the floor are merged."""
+_FLOOR_STEP = 16
 
 
 @inlined
@@ -52,30 +56,34 @@ def pair_of(left: Integer, right: Integer) -> np.int64:
 
 
 @inlined
-def slot_of(keys: Longs, pair: np.int64) -> np.int64:
+def slot_of(table: Table, pair: np.int64) -> np.int64:
     """The slot of the pair, or the free one for it."""
-    mask = np.uint64(len(keys) - 1)
+    mask = np.uint64(len(table) - 1)
     hashed = np.uint64(pair) * np.uint64(0x9E3779B97F4A7C15)
     slot = (hashed ^ (hashed >> np.uint64(32))) & mask
-    while keys[slot] != _EMPTY and keys[slot] != pair:
+    while table[slot, PAIR] != _EMPTY and table[slot, PAIR] != pair:
         slot = (slot + np.uint64(1)) & mask
     return np.int64(slot)
 
 
 @compiled
+def empty_table(slots: int) -> Table:
+    """A table without pairs."""
+    table = np.zeros((slots, 4), np.int64)
+    table[:, PAIR] = _EMPTY
+    return table
+
+
+@compiled
 def widen_table(table: Table) -> Table:
     """The same pairs in twice the slots."""
-    keys, counts, runs, sizes = table
-    slots = 2 * len(keys)
-    new_keys = np.full(slots, _EMPTY, np.int64)
-    new_counts, new_runs = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
-    new_sizes = np.zeros(slots, np.int32)
-    for old in range(len(keys)):
-        if keys[old] != _EMPTY:
-            new = slot_of(new_keys, keys[old])
-            new_keys[new] = keys[old]
-            new_counts[new], new_runs[new], new_sizes[new] = counts[old], runs[old], sizes[old]
-    return new_keys, new_counts, new_runs, new_sizes
+    wider = empty_table(2 * len(table))
+    for old in range(len(table)):
+        if table[old, PAIR] != _EMPTY:
+            new = slot_of(wider, table[old, PAIR])
+            for column in range(4):
+                wider[new, column] = table[old, column]
+    return wider
 
 
 @compiled
@@ -173,17 +181,29 @@ def collect_pairs(cells: Ints, weights: Longs, table: Table, numbers: Longs, tex
             number = (cells[place, SYMBOL] << 8) | cells[cells[place, AFTER], SYMBOL]
             pool[ends[number]] = place
             ends[number] += 1
-    heap = np.zeros(1 << 17, np.int64), np.zeros(1 << 17, np.int64)
-    keys, counts, runs, sizes = table
     for number in range(1 << 16):
         if ends[number] > starts[number]:
             pair = pair_of(number >> 8, number & 0xFF)
-            slot = slot_of(keys, pair)
-            keys[slot], counts[slot], runs[slot] = pair, pair_counts[number], starts[number]
-            sizes[slot] = ends[number] - starts[number]
+            slot = slot_of(table, pair)
+            table[slot, PAIR], table[slot, COUNT], table[slot, RUN] = pair, pair_counts[number], starts[number]
+            table[slot, SIZE] = ends[number] - starts[number]
             numbers[USED] += 1
-            push(heap, numbers, pair_counts[number], pair, texts)
-    return table, pool, heap
+    numbers[FLOOR] = max(np.int64(1), pair_counts.max() // _FLOOR_STEP)
+    return table, pool, fill_heap(table, numbers, texts)
+
+
+@compiled
+def fill_heap(table: Table, numbers: Longs, texts: Texts) -> Heap:
+    """A heap of all pairs with counts from the floor on."""
+    size = 0
+    for slot in range(len(table)):
+        if table[slot, PAIR] != _EMPTY and table[slot, COUNT] >= numbers[FLOOR]:
+            size += 1
+    heap = np.zeros(2 * size + 1024, np.int64), np.zeros(2 * size + 1024, np.int64)
+    for slot in range(len(table)):
+        if table[slot, PAIR] != _EMPTY and table[slot, COUNT] >= numbers[FLOOR]:
+            push(heap, numbers, table[slot, COUNT], table[slot, PAIR], texts)
+    return heap
 
 
 @inlined
@@ -211,21 +231,23 @@ def book(
     `fixed`: the symbol that stood beside them before; `new`: the one that stands there now. Makes room for the places
     of each new pair.
     """
-    keys, counts, runs, sizes = table
     gained, lost, places, filled, _, seen = side
     for k in range(n_seen):
         other = seen[k]
         if lost[other]:
-            counts[slot_of(keys, pair_of(other, fixed) if is_left else pair_of(fixed, other))] -= lost[other]
+            old = pair_of(other, fixed) if is_left else pair_of(fixed, other)
+            table[slot_of(table, old), COUNT] -= lost[other]
             lost[other] = 0
         if places[other]:
             pair = pair_of(other, new) if is_left else pair_of(new, other)
-            slot = slot_of(keys, pair)
-            keys[slot], counts[slot], runs[slot], sizes[slot] = pair, gained[other], numbers[TOP], places[other]
+            slot = slot_of(table, pair)
+            table[slot, PAIR], table[slot, COUNT] = pair, gained[other]
+            table[slot, RUN], table[slot, SIZE] = numbers[TOP], places[other]
             numbers[USED] += 1
             filled[other] = numbers[TOP]
             numbers[TOP] += places[other]
-            push(heap, numbers, gained[other], pair, texts)
+            if gained[other] >= numbers[FLOOR]:
+                push(heap, numbers, gained[other], pair, texts)
         gained[other] = 0
         places[other] = 0
 
@@ -267,12 +289,19 @@ def make_merges(
     """Make merges until `work` places were visited, all are made, or no pair is left."""
     left_gained, left_lost, left_places, left_filled, left_at, lefts = left_side
     right_gained, right_lost, right_places, right_filled, right_at, rights = right_side
-    while work > 0 and numbers[DONE] < len(merges) and numbers[IN_HEAP] > 0:
+    while work > 0 and numbers[DONE] < len(merges):
+        if numbers[IN_HEAP] == 0:
+            if numbers[FLOOR] == 1:
+                break
+            numbers[FLOOR] = max(np.int64(1), numbers[FLOOR] // _FLOOR_STEP)
+            heap = fill_heap(table, numbers, texts)
+            work -= len(table)
+            continue
         count, pair = heap[0][0], heap[1][0]
-        slot = slot_of(table[0], pair)
-        if table[1][slot] != count:  # it has fewer since
-            if table[1][slot] > 0:
-                heap[0][0] = table[1][slot]
+        slot = slot_of(table, pair)
+        if table[slot, COUNT] != count:  # it has fewer since
+            if table[slot, COUNT] >= numbers[FLOOR]:
+                heap[0][0] = table[slot, COUNT]
             else:
                 numbers[IN_HEAP] -= 1
                 heap[0][0], heap[1][0] = heap[0][numbers[IN_HEAP]], heap[1][numbers[IN_HEAP]]
@@ -286,7 +315,7 @@ def make_merges(
         numbers[DONE] += 1
         if len(texts[1]) > 0:
             texts = add_text(texts, a, b, new)
-        run, size = table[2][slot], table[3][slot]
+        run, size = table[slot, RUN], table[slot, SIZE]
         work -= size
         n_left, n_right, kept, more = 0, 0, 0, 0
         for k in range(size):
@@ -333,7 +362,7 @@ def make_merges(
             wider = np.empty(max(numbers[TOP] + more, len(pool) + len(pool) // 4), np.int32)
             wider[: numbers[TOP]] = pool[: numbers[TOP]]
             pool = wider
-        while 2 * (numbers[USED] + n_left + n_right) > len(table[0]):
+        while 2 * (numbers[USED] + n_left + n_right) > len(table):
             table = widen_table(table)
         if numbers[IN_HEAP] + n_left + n_right > len(heap[0]):
             room = 2 * len(heap[0]) + n_left + n_right
@@ -354,7 +383,7 @@ def make_merges(
                 y = cells[right, SYMBOL]
                 pool[right_filled[y]] = i
                 right_filled[y] += 1
-        table[1][slot_of(table[0], pair)] = 0
+        table[slot_of(table, pair), COUNT] = 0
     return table, pool, heap, texts
 
 
@@ -375,12 +404,11 @@ class Trainer:
         if size > MOST_BYTES:
             raise ValueError(f"the pieces have {size:,} bytes, at most {MOST_BYTES:,} can be trained on")
         self._first_id = first_id
-        self._numbers = np.zeros(4, np.int64)
+        self._numbers = np.zeros(5, np.int64)
         self._cells = np.empty((size, 4), np.int32)
         self._weights = pieces.counts
         link(pieces.text, pieces.ends, byte_ids, self._cells)
-        empty = np.full(_FIRST_PAIRS, _EMPTY, np.int64)
-        table = (empty, np.zeros_like(empty), np.zeros_like(empty), np.zeros(_FIRST_PAIRS, np.int32))
+        table = empty_table(_FIRST_PAIRS)
         self._texts = _byte_texts(byte_ids, first_id + n_merges if largest_text else 0)
         self._table, self._pool, self._heap = collect_pairs(
             self._cells, self._weights, table, self._numbers, self._texts
@@ -402,7 +430,8 @@ class Trainer:
     @property
     def is_finished(self) -> bool:
         """Whether all merges are made, or no pair is left."""
-        return bool(self._numbers[DONE] == len(self._merges) or self._numbers[IN_HEAP] == 0)
+        _, _, in_heap, done, floor = self._numbers.tolist()
+        return bool(done == len(self._merges) or (in_heap == 0 and floor == 1))
 
     def step(self) -> None:
         """Make some merges more."""
