@@ -32,7 +32,7 @@ def count_and_train(documents: list[bytes], pattern: str, vocab_size: int) -> di
                 counter.count(batch)
                 batch, size = [], 0
         counter.count(batch)
-        return counter.take().sort()  # as the merge of counts leaves them
+        return counter.take()
 
     def train(pieces: Any) -> Any:
         trainer = Trainer(pieces, byte_ids(), vocab_size - 257)
@@ -44,7 +44,7 @@ def count_and_train(documents: list[bytes], pattern: str, vocab_size: int) -> di
     began = time.perf_counter()
     pieces = count(documents)
     counted = time.perf_counter()
-    merges = train(pieces)
+    merges = train(pieces.sort())  # as the merge of counts leaves them
     ended = time.perf_counter()
     peak = peak_memory()
     written = Vocabulary(merges, (SPECIAL,)).to_tokenizer_json({})

@@ -22,7 +22,7 @@ import tiktoken
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from support.corpus import gzip_members, json_lines, take_documents, zstd_frames
+from support.corpus import gzip_members, json_lines, take_documents, write_parquet, zstd_frames
 from support.engine.inline import InlineExecutor
 from support.faults.hostile import hostile_files
 from support.forked_commands import TOKJOB
@@ -424,11 +424,13 @@ def test_a_corrupt_file_is_left_out_as_a_whole_or_ends_the_training(source: Path
     folder.mkdir()
     for path in source.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
-    whole = zstd_frames(json_lines(texts_of(3)), frames=6)
-    (folder / "d.jsonl.zst").write_bytes(whole[:-20])  # the last of its ranges alone finds it
+    write_parquet(folder / "d.parquet", texts_of(3), rows_per_group=4)
+    whole = (folder / "d.parquet").read_bytes()
+    end = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # of the last row group: its range alone finds it
+    (folder / "d.parquet").write_bytes(whole[: end - 60] + bytes(40) + whole[end - 20 :])
     error = refusal(lambda: train(folder, tmp_path / "out", rangeBytes=4000))
     assert (error.reason, type(error)) == ("CorruptFile", DataError)
-    assert "d.jsonl.zst" in error.message
+    assert "d.parquet" in error.message
     finished = train(folder, tmp_path / "out", rangeBytes=4000, maxCorruptFiles=1)
     assert finished.files_dropped == 1
     assert finished.counts_digest == train(source, tmp_path / "without").counts_digest
@@ -490,9 +492,11 @@ def test_counts_that_were_changed_are_refused_and_made_again_where_they_are_gone
     output = tmp_path / "out"
     digest = train(source, output, until_counts=True).counts_digest
     data = (output / "counts.npz").read_bytes()
-    (output / "counts.npz").write_bytes(data[:500] + bytes([data[500] ^ 1]) + data[501:])
-    error = refusal(lambda: train(source, output))
-    assert error.reason == "CountsCorrupt"
+    pieces = Pieces.from_bytes(data)
+    others = Pieces(pieces.text, pieces.ends, pieces.counts + 1).to_bytes()  # whole, and of the same size
+    for changed in (data[:500] + bytes([data[500] ^ 1]) + data[501:], others):
+        (output / "counts.npz").write_bytes(changed)
+        assert refusal(lambda: train(source, output)).reason == "CountsCorrupt"
     (output / "counts.npz").unlink()
     assert train(source, output).counts_digest == digest
 

@@ -5,8 +5,6 @@ Pieces are hashed where they lie and copied once, when they are new.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +22,10 @@ _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 
 _NO_CLASSES = np.zeros(0, np.uint8)
 
-NextPiece = Callable[[Bytes, int, int, Classes], int]
+GPT2, CL100K, WHOLE = range(3)
+"""How a text is cut; WHOLE: it is one piece. A number and not a function: numba keeps no code for functions made by
+another one."""
+
 Arrays = tuple[
     NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]
 ]
@@ -53,76 +54,69 @@ def hash_of(data: Bytes, i: int, j: int) -> np.uint64:
     return h ^ (h >> np.uint64(32))
 
 
-def _make_count(next_piece: NextPiece) -> Callable[..., None]:
-    @compiled
-    def count(
-        data: Bytes,
-        ends: NDArray[np.int64],
-        weights: NDArray[np.int64],
-        place: NDArray[np.int64],
-        classes: Classes,
-        arrays: Arrays,
-        used: NDArray[np.int64],
-    ) -> None:
-        """Count the pieces of texts that end at `ends`, each as often as `weights` says of its text.
-
-        `place` i64[2]: the text and the byte to go on at, here and at the end: of the last text, unless a new piece
-        finds no room. `used` i64[2]: pieces, and bytes of the arena.
-        """
-        # One loop without calls: seven arrays as arguments, or taken out of a tuple, cost twice what a piece does.
-        slots, hashes, offsets, lengths, counts, arena = arrays
-        mask = np.uint64(len(slots) - 1)
-        text, i = place[0], place[1]
-        while text < len(ends):
-            end, weight = ends[text], weights[text]
-            while i < end:
-                j = next_piece(data, i, end, classes)
-                h = hash_of(data, i, j)
-                slot = h & mask
-                size = j - i
-                is_known = False
-                while slots[slot] != 0:
-                    piece = slots[slot] - 1
-                    if hashes[piece] == h and lengths[piece] == size:
-                        offset = offsets[piece]
-                        k = 0
-                        while k < size and arena[offset + k] == data[i + k]:
-                            k += 1
-                        if k == size:
-                            counts[piece] += weight
-                            is_known = True
-                            break
-                    slot = (slot + np.uint64(1)) & mask
-                if not is_known:
-                    piece, offset = used[0], used[1]
-                    if piece == len(counts) or offset + size > len(arena):
-                        place[0], place[1] = text, i
-                        return
-                    slots[slot] = piece + 1
-                    hashes[piece] = h
-                    offsets[piece] = offset
-                    lengths[piece] = size
-                    counts[piece] = weight
-                    for k in range(size):
-                        arena[offset + k] = data[i + k]
-                    used[0] = piece + 1
-                    used[1] = offset + size
-                i = j
-            text += 1
-        place[0], place[1] = text, i
-
-    return count
-
-
 @compiled
-def next_whole(data: Bytes, i: int, end: int, classes: Classes) -> int:
-    """The whole text is one piece."""
-    return end
+def count_pieces(
+    splitter: int,
+    data: Bytes,
+    ends: NDArray[np.int64],
+    weights: NDArray[np.int64],
+    place: NDArray[np.int64],
+    classes: Classes,
+    arrays: Arrays,
+    used: NDArray[np.int64],
+) -> None:
+    """Count the pieces of texts that end at `ends`, each as often as `weights` says of its text. `splitter`: GPT2,
+    CL100K, or WHOLE.
 
-
-count_gpt2 = _make_count(next_gpt2)
-count_cl100k = _make_count(next_cl100k)
-count_whole = _make_count(next_whole)
+    `place` i64[2]: the text and the byte to go on at, here and at the end: of the last text, unless a new piece
+    finds no room. `used` i64[2]: pieces, and bytes of the arena.
+    """
+    # One loop without calls: seven arrays as arguments, or taken out of a tuple, cost twice what a piece does.
+    slots, hashes, offsets, lengths, counts, arena = arrays
+    mask = np.uint64(len(slots) - 1)
+    text, i = place[0], place[1]
+    while text < len(ends):
+        end, weight = ends[text], weights[text]
+        while i < end:
+            if splitter == GPT2:
+                j = next_gpt2(data, i, end, classes)
+            elif splitter == CL100K:
+                j = next_cl100k(data, i, end, classes)
+            else:
+                j = end
+            h = hash_of(data, i, j)
+            slot = h & mask
+            size = j - i
+            is_known = False
+            while slots[slot] != 0:
+                piece = slots[slot] - 1
+                if hashes[piece] == h and lengths[piece] == size:
+                    offset = offsets[piece]
+                    k = 0
+                    while k < size and arena[offset + k] == data[i + k]:
+                        k += 1
+                    if k == size:
+                        counts[piece] += weight
+                        is_known = True
+                        break
+                slot = (slot + np.uint64(1)) & mask
+            if not is_known:
+                piece, offset = used[0], used[1]
+                if piece == len(counts) or offset + size > len(arena):
+                    place[0], place[1] = text, i
+                    return
+                slots[slot] = piece + 1
+                hashes[piece] = h
+                offsets[piece] = offset
+                lengths[piece] = size
+                counts[piece] = weight
+                for k in range(size):
+                    arena[offset + k] = data[i + k]
+                used[0] = piece + 1
+                used[1] = offset + size
+            i = j
+        text += 1
+    place[0], place[1] = text, i
 
 
 @compiled
@@ -149,18 +143,17 @@ class PieceTable:
         pieces, size = self._used.tolist()
         return int(pieces) * _BYTES_A_PIECE + int(size)
 
-    def count(self, count: Callable[..., None], classes: Classes, data: Bytes, ends: NDArray[np.int64]) -> None:
-        """Count the pieces of texts that lie one behind the other in `data` and end at `ends`, by one of the compiled
-        `count_...`."""
-        self._count(count, classes, data, ends, np.ones(len(ends), np.int64))
+    def count(self, splitter: int, classes: Classes, data: Bytes, ends: NDArray[np.int64]) -> None:
+        """Count the pieces of texts that lie one behind the other in `data` and end at `ends`."""
+        self._count(splitter, classes, data, ends, np.ones(len(ends), np.int64))
 
     def add(self, pieces: Pieces) -> None:
         """Add the counts of `pieces`."""
-        self._count(count_whole, _NO_CLASSES, pieces.text, pieces.ends, pieces.counts)
+        self._count(WHOLE, _NO_CLASSES, pieces.text, pieces.ends, pieces.counts)
 
     def _count(
         self,
-        count: Callable[..., None],
+        splitter: int,
         classes: Classes,
         data: Bytes,
         ends: NDArray[np.int64],
@@ -168,7 +161,7 @@ class PieceTable:
     ) -> None:
         place = np.zeros(2, np.int64)
         while True:
-            count(data, ends, weights, place, classes, self._arrays, self._used)
+            count_pieces(splitter, data, ends, weights, place, classes, self._arrays, self._used)
             if place[0] == len(ends):
                 return
             self._grow(len(data))

@@ -19,7 +19,8 @@ from tokenizers import pre_tokenizers
 
 from tokenization_worker.errors import DataError, SpecError
 from tokenization_worker.host.kept_files import keep_fact, read_fact
-from tokenization_worker.training.counting import PieceTable, count_cl100k, count_gpt2
+from tokenization_worker.training import counting
+from tokenization_worker.training.counting import PieceTable
 from tokenization_worker.training.pieces import Pieces
 from tokenization_worker.training.splitters import BREAK, LETTER, NUMBER, SPACE, Classes
 
@@ -32,7 +33,7 @@ _CL100K_TEXT = (
 )
 """Without possessive quantifiers, which the library's engine takes for something else: `{1,3}+` repeats."""
 
-_COUNTERS: dict[str, Callable[..., None]] = {GPT2: count_gpt2, CL100K: count_cl100k}
+_SPLITTERS = {GPT2: counting.GPT2, CL100K: counting.CL100K}
 
 _SOUPS = 2000
 _ALPHABET = (
@@ -93,7 +94,7 @@ class PieceCounter:
     def __init__(self, pattern: str, regex: str | None, *, is_compiled: bool) -> None:
         self._table = PieceTable()
         self._cut = library_cut(pattern, regex)
-        self._count = _COUNTERS[pattern] if is_compiled else None
+        self._splitter = _SPLITTERS[pattern] if is_compiled else None
         self._slow = Counter[str]()
         self._slow_bytes = 0
 
@@ -104,10 +105,10 @@ class PieceCounter:
 
     def count(self, texts: Sequence[str]) -> None:
         """Count the pieces of each text. Raises `PatternFails` with the number of a text that the library gives up."""
-        if self._count is not None:
+        if self._splitter is not None:
             parts = [text.encode() for text in texts]
             ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-            self._table.count(self._count, find_classes(), np.frombuffer(b"".join(parts), np.uint8), ends)
+            self._table.count(self._splitter, find_classes(), np.frombuffer(b"".join(parts), np.uint8), ends)
             return
         for number, text in enumerate(texts):
             try:
@@ -122,7 +123,7 @@ class PieceCounter:
 
     def take(self) -> Pieces:
         """All that is counted; the counter is empty afterwards."""
-        if self._count is not None:
+        if self._splitter is not None:
             return self._table.take()
         parts = [piece.encode() for piece in self._slow]
         counts = np.fromiter(self._slow.values(), np.int64, len(parts))
@@ -151,7 +152,7 @@ def pattern_fails(where: str, fails: PatternFails) -> DataError:
 
 def has_exact_splitter(pattern: str, regex: str | None) -> bool:
     """Whether a compiled splitter cuts as the library does: whatever the library's version knows of characters."""
-    if regex is not None or pattern not in _COUNTERS:
+    if regex is not None or pattern not in _SPLITTERS:
         return False
     random_numbers = random.Random(0)
     texts = ["".join(random_numbers.choices(_ALPHABET, k=random_numbers.randrange(1, 12))) for _ in range(_SOUPS)]
