@@ -28,7 +28,7 @@ from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.local import LocalExecutor
 from tokenization_worker.engine.ray.task_progress import RayAdvances
 from tokenization_worker.engine.task import Done
-from tokenization_worker.engine.task_progress import Advance, EverySecond
+from tokenization_worker.engine.task_progress import Advance, EverySecond, stored_bytes_done
 from tokenization_worker.events import (
     Advanced,
     Committing,
@@ -42,7 +42,7 @@ from tokenization_worker.events import (
 )
 from tokenization_worker.output.ledger.receipts import RangeReceipt
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.progress import ProgressSums, stored_bytes_done
+from tokenization_worker.pipelines.tokenize.progress import ProgressSums
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
 from tokenization_worker.run.run import Options, run_job

@@ -14,21 +14,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 
 from tokenization_worker.api.job import OPERATOR_FIELDS, JobSpec, TokenizationJob
 from tokenization_worker.api.manifest.keywords import SHORT, job_manifest, require_once, set_field, tokenizer_field
-from tokenization_worker.api.manifest.load import COMMAND_LINE, validate_manifest
+from tokenization_worker.api.manifest.load import COMMAND_LINE, load_manifest, validate_manifest
 from tokenization_worker.api.manifest.manifest_file import MOST_BYTES, read_manifest_file
 from tokenization_worker.api.manifest.yaml_text import parse_value, parse_yaml
-from tokenization_worker.api.types.model import SpecBlock
+from tokenization_worker.api.types.model import Block, SpecBlock
 from tokenization_worker.api.types.walk import is_list_type, iter_fields, strip_annotation
 from tokenization_worker.cli.parser import CommandParser
 from tokenization_worker.cli.typed_text import read_text
 from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.redact import is_secret_field
+
+B = TypeVar("B", bound=Block)
 
 _FIELD_PREFIX = "field:"
 _HEAD_BYTES = 4096
@@ -232,20 +234,31 @@ def flags_of(spec: type[SpecBlock]) -> Iterator[tuple[str, str]]:
 
 def job_from_arguments(arguments: argparse.Namespace) -> TokenizationJob:
     """The job that the arguments stand for; raises `SpecError`."""
+    nothing = SpecError(
+        "SpecInvalid",
+        "no job given",
+        next_step="name a manifest (tokjob run job.yaml), or give --source, --tokenizer and --output",
+    )
     changes = changes_of(arguments, JobSpec, SHORT)
-    if arguments.manifest is None and not changes:
-        raise SpecError(
-            "SpecInvalid",
-            "no job given",
-            next_step="name a manifest (tokjob run job.yaml), or give --source, --tokenizer and --output",
-        )
-    if arguments.manifest is None:
-        require_given(changes, SHORT)
-    if not changes and arguments.manifest != "-":
-        return TokenizationJob.from_yaml(Path(arguments.manifest))
-    origin = arguments.manifest or COMMAND_LINE
-    manifest = merge_changes(arguments.manifest, job_manifest("laptop", {}), changes)
-    return validate_manifest(TokenizationJob, manifest, origin=origin)
+    return read_arguments(TokenizationJob, arguments.manifest, job_manifest("laptop", {}), changes, SHORT, nothing)
+
+
+def read_arguments(
+    model: type[B],
+    path: str | None,
+    empty: dict[str, Any],
+    changes: dict[str, Any],
+    short: Mapping[str, str],
+    nothing: SpecError,
+) -> B:
+    """The manifest at `path`, or the `empty` one where that is None, with `changes`; raises `nothing` for neither."""
+    if path is None and not changes:
+        raise nothing
+    if path is None:
+        require_given(changes, short)
+    if not changes and path is not None and path != "-":
+        return load_manifest(model, Path(path))
+    return validate_manifest(model, merge_changes(path, empty, changes), origin=path or COMMAND_LINE)
 
 
 def require_given(changes: dict[str, Any], short: Mapping[str, str]) -> None:

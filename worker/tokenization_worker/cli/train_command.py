@@ -6,19 +6,16 @@ import argparse
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 from tokenization_worker.api.manifest.keywords import job_manifest
-from tokenization_worker.api.manifest.load import COMMAND_LINE, validate_manifest
 from tokenization_worker.api.training.manifest import TokenizerTraining, TrainingSpec
 from tokenization_worker.cli.manifest import (
     ManifestParser,
     add_fields,
     add_setting,
     changes_of,
-    merge_changes,
     print_manifest,
-    require_given,
+    read_arguments,
 )
 from tokenization_worker.cli.numbers import read_count
 from tokenization_worker.cli.run_command import StopOnSignal, add_executor, asks_for_ray, ray_cluster
@@ -28,7 +25,6 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.messages.extras import install_command
 
 _SHORT = {"source": "source.uris", "vocab-size": "tokenizer.vocabSize", "output": "output.uri"}
-_KIND = "TokenizerTraining"
 
 
 def main(arguments: list[str]) -> int:
@@ -100,16 +96,10 @@ def _make_parser() -> ManifestParser:
 
 def _training_of(options: argparse.Namespace) -> TokenizerTraining:
     """The training that the arguments stand for; raises `SpecError`."""
-    changes = changes_of(options, TrainingSpec, _SHORT)
-    if options.manifest is None and not changes:
-        raise SpecError(
-            "SpecInvalid",
-            "no training given",
-            next_step="name a manifest (tokjob train training.yaml), or give --source, --vocab-size and --output",
-        )
-    if options.manifest is None:
-        require_given(changes, _SHORT)
-    if not changes and options.manifest != "-":
-        return TokenizerTraining.from_yaml(Path(options.manifest))
-    manifest = merge_changes(options.manifest, job_manifest("training", {}, _KIND), changes)
-    return validate_manifest(TokenizerTraining, manifest, origin=options.manifest or COMMAND_LINE)
+    nothing = SpecError(
+        "SpecInvalid",
+        "no training given",
+        next_step="name a manifest (tokjob train training.yaml), or give --source, --vocab-size and --output",
+    )
+    changes, empty = changes_of(options, TrainingSpec, _SHORT), job_manifest("training", {}, "TokenizerTraining")
+    return read_arguments(TokenizerTraining, options.manifest, empty, changes, _SHORT, nothing)

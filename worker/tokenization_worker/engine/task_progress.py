@@ -12,6 +12,9 @@ from dataclasses import dataclass
 INTERVAL_S = 1.0
 """The shortest time between two reports of a worker; a batch in between reads the clock once (50 ns)."""
 
+_MOST = 99
+"""Percent of a range that its worker can have done before its receipt says that all of it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Advance:
@@ -42,3 +45,10 @@ class EverySecond:
         if now >= self._next:
             self._next = now + INTERVAL_S
             self._send(Advance(source_bytes, tokens))
+
+
+def stored_bytes_done(advance: Advance, stored_bytes: int, expansion: float) -> int:
+    """How many of a range's stored bytes are done, by `expansion`: source bytes of one stored byte; 0: not known."""
+    if expansion <= 0:
+        return 0
+    return min(int(advance.source_bytes / expansion), stored_bytes * _MOST // 100)

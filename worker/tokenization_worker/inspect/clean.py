@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from tokenization_worker.errors import ChangedError, DataError, TokenizationError
-from tokenization_worker.inspect.training_status import holds_training_index
+from tokenization_worker.inspect.training_status import find_unfinished_training, holds_training_index
 from tokenization_worker.inspect.uris import absolute_uri
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import ForeignIndex, not_an_output, not_own
 from tokenization_worker.output.naming import Naming
 from tokenization_worker.output.own_files import Sorted, sort_own, sort_shards
-from tokenization_worker.output.plan_file import read_any_plan, read_naming
+from tokenization_worker.output.plan_file import read_naming
 from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, Standing, judge
 from tokenization_worker.storage.base import Entry, NotFound, Store
@@ -43,7 +43,7 @@ def clean_output(uri: str | os.PathLike[str], *, dry_run: bool, force: bool = Fa
     that no run writes to a store that is far away any more; of local disks it is known.
     """
     store = open_store(absolute_uri(uri))
-    if _is_of_training(store):
+    if holds_training_index(store) or find_unfinished_training(store) is not None:
         return _clean_training(store, dry_run=dry_run, force=force)
     _require_unfinished(store, observe_output(store), force=force)
     naming = _read_naming(store)
@@ -62,17 +62,6 @@ def clean_output(uri: str | os.PathLike[str], *, dry_run: bool, force: bool = Fa
         store.close_scratch()
         _remove_empty_folders(store, removed)
     return Cleaned(removed, stays, shards_stay=naming is None)
-
-
-def _is_of_training(store: Store) -> bool:
-    """Whether a training is there, finished or not."""
-    if holds_training_index(store):
-        return True
-    try:
-        plan = read_any_plan(store)
-    except (ChangedError, DataError):  # told by what looks at a job's run
-        return False
-    return plan is not None and plan.is_of_training and store.stat(layout.INDEX) is None
 
 
 def _clean_training(store: Store, *, dry_run: bool, force: bool) -> Cleaned:

@@ -10,7 +10,7 @@ from tokenization_worker.inspect.uris import absolute_uri
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import is_of_training
 from tokenization_worker.output.last_failure import read_failure
-from tokenization_worker.output.plan_file import read_any_plan
+from tokenization_worker.output.plan_file import Plan, read_any_plan
 from tokenization_worker.output.training_index import read_training_index
 from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.listing import list_at_once
@@ -52,8 +52,8 @@ def read_training_status(uri: str | os.PathLike[str]) -> TrainingStatus | None:
                 counts_digest=counts["digest"],
                 next_step=f"name {store.uri}/{layout.TOKENIZER} in the tokenizer.uri of a job",
             )
-    n_ranges = _planned_ranges(store)
-    return None if n_ranges is None else _unfinished(store, n_ranges)
+    plan = find_unfinished_training(store)
+    return None if plan is None else _unfinished(store, plan.n_ranges)
 
 
 def holds_training_index(store: Store) -> bool:
@@ -64,15 +64,15 @@ def holds_training_index(store: Store) -> bool:
         return False
 
 
-def _planned_ranges(store: Store) -> int | None:
-    """How many ranges the unfinished training has; None where none is, or something else."""
+def find_unfinished_training(store: Store) -> Plan | None:
+    """The plan of an unfinished training; None where none is, or something else."""
     if store.stat(layout.INDEX) is not None:
         return None
     try:
         plan = read_any_plan(store)
-    except (ChangedError, DataError):
+    except (ChangedError, DataError):  # told by what looks at a job's run
         return None
-    return plan.n_ranges if plan is not None and plan.is_of_training else None
+    return plan if plan is not None and plan.is_of_training else None
 
 
 def _unfinished(store: Store, n_ranges: int) -> TrainingStatus:

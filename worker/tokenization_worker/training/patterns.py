@@ -57,7 +57,7 @@ def describe_pattern(pattern: str, regex: str | None) -> dict[str, Any]:
     """The pre-tokenizer of a `tokenizer.json`, without the step that makes bytes of each piece."""
     if regex is None and pattern == GPT2:
         return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    text = regex if regex is not None else _CL100K_TEXT
+    text = pattern_text(pattern, regex)
     split = {"type": "Split", "pattern": {"Regex": text}, "behavior": "Isolated", "invert": False}
     to_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     return {"type": "Sequence", "pretokenizers": [split, to_bytes]}
@@ -74,7 +74,7 @@ def library_cut(pattern: str, regex: str | None) -> Cut:
         splitter = pre_tokenizers.ByteLevel(add_prefix_space=False)
     else:
         try:
-            splitter = pre_tokenizers.Split(tokenizers.Regex(regex if regex is not None else _CL100K_TEXT), "isolated")
+            splitter = pre_tokenizers.Split(tokenizers.Regex(pattern_text(pattern, regex)), "isolated")
         except Exception as error:  # the library raises this class
             raise SpecError(
                 "SpecInvalid",

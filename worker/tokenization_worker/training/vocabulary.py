@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
-_GPT2_ORDER = (*_PRINTABLE, *(byte for byte in range(256) if byte not in _PRINTABLE))
+from tokenization_worker.tokenizers.fast_engine import printable_bytes
 
-_LETTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
-    byte: chr(0x100 + number) for number, byte in enumerate(_GPT2_ORDER[len(_PRINTABLE) :])
-}
-"""The character that stands for a byte in a `tokenizer.json`."""
+_STAND_INS = printable_bytes()
+_GPT2_ORDER = tuple(sorted(range(256), key=_STAND_INS.__getitem__))
+"""The printable bytes first, which stand for themselves."""
 
 
 def byte_order(*, bytes_first: bool) -> tuple[int, ...]:
@@ -81,7 +79,7 @@ class Vocabulary:
 
     def to_tokenizer_json(self, pre_tokenizer: dict[str, Any]) -> bytes:
         """A file as the library tokenizers reads it."""
-        names = ["".join(_LETTERS[byte] for byte in text) for text in self.texts()]
+        names = [text.decode("latin-1").translate(_STAND_INS) for text in self.texts()]
         vocabulary = dict(zip(names, self.ids(), strict=True))
         assert len(vocabulary) == len(names), "no two merges make the same text: the first one would have made both"
         specials = self.special_ids()

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from tokenization_worker.engine.executor import UnderWay
-from tokenization_worker.engine.task_progress import Advance
+from tokenization_worker.engine.task_progress import stored_bytes_done
 from tokenization_worker.events import Advanced, GroupCounts, Progress, Receipt
 from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
 from tokenization_worker.output.plan_file import Plan
@@ -14,9 +14,6 @@ from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.schedule import TokenizeSchedule
 from tokenization_worker.pipelines.tokenize.shuffle_planner import ShufflePlanner
-
-_MOST = 99
-"""Percent of a range that its worker can have done before its receipt says that all of it is."""
 
 
 class ProgressSums:
@@ -100,10 +97,3 @@ def add_slice(counts: GroupCounts, result: SliceResult) -> GroupCounts:
         quarantined=counts.quarantined + sum(result.quarantined.values()),
         left_out=counts.left_out + (result.left_out or 0),
     )
-
-
-def stored_bytes_done(advance: Advance, stored_bytes: int, expansion: float) -> int:
-    """How many of a range's stored bytes are done, by `expansion`: source bytes of one stored byte; 0: not known."""
-    if expansion <= 0:
-        return 0
-    return min(int(advance.source_bytes / expansion), stored_bytes * _MOST // 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from tokenization_worker.api.resolve import RunLimits
 from tokenization_worker.engine.dispatch import run_pipeline
 from tokenization_worker.engine.executor import Executor, UnderWay
 from tokenization_worker.engine.task import ProductLost, Task
+from tokenization_worker.engine.task_progress import stored_bytes_done
 from tokenization_worker.events import Counted, Event, Receipt, Watcher
 from tokenization_worker.host.parallel import map_at_once
 from tokenization_worker.output import layout
@@ -59,6 +61,8 @@ class TrainPipeline:
         there = {int(path.rpartition("/")[2]) for path in list_ours(work.store, layout.counts_prefix(), NUMBER)}
         self.schedule = TrainSchedule(work.plan, work.context, work.ledger, there, work.hash_ends)
         self._total = int(work.plan.cut.range_bytes.sum())
+        self._sums = Counter[str]()  # of the first `_n_summed` receipts
+        self._n_summed = 0
 
     def require_within_limits(self) -> None:
         require_few_corrupt(self.schedule.dropped_files(), self._work.plan, self._work.limits)
@@ -99,25 +103,28 @@ class TrainPipeline:
 
     def _counted(self, state: UnderWay) -> Counted:
         """How far the counting is, with the parts of ranges that are under way."""
-        receipts = self._work.ledger.receipts(COUNTED)
-        stored = sum(receipt.stored_bytes for receipt in receipts.values())
-        source = sum(receipt.source_bytes for receipt in receipts.values())
+        receipts, sums = self._work.ledger.receipts(COUNTED), self._sums
+        for receipt in self._work.ledger.receipts_from(COUNTED, self._n_summed):
+            for name in ("stored_bytes", "source_bytes", "pieces", "documents"):
+                sums[name] += getattr(receipt, name)
+            sums["quarantined"] += sum(receipt.quarantined.values())
+        self._n_summed = len(receipts)
         parts = [
-            (task, advance.source_bytes)
+            (task, advance)
             for task, advance in state.advances
             if isinstance(task, CountTask) and task.range_id not in receipts
         ]
-        expansion = source / stored if source else 0.0
-        begun = sum(min(int(done / expansion), task.stored_bytes) if expansion else 0 for task, done in parts)
+        expansion = sums["source_bytes"] / sums["stored_bytes"] if sums["source_bytes"] else 0.0
+        begun = sum(stored_bytes_done(advance, task.stored_bytes, expansion) for task, advance in parts)
         return Counted(
             ranges_done=len(receipts),
             ranges=self._work.plan.n_ranges,
-            bytes_done=stored + begun,
+            bytes_done=sums["stored_bytes"] + begun,
             bytes_total=self._total,
-            source_bytes=source + sum(done for _, done in parts),
-            pieces=sum(receipt.pieces for receipt in receipts.values()),
-            documents=sum(receipt.documents for receipt in receipts.values()),
-            quarantined=sum(sum(receipt.quarantined.values()) for receipt in receipts.values()),
+            source_bytes=sums["source_bytes"] + sum(advance.source_bytes for _, advance in parts),
+            pieces=sums["pieces"],
+            documents=sums["documents"],
+            quarantined=sums["quarantined"],
             workers=state.workers,
         )
 

@@ -114,10 +114,12 @@ def train_tokenizer(
             totals = count_pieces(work, start, on_progress, should_stop)
             receipt = work.ledger.receipts(MERGED)[MERGED_KEY]
             on_progress(CountsMerged(receipt.pieces, receipt.distinct, totals.text_bytes, receipt.digest))
+            documents = _document_facts(work, totals)
+            counts = CountsFacts(pieces=receipt.pieces, distinct=receipt.distinct, digest=receipt.digest)
             if options.until_counts:
-                return _counts_only(store, data, totals, receipt, work)
+                return _finished(store, documents, counts, None, data.special_tokens[0], already=False)
             vocabulary = _train(_read_counts(store, receipt), data, on_progress, should_stop)
-            index = _write(store, data, work, totals, receipt, vocabulary, on_progress)
+            index = _write(store, data, work, documents, counts, vocabulary, on_progress)
     remove_scratch(store)
     return _describe(store, index, already=False)
 
@@ -236,8 +238,8 @@ def _write(
     store: Store,
     data: TrainingData,
     work: CountingWork,
-    totals: Totals,
-    receipt: MergeReceipt,
+    documents: DocumentFacts,
+    counts: CountsFacts,
     vocabulary: Vocabulary,
     watch: Watcher,
 ) -> TrainingIndex:
@@ -255,16 +257,8 @@ def _write(
             pattern=pattern_text(data.pattern, data.regex),
             specialTokens=vocabulary.special_ids(),
         ),
-        counts=CountsFacts(pieces=receipt.pieces, distinct=receipt.distinct, digest=receipt.digest),
-        documents=DocumentFacts(
-            read=totals.read,
-            counted=totals.documents,
-            heldOut=totals.held_out,
-            leftOut=totals.left_out,
-            quarantined=totals.quarantined,
-            textBytes=totals.text_bytes,
-            filesDropped=_count_dropped(work),
-        ),
+        counts=counts,
+        documents=documents,
         files=files,
         run=TrainingRun(
             countingKey=data.counting_key,
@@ -277,42 +271,36 @@ def _write(
     return write_training_index(store, index)
 
 
-def _count_dropped(work: CountingWork) -> int:
-    return len({each.file for receipt in work.ledger.receipts(COUNTED).values() for each in receipt.dropped})
-
-
-def _counts_only(
-    store: Store, data: TrainingData, totals: Totals, receipt: MergeReceipt, work: CountingWork
-) -> TrainingFinished:
-    return TrainingFinished(
-        uri=store.uri,
-        already=False,
-        is_counts_only=True,
-        vocab_size=0,
-        fingerprint="",
-        delimiter=data.special_tokens[0],
-        documents_read=totals.read,
-        documents_counted=totals.documents,
-        documents_held_out=totals.held_out,
-        documents_left_out=totals.left_out,
-        documents_quarantined=sum(totals.quarantined.values()),
-        files_dropped=_count_dropped(work),
-        text_bytes=totals.text_bytes,
-        pieces=receipt.pieces,
-        distinct=receipt.distinct,
-        counts_digest=receipt.digest,
+def _document_facts(work: CountingWork, totals: Totals) -> DocumentFacts:
+    dropped = {each.file for receipt in work.ledger.receipts(COUNTED).values() for each in receipt.dropped}
+    return DocumentFacts(
+        read=totals.read,
+        counted=totals.documents,
+        heldOut=totals.held_out,
+        leftOut=totals.left_out,
+        quarantined=totals.quarantined,
+        textBytes=totals.text_bytes,
+        filesDropped=len(dropped),
     )
 
 
-def _describe(store: Store, index: TrainingIndex, *, already: bool) -> TrainingFinished:
-    documents, counts, tokenizer = index["documents"], index["counts"], index["tokenizer"]
+def _finished(
+    store: Store,
+    documents: DocumentFacts,
+    counts: CountsFacts,
+    tokenizer: TrainedTokenizer | None,
+    delimiter: str,
+    *,
+    already: bool,
+) -> TrainingFinished:
+    """The end; `tokenizer` None: of the counts alone."""
     return TrainingFinished(
         uri=store.uri,
         already=already,
-        is_counts_only=False,
-        vocab_size=tokenizer["vocabularySize"],
-        fingerprint=tokenizer["fingerprint"],
-        delimiter=tokenizer["delimiter"],
+        is_counts_only=tokenizer is None,
+        vocab_size=0 if tokenizer is None else tokenizer["vocabularySize"],
+        fingerprint="" if tokenizer is None else tokenizer["fingerprint"],
+        delimiter=delimiter,
         documents_read=documents["read"],
         documents_counted=documents["counted"],
         documents_held_out=documents["heldOut"],
@@ -324,3 +312,8 @@ def _describe(store: Store, index: TrainingIndex, *, already: bool) -> TrainingF
         distinct=counts["distinct"],
         counts_digest=counts["digest"],
     )
+
+
+def _describe(store: Store, index: TrainingIndex, *, already: bool) -> TrainingFinished:
+    tokenizer = index["tokenizer"]
+    return _finished(store, index["documents"], index["counts"], tokenizer, tokenizer["delimiter"], already=already)
