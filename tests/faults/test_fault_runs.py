@@ -167,7 +167,7 @@ def require_temporary(outcome: Outcome, lab: Lab) -> None:
     assert outcome.next_step.startswith("start the same command again")
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(23)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_a_run_in_which_a_call_goes_wrong_once(lab: Lab, stages: dict[str, Stage], cell: Cell) -> None:
     stage = stages[cell.stage]

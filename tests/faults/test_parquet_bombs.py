@@ -170,7 +170,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("bombs")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("kind", ["run", "verify"])
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_small_file_that_decodes_to_much_is_read_in_bounded_memory(

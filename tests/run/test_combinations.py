@@ -115,7 +115,7 @@ def read_tokens(split: Split, rows: str) -> list[int]:
     return found
 
 
-@pytest.mark.sampled(7, of=lambda params: (params["groups"], params["splits"], params["formats"] == "WebDataset"))
+@pytest.mark.sampled(23, of=lambda params: (params["groups"], params["splits"], params["formats"] == "WebDataset"))
 @pytest.mark.parametrize(("formats", "groups", "splits", "rows"), COMBINATIONS)
 def test_each_combination_is_written_verified_loaded_and_repaired(
     formats: str, groups: str, splits: str, rows: str, source: Path, texts: dict[str, list[str]], tmp_path: Path

@@ -46,6 +46,7 @@ def run_script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("text", "made"), SCRIPTS.values(), ids=SCRIPTS)
 def test_a_script_without_a_main_guard_is_told_what_to_write(folder: Path, text: str, made: str) -> None:
     if made:

@@ -585,7 +585,7 @@ def ask_pod(place: Place, changes: dict[str, Any], monkeypatch: pytest.MonkeyPat
     return NEW if planned is None else RESUMES
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", STATES)
 def test_every_command_says_the_same_of_an_output(name: str, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     state = STATES[name]

@@ -58,7 +58,7 @@ def tokens_of(output: Path) -> np.ndarray:
     return np.concatenate([np.load(io.BytesIO(content)) for _, content in sorted(shards_of(output).items())])
 
 
-@pytest.mark.sampled(5, of=lambda case: (case["file"].outcome, case["file"].name.rpartition(".")[2]))
+@pytest.mark.sampled(23, of=lambda case: (case["file"].outcome, case["file"].name.rpartition(".")[2]))
 @pytest.mark.parametrize("place", ["first", "last"])
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.id)
 def test_hostile_file_gets_what_the_policy_says(file: Hostile, place: str, tmp_path: Path) -> None:

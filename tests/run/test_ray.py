@@ -91,7 +91,7 @@ def until(condition: Callable[[], T], running: Running) -> T:
 def test_a_training_counts_the_same_on_three_nodes(mixed: Corpus, three_nodes: Nodes, tmp_path: Path) -> None:
     flags = ["train", "--source", str(mixed.folder), "--vocab-size", "500", "--rangeBytes", "64Ki"]
     flags += ["--maxQuarantined", str(mixed.quarantined)]
-    for name, more in (("here", TWO_WORKERS), ("ray", ("--ray-address", three_nodes.address))):
+    for name, more in (("here", ("--processes", "1")), ("ray", ("--ray-address", three_nodes.address))):
         done = run_command([str(TOKJOB), *flags, "--output", str(tmp_path / name), *more])
         assert done.returncode == 0, done.stderr
     counted = receipts(tmp_path / "ray", "counted")

@@ -125,6 +125,7 @@ def require_shards(output: Path, wanted: dict[str, Shard]) -> None:
         assert (sidecar.skipped, sidecar.continues) == (shard.skipped, shard.continues)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("delimiter", ["Before", "After", "None"])
 @pytest.mark.parametrize("splits", SPLITS)
 @pytest.mark.parametrize("path", PATHS)
@@ -212,6 +213,7 @@ def test_processes_and_kills_change_nothing(source: Source, whole: Path, tmp_pat
     assert difference(stopped, whole) is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("damage", ["deletes", "tears", "flips"])
 def test_scratch_that_is_lost_is_made_again(damage: str, source: Source, whole: Path, tmp_path: Path) -> None:
     """Segments and scattered objects, at any time; a run gives up on what is lost three times before it is used."""
@@ -344,21 +346,37 @@ FAULTS: dict[str, tuple[Callable[[Planter], None], set[str], set[str]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def written(source: Source, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A dataset of each layout."""
+    folder = tmp_path_factory.mktemp("written")
+    joined = {"formats": ["Npy", "Megatron"], "path": "{split}/{index:05d}"}
+    for name, fields in (("apart", LAYOUT), ("joined", joined)):
+        run_job(job_of(source, folder / name, output=fields), executor=inline())
+    return {name: folder / name for name in ("apart", "joined")}
+
+
+@pytest.mark.parametrize("layout_name", ["apart", "joined"])
+def test_verify_finds_nothing_in_what_is_written_anew_without_a_fault(
+    layout_name: str, written: dict[str, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    shutil.copytree(written[layout_name], output)
+    Planter(output).write()
+    assert difference(output, written[layout_name]) is None
+    for mode in ("checksums", "sample", "full"):
+        assert verify(str(output), mode=mode, processes=1).findings == ()
+
+
 @pytest.mark.parametrize("layout_name", ["apart", "joined"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_verify_names_what_was_planted_with_all_checksums_recomputed(
-    fault: str, layout_name: str, source: Source, tmp_path: Path
+    fault: str, layout_name: str, written: dict[str, Path], tmp_path: Path
 ) -> None:
     plant, everywhere, from_source = FAULTS[fault]
     output = tmp_path / "out"
-    fields = LAYOUT if layout_name == "apart" else {"formats": ["Npy", "Megatron"], "path": "{split}/{index:05d}"}
-    run_job(job_of(source, output, output=fields), executor=inline())
-    shutil.copytree(output, tmp_path / "copy")
+    shutil.copytree(written[layout_name], output)
     planter = Planter(output)
-    planter.write()
-    assert difference(output, tmp_path / "copy") is None
-    for mode in ("checksums", "sample", "full"):
-        assert verify(str(output), mode=mode, processes=1).findings == ()
     plant(planter)
     planter.write()
     for mode in ("checksums", "sample", "full"):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from support.corpus import gzip_members, json_lines, take_documents, write_parqu
 from support.engine.inline import InlineExecutor
 from support.faults.hostile import hostile_files
 from support.forked_commands import TOKJOB
-from support.runs import make_job, run_command
+from support.runs import Running, make_job, run_command
 from tokenization_worker import run_job, verify
 from tokenization_worker.api.data import hash_end
 from tokenization_worker.api.training.manifest import TokenizerTraining
@@ -221,25 +219,19 @@ def test_a_killed_training_goes_on_and_ends_with_the_same(source: Path, tmp_path
     expected = train(source, tmp_path / "expected", **changes)
     manifest = tmp_path / "training.yaml"
     manifest.write_text(json.dumps(training(source, tmp_path / "out", **changes).to_manifest()))
+    command = [str(TOKJOB), "train", str(manifest), "--processes", "2", "--json"]
     kills = 0
     while True:
-        with subprocess.Popen(
-            [str(TOKJOB), "train", str(manifest), "--processes", "2", "--json"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        ) as process:
-            assert process.stdout is not None
-            for _ in range(kills + 3):
-                line = process.stdout.readline()
-                if not line:
-                    break
-            if line:
-                os.killpg(process.pid, signal.SIGKILL)
-        if not line:
-            break
+        reading, writing = os.pipe()
+        running = Running(command, tmp_path / "log", stdout=writing)
+        os.close(writing)
+        with os.fdopen(reading) as lines:
+            told = len(list(islice(lines, kills + 3)))
+            if told < kills + 3:
+                break
+            running.kill()
         kills += 1
-    assert process.returncode == 0
+    assert running.wait() == 0, running.errors
     assert kills >= 5
     for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
@@ -306,6 +298,7 @@ def soups(tokenizer: Any) -> Iterator[str]:
     yield from ("".join(map(chr, range(0x20, 0x250))), "日本語 \U0001f600\0\x85", " " * 999)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", ["Gpt2", "BytesFirst"])
 @pytest.mark.parametrize("pattern", ["Gpt2", "Cl100k"])
 def test_both_files_are_one_tokenizer_that_a_job_takes(pattern: str, layout: str, source: Path, tmp_path: Path) -> None:

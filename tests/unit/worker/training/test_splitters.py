@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,12 +32,12 @@ def soups() -> list[str]:
     return ["".join(numbers.choices(ALPHABET, k=numbers.randrange(1, 12))) for _ in range(6000)]
 
 
-def code_points() -> list[str]:
-    """Every code point that differs from its neighbour in class, and every seventh other one, in six places each."""
+def code_points(step: int) -> list[str]:
+    """Every code point that differs from its neighbour in class, and every so many others, in six places each."""
     table = find_classes()
     edges = np.flatnonzero(np.diff(table, prepend=9))
     chosen = sorted(
-        {*edges.tolist(), *(edges - 1).tolist(), *range(0, 0x110000, 7)} - set(range(0xD800, 0xE000)) - {-1}
+        {*edges.tolist(), *(edges - 1).tolist(), *range(0, 0x110000, step)} - set(range(0xD800, 0xE000)) - {-1}
     )
     return [f"a{chr(point)} {chr(point)}1\n{chr(point)}'{chr(point)}" for point in chosen]
 
@@ -45,10 +46,16 @@ LONG = [" " * 1_000_000, "日" * 500_000, "a" * 1_000_000, "\n" * 100_000 + "x",
 
 
 @pytest.mark.parametrize("pattern", NAMES)
-@pytest.mark.parametrize("texts", [soups, code_points, lambda: LONG], ids=["soups", "code points", "long"])
+@pytest.mark.parametrize("texts", [soups, partial(code_points, 31), lambda: LONG], ids=["soups", "points", "long"])
 def test_pieces_are_those_of_the_library(pattern: str, texts: object) -> None:
     assert callable(texts)
     assert counted(pattern, texts()) == expected(pattern, texts())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("pattern", NAMES)
+def test_pieces_with_every_code_point_are_those_of_the_library(pattern: str) -> None:
+    assert counted(pattern, code_points(1)) == expected(pattern, code_points(1))
 
 
 @pytest.mark.parametrize("pattern", NAMES)
