@@ -143,6 +143,7 @@ FREE: dict[str, Manifest] = {
     "suspend": {"suspend": True},
     "a default written out": {"source": {"format": "Auto"}, "documents": {"maxBytes": "64Mi"}},
     "the default position written out": {"tokenizer": {"delimiter": {"position": "Before"}}},
+    "a fingerprint": {"tokenizer": {"fingerprint": "ab" * 32}},
     "a token": {"rerunToken": "2"},
     "no token": {"rerunToken": None},
 }

@@ -10,7 +10,9 @@ import pytest
 
 from support.command_line import Bench
 from support.corpus import json_lines
+from support.tokenizer_models import make_spec
 from tokenization_worker.readers.detection.encodings import guess_encoding, is_binary
+from tokenization_worker.tokenizers.load import load_tokenizer
 
 FRENCH = "Les élèves étudiaient déjà à l'école où l'été était gâché par la grêle. " * 20
 QUOTED = "He said “no – it’s over” and left. " * 20
@@ -66,6 +68,19 @@ def test_a_source_whose_texts_are_empty_is_told_with_its_other_fields(bench: Ben
         assert shown.code == 0, shown.err
         warning = f"{bench.source}/a.jsonl: the text at 'text' is empty in all 120 sampled documents"
         assert f"{warning}; other fields: content, url; source.textField" in " ".join((shown.out + shown.err).split())
+
+
+BYTES = load_tokenizer(make_spec("bytes")).fingerprint
+
+
+def test_another_tokenizer_than_the_job_asserts_is_refused_before_and_after_the_run(bench: Bench) -> None:
+    other = ("--set", f"tokenizer.fingerprint={'ab' * 32}")
+    words = f"FingerprintDiffers: tokenizer.fingerprint: the job says {'ab' * 32}, "
+    assert_refused(bench, f"{words}bytes has {BYTES}", arguments=other, code=2)
+    assert bench.tokjob("run", "job.yaml").code == 0
+    assert_refused(bench, f"{words}the dataset at {bench.output} has {BYTES}", arguments=other, code=2)
+    same = bench.tokjob("run", "job.yaml", "--set", f"tokenizer.fingerprint={BYTES}")
+    assert (same.code, "complete" in same.out) == (0, True), "an assertion makes no other run"
 
 
 def test_some_empty_texts_are_not_told(bench: Bench) -> None:

@@ -179,6 +179,7 @@ MISTAKES: dict[str, Mistake] = {
     "int-large": Mistake({"workers": {"replicas": 2**31}}, "expected at most 2,147,483,647"),
     "bool-text": Mistake({"suspend": "yes"}, 'spec.suspend: found "yes"; expected true or false'),
     # --- tokenizer
+    "tokenizer-fingerprint": Mistake({"tokenizer": {"fingerprint": "AB" * 32}}, "spec.tokenizer.fingerprint: found"),
     "tokenizer-both": Mistake({"tokenizer": {"uri": "x"}}, "spec.tokenizer: write exactly one of name"),
     "tokenizer-none": Mistake({"tokenizer": {"name": None}}, "spec.tokenizer: write exactly one of name"),
     "pattern-name": Mistake(

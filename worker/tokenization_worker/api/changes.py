@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
-from tokenization_worker.api.keys import FROZEN_ATTEMPT_DEFAULTS, FROZEN_DEFAULTS, flatten
+from tokenization_worker.api.keys import ASSERTED, FROZEN_ATTEMPT_DEFAULTS, FROZEN_DEFAULTS, flatten
 
 _ID, _POSITION = "tokenizer.delimiter.id", "tokenizer.delimiter.position"
 
@@ -45,7 +45,7 @@ _DEFAULTS = FROZEN_DEFAULTS | {"documents.maxBytes": FROZEN_ATTEMPT_DEFAULTS["do
 
 
 def asked_fields(job: TokenizationJob) -> dict[str, object]:
-    """The data fields by dotted path, as written; defaults and places are left out."""
+    """The data fields by dotted path, as written; defaults, places and what is asserted are left out."""
     flat: dict[str, object] = {}
     spec = job.to_manifest()["spec"]
     for name in DATA_FIELDS:
@@ -54,7 +54,7 @@ def asked_fields(job: TokenizationJob) -> dict[str, object]:
     groups = flat.get("source.groups")
     if isinstance(groups, list):
         flat["source.groups"] = [{key: group[key] for key in group if key != "uris"} for group in groups]
-    return {path: value for path, value in flat.items() if path not in _PLACES}
+    return {path: value for path, value in flat.items() if path not in (*_PLACES, ASSERTED)}
 
 
 def describe_changes(

@@ -27,7 +27,7 @@ from tokenization_worker.api.status import (
     Time,
     Word,
 )
-from tokenization_worker.api.tokenizer import Tokenizer
+from tokenization_worker.api.tokenizer import Fingerprint, JobTokenizer, Tokenizer
 from tokenization_worker.api.types.fields import BigCount, Count, LimitValue, PositiveCount, Quantity, ShortText
 from tokenization_worker.api.types.model import Rule, SpecBlock
 
@@ -81,6 +81,9 @@ class AttemptSpec(SpecBlock):
     max_corrupt_files: LimitValue = Field(default=0, description="As in the job.")
     range_bytes: Quantity = Field(default="256Mi", description="As in the job.")
     stall_timeout_seconds: PositiveCount = Field(default=1800, description="As in the job.")
+    tokenizer_fingerprint: Fingerprint | None = Field(
+        default=None, description="tokenizer.fingerprint of the job; absent where the job asserts none."
+    )
     minimum_version: MinimumVersion | None = Field(
         default=None,
         description="The oldest worker version that may execute the attempt; absent where every version may.",
@@ -176,10 +179,11 @@ class TokenizationCheckpoint(SpecBlock):
     status: CheckpointStatus | None = Field(default=None, description="What the Pods of the run report.")
 
     def to_job(self) -> TokenizationJob:
-        """Return the job that the Pods of this run execute: the run's data fields and the attempt's
-        limits.
+        """Return the job that the Pods of this run execute: the run's data fields, the attempt's limits, and what the
+        job asserts.
         """
         run, attempt = self.spec.run, self.spec.attempt
+        fingerprint = None if attempt is None else attempt.tokenizer_fingerprint
         limits = {} if attempt is None else {name: getattr(attempt, name) for name in _LIMITS}
         return TokenizationJob(
             api_version=API_VERSION,
@@ -188,7 +192,7 @@ class TokenizationCheckpoint(SpecBlock):
             spec=JobSpec(
                 source=run.source,
                 documents=run.documents,
-                tokenizer=run.tokenizer,
+                tokenizer=JobTokenizer(**dict(run.tokenizer), fingerprint=fingerprint),
                 output=run.output,
                 rerun_token=run.rerun_token,
                 **limits,
@@ -199,13 +203,15 @@ class TokenizationCheckpoint(SpecBlock):
 _LIMITS = ("max_quarantined", "max_corrupt_files", "range_bytes", "stall_timeout_seconds")
 
 
-def _with_position(tokenizer: Tokenizer) -> Tokenizer:
-    """With the default position written out, as every checkpoint had it before a job could name begin and end."""
+def _tokenizer_of_run(tokenizer: JobTokenizer) -> Tokenizer:
+    """Without what the job asserts, which may change; with the default position written out, as every checkpoint had it
+    before a job could name begin and end.
+    """
+    fields = {name: getattr(tokenizer, name) for name in Tokenizer.model_fields}
     delimiter = tokenizer.delimiter
-    if delimiter.position is not None or delimiter.begin is not None or delimiter.end is not None:
-        return tokenizer
-    default = delimiter.model_copy(update={"position": DelimiterPosition.BEFORE})
-    return tokenizer.model_copy(update={"delimiter": default})
+    if delimiter.position is None and delimiter.begin is None and delimiter.end is None:
+        fields["delimiter"] = delimiter.model_copy(update={"position": DelimiterPosition.BEFORE})
+    return Tokenizer(**fields)
 
 
 def make_run_spec(job: TokenizationJob, *, number: int, job_uid: str) -> RunSpec:
@@ -218,13 +224,14 @@ def make_run_spec(job: TokenizationJob, *, number: int, job_uid: str) -> RunSpec
         key_version=KEY_VERSION,
         source=job.spec.source,
         documents=job.spec.documents,
-        tokenizer=_with_position(job.spec.tokenizer),
+        tokenizer=_tokenizer_of_run(job.spec.tokenizer),
         output=job.spec.output,
         rerun_token=job.spec.rerun_token,
     )
 
 
 def make_attempt_spec(job: TokenizationJob, *, number: int, image: str | None, slots: int | None) -> AttemptSpec:
-    """Return how attempt `number` executes the run, with the job's limits as they are now."""
+    """Return how attempt `number` executes the run, with the job's limits, and what it asserts, as they are now."""
     limits = {name: getattr(job.spec, name) for name in _LIMITS}
-    return AttemptSpec(number=number, image=image, slots=slots, **limits)
+    fingerprint = job.spec.tokenizer.fingerprint
+    return AttemptSpec(number=number, image=image, slots=slots, tokenizer_fingerprint=fingerprint, **limits)

@@ -26,7 +26,7 @@ from tokenization_worker.api.pod.extras import Pods
 from tokenization_worker.api.pod.template import EnvFromSource, EnvVar, ImagePullSecret
 from tokenization_worker.api.source import Documents, Source
 from tokenization_worker.api.status import JobStatus
-from tokenization_worker.api.tokenizer import Delimiter, Tokenizer
+from tokenization_worker.api.tokenizer import Delimiter, JobTokenizer, Tokenizer
 from tokenization_worker.api.types.fields import Count, Flag, LimitValue, PositiveCount, Quantity
 from tokenization_worker.api.types.kubernetes_names import DnsName, Image
 from tokenization_worker.api.types.model import Rule, SpecBlock
@@ -129,7 +129,7 @@ class JobSpec(SpecBlock):
 
     source: Source = Field(description="The text: where it is, and the layout of its records.")
     documents: Documents = Field(default=Documents(), description="Which documents are usable.")
-    tokenizer: Tokenizer = Field(description="The tokenizer: by name, or as a file.")
+    tokenizer: JobTokenizer = Field(description="The tokenizer: by name, or as a file.")
     output: Output = Field(description="The dataset: where to write it, and its layout.")
 
     max_quarantined: LimitValue = Field(

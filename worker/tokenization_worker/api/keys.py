@@ -68,6 +68,8 @@ _NOT_FOR_PODS = (
 )
 """What only the operator reads, and at once. Frozen: another list would begin attempts anew at an upgrade."""
 _DELIMITER = "tokenizer.delimiter"
+ASSERTED = "tokenizer.fingerprint"
+"""What a job only asserts: it is in no key."""
 _WHOLE_VALUES = ("tokenizer.specialTokens",)  # a map whose keys are not field names
 
 
@@ -114,6 +116,7 @@ def normalise_data(job: TokenizationJob) -> dict[str, object]:
     flat: dict[str, object] = {}
     for name in DATA_FIELDS:
         flatten(name, dumped[name], flat)
+    flat.pop(ASSERTED, None)
     _normalise_delimiter(flat)
     flat["documents.maxBytes"] = parse_quantity(job.spec.documents.max_bytes)
     if job.spec.source.uris is not None:

@@ -16,6 +16,7 @@ from tokenization_worker.api.types.model import Rule, SpecBlock
 from tokenization_worker.api.uris import SourceUri
 
 TokenId = Annotated[int, Strict(), Field(ge=0, le=2**32 - 1)]
+Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$", max_length=64)]
 TokenText = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
@@ -148,4 +149,18 @@ class Tokenizer(SpecBlock):
             "token, before every document."
         ),
         examples=[{"token": "<|endoftext|>", "position": "Before"}],
+    )
+
+
+class JobTokenizer(Tokenizer):
+    """The tokenizer of a job, and what the job asserts of it."""
+
+    fingerprint: Fingerprint | None = Field(
+        default=None,
+        description=(
+            "The fingerprint that the tokenizer must have, 64 lower-case hexadecimal digits: the plan refuses every "
+            "other one (FingerprintDiffers). index.json of a dataset and of a training has it. It decides no bytes; "
+            "to change it needs no new rerunToken."
+        ),
+        examples=["67356739dee5f522696c9684a155536a15aca5036c5cae5d8563cd630df5cbbf"],
     )

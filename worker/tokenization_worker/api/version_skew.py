@@ -47,6 +47,7 @@ LATER_FIELDS: Mapping[str, LaterField] = {
     "run.tokenizer.delimiter.end": LaterField(born=None, minimum_version="0.3.0"),
     "run.output.sequence": LaterField(born=None, minimum_version="0.3.0"),
     "run.output.shards.sequences": LaterField(born=None, minimum_version="0.3.0"),
+    "attempt.tokenizerFingerprint": LaterField(born=None, minimum_version="0.3.0"),
     "run.output.shuffle": LaterField(born=None, minimum_version="0.3.0"),
 }
 """By path below `spec`, with `[]` after a list: `run.output.splits[].seed`, `attempt.retries`. A block stands for the

@@ -186,6 +186,7 @@ def _describe_end(event: TrainingFinished, elapsed_s: float) -> str:
         f"           {uri}/tokenizer.json   {event.vocab_size:,} tokens. For a job:",
         "tokenizer:",
         f"  uri: {uri}/tokenizer.json",
+        f"  fingerprint: {event.fingerprint}",
         f"  delimiter: {{token: {_quoted(event.delimiter)}}}",
         f"           or: {printable(tokjob('run', '--source', 'FILES', '--tokenizer'))} "
         f"{uri}/tokenizer.json --output FOLDER",

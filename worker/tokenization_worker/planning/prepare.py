@@ -39,6 +39,7 @@ from tokenization_worker.readers.detection.detect import is_named_parquet, may_b
 from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
 from tokenization_worker.tokenizers.base import Tokenizer
+from tokenization_worker.tokenizers.fingerprint import other_fingerprint
 from tokenization_worker.tokenizers.load import load_tokenizer, pin_tokenizer
 from tokenization_worker.tokenizers.padding import resolve_pad
 
@@ -134,6 +135,9 @@ def prepare_tokenizer(job: TokenizationJob, watch: Watcher, revision: str = "") 
     watch(Preparing(data.tokenizer.uri or data.tokenizer.name or "", tuple(data.source.uris)))
     data = replace(data, tokenizer=pin_tokenizer(data.tokenizer, revision))
     tokenizer = load_tokenizer(data.tokenizer)
+    error = other_fingerprint(job.spec.tokenizer.fingerprint, tokenizer.fingerprint, tokenizer.name)
+    if error is not None:
+        raise error
     sequence = data.output.sequence
     pad_id = None if sequence is None else resolve_pad(sequence, tokenizer)
     ids = tokenizer.vocab_size if pad_id is None else max(tokenizer.vocab_size, pad_id + 1)

@@ -4,6 +4,7 @@
 |---|---|
 | an index that cannot be read, is of another program or a newer version | refused |
 | an index of this run, or of a run that this one has verified | complete; decided before the source is listed |
+| such an index, and the job asserts another tokenizer | refused: FingerprintDiffers |
 | an index of other data | refused: OutputConflict |
 | an index of this data, by another run | verified, if its tables are whole, and plan and epochs beside it are ours |
 | a plan that cannot be read; epochs that are corrupt or gone | corrupt: `tokjob clean` removes such a run |
@@ -41,6 +42,7 @@ from tokenization_worker.storage.source_file import (
     first_file_difference,
     source_changed,
 )
+from tokenization_worker.tokenizers.fingerprint import other_fingerprint
 
 _SHOWN_FIELDS = 5
 
@@ -82,7 +84,8 @@ class OutputState:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a job wants at its output; `data_key` is "", and the rest empty, as long as its source is not listed."""
+    """What a job wants at its output; `data_key` is "", and the rest empty, as long as its source is not listed.
+    `fingerprint`: that it asserts of its tokenizer, None if it asserts none."""
 
     run_key: str
     data_key: str = ""
@@ -90,10 +93,11 @@ class Wanted:
     asked: Mapping[str, object] = field(default_factory=dict)
     files: tuple[SourceFile, ...] = ()
     libraries: Mapping[str, str] = field(default_factory=dict)
+    fingerprint: str | None = None
 
     @classmethod
     def of_job(cls, job: TokenizationJob) -> Wanted:
-        return cls(run_key(job))
+        return cls(run_key(job), fingerprint=job.spec.tokenizer.fingerprint)
 
     @classmethod
     def of(cls, prepared: Prepared) -> Wanted:
@@ -104,6 +108,7 @@ class Wanted:
             asked_fields(prepared.job),
             prepared.files,
             prepared.tokenizer.libraries,
+            prepared.job.spec.tokenizer.fingerprint,
         )
 
 
@@ -130,7 +135,7 @@ def judge(state: OutputState, wanted: Wanted | None = None) -> Verdict:
     if state.index_error is not None:
         return _refused(state.index_error)
     if state.index is not None and (wanted is None or wanted.run_key in state.trusted_runs):
-        return Verdict(Standing.COMPLETE)
+        return _judge_complete(state, state.index, wanted)
     if wanted is None:
         return _judge_alone(state)
     if state.index is not None:
@@ -142,6 +147,13 @@ def judge(state: OutputState, wanted: Wanted | None = None) -> Verdict:
     if state.plan is None:
         return _with_epoch(state, Verdict(Standing.NEW))
     return _judge_plan(state, state.plan, wanted) if wanted.data_key else Verdict(Standing.UNKNOWN)
+
+
+def _judge_complete(state: OutputState, index: Index, wanted: Wanted | None) -> Verdict:
+    """Of a complete dataset of this run."""
+    asserted = None if wanted is None else wanted.fingerprint
+    error = other_fingerprint(asserted, index["data"]["tokenizer"]["fingerprint"], f"the dataset at {state.uri}")
+    return Verdict(Standing.COMPLETE) if error is None else _refused(error)
 
 
 def _judge_alone(state: OutputState) -> Verdict:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from tokenization_worker.errors import SpecError
 from tokenization_worker.tokenizers.base import Engine, HasNoToken, IdArray
 
 CHECK_TEXT = (
@@ -62,6 +63,17 @@ def fingerprint_json(document: Mapping[str, Any], reference: Engine) -> str:
 def fingerprint_model(kind: str, model: bytes, reference: Engine) -> str:
     """Of a model whose file is its definition (SentencePiece), or that has none (bytes)."""
     return _digest(reference, kind=kind.encode(), model=model)
+
+
+def other_fingerprint(asserted: str | None, found: str, what: str) -> SpecError | None:
+    """The error where `what` has another fingerprint than a job asserts; None where it asserts none."""
+    if asserted in (None, found):
+        return None
+    return SpecError(
+        "FingerprintDiffers",
+        f"tokenizer.fingerprint: the job says {asserted}, {what} has {found}",
+        next_step="give the tokenizer that the job means; or, if this is the right one, correct the fingerprint",
+    )
 
 
 def encode_check_text(reference: Engine) -> IdArray | None:

@@ -7,7 +7,7 @@ import pytest
 from support.manifests.api_manifests import MINIMAL, Manifest, with_spec
 from tokenization_worker.api.checkpoint import TokenizationCheckpoint, make_attempt_spec, make_run_spec
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.api.keys import run_key
+from tokenization_worker.api.keys import attempt_digest, run_key
 from tokenization_worker.api.manifest.load import validate_manifest
 from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.api.resolve import resolve_data, resolve_limits
@@ -46,6 +46,16 @@ def test_pods_execute_the_run_that_the_job_asked_for(manifest: Manifest) -> None
     assert resolve_limits(again) == resolve_limits(job)
     assert run_key(again) == run_key(job) == checkpoint.spec.run.run_key
     assert (again.metadata.name, again.metadata.namespace, again.metadata.uid) == ("fineweb-edu", "team-a", "1")
+
+
+def test_what_a_job_asserts_may_change_with_each_attempt_of_a_run() -> None:
+    fingerprint = "ab" * 32
+    asserting = with_spec({"tokenizer": {"fingerprint": fingerprint}})
+    made, plain = checkpoint_of(asserting), checkpoint_of(MINIMAL)
+    assert made["spec"]["run"] == plain["spec"]["run"], "a checkpoint's run never changes"
+    again = validate_manifest(TokenizationCheckpoint, made, origin="the checkpoint").to_job()
+    assert again.spec.tokenizer.fingerprint == fingerprint
+    assert attempt_digest(again) != attempt_digest(TokenizationJob.from_object(MINIMAL)), "a failed job goes on"
 
 
 def test_the_longest_name_of_a_job_leaves_room_for_the_number_of_a_run() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokenization_worker.errors import ChangedError, DataError
+from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.output.ledger.epochs import Epoch
 from tokenization_worker.output.plan_file import Cut, Plan
 from tokenization_worker.run.output_state import OutputState, RunConflict, Standing, Verdict, Wanted, judge
@@ -151,6 +151,14 @@ def test_files_that_were_touched_are_a_warning() -> None:
     assert judge(state, replace(WANTED, files=was)).warnings == ()
     [warning] = judge(state, replace(WANTED, files=now)).warnings
     assert warning.startswith("source files that were touched since the plan was made: 1, the first: /b")
+
+
+def test_a_complete_run_whose_tokenizer_is_not_the_asserted_one_is_refused() -> None:
+    state = OutputState("out", index=INDEX, trusted_runs=frozenset({"run"}))
+    assert judge(state, Wanted("run", fingerprint="f")).standing is Standing.COMPLETE
+    error = judge(state, Wanted("run", fingerprint="g")).error
+    assert isinstance(error, SpecError)
+    assert error.message == "tokenizer.fingerprint: the job says g, the dataset at out has f"
 
 
 def test_an_epoch_of_other_libraries_ends_a_run_whose_tokenizer_is_another_by_now() -> None:

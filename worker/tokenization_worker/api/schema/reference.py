@@ -41,8 +41,8 @@ spec:
 
 `source`, `documents`, `tokenizer` and `output` are **the data**: with the contents of the source they decide
 every output byte. Once the job is planned, you may change them only together with a new `rerunToken` and a new
-`output.uri` (or one with `{rerunToken}`). You may change all other fields at any time; a change applies to the
-next attempt.
+`output.uri` (or one with `{rerunToken}`). You may change all other fields, and `tokenizer.fingerprint`, at any
+time; a change applies to the next attempt.
 
 | value | meaning |
 |---|---|
