@@ -4,10 +4,12 @@
     python benchmarks/train.py --corpus FOLDER_OF_JSONL_ZST
     python benchmarks/train.py --corpus FOLDER --big 3GB           # one training on so much text, repeated
 
-Stages: each contender is a process of its own that has read the text and warmed up before its clock starts; `peak` is
-of the whole process. Ours count with one core. gigabpe reads the text from a file and may use all cores; rustbpe, too.
-Where merges can be compared, ours must be equal to Hugging Face's. Commands: `tokjob train --until counts` with one and
-two processes. Prints Markdown; exits with 1 where a bar is missed.
+Stages: each contender is a process of its own that has warmed up before its clock starts; `peak` is of the whole
+process. Ours read the text from a file and count with one core. gigabpe reads it from a file, too, and may use all
+cores, as rustbpe may, which has it in memory. Our merges must be equal to those of the library `tokenizers`, and
+with `--check-counts` our counts to a Counter over its pieces. Commands:
+`tokjob train --until counts` with one and two processes: the stage that counts, from the plan to the last range, and
+the whole. Prints Markdown; exits with 1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -97,9 +101,13 @@ def compare_stages(options: argparse.Namespace, folder: Path, corpus: Path) -> t
         speed = size / 1e6 / median(each["counting"] for each in times["tokjob"])
         peak = max(each["peak"] for each in times["tokjob"])
         missed |= speed < COUNTING_BARS[pattern] or peak > MOST_MEMORY
-        said = "equal" if is_equal else "NOT EQUAL"
         more = f"counting {speed:.0f} MB/s a core (bar {COUNTING_BARS[pattern]:.0f}); "
-        more += f"{len(reference['merges']):,} merges {said}"
+        more += f"{len(reference['merges']):,} merges {_said(is_equal)}"
+        if options.check_counts:
+            counts = run_contender(Path(sys.executable), "library", path, pattern, options.vocab_size)["counts"]
+            has_same_counts = counts == times["tokjob"][0]["counts"]
+            missed |= not has_same_counts
+            more += f"; counts {_said(has_same_counts)}"
         rows.append([pattern, "**tokjob**", f"{ours:.1f}", f"{peak / 1e9:.2f}", "", more])
         for name in names[1:]:
             theirs = median(each["seconds"] for each in times[name])
@@ -123,18 +131,43 @@ def train_command(corpus: Path, output: Path, log: Path, *flags: str) -> tuple[f
 
 
 def compare_processes(options: argparse.Namespace, folder: Path, corpus: Path) -> tuple[list[list[str]], bool]:
-    repeat(corpus, folder / "much", MUCH_BYTES)  # so that the start of the command and the merge do not decide
-    corpus = folder / "much"
-    ratios, times = [], {1: [], 2: []}  # type: ignore[var-annotated]
+    repeat(corpus, folder / "much", MUCH_BYTES)  # so that single ranges do not decide
+    source = str(folder / "much" / f"*{SUFFIX}")
+    times: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
     for turn in range(options.turns):
         for processes in (1, 2) if turn % 2 else (2, 1):
-            flags = ["--vocab-size", "1000", "--until", "counts", "--processes", str(processes)]
-            output = folder / f"counts-{turn}-{processes}"
-            times[processes].append(train_command(corpus, output, folder / "log", *flags)[0])
-        ratios.append(times[1][-1] / times[2][-1])
-    words = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), bar {TWO_PROCESSES}"
-    row = ["--until counts", f"{median(times[1]):.1f}", f"{median(times[2]):.1f}", words]
-    return [row], median(ratios) < TWO_PROCESSES
+            words: list[str | Path] = [TOKJOB, "train", "--source", source, "--holdout", "0%", "--vocab-size", "1000"]
+            words += ["--output", folder / f"counts-{turn}-{processes}", "--processes", str(processes)]
+            times[processes].append(time_counting([*words, "--until", "counts", "--json"]))
+    rows, ratios = [], []
+    for number, name in enumerate(("the stage that counts", "the whole command")):
+        one, two = ([each[number] for each in times[processes]] for processes in (1, 2))
+        ratios.append([mine / theirs for mine, theirs in zip(one, two, strict=True)])
+        words_of_ratio = f"{median(ratios[-1]):.2f} ({min(ratios[-1]):.2f} to {max(ratios[-1]):.2f})"
+        bar = f"bar {TWO_PROCESSES}" if number == 0 else ""
+        rows.append([name, f"{median(one):.1f}", f"{median(two):.1f}", words_of_ratio, bar])
+    return rows, median(ratios[0]) < TWO_PROCESSES
+
+
+def _said(is_equal: bool) -> str:
+    return "equal" if is_equal else "NOT EQUAL"
+
+
+def time_counting(command: Sequence[str | Path]) -> tuple[float, float]:
+    """Seconds from the plan to the last range, and of the whole command."""
+    began = planned = counted = time.perf_counter()
+    n_counted = 0
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            event = json.loads(line)
+            if event["event"] == "trainingplanned":
+                planned = time.perf_counter()
+            elif event.get("ranges_done", n_counted) != n_counted:
+                counted, n_counted = time.perf_counter(), event["ranges_done"]
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, list(command))
+    return counted - planned, time.perf_counter() - began
 
 
 def repeat(corpus: Path, folder: Path, wanted: int) -> int:
@@ -156,6 +189,7 @@ def main() -> int:
     parser.add_argument("--bytes", type=parse_size, default="100MB", help="text that the stages take (100MB)")
     parser.add_argument("--big", type=parse_size, help="one training on so much text, and nothing else")
     parser.add_argument("--turns", type=int, default=3, help="(3)")
+    parser.add_argument("--check-counts", action="store_true", help="count by the library, too: minutes")
     parser.add_argument("--vocab-size", type=int, default=32000, help="(32000)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tokenization-train-") as name:
@@ -180,7 +214,7 @@ def main() -> int:
         print(heading("Training") + "\n")
         print(table(["pattern", "stages of", "s, median", "peak, GB", "tokjob's time / theirs", ""], stages) + "\n")
         commands, is_slow = compare_processes(options, folder, corpus)
-        print(table(["command", "1 process, s", "2 processes, s", "ratio (min to max)"], commands))
+        print(table(["--until counts", "1 process, s", "2 processes, s", "ratio (min to max)", ""], commands))
     return 1 if missed or is_slow else 0
 
 

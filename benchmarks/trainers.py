@@ -10,28 +10,33 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 SPECIAL = "<|endoftext|>"
 
 
-def count_and_train(documents: list[bytes], pattern: str, vocab_size: int) -> dict[str, Any]:
+def read_documents(path: Path) -> Iterator[list[bytes]]:
+    """Documents in batches of a megabyte, as a reader gives them."""
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            *documents, rest = (rest + block).split(SPECIAL.encode())
+            yield documents
+    yield [rest]
+
+
+def count_and_train(path: Path, pattern: str, vocab_size: int) -> dict[str, Any]:
     from tokenization_worker.training.merging import Trainer
     from tokenization_worker.training.patterns import PieceCounter
     from tokenization_worker.training.vocabulary import Vocabulary, byte_ids
 
-    def count(documents: Sequence[bytes]) -> Any:
+    def count(batches: Iterable[list[bytes]]) -> Any:
         counter = PieceCounter(pattern, None, is_compiled=True)
-        batch, size = [], 0
-        for document in documents:  # as a reader's batches
-            batch.append(document.decode())
-            size += len(document)
-            if size > 1 << 20:
-                counter.count(batch)
-                batch, size = [], 0
-        counter.count(batch)
+        for batch in batches:
+            counter.count(batch)
         return counter.take()
 
     def train(pieces: Any) -> Any:
@@ -40,9 +45,9 @@ def count_and_train(documents: list[bytes], pattern: str, vocab_size: int) -> di
             trainer.step()
         return trainer.merges
 
-    train(count(documents[:20]))  # compiled, or read from where the code is kept
+    train(count(islice(read_documents(path), 1)).sort())  # compiled, or read from where the code is kept
     began = time.perf_counter()
-    pieces = count(documents)
+    pieces = count(read_documents(path))
     counted = time.perf_counter()
     merges = train(pieces.sort())  # as the merge of counts leaves them
     ended = time.perf_counter()
@@ -52,8 +57,19 @@ def count_and_train(documents: list[bytes], pattern: str, vocab_size: int) -> di
         "counting": counted - began,
         "seconds": ended - began,
         "merges": json.loads(written)["model"]["merges"],
+        "counts": pieces.sort().digest(),
         "peak": peak,
     }
+
+
+def count_by_library(path: Path, pattern: str) -> dict[str, Any]:
+    from tokenization_worker.training.patterns import PieceCounter
+
+    counter = PieceCounter(pattern, None, is_compiled=False)
+    began = time.perf_counter()
+    for batch in read_documents(path):
+        counter.count(batch)
+    return {"counts": counter.take().sort().digest(), "seconds": time.perf_counter() - began}
 
 
 def peak_memory() -> int:
@@ -95,9 +111,10 @@ def train_hugging_face(documents: list[bytes], pattern: str, vocab_size: int) ->
 
 def contend(name: str, path: Path, pattern: str, vocab_size: int) -> None:
     """Print what a contender took, as JSON."""
-    documents = [] if name == "gigabpe" else path.read_bytes().split(SPECIAL.encode())
+    documents = [] if name in ("tokjob", "library", "gigabpe") else path.read_bytes().split(SPECIAL.encode())
     ways: dict[str, Callable[[], dict[str, Any]]] = {
-        "tokjob": lambda: count_and_train(documents, pattern, vocab_size),
+        "tokjob": lambda: count_and_train(path, pattern, vocab_size),
+        "library": lambda: count_by_library(path, pattern),
         "gigabpe": lambda: train_gigabpe(str(path), vocab_size),
         "rustbpe": lambda: train_rustbpe(documents, vocab_size),
         "Hugging Face": lambda: train_hugging_face(documents, pattern, vocab_size),

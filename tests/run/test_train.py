@@ -32,6 +32,7 @@ from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TokenizationError
 from tokenization_worker.events import Counted, Event, MergesMade, TrainingFinished, Warned
 from tokenization_worker.pipelines.train import count_task
+from tokenization_worker.planning import make_plan
 from tokenization_worker.run.training import train as train_module
 from tokenization_worker.run.training.train import TrainOptions, train_tokenizer
 from tokenization_worker.training.pieces import Pieces
@@ -199,23 +200,39 @@ def test_one_digest_for_any_cut_name_process_and_table(
     two = train_tokenizer(
         training(renamed, tmp_path / "two", rangeBytes=20_000, holdout="20%"), options=TrainOptions(processes=2)
     )
-    monkeypatch.setattr(count_task.CountContext, "__init__", _with_small_tables(count_task.CountContext.__init__))
+    monkeypatch.setattr(count_task.CountContext, "__init__", _with_tables(count_task.CountContext.__init__, 50_000))
     spilled = train(source, tmp_path / "spilled", holdout="20%")
     assert {digest} == {small.counts_digest, two.counts_digest, spilled.counts_digest}
     for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
         assert len({(tmp_path / folder / name).read_bytes() for folder in ("out", "small", "two", "spilled")}) == 1
 
 
-def _with_small_tables(original: Callable[..., None]) -> Callable[..., None]:
+def _with_tables(original: Callable[..., None], size: int) -> Callable[..., None]:
     def init(self: Any, *arguments: Any, **fields: Any) -> None:
-        original(self, *arguments, **{**fields, "table_bytes": 50_000})
+        original(self, *arguments, **{**fields, "table_bytes": size})
 
     return init
 
 
+@pytest.mark.exhaustive
+def test_tables_of_64_mib_are_written_and_others_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = np.random.default_rng(3).integers(97, 123, (2000, 1000, 10), np.uint8)
+    letters[:, :, 9] = ord(" ")
+    documents = [words.tobytes().decode() for words in letters]
+    (tmp_path / "words.jsonl").write_bytes(json_lines(documents))
+    fields: dict[str, Any] = {"holdout": "0%", "rangeBytes": "1Gi", "until_counts": True}
+    whole = train(tmp_path / "words.jsonl", tmp_path / "whole", **fields)
+    monkeypatch.setattr(count_task.CountContext, "__init__", _with_tables(count_task.CountContext.__init__, 64 << 20))
+    monkeypatch.setattr(make_plan, "choose_range_bytes", lambda wanted, *_: wanted)
+    cut = train(tmp_path / "words.jsonl", tmp_path / "cut", **fields)
+    assert cut.counts_digest == whole.counts_digest
+    [receipt] = (tmp_path / "cut").glob("_tokenization/ledger/0/counted/**/*.json")
+    assert json.loads(receipt.read_bytes())["distinct"] < cut.distinct
+
+
 def test_a_killed_training_goes_on_and_ends_with_the_same(source: Path, tmp_path: Path) -> None:
     """Killed at its first lines, each start a line later, until one comes to its end."""
-    changes = {"rangeBytes": 30_000, "holdout": "20%"}
+    changes = {"rangeBytes": 8_000, "holdout": "20%"}
     expected = train(source, tmp_path / "expected", **changes)
     manifest = tmp_path / "training.yaml"
     manifest.write_text(json.dumps(training(source, tmp_path / "out", **changes).to_manifest()))
@@ -232,7 +249,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same(source: Path, tmp_path
             running.kill()
         kills += 1
     assert running.wait() == 0, running.errors
-    assert kills >= 5
+    assert kills >= 10
     for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
     index = json.loads((tmp_path / "out" / "index.json").read_bytes())

@@ -228,7 +228,7 @@ class TrainingPlanned:
 @dataclass(frozen=True, slots=True)
 class Counted:
     """How far the counting of pieces is, after every task and about once a second. Bytes are stored bytes; `pieces`: of
-    the ranges that are done."""
+    the ranges that are done. `distinct`: different pieces of the range that has most; the source has no fewer."""
 
     ranges_done: int
     ranges: int
@@ -236,6 +236,7 @@ class Counted:
     bytes_total: int
     source_bytes: int
     pieces: int
+    distinct: int
     documents: int
     quarantined: int
     workers: int

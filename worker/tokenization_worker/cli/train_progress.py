@@ -53,7 +53,8 @@ class _Progress:
                 "merging the counts"
                 if is_merging
                 else f"{short_bytes(event.source_bytes)}  {short_bytes(self._pace.per_second())}/s  "
-                f"{event.ranges_done:,} of {counted(event.ranges, 'range')}  {short_count(event.pieces)} pieces"
+                f"{event.ranges_done:,} of {counted(event.ranges, 'range')}  {short_count(event.pieces)} pieces, "
+                f"{short_count(event.distinct)} or more different"
             )
         else:
             self.name, self.done, self.total = "train", event.merges_done, max(1, event.merges)

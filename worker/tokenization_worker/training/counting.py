@@ -14,8 +14,12 @@ from tokenization_worker.training.splitters import Bytes, Classes, next_cl100k, 
 
 _FIRST_PIECES = 1 << 14
 _FIRST_BYTES = 1 << 18
-_BYTES_A_PIECE = 8 + 8 + 4 + 8 + 8
-"""Of hash, offset, length, count, and two slots of 4 bytes: the table is at most half full."""
+_BYTES_A_PIECE = 4 * 8 + 2 * 4
+"""Of an entry, and two slots: the table is at most half full."""
+
+_BATCH = 64
+"""Pieces whose slots and entries are read ahead: the processor waits for all of them at once, and not for one after
+another."""
 
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
@@ -26,16 +30,15 @@ GPT2, CL100K, WHOLE = range(3)
 """How a text is cut; WHOLE: it is one piece. A number and not a function: numba keeps no code for functions made by
 another one."""
 
-Arrays = tuple[
-    NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]
-]
-"""slots i32: a piece's number plus one, or 0; then of each piece hash u64, offset i64, length i32 and count i64; and
-the arena u8."""
+Arrays = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]
+"""slots i32: a piece's number plus one, or 0; entries i64[n, 4], one of each piece; and the arena u8."""
+HASH, OFFSET, LENGTH, COUNT = range(4)
+"""Columns of the entries: an entry is half a line of the processor's cache."""
 
 
 @inlined
 def hash_of(data: Bytes, i: int, j: int) -> np.uint64:
-    """Of the bytes [i, j), eight at a time."""
+    """Of the bytes [i, j), eight at a time. Two that are shorter than that never have the same hash."""
     h = _SEED
     while i + 8 <= j:
         word = np.uint64(0)
@@ -64,67 +67,87 @@ def count_pieces(
     classes: Classes,
     arrays: Arrays,
     used: NDArray[np.int64],
-) -> None:
+) -> int:
     """Count the pieces of texts that end at `ends`, each as often as `weights` says of its text. `splitter`: GPT2,
     CL100K, or WHOLE.
 
-    `place` i64[2]: the text and the byte to go on at, here and at the end: of the last text, unless a new piece
-    finds no room. `used` i64[2]: pieces, and bytes of the arena.
+    `place` i64[2]: the text and the byte to go on at. `used` i64[3]: pieces, bytes of the arena, and what was read
+    ahead. Returns 0 behind the last text, else for how many bytes of new pieces there has to be room to go on.
     """
-    # One loop without calls: seven arrays as arguments, or taken out of a tuple, cost twice what a piece does.
-    slots, hashes, offsets, lengths, counts, arena = arrays
+    # One loop without calls: many arrays as arguments, or taken out of a tuple, cost twice what a piece does.
+    slots, entries, arena = arrays
     mask = np.uint64(len(slots) - 1)
+    starts, sizes = np.empty(_BATCH, np.int64), np.empty(_BATCH, np.int64)
+    times, hashes = np.empty(_BATCH, np.int64), np.empty(_BATCH, np.uint64)
+    firsts = np.empty(_BATCH, np.int64)
     text, i = place[0], place[1]
     while text < len(ends):
-        end, weight = ends[text], weights[text]
-        while i < end:
-            if splitter == GPT2:
-                j = next_gpt2(data, i, end, classes)
-            elif splitter == CL100K:
-                j = next_cl100k(data, i, end, classes)
-            else:
-                j = end
-            h = hash_of(data, i, j)
-            slot = h & mask
-            size = j - i
+        n = 0
+        while n < _BATCH and text < len(ends):
+            end, weight = ends[text], weights[text]
+            while n < _BATCH and i < end:
+                if splitter == GPT2:
+                    j = next_gpt2(data, i, end, classes)
+                elif splitter == CL100K:
+                    j = next_cl100k(data, i, end, classes)
+                else:
+                    j = end
+                starts[n], sizes[n], times[n] = i, j - i, weight
+                i = j
+                n += 1
+            if i == end:
+                text += 1
+        room = 0
+        for k in range(n):
+            room += sizes[k]
+        if used[0] + n > len(entries) or used[1] + room > len(arena):
+            return room
+        for k in range(n):
+            hashes[k] = hash_of(data, starts[k], starts[k] + sizes[k])
+        for k in range(n):
+            firsts[k] = slots[hashes[k] & mask]
+        read = np.int64(0)
+        for k in range(n):
+            read += entries[max(firsts[k] - 1, 0), LENGTH]
+        used[2] = read
+        for k in range(n):
+            start, size, hashed = starts[k], sizes[k], np.int64(hashes[k])
+            slot = hashes[k] & mask
             is_known = False
             while slots[slot] != 0:
                 piece = slots[slot] - 1
-                if hashes[piece] == h and lengths[piece] == size:
-                    offset = offsets[piece]
-                    k = 0
-                    while k < size and arena[offset + k] == data[i + k]:
-                        k += 1
-                    if k == size:
-                        counts[piece] += weight
+                if entries[piece, HASH] == hashed and entries[piece, LENGTH] == size:
+                    same = 0
+                    if size >= 8:
+                        offset = entries[piece, OFFSET]
+                        while same < size and arena[offset + same] == data[start + same]:
+                            same += 1
+                    if size < 8 or same == size:
+                        entries[piece, COUNT] += times[k]
                         is_known = True
                         break
                 slot = (slot + np.uint64(1)) & mask
             if not is_known:
                 piece, offset = used[0], used[1]
-                if piece == len(counts) or offset + size > len(arena):
-                    place[0], place[1] = text, i
-                    return
                 slots[slot] = piece + 1
-                hashes[piece] = h
-                offsets[piece] = offset
-                lengths[piece] = size
-                counts[piece] = weight
-                for k in range(size):
-                    arena[offset + k] = data[i + k]
+                entries[piece, HASH] = hashed
+                entries[piece, OFFSET] = offset
+                entries[piece, LENGTH] = size
+                entries[piece, COUNT] = times[k]
+                for same in range(size):
+                    arena[offset + same] = data[start + same]
                 used[0] = piece + 1
                 used[1] = offset + size
-            i = j
-        text += 1
-    place[0], place[1] = text, i
+        place[0], place[1] = text, i
+    return 0
 
 
 @compiled
-def find_slots(hashes: NDArray[np.uint64], n: int, slots: NDArray[np.int32]) -> None:
+def find_slots(entries: NDArray[np.int64], n: int, slots: NDArray[np.int32]) -> None:
     """Fill empty `slots` with the first n pieces."""
     mask = np.uint64(len(slots) - 1)
     for piece in range(n):
-        slot = hashes[piece] & mask
+        slot = np.uint64(entries[piece, HASH]) & mask
         while slots[slot]:
             slot = (slot + np.uint64(1)) & mask
         slots[slot] = piece + 1
@@ -134,13 +157,13 @@ class PieceTable:
     """Pieces with their counts while they grow."""
 
     def __init__(self) -> None:
-        self._used = np.zeros(2, np.int64)
-        self._arrays = _new_arrays(_FIRST_PIECES, _FIRST_BYTES)
+        self._used = np.zeros(3, np.int64)
+        self._arrays = _new_arrays()
 
     @property
     def size_bytes(self) -> int:
         """Memory of what is in the table."""
-        pieces, size = self._used.tolist()
+        pieces, size, _ = self._used.tolist()
         return int(pieces) * _BYTES_A_PIECE + int(size)
 
     def count(self, splitter: int, classes: Classes, data: Bytes, ends: NDArray[np.int64]) -> None:
@@ -160,45 +183,39 @@ class PieceTable:
         weights: NDArray[np.int64],
     ) -> None:
         place = np.zeros(2, np.int64)
-        while True:
-            count_pieces(splitter, data, ends, weights, place, classes, self._arrays, self._used)
-            if place[0] == len(ends):
-                return
-            self._grow(len(data))
+        while room := count_pieces(splitter, data, ends, weights, place, classes, self._arrays, self._used):
+            self._grow(room)
 
     def take(self) -> Pieces:
         """All pieces in the order in which they came; the table is empty afterwards."""
-        _, _, _, lengths, counts, arena = self._arrays
-        pieces, size = self._used.tolist()
-        taken = Pieces(arena[:size].copy(), np.cumsum(lengths[:pieces], dtype=np.int64), counts[:pieces].copy())
+        _, entries, arena = self._arrays
+        pieces, size, _ = self._used.tolist()
+        ends = np.cumsum(entries[:pieces, LENGTH])
+        taken = Pieces(arena[:size].copy(), ends, entries[:pieces, COUNT].copy())
         self.__init__()  # type: ignore[misc]
         return taken
 
-    def _grow(self, next_bytes: int) -> None:
-        """Make room for twice as much, and for a piece of `next_bytes`."""
-        pieces, size = self._used.tolist()
-        slots, hashes, offsets, lengths, counts, arena = self._arrays
-        n = len(counts) * 2 if pieces == len(counts) else len(counts)
-        n_bytes = len(arena) if size + next_bytes <= len(arena) else max(2 * len(arena), size + next_bytes)
-        if n == len(counts) and n_bytes == len(arena):
-            n_bytes *= 2
-        grown = _new_arrays(n, n_bytes, slots if n == len(counts) else None)
-        grown[1][:pieces] = hashes[:pieces]
-        grown[2][:pieces] = offsets[:pieces]
-        grown[3][:pieces] = lengths[:pieces]
-        grown[4][:pieces] = counts[:pieces]
-        grown[5][:size] = arena[:size]
-        if n != len(counts):
-            find_slots(grown[1], pieces, grown[0])
-        self._arrays = grown
+    def _grow(self, room: int) -> None:
+        """Make room for a batch of pieces with so many bytes."""
+        pieces, size, _ = self._used.tolist()
+        slots, entries, arena = self._arrays
+        n = len(entries) if pieces + _BATCH <= len(entries) else 2 * len(entries)
+        n_bytes = len(arena) if size + room <= len(arena) else max(2 * len(arena), size + room)
+        if n != len(entries):
+            wider = np.empty((n, 4), np.int64)
+            wider[:pieces] = entries[:pieces]
+            slots, entries = np.zeros(2 * n, np.int32), wider
+            find_slots(entries, pieces, slots)
+        if n_bytes != len(arena):
+            longer = np.empty(n_bytes, np.uint8)
+            longer[:size] = arena[:size]
+            arena = longer
+        self._arrays = slots, entries, arena
 
 
-def _new_arrays(pieces: int, size: int, slots: NDArray[np.int32] | None = None) -> Arrays:
+def _new_arrays() -> Arrays:
     return (
-        np.zeros(2 * pieces, np.int32) if slots is None else slots,
-        np.empty(pieces, np.uint64),
-        np.empty(pieces, np.int64),
-        np.empty(pieces, np.int32),
-        np.empty(pieces, np.int64),
-        np.empty(size, np.uint8),
+        np.zeros(2 * _FIRST_PIECES, np.int32),
+        np.empty((_FIRST_PIECES, 4), np.int64),
+        np.empty(_FIRST_BYTES, np.uint8),
     )

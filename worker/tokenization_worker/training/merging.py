@@ -41,13 +41,16 @@ Heap = tuple[Longs, Longs]
 """Counts, and the pairs that had them."""
 Texts = tuple[NDArray[np.uint8], Longs]
 """The bytes of all tokens, one behind the other, and their ends; without tokens where the lowest pair goes first."""
-Side = tuple[Longs, Longs, Ints, Longs, Ints, Ints]
-"""By neighbour symbol: count gained, count lost, places, where its new run is filled, the merge that has seen it; and
-the neighbours seen."""
-USED, TOP, IN_HEAP, DONE, FLOOR = range(5)
-"""Of the numbers: pairs in the table, places in the pool, entries of the heap, merges that are made; and the least
-count that the heap takes. Most pairs never come up: they are pushed only when all above the floor are merged."""
+GAINED, LOST, PLACES, FILLED = range(4)
+"""Columns of a side i64[n, 4], one line of each neighbour symbol: count gained, count lost, new places, and where the
+run of its new pair is filled."""
+USED, TOP, IN_HEAP, DONE, FLOOR, READ = range(6)
+"""Of the numbers: pairs in the table, places in the pool, entries of the heap, merges that are made; the least count
+that the heap takes; and what was read ahead. Most pairs never come up: they are pushed only when all above the floor
+are merged."""
 _FLOOR_STEP = 16
+_BATCH = 64
+"""Cells, or slots, that are read ahead: the processor waits for all of them at once, and not for one after another."""
 
 
 @inlined
@@ -56,11 +59,17 @@ def pair_of(left: Integer, right: Integer) -> np.int64:
 
 
 @inlined
+def home_of(table: Table, pair: np.int64) -> np.uint64:
+    """The first slot where a pair may be."""
+    hashed = np.uint64(pair) * np.uint64(0x9E3779B97F4A7C15)
+    return (hashed ^ (hashed >> np.uint64(32))) & np.uint64(len(table) - 1)
+
+
+@inlined
 def slot_of(table: Table, pair: np.int64) -> np.int64:
     """The slot of the pair, or the free one for it."""
     mask = np.uint64(len(table) - 1)
-    hashed = np.uint64(pair) * np.uint64(0x9E3779B97F4A7C15)
-    slot = (hashed ^ (hashed >> np.uint64(32))) & mask
+    slot = home_of(table, pair)
     while table[slot, PAIR] != _EMPTY and table[slot, PAIR] != pair:
         slot = (slot + np.uint64(1)) & mask
     return np.int64(slot)
@@ -175,7 +184,7 @@ def collect_pairs(cells: Ints, weights: Longs, table: Table, numbers: Longs, tex
         starts[number + 1] += starts[number]
     ends = starts[:-1].copy()
     numbers[TOP] = starts[-1]
-    pool = np.empty(numbers[TOP] + numbers[TOP] // 4 + 16, np.int32)
+    pool = np.empty(3 * numbers[TOP] + 16, np.int32)  # what is never touched takes no memory
     for place in range(len(cells)):
         if cells[place, AFTER] >= 0:
             number = (cells[place, SYMBOL] << 8) | cells[cells[place, AFTER], SYMBOL]
@@ -216,7 +225,8 @@ def push(heap: Heap, numbers: Longs, count: Integer, pair: np.int64, texts: Text
 
 @compiled
 def book(
-    side: Side,
+    side: Longs,
+    seen: Ints,
     n_seen: int,
     fixed: Integer,
     new: Integer,
@@ -226,30 +236,35 @@ def book(
     numbers: Longs,
     texts: Texts,
 ) -> None:
-    """Write what one merge has changed for its neighbours on one side into table and heap.
+    """Write what one merge has changed for its neighbours on one side, those of `seen`, into table and heap.
 
     `fixed`: the symbol that stood beside them before; `new`: the one that stands there now. Makes room for the places
     of each new pair.
     """
-    gained, lost, places, filled, _, seen = side
+    read = np.int64(0)
     for k in range(n_seen):
         other = seen[k]
-        if lost[other]:
+        if k % _BATCH == 0:
+            for ahead in range(k, min(k + _BATCH, n_seen)):
+                old = pair_of(seen[ahead], fixed) if is_left else pair_of(fixed, seen[ahead])
+                pair = pair_of(seen[ahead], new) if is_left else pair_of(new, seen[ahead])
+                read += table[home_of(table, old), PAIR] + table[home_of(table, pair), PAIR]
+        change = side[other]
+        if change[LOST]:
             old = pair_of(other, fixed) if is_left else pair_of(fixed, other)
-            table[slot_of(table, old), COUNT] -= lost[other]
-            lost[other] = 0
-        if places[other]:
+            table[slot_of(table, old), COUNT] -= change[LOST]
+        if change[PLACES]:
             pair = pair_of(other, new) if is_left else pair_of(new, other)
             slot = slot_of(table, pair)
-            table[slot, PAIR], table[slot, COUNT] = pair, gained[other]
-            table[slot, RUN], table[slot, SIZE] = numbers[TOP], places[other]
+            table[slot, PAIR], table[slot, COUNT] = pair, change[GAINED]
+            table[slot, RUN], table[slot, SIZE] = numbers[TOP], change[PLACES]
             numbers[USED] += 1
-            filled[other] = numbers[TOP]
-            numbers[TOP] += places[other]
-            if gained[other] >= numbers[FLOOR]:
-                push(heap, numbers, gained[other], pair, texts)
-        gained[other] = 0
-        places[other] = 0
+            change[FILLED] = numbers[TOP]
+            numbers[TOP] += change[PLACES]
+            if change[GAINED] >= numbers[FLOOR]:
+                push(heap, numbers, change[GAINED], pair, texts)
+        change[GAINED], change[LOST], change[PLACES] = 0, 0, 0
+    numbers[READ] = read
 
 
 @compiled
@@ -277,8 +292,10 @@ def make_merges(
     table: Table,
     pool: Ints,
     heap: Heap,
-    left_side: Side,
-    right_side: Side,
+    left_side: Longs,
+    right_side: Longs,
+    lefts: Ints,
+    rights: Ints,
     numbers: Longs,
     merges: Ints,
     merge_counts: Longs,
@@ -287,8 +304,6 @@ def make_merges(
     texts: Texts,
 ) -> tuple[Table, Ints, Heap, Texts]:
     """Make merges until `work` places were visited, all are made, or no pair is left."""
-    left_gained, left_lost, left_places, left_filled, left_at, lefts = left_side
-    right_gained, right_lost, right_places, right_filled, right_at, rights = right_side
     while work > 0 and numbers[DONE] < len(merges):
         if numbers[IN_HEAP] == 0:
             if numbers[FLOOR] == 1:
@@ -318,7 +333,13 @@ def make_merges(
         run, size = table[slot, RUN], table[slot, SIZE]
         work -= size
         n_left, n_right, kept, more = 0, 0, 0, 0
+        read = np.int64(0)
         for k in range(size):
+            if k % _BATCH == 0:
+                for ahead in range(k, min(k + _BATCH, size)):
+                    read += cells[pool[run + ahead], SYMBOL]
+                for ahead in range(k, min(k + _BATCH, size)):
+                    read += weights[cells[pool[run + ahead], PIECE]]
             i = pool[run + k]
             if cells[i, SYMBOL] != a:
                 continue
@@ -329,28 +350,26 @@ def make_merges(
             left, right = cells[i, BEFORE], cells[j, AFTER]
             if left >= 0:
                 x = cells[left, SYMBOL]
-                if left_at[x] != new:
-                    left_at[x] = new
+                if left_side[x, PLACES] == 0:  # seen for the first time
                     lefts[n_left] = x
                     n_left += 1
                 if x == new:  # in "abab" the first merge has counted (new, a), and there is no (b, a) any more
-                    right_gained[a] -= weight
-                    right_places[a] -= 1
+                    right_side[a, GAINED] -= weight
+                    right_side[a, PLACES] -= 1
                     more -= 1
                 else:
-                    left_lost[x] += weight
-                left_gained[x] += weight
-                left_places[x] += 1
+                    left_side[x, LOST] += weight
+                left_side[x, GAINED] += weight
+                left_side[x, PLACES] += 1
                 more += 1
             if right >= 0:
                 y = cells[right, SYMBOL]
-                if right_at[y] != new:
-                    right_at[y] = new
+                if right_side[y, LOST] == 0:
                     rights[n_right] = y
                     n_right += 1
-                right_lost[y] += weight
-                right_gained[y] += weight
-                right_places[y] += 1
+                right_side[y, LOST] += weight
+                right_side[y, GAINED] += weight
+                right_side[y, PLACES] += 1
                 more += 1
                 cells[right, BEFORE] = i
             cells[i, SYMBOL] = new
@@ -358,6 +377,7 @@ def make_merges(
             cells[i, AFTER] = right
             pool[run + kept] = i
             kept += 1
+        numbers[READ] = read
         if numbers[TOP] + more > len(pool):
             wider = np.empty(max(numbers[TOP] + more, len(pool) + len(pool) // 4), np.int32)
             wider[: numbers[TOP]] = pool[: numbers[TOP]]
@@ -370,19 +390,19 @@ def make_merges(
             wider_heap[0][: numbers[IN_HEAP]] = heap[0][: numbers[IN_HEAP]]
             wider_heap[1][: numbers[IN_HEAP]] = heap[1][: numbers[IN_HEAP]]
             heap = wider_heap
-        book(left_side, n_left, a, new, True, table, heap, numbers, texts)
-        book(right_side, n_right, b, new, False, table, heap, numbers, texts)
+        book(left_side, lefts, n_left, a, new, True, table, heap, numbers, texts)
+        book(right_side, rights, n_right, b, new, False, table, heap, numbers, texts)
         for k in range(kept):
             i = pool[run + k]
             left, right = cells[i, BEFORE], cells[i, AFTER]
             if left >= 0:
                 x = cells[left, SYMBOL]
-                pool[left_filled[x]] = left
-                left_filled[x] += 1
+                pool[left_side[x, FILLED]] = left
+                left_side[x, FILLED] += 1
             if right >= 0 and cells[right, SYMBOL] != new:  # that one is on the left side, as (new, new)
                 y = cells[right, SYMBOL]
-                pool[right_filled[y]] = i
-                right_filled[y] += 1
+                pool[right_side[y, FILLED]] = i
+                right_side[y, FILLED] += 1
         table[slot_of(table, pair), COUNT] = 0
     return table, pool, heap, texts
 
@@ -404,7 +424,7 @@ class Trainer:
         if size > MOST_BYTES:
             raise ValueError(f"the pieces have {size:,} bytes, at most {MOST_BYTES:,} can be trained on")
         self._first_id = first_id
-        self._numbers = np.zeros(5, np.int64)
+        self._numbers = np.zeros(6, np.int64)
         self._cells = np.empty((size, 4), np.int32)
         self._weights = pieces.counts
         link(pieces.text, pieces.ends, byte_ids, self._cells)
@@ -413,7 +433,9 @@ class Trainer:
         self._table, self._pool, self._heap = collect_pairs(
             self._cells, self._weights, table, self._numbers, self._texts
         )
-        self._left, self._right = _new_side(first_id + n_merges), _new_side(first_id + n_merges)
+        symbols = first_id + n_merges
+        self._left, self._right = np.zeros((symbols, 4), np.int64), np.zeros((symbols, 4), np.int64)
+        self._lefts, self._rights = np.zeros(symbols, np.int32), np.zeros(symbols, np.int32)
         self._merges = np.zeros((n_merges, 2), np.int32)
         self._counts = np.zeros(n_merges, np.int64)
 
@@ -430,7 +452,7 @@ class Trainer:
     @property
     def is_finished(self) -> bool:
         """Whether all merges are made, or no pair is left."""
-        _, _, in_heap, done, floor = self._numbers.tolist()
+        _, _, in_heap, done, floor, _ = self._numbers.tolist()
         return bool(done == len(self._merges) or (in_heap == 0 and floor == 1))
 
     def step(self) -> None:
@@ -443,6 +465,8 @@ class Trainer:
             self._heap,
             self._left,
             self._right,
+            self._lefts,
+            self._rights,
             self._numbers,
             self._merges,
             self._counts,
@@ -460,13 +484,3 @@ def _byte_texts(byte_ids: Ints, n_symbols: int) -> Texts:
         data[byte_ids] = np.arange(256)
         ends[:256] = np.arange(1, 257)
     return data, ends
-
-
-def _new_side(n_symbols: int) -> Side:
-    def longs() -> Longs:
-        return np.zeros(n_symbols, np.int64)
-
-    def ints() -> Ints:
-        return np.zeros(n_symbols, np.int32)
-
-    return longs(), longs(), ints(), longs(), ints(), ints()

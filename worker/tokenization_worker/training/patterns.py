@@ -103,16 +103,16 @@ class PieceCounter:
         """Memory of what is counted."""
         return self._table.size_bytes + self._slow_bytes
 
-    def count(self, texts: Sequence[str]) -> None:
-        """Count the pieces of each text. Raises `PatternFails` with the number of a text that the library gives up."""
+    def count(self, texts: Sequence[bytes]) -> None:
+        """Count the pieces of each text, in UTF-8. Raises `PatternFails` with the number of a text that the library
+        gives up."""
         if self._splitter is not None:
-            parts = [text.encode() for text in texts]
-            ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-            self._table.count(self._splitter, find_classes(), np.frombuffer(b"".join(parts), np.uint8), ends)
+            ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+            self._table.count(self._splitter, find_classes(), np.frombuffer(b"".join(texts), np.uint8), ends)
             return
         for number, text in enumerate(texts):
             try:
-                pieces = Counter(self._cut(text))
+                pieces = Counter(self._cut(text.decode()))
             except BaseException as error:  # a panic of Rust is no Exception
                 if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                     raise
@@ -162,10 +162,11 @@ def has_exact_splitter(pattern: str, regex: str | None) -> bool:
         point for border in borders for point in (border - 1, border) if point >= 0 and not 0xD800 <= point < 0xE000
     }
     texts += [f"a{chr(point)} {chr(point)}1\n{chr(point)}'{chr(point)}" for point in sorted(edges)]
+    encoded = [text.encode() for text in texts]
     ours = PieceCounter(pattern, regex, is_compiled=True)
     theirs = PieceCounter(pattern, regex, is_compiled=False)
     for counter in (ours, theirs):
-        counter.count(texts)
+        counter.count(encoded)
     return dict(ours.take().items()) == dict(theirs.take().items())
 
 

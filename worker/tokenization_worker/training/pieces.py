@@ -11,8 +11,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization_worker.training.ordering import join, order_of
+
 _ARRAYS = {"text": "<u1", "ends": "<i8", "counts": "<i8"}
-_KEY_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,11 +50,10 @@ class Pieces:
 
     def sort(self) -> Pieces:
         """The same pieces in the order of their bytes."""
-        order = _order_of(self.text, self.starts, self.ends)
-        lengths = (self.ends - self.starts)[order]
-        ends = np.cumsum(lengths, dtype=np.int64)
-        sources = np.repeat(self.starts[order] - (ends - lengths), lengths) + np.arange(len(self.text))
-        return Pieces(self.text[sources], ends, self.counts[order])
+        starts = self.starts
+        order = order_of(self.text, starts, self.ends)
+        text, ends = join(self.text, starts[order], self.ends[order])
+        return Pieces(text, ends, self.counts[order])
 
     def digest(self) -> str:
         """Identifies what was counted, SHA-256 in hexadecimal digits; of sorted pieces."""
@@ -80,24 +80,3 @@ class Pieces:
         if len(pieces.ends) != len(pieces.counts) or (pieces.ends[-1] if len(pieces) else 0) != len(pieces.text):
             raise ValueError("the arrays of its pieces do not fit together")
         return pieces
-
-
-def _order_of(text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The order of the pieces by their bytes, i64[n].
-
-    By the first 16 bytes at once; pieces that have more, and these in common, one by one.
-    """
-    lengths = ends - starts
-    keys = np.zeros((len(starts), _KEY_BYTES), np.uint8)
-    for place in range(_KEY_BYTES):
-        has = lengths > place
-        keys[has, place] = text[starts[has] + place]
-    first, second = keys.view(">u8").T
-    order: NDArray[np.int64] = np.lexsort((lengths, second, first))
-    is_same = (np.diff(first[order]) == 0) & (np.diff(second[order]) == 0) & (lengths[order][1:] > _KEY_BYTES)
-    borders = np.flatnonzero(np.diff(is_same, prepend=False, append=False))
-    for begin, end in borders.reshape(-1, 2).tolist():
-        run = order[begin : end + 1].tolist()
-        run.sort(key=lambda piece: text[starts[piece] : ends[piece]].tobytes())
-        order[begin : end + 1] = run
-    return order

@@ -22,7 +22,7 @@ from tokenization_worker.training.merging import Trainer, make_merges
 from tokenization_worker.training.patterns import PieceCounter
 from tokenization_worker.training.vocabulary import byte_ids
 counter = PieceCounter("Gpt2", None, is_compiled=True)
-counter.count(["the cat and the hat"])
+counter.count([b"the cat and the hat"])
 trainer = Trainer(counter.take(), byte_ids(), 3)
 while not trainer.is_finished:
     trainer.step()

@@ -18,7 +18,7 @@ NAMES = ["Gpt2", "Cl100k"]
 
 def counted(pattern: str, texts: list[str]) -> dict[bytes, int]:
     counter = PieceCounter(pattern, None, is_compiled=True)
-    counter.count(texts)
+    counter.count([text.encode() for text in texts])
     return dict(counter.take().items())
 
 
@@ -70,6 +70,6 @@ def test_a_splitter_is_used_only_where_it_cuts_as_the_library(pattern: str, monk
 def test_an_expression_of_ones_own_is_cut_by_the_library() -> None:
     assert not has_exact_splitter("Gpt2", r"\p{L}+|[^\p{L}]")
     counter = PieceCounter("Gpt2", r"\p{L}+|[^\p{L}]", is_compiled=False)
-    counter.count(["one two", "two!"])
+    counter.count([b"one two", b"two!"])
     assert dict(counter.take().items()) == {b"one": 1, b" ": 1, b"two": 2, b"!": 1}
     assert len(counter.take()) == 0

@@ -115,6 +115,7 @@ class CountTask:
             source_bytes=sums["source_bytes"],
             stored_bytes=self.stored_bytes,
             pieces=work.pieces,
+            distinct=work.distinct,
             dropped=tuple(dropped.values()),
             first_unusable=work.first_unusable,
             node=worker.node,
@@ -150,7 +151,7 @@ class _FileDropped(Exception):
 
 
 class _RangeCounter:
-    """Counts the slices of one range, and what becomes of their documents."""
+    """Counts the slices of one range, and what becomes of their documents. `distinct`: pieces of the largest table."""
 
     def __init__(self, task: CountTask, writer: CountsWriter, decoder: SetAside, on_advance: OnAdvance) -> None:
         context = task.context
@@ -158,6 +159,7 @@ class _RangeCounter:
         self.sums = Counter[str]()
         self.quarantined = Counter[str]()
         self.first_unusable = ""
+        self.distinct = 0
         self._task = task
         self._context = context
         self._writer = writer
@@ -183,8 +185,13 @@ class _RangeCounter:
 
     def finish(self) -> None:
         """Write what is left."""
-        self._writer.write(self._counter.take())
+        self._write()
         self._writer.finish()
+
+    def _write(self) -> None:
+        pieces = self._counter.take()
+        self.distinct = max(self.distinct, len(pieces))
+        self._writer.write(pieces)
 
     def _take(self, number: int, source: FileSlice, batch: DocumentBatch) -> None:
         sums = self.sums
@@ -195,39 +202,38 @@ class _RangeCounter:
             sums["quarantined_bytes"] += item.bytes
             words = f"{source.uri} @ {item.position:,}, {item.reason}: {item.detail}"
             self.first_unusable = self.first_unusable or words
-        chosen = list(self._choose(number, batch.texts))
-        texts = [batch.texts[place] for place in chosen]
+        texts = list(self._choose(number, batch.texts))
         sums["documents"] += len(texts)
-        sums["text_bytes"] += sum(len(text.encode()) for text in texts)
+        sums["text_bytes"] += sum(map(len, texts))
         try:
             self._counter.count(self._specials(texts))
         except PatternFails as fails:
             raise pattern_fails(f"a document of {source.uri}", fails) from fails
         if self._counter.size_bytes > self._context.table_bytes:
-            self._writer.write(self._counter.take())
+            self._write()
         self._on_advance(sums["source_bytes"], 0)
 
-    def _choose(self, number: int, texts: Sequence[str]) -> Iterator[int]:
-        """The documents that are counted: in their group's share, and not held out."""
+    def _choose(self, number: int, texts: Sequence[str]) -> Iterator[bytes]:
+        """The documents that are counted, in UTF-8: in their group's share, and not held out."""
         hash_end, group = self._task.hash_ends[number], self._task.groups[number]
         holdout_end = self._context.holdout_end
-        for place, text in enumerate(texts):
-            data = text.encode() if hash_end is not None or holdout_end else b""
+        for text in texts:
+            data = text.encode()
             if hash_end is not None and not is_in_share(data, hash_end):
                 self.sums["left_out"] += 1
             elif holdout_end and (hashed := hash_of(data)) < holdout_end:
                 self.holdout.add([HeldOut(hashed, text, group)])
             else:
-                yield place
+                yield data
 
 
-def special_splitter(special_tokens: Sequence[str]) -> Callable[[Sequence[str]], list[str]]:
-    """Cuts special tokens out of texts, of two that begin together the longer one: pieces end there."""
-    longest_first = sorted(special_tokens, key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, longest_first)))
+def special_splitter(special_tokens: Sequence[str]) -> Callable[[Sequence[bytes]], list[bytes]]:
+    """Cuts special tokens out of texts in UTF-8, of two that begin together the longer one: pieces end there."""
+    longest_first = sorted((token.encode() for token in special_tokens), key=len, reverse=True)
+    pattern = re.compile(b"|".join(map(re.escape, longest_first)))
 
-    def split(texts: Sequence[str]) -> list[str]:
-        parts: list[str] = []
+    def split(texts: Sequence[bytes]) -> list[bytes]:
+        parts: list[bytes] = []
         for text in texts:
             if any(token in text for token in longest_first):
                 parts.extend(part for part in pattern.split(text) if part)

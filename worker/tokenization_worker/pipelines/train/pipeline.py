@@ -108,6 +108,7 @@ class TrainPipeline:
             for name in ("stored_bytes", "source_bytes", "pieces", "documents"):
                 sums[name] += getattr(receipt, name)
             sums["quarantined"] += sum(receipt.quarantined.values())
+            sums["distinct"] = max(sums["distinct"], receipt.distinct)
         self._n_summed = len(receipts)
         parts = [
             (task, advance)
@@ -123,6 +124,7 @@ class TrainPipeline:
             bytes_total=self._total,
             source_bytes=sums["source_bytes"] + sum(advance.source_bytes for _, advance in parts),
             pieces=sums["pieces"],
+            distinct=sums["distinct"],
             documents=sums["documents"],
             quarantined=sums["quarantined"],
             workers=state.workers,

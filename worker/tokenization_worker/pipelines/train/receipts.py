@@ -33,7 +33,7 @@ class CountReceipt(Record, frozen=True, gc=False):
 
     `documents`: counted; `held_out`, `left_out`: by the holdout, and by the shares of groups. `quarantined`: unusable
     ones by reason, `first_unusable`: the first of them in words. `read_bytes`, `quarantined_bytes`: of documents
-    (docs/policy.md). `pieces`: each as often as it was counted.
+    (docs/policy.md). `pieces`: each as often as it was counted; `distinct`: different ones in the largest table.
     """
 
     plan_id: str
@@ -48,6 +48,7 @@ class CountReceipt(Record, frozen=True, gc=False):
     source_bytes: Count
     stored_bytes: Count
     pieces: Count
+    distinct: Count
     dropped: tuple[DroppedFile, ...]
     first_unusable: str
     node: str
