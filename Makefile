@@ -82,7 +82,8 @@ prove: install  ## every long proof once, with a table at the end (PROOFS='chaos
 	$(BIN)/python scripts/prove.py $(PROOFS)
 
 compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this
-	@$(BIN)/python -m compileall -q worker operator tests/support
+	@PYTHONPATH=tests $(BIN)/python -m support.compiled_training & \
+	$(BIN)/python -m compileall -q worker operator tests/support; status=$$?; wait $$! && exit $$status
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check --no-cache .

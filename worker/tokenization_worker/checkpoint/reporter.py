@@ -26,7 +26,7 @@ from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Advanced, Event, Progress, Resumed
 from tokenization_worker.messages.redact import redact
 from tokenization_worker.output.ledger.receipts import RangeReceipt
-from tokenization_worker.pipelines.tokenize.decoder_affinity import stretches
+from tokenization_worker.pipelines.decoder_affinity import stretches
 
 HEARTBEAT_S = MOST_REPORT_INTERVAL_S
 

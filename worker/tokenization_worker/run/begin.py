@@ -9,8 +9,8 @@ from tokenization_worker.output.index import Index
 from tokenization_worker.output.ledger.epochs import REFERENCE
 from tokenization_worker.output.versions import describe_versions
 from tokenization_worker.output.writers import planned_writers
+from tokenization_worker.pipelines.decoder_affinity import stretches
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.decoder_affinity import stretches
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.pipeline import Work
 from tokenization_worker.pipelines.tokenize.ranges.tokenizer_check import require_same_tokenizer

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tokenization_worker.api.data import SourceFormat
 from tokenization_worker.output.plan_file import Plan
-from tokenization_worker.pipelines.tokenize.decoder_affinity import SKIP_SPEED, DecoderAffinity
-from tokenization_worker.pipelines.tokenize.schedule import _in_order
+from tokenization_worker.pipelines.decoder_affinity import SKIP_SPEED, DecoderAffinity
+from tokenization_worker.pipelines.range_queue import RangeQueue, _in_order
 from tokenization_worker.planning.cut import MOST_PACKED_PIECES, Inside, cut_files
 from tokenization_worker.readers.document_batch import Compression, FileKind
 from tokenization_worker.storage.source_file import SourceFile
@@ -70,8 +70,7 @@ class Outcome:
 
 def simulate(plan: Plan, workers: int, *, done: frozenset[int] = frozenset(), chance: random.Random) -> Outcome:
     """Workers that take stored bytes as seconds, a little more or less, and inflate `SKIP_SPEED` times as fast."""
-    affinity = DecoderAffinity(plan, done)
-    queue = [r for r in _in_order(plan, affinity) if r not in done]
+    queue = RangeQueue(plan, done)
     sizes = plan.cut.range_bytes
     outcome = Outcome(0.0, 0.0, [])
     holds: dict[int, int] = {}
@@ -80,13 +79,9 @@ def simulate(plan: Plan, workers: int, *, done: frozenset[int] = frozenset(), ch
     now = 0.0
     while True:
         for worker in reversed(list(idle)):  # first the one that has just ended a task, as the run does
-            waiting = int(sum(sizes[r] for r in queue))
-            range_id = affinity.choose(("here", worker), waiting, busy=len(running), slots=workers)
-            if range_id is None and queue:
-                range_id = queue.pop(0)
+            range_id = queue.take(("here", worker), busy=len(running), slots=workers)
             if range_id is None:
                 continue
-            affinity.started(range_id)
             idle.remove(worker)
             outcome.order.append(range_id)
             skipped = skipped_bytes(plan, holds.pop(worker, None), range_id)
@@ -94,10 +89,11 @@ def simulate(plan: Plan, workers: int, *, done: frozenset[int] = frozenset(), ch
             seconds = sizes[range_id] * chance.uniform(0.9, 1.1) + skipped / SKIP_SPEED
             heapq.heappush(running, (now + seconds, worker, range_id))
         if not running:
+            assert not queue
             return outcome
         now, worker, range_id = heapq.heappop(running)
         outcome.time = now
-        affinity.ended(range_id, ("here", worker))
+        queue.ended(range_id, ("here", worker))
         holds[worker] = range_id
         idle.append(worker)
 

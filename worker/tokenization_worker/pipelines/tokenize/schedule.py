@@ -1,9 +1,8 @@
 """The schedule of the tokenize pipeline: which task comes next, and what can be deleted. Does no I/O.
 
-Builds outrank tokenizing, so that segments do not pile up. Ranges far above the usual size go first, and the pieces
-of a compressed file count as one there, so that one straggler does not hold all shards back; the rest go in order,
-because shards are built in order. Which worker takes which part is left to `decoder_affinity`, and which segments are
-there and needed to `Products`. A range is tokenized again only if its segment is gone and a shard still needs it.
+Builds outrank tokenizing, so that segments do not pile up. Which range a worker reads next is left to `RangeQueue`, and
+which segments are there and needed to `Products`. A range is tokenized again only if its segment is gone and a shard
+still needs it.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
-import numpy as np
-
 from tokenization_worker.engine.products import Products
 from tokenization_worker.engine.task import ProductLost, Task, Worker, WorkerLost
 from tokenization_worker.events import Receipt
@@ -22,17 +19,14 @@ from tokenization_worker.output.layout import ScatterKey, ShardKey
 from tokenization_worker.output.ledger.receipts import RangeReceipt, ScatterReceipt, ShardReceipt, Span
 from tokenization_worker.output.plan_file import Plan
 from tokenization_worker.output.tables import ShardSums
+from tokenization_worker.pipelines.range_queue import RangeQueue
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.decoder_affinity import DecoderAffinity
 from tokenization_worker.pipelines.tokenize.ledger import TokenizeLedger
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
 from tokenization_worker.pipelines.tokenize.scatter_task import ScatterTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan, ShardPlanner, WindowPlan
 from tokenization_worker.pipelines.tokenize.shuffle_planner import ShuffledShard, ShufflePlanner
-
-OVERSIZE = 2
-"""A range this many times the median goes first."""
 
 RELEASED_A_TASK = 16
 """Segments that a task deletes before its own work: a call each. What is left at the end is deleted then."""
@@ -70,8 +64,7 @@ class TokenizeSchedule:
         self._expected = expected or {}
         self._hash_ends = context.data.source.hash_ends
         self.shard_planner = _make_planner(plan, context)
-        self._affinity = DecoderAffinity(plan, ledger.ranges)
-        self._to_tokenize: deque[int] = deque()
+        self._queue = RangeQueue(plan, ledger.ranges)
         self._isolated: set[int] = set()
         self._to_build: deque[ScatterKey | ShardKey] = deque()
         self._windows: dict[ScatterKey, WindowPlan] = {}  # those of streams whose shards are not all built
@@ -89,8 +82,6 @@ class TokenizeSchedule:
         self.shards_done = 0
         for range_id in sorted(ledger.ranges):
             self._plan_from(ledger.ranges[range_id])
-        self._to_tokenize.extend(r for r in _in_order(plan, self._affinity) if r not in ledger.ranges)
-        self._queued_bytes = sum(int(plan.cut.range_bytes[r]) for r in self._to_tokenize)
         for range_id in sorted(ledger.lost_lists):
             self._products.make_again(range_id)
 
@@ -136,17 +127,8 @@ class TokenizeSchedule:
                     return self._scatter_task(again)
                 case int():
                     return self._tokenize_task(again)
-        chosen = self._next_range(worker, busy, slots)
+        chosen = self._queue.take(worker, busy=busy, slots=slots)
         return None if chosen is None else self._tokenize_task(chosen)
-
-    def _next_range(self, worker: Worker | None, busy: int, slots: int) -> int | None:
-        range_id = self._affinity.choose(worker, self._queued_bytes, busy=busy, slots=slots)
-        if range_id is None and self._to_tokenize:
-            range_id = self._to_tokenize.popleft()
-            self._queued_bytes -= int(self._plan.cut.range_bytes[range_id])
-        if range_id is not None:
-            self._affinity.started(range_id)
-        return range_id
 
     @property
     def is_finished(self) -> bool:
@@ -181,7 +163,7 @@ class TokenizeSchedule:
                 raise AssertionError(f"{task.product}: a receipt of {type(receipt).__name__}")
 
     def _range_done(self, receipt: RangeReceipt, worker: Worker | None) -> None:
-        self._affinity.ended(receipt.range_id, worker)
+        self._queue.ended(receipt.range_id, worker)
         self._book(receipt.range_id)
         if receipt.range_id not in self._ledger.ranges:
             self._ledger.add_range(receipt)
@@ -208,7 +190,7 @@ class TokenizeSchedule:
 
     def worker_lost(self, task: Task, loss: WorkerLost, times: int, worker: Worker | None) -> None:
         """A range that has lost a worker is tokenized in isolation: one of its documents may have crashed it."""
-        self._affinity.gone(worker)
+        self._queue.gone(worker)
         assert isinstance(task, BuildTask | ScatterTask | TokenizeTask)
         self._products.give_back(task.releasable)
         match task:
@@ -219,12 +201,11 @@ class TokenizeSchedule:
                 else:
                     self._to_build.append(key)
             case TokenizeTask(range_id=range_id):
-                self._affinity.ended(range_id)
+                self._queue.ended(range_id, None)
                 if self._products.is_made_again(range_id):
                     self._products.put_back(range_id)
-                elif not self._affinity.put_back(range_id):
-                    self._to_tokenize.appendleft(range_id)
-                    self._queued_bytes += task.stored_bytes
+                else:
+                    self._queue.put_back(range_id)
                 if times >= (_NODES_FOR_DOUBT if loss.with_node else 1):
                     self._isolated.add(range_id)
 
@@ -386,17 +367,3 @@ def _words_of(item: Item) -> str:
 def _count_files(plan: Plan) -> tuple[tuple[str, int], ...]:
     """The groups in order, with their numbers of files."""
     return tuple((name, sum(1 for _ in files)) for name, files in groupby(plan.files, key=lambda file: file.group))
-
-
-def _in_order(plan: Plan, affinity: DecoderAffinity) -> list[int]:
-    """All ranges but those that `affinity` hands out: oversize ones first, then by number."""
-    sizes = plan.cut.range_bytes.copy()
-    in_order = np.ones(len(sizes), dtype=np.bool_)
-    for first, end in affinity.whole_files():
-        sizes[first] = sizes[first:end].sum()
-        in_order[first + 1 : end] = False
-    typical = float(np.median(sizes[in_order])) if len(sizes) else 0.0
-    by_size = np.argsort(-sizes, kind="stable")
-    oversize: list[int] = by_size[in_order[by_size] & (sizes[by_size] > OVERSIZE * typical)].tolist()
-    first_ones = set(oversize)
-    return oversize + [r for r in np.flatnonzero(in_order).tolist() if r not in first_ones]

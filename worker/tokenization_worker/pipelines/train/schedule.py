@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Set
 
 from tokenization_worker.engine.task import ProductLost, Task, Worker, WorkerLost
@@ -10,6 +10,7 @@ from tokenization_worker.errors import TemporaryError
 from tokenization_worker.events import Receipt
 from tokenization_worker.output.ledger.ledger import Ledger
 from tokenization_worker.output.plan_file import Plan
+from tokenization_worker.pipelines.range_queue import RangeQueue
 from tokenization_worker.pipelines.train.count_task import CountContext, CountTask
 from tokenization_worker.pipelines.train.merge_task import MergeTask
 from tokenization_worker.pipelines.train.receipts import COUNTED, MERGED, MERGED_KEY, CountReceipt, MergeReceipt
@@ -32,7 +33,7 @@ class TrainSchedule:
         self._hash_ends = hash_ends
         is_merged = MERGED_KEY in ledger.receipts(MERGED)
         counted = ledger.receipts(COUNTED)
-        self._todo = deque(r for r in range(plan.n_ranges) if r not in counted or (not is_merged and r not in there))
+        self._queue = RangeQueue(plan, {r for r in counted if is_merged or r in there})
         self._running: set[int] = set()
         self._is_merging = False
         self._losses = Counter[int]()
@@ -40,12 +41,12 @@ class TrainSchedule:
 
     @property
     def is_finished(self) -> bool:
-        return MERGED_KEY in self._ledger.receipts(MERGED) and not self._todo and not self._running
+        return MERGED_KEY in self._ledger.receipts(MERGED) and not self._queue and not self._running
 
     @property
     def is_counted(self) -> bool:
         """Whether every range is counted, and the counts are there or merged."""
-        return not self._todo and not self._running
+        return not self._queue and not self._running
 
     def dropped_files(self) -> dict[int, tuple[str, str]]:
         """Corrupt files with outcome and detail, the first one of the source first."""
@@ -71,11 +72,11 @@ class TrainSchedule:
         return is_part and slices[0].file in dropped
 
     def next_task(self, *, worker: Worker | None, busy: int, slots: int) -> Task | None:
-        if self._todo:
-            range_id = self._todo.popleft()
+        range_id = self._queue.take(worker, busy=busy, slots=slots)
+        if range_id is not None:
             self._running.add(range_id)
             return self._count_task(range_id)
-        if self._running or self._is_merging or self.is_finished:
+        if self._queue or self._running or self._is_merging or self.is_finished:
             return None
         self._is_merging = True
         ranges = tuple((each.range_id, each.pieces, each.held_out) for each in self.merged_ranges())
@@ -85,6 +86,7 @@ class TrainSchedule:
         match receipt:
             case CountReceipt():
                 self._running.discard(receipt.range_id)
+                self._queue.ended(receipt.range_id, worker)
                 self._ledger.add(COUNTED, receipt)
             case MergeReceipt():
                 self._ledger.add(MERGED, receipt)
@@ -100,13 +102,15 @@ class TrainSchedule:
                 f"the counts of range {loss.product} were lost {_MAX_LOSSES} times: {loss.detail}",
                 next_step=f"check the disk, and check whether another program deletes files below {OWN}",
             )
-        self._todo.append(loss.product)
+        self._queue.put_back(loss.product)
         return True
 
     def worker_lost(self, task: Task, loss: WorkerLost, times: int, worker: Worker | None) -> None:
+        self._queue.gone(worker)
         if isinstance(task, CountTask):
             self._running.discard(task.range_id)
-            self._todo.appendleft(task.range_id)
+            self._queue.ended(task.range_id, None)
+            self._queue.put_back(task.range_id)
         else:
             self._is_merging = False
 
