@@ -10,7 +10,8 @@ import pytest
 
 from support.command_line import Bench
 from support.corpus import json_lines
-from support.tokenizer_models import make_spec
+from support.runs import read_index
+from support.tokenizer_models import make_spec, train_byte_level, write_json
 from tokenization_worker.readers.detection.encodings import guess_encoding, is_binary
 from tokenization_worker.tokenizers.load import load_tokenizer
 
@@ -81,6 +82,17 @@ def test_another_tokenizer_than_the_job_asserts_is_refused_before_and_after_the_
     assert_refused(bench, f"{words}the dataset at {bench.output} has {BYTES}", arguments=other, code=2)
     same = bench.tokjob("run", "job.yaml", "--set", f"tokenizer.fingerprint={BYTES}")
     assert (same.code, "complete" in same.out) == (0, True), "an assertion makes no other run"
+
+
+def test_plan_tells_of_a_tokenizer_that_was_replaced_also_where_the_job_asserts_the_old_one(bench: Bench) -> None:
+    path = write_json(bench.folder / "t.json", train_byte_level([{"content": "<|endoftext|>"}]))
+    flags = ("job.yaml", "--tokenizer", str(path))
+    assert bench.tokjob("run", *flags).code == 0
+    fingerprint = read_index(bench.output)["tokenizer"]["fingerprint"]
+    write_json(path, train_byte_level([{"content": "<|endoftext|>"}, {"content": "<|x|>"}]))
+    planned = bench.tokjob("plan", *flags, "--set", f"tokenizer.fingerprint={fingerprint}")
+    assert planned.code == 0
+    assert f"tokenizer.uri: {path} gives other tokens" in " ".join((planned.out + planned.err).split())
 
 
 def test_some_empty_texts_are_not_told(bench: Bench) -> None:

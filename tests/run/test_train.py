@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from hashlib import blake2b
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from tokenization_worker.api.data import hash_end
 from tokenization_worker.api.training.manifest import TokenizerTraining
 from tokenization_worker.engine.dispatch import Stopped
 from tokenization_worker.errors import ChangedError, DataError, SpecError, TokenizationError
-from tokenization_worker.events import Counted, Event, MergesMade, TrainingFinished, Warned
+from tokenization_worker.events import Counted, CountsMerged, Event, MergesMade, TrainingFinished, Warned
 from tokenization_worker.pipelines.train import count_task
 from tokenization_worker.planning import make_plan
 from tokenization_worker.run.training import train as train_module
@@ -231,29 +233,46 @@ def test_tables_of_64_mib_are_written_and_others_begun(tmp_path: Path, monkeypat
 
 
 def test_a_killed_training_goes_on_and_ends_with_the_same(source: Path, tmp_path: Path) -> None:
-    """Killed at its first lines, later and later ones, until a start comes to its end."""
+    """Killed at an event, later and later ones, until a start comes to its end."""
     changes = {"rangeBytes": 5_000, "holdout": "20%"}
     expected = train(source, tmp_path / "expected", **changes)
-    manifest = tmp_path / "training.yaml"
-    manifest.write_text(json.dumps(training(source, tmp_path / "out", **changes).to_manifest()))
-    command = [str(TOKJOB), "train", str(manifest), "--processes", "2", "--json"]
-    kills = 0
-    while True:
-        reading, writing = os.pipe()
-        running = Running(command, tmp_path / "log", stdout=writing)
-        os.close(writing)
-        with os.fdopen(reading) as lines:
-            wanted = 3 + kills
-            if len(list(islice(lines, wanted))) < wanted:
-                break
-            running.kill()
-        kills += 1
-    assert running.wait() == 0, running.errors
+
+    def start(most_events: int) -> None:
+        left = iter(range(most_events))
+
+        def kill(event: Event) -> None:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        train_tokenizer(training(source, tmp_path / "out", **changes), executor=inline(), on_progress=kill)
+
+    for kills in count():
+        process = get_context("fork").Process(target=start, args=(2 + kills,))
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
     assert kills >= 10
     for name in ("tokenizer.json", "counts.npz", "holdout.jsonl.zst"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
     index = json.loads((tmp_path / "out" / "index.json").read_bytes())
     assert index["counts"]["digest"] == expected.counts_digest
+
+
+def test_a_command_that_was_killed_with_its_processes_goes_on(source: Path, tmp_path: Path) -> None:
+    flags = ["train", "--source", str(source), "--vocab-size", "300", "--rangeBytes", "5000", "--processes", "2"]
+    command = [str(TOKJOB), *flags, "--output", str(tmp_path / "out"), "--json"]
+    reading, writing = os.pipe()
+    running = Running(command, tmp_path / "log", stdout=writing)
+    os.close(writing)
+    with os.fdopen(reading) as lines:
+        assert len(list(islice(lines, 4))) == 4
+        running.kill()
+    assert run_command(command).returncode == 0
+    assert run_command([*command[:-2], str(tmp_path / "whole")]).returncode == 0
+    for name in ("tokenizer.json", "counts.npz"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_lost_and_torn_scratch_is_made_again(source: Path, tmp_path: Path) -> None:
@@ -379,19 +398,19 @@ def test_ranks_that_tiktoken_reads_otherwise_are_left_out(source: Path, tmp_path
 def test_ties_and_layout_of_the_course(source: Path, tmp_path: Path) -> None:
     """A naive program in the way of CS336: ids from 256 for special tokens, and of equal counts the largest bytes."""
     train(source, tmp_path / "out", holdout="0%", tokenizer__layout="BytesFirst", tokenizer__ties="LargestText")
-    words = {tuple(bytes([byte]) for byte in piece): count for piece, count in naive_counts(ALL).items()}
+    words = {tuple(bytes([byte]) for byte in piece): times for piece, times in naive_counts(ALL).items()}
     pairs = Counter[tuple[bytes, bytes]]()
-    for word, count in words.items():
+    for word, times in words.items():
         for pair in pairwise(word):
-            pairs[pair] += count
+            pairs[pair] += times
     expected = []
     for _ in range(VOCABULARY - 256 - len(SPECIALS)):
         best = max(pairs, key=lambda pair: (pairs[pair], pair))
         expected.append(best)
         merged: dict[tuple[bytes, ...], int] = {}
-        for word, count in words.items():
+        for word, times in words.items():
             if best not in set(pairwise(word)):
-                merged[word] = count
+                merged[word] = times
                 continue
             new: list[bytes] = []
             for symbol in word:
@@ -400,10 +419,10 @@ def test_ties_and_layout_of_the_course(source: Path, tmp_path: Path) -> None:
                 else:
                     new.append(symbol)
             for pair in pairwise(word):
-                pairs[pair] -= count
+                pairs[pair] -= times
             for pair in pairwise(new):
-                pairs[pair] += count
-            merged[tuple(new)] = merged.get(tuple(new), 0) + count
+                pairs[pair] += times
+            merged[tuple(new)] = merged.get(tuple(new), 0) + times
         words = merged
     ranks = [b64decode(line.split()[0]) for line in (tmp_path / "out" / "ranks.tiktoken").read_bytes().splitlines()]
     assert ranks[256:] == [left + right for left, right in expected]
@@ -540,6 +559,49 @@ def test_files_of_others_and_the_source_are_not_written_over(source: Path, tmp_p
     assert "would match" in refusal(lambda: train(tmp_path, tmp_path / "new")).message
 
 
+def test_of_two_trainings_from_the_same_counts_one_writes_and_the_other_is_refused(
+    source: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+
+    def train_another(event: Event) -> None:
+        if isinstance(event, CountsMerged):
+            train(source, output, tokenizer__vocabSize=400)
+
+    both = training(source, output)
+    error = refusal(lambda: train_tokenizer(both, executor=inline(), on_progress=train_another))
+    assert isinstance(error, ChangedError)
+    assert "of 400 tokens" in error.message
+    train(source, tmp_path / "alone", tokenizer__vocabSize=400)
+    for name in ("tokenizer.json", "ranks.tiktoken"):
+        assert (output / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    assert json.loads((output / "index.json").read_bytes())["tokenizer"]["vocabularySize"] == 400
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed"])
+def test_a_finished_training_whose_file_is_lost_is_told_and_made_again(
+    damage: str, source: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    train(source, output)
+    path = output / "ranks.tiktoken"
+    was = path.read_bytes()
+    path.unlink() if damage == "gone" else path.write_bytes(was[:-1])
+    error = refusal(lambda: train(source, output))
+    assert (error.reason, str(path) in error.message) == ("TokenizerChanged", True)
+    (output / "index.json").unlink()
+    train(source, output)
+    assert path.read_bytes() == was
+
+
+@pytest.mark.parametrize("token", ["a", "\u0120the"])
+def test_a_special_token_that_is_the_name_of_another_token_is_refused(token: str, source: Path, tmp_path: Path) -> None:
+    error = refusal(lambda: train(source, tmp_path / "out", tokenizer__specialTokens=[token]))
+    assert isinstance(error, SpecError)
+    assert f"tokenizer.specialTokens: {token!r}" in error.message
+    assert not (tmp_path / "out" / "tokenizer.json").exists()
+
+
 def test_an_expression_that_the_library_refuses_is_refused_before_anything_is_written(
     source: Path, tmp_path: Path
 ) -> None:
@@ -569,7 +631,7 @@ def test_the_command_trains_tells_and_is_known_to_status_and_clean(source: Path,
     assert (code, list(tmp_path.glob("out/**/*"))) == (0, [])
     code, told, error = tokjob(*flags)
     assert (code, error) == (0, "")
-    assert f"uri: {output}/tokenizer.json" in told
+    assert f'uri: "{output}/tokenizer.json"' in told
     assert "Complete" in tokjob("status", output)[1]
     assert "TrainingFinished" in tokjob("clean", output)[2]
     assert "nothing to do" in tokjob(*flags)[1]

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
+from io import BytesIO
 
+from tokenization_worker.pipelines.train.counts_object import CountsWriter, read_counts
+from tokenization_worker.training.counting import PieceTable
 from tokenization_worker.training.merging import Trainer
 from tokenization_worker.training.patterns import PieceCounter
 from tokenization_worker.training.vocabulary import byte_ids
 
 
 def main() -> None:
+    numbers = b" ".join(b"%d" % number for number in range(20_000))  # more than a new table has room for
+    table = PieceTable()
     for pattern in ("Gpt2", "Cl100k"):
-        counter = PieceCounter(pattern, None, is_compiled=True)
-        counter.count([b"the cat and the hat"])
-        pieces = counter.take().sort()
-    Trainer(pieces, byte_ids().astype(np.int32), 2).step()
+        counter, scratch = PieceCounter(pattern, None, is_compiled=True), BytesIO()
+        counter.count([numbers])
+        writer = CountsWriter(scratch)
+        writer.write(counter.take())
+        writer.finish()
+        for pieces in read_counts(scratch.getvalue(), writer.pieces):
+            table.add(pieces)
+    Trainer(table.take().sort(), byte_ids(), 2).step()
 
 
 if __name__ == "__main__":

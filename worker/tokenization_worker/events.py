@@ -228,7 +228,7 @@ class TrainingPlanned:
 @dataclass(frozen=True, slots=True)
 class Counted:
     """How far the counting of pieces is, after every task and about once a second. Bytes are stored bytes; `pieces`: of
-    the ranges that are done. `distinct`: different pieces of the range that has most; the source has no fewer."""
+    the ranges that are done. `distinct`: pieces of the largest table so far; the source has no fewer different ones."""
 
     ranges_done: int
     ranges: int

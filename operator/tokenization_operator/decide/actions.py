@@ -40,7 +40,8 @@ class UpdateCheckpoint:
         attempt, wanted = stored.get("attempt") or {}, self.fields.get("attempt") or {}
         if attempt and attempt.get("number") == wanted.get("number"):
             known = known_fields(AttemptSpec, attempt)
-            stored["attempt"] = {name: value for name, value in known.items() if name not in _OF_UNKNOWN_FIELDS}
+            kept = _OF_UNKNOWN_FIELDS if attempt.keys() - known.keys() else ()
+            stored["attempt"] = {name: value for name, value in known.items() if name not in kept}
         return merge_patch(stored, self.fields)
 
 

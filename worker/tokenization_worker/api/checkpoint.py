@@ -62,7 +62,7 @@ class RunSpec(SpecBlock):
     key_version: PositiveCount = Field(description="The version of the rules that made runKey.")
     source: Source = Field(description="As in the job.")
     documents: Documents = Field(description="As in the job.")
-    tokenizer: Tokenizer = Field(description="As in the job.")
+    tokenizer: Tokenizer = Field(description="As in the job, without its fingerprint, which an attempt has.")
     output: Output = Field(description="As in the job.")
     rerun_token: str | None = Field(default=None, description="As in the job.")
     minimum_version: MinimumVersion | None = Field(

@@ -183,14 +183,14 @@ def _describe_end(event: TrainingFinished, elapsed_s: float) -> str:
     if event.is_counts_only:
         lines.append(f"           {uri}/counts.npz   the same command without --until counts trains from it")
         return "\n".join(lines)
+    flags = ("--tokenizer", f"{event.uri}/tokenizer.json", "--tokenizer.delimiter.token", event.delimiter)
     lines += [
         f"           {uri}/tokenizer.json   {event.vocab_size:,} tokens. For a job:",
         "tokenizer:",
-        f"  uri: {uri}/tokenizer.json",
+        f"  uri: {_quoted(f'{event.uri}/tokenizer.json')}",
         f"  fingerprint: {event.fingerprint}",
         f"  delimiter: {{token: {_quoted(event.delimiter)}}}",
-        f"           or: {printable(tokjob('run', '--source', 'FILES', '--tokenizer'))} "
-        f"{uri}/tokenizer.json --output FOLDER",
+        f"           or: {printable(tokjob('run', '--source', 'FILES', '--output', 'FOLDER', *flags))}",
     ]
     return "\n".join(lines)
 

@@ -274,10 +274,16 @@ def _rows_of(index: Index) -> RowEstimate | None:
     return RowEstimate(length, count, text / (count * length))
 
 
+def _without_assertion(job: TokenizationJob) -> TokenizationJob:
+    """The job with whatever tokenizer is there: the dataset has the one that the job asserts."""
+    tokenizer = job.spec.tokenizer.model_copy(update={"fingerprint": None})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"tokenizer": tokenizer})})
+
+
 def _find_change(store: Store, state: OutputState, index: Index, job: TokenizationJob, watch: Watcher) -> str:
     """What changed since the run was complete, as the end of a sentence; `watch` is told what that means."""
     try:
-        prepared = prepare_as_planned(store, job, state.plan, state.index, watch)
+        prepared = prepare_as_planned(store, _without_assertion(job), state.plan, state.index, watch)
         changed = dataset_difference(state, index, Wanted.of(prepared))
     except ChangedError as error:
         changed = error.message

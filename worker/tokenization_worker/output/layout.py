@@ -127,6 +127,11 @@ def merged_receipt_path() -> str:
     return f"{epoch_ledger(0)}{MERGED_RECEIPTS}{0:08d}.json"
 
 
+def training_claim_path() -> str:
+    """Which training writes its tokenizer there: of those that have the same counts, one alone may."""
+    return f"{epoch_ledger(0)}claims/{0:08d}.json"
+
+
 def counts_prefix() -> str:
     """Of scratch: the counts of ranges."""
     return f"{epoch_ledger(0)}counts/"
@@ -258,7 +263,7 @@ _SPLIT = "([a-z0-9-]+/)?[a-z0-9][a-z0-9_-]*"
 _IN_LEDGER = (
     rf"ranges/{_NUMBER}\.json",
     rf"segments/{_NUMBER}",
-    rf"(counted|merged)/{_NUMBER}\.json",
+    rf"(counted|merged|claims)/{_NUMBER}\.json",
     rf"(counts|holdout)/{_NUMBER}",
     rf"scatters/[0-9]{{4,}}/{_NUMBER}\.json",
     rf"scattered/[0-9]{{4,}}/{_NUMBER}",

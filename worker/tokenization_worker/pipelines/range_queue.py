@@ -1,8 +1,8 @@
 """The ranges of a plan that wait for a worker, and which of them a worker reads next.
 
 Ranges far above the usual size go first, and the parts of a compressed file count as one there, so that one straggler
-does not hold up all others; the rest go in order, because shards are built in order. Which worker takes which part is
-left to `decoder_affinity`.
+does not hold up all others; the rest go in order, because a job builds its shards in order. Which worker takes which
+part is left to `decoder_affinity`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RangeQueue:
         return range_id
 
     def ended(self, range_id: int, worker: Worker | None) -> None:
-        """Nobody reads a range any more; `worker` has read it and is still there, None: its worker is lost."""
+        """Nobody reads a range any more; `worker` has read it and holds its decoder, None: nobody does."""
         self._affinity.ended(range_id, worker)
 
     def gone(self, worker: Worker | None) -> None:

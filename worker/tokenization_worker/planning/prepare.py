@@ -135,7 +135,8 @@ def prepare_tokenizer(job: TokenizationJob, watch: Watcher, revision: str = "") 
     watch(Preparing(data.tokenizer.uri or data.tokenizer.name or "", tuple(data.source.uris)))
     data = replace(data, tokenizer=pin_tokenizer(data.tokenizer, revision))
     tokenizer = load_tokenizer(data.tokenizer)
-    error = other_fingerprint(job.spec.tokenizer.fingerprint, tokenizer.fingerprint, tokenizer.name)
+    asserted, way_out = job.spec.tokenizer.fingerprint, "give the tokenizer that the job means"
+    error = other_fingerprint(asserted, tokenizer.fingerprint, tokenizer.name, way_out)
     if error is not None:
         raise error
     sequence = data.output.sequence

@@ -135,7 +135,7 @@ def judge(state: OutputState, wanted: Wanted | None = None) -> Verdict:
     if state.index_error is not None:
         return _refused(state.index_error)
     if state.index is not None and (wanted is None or wanted.run_key in state.trusted_runs):
-        return _judge_complete(state, state.index, wanted)
+        return _judge_complete(state, state.index, None if wanted is None else wanted.fingerprint)
     if wanted is None:
         return _judge_alone(state)
     if state.index is not None:
@@ -149,10 +149,14 @@ def judge(state: OutputState, wanted: Wanted | None = None) -> Verdict:
     return _judge_plan(state, state.plan, wanted) if wanted.data_key else Verdict(Standing.UNKNOWN)
 
 
-def _judge_complete(state: OutputState, index: Index, wanted: Wanted | None) -> Verdict:
-    """Of a complete dataset of this run."""
-    asserted = None if wanted is None else wanted.fingerprint
-    error = other_fingerprint(asserted, index["data"]["tokenizer"]["fingerprint"], f"the dataset at {state.uri}")
+def _judge_complete(state: OutputState, index: Index, asserted: str | None) -> Verdict:
+    """Of a complete dataset that no other run's data stand in the way of; `asserted`: by the job, of its tokenizer."""
+    way_out = (
+        "to tokenize with the tokenizer that the job means, write to another output.uri, or set a new rerunToken where "
+        "output.uri holds {rerunToken}"
+    )
+    found = index["data"]["tokenizer"]["fingerprint"]
+    error = other_fingerprint(asserted, found, f"the dataset at {state.uri}", way_out)
     return Verdict(Standing.COMPLETE) if error is None else _refused(error)
 
 

@@ -65,14 +65,15 @@ def fingerprint_model(kind: str, model: bytes, reference: Engine) -> str:
     return _digest(reference, kind=kind.encode(), model=model)
 
 
-def other_fingerprint(asserted: str | None, found: str, what: str) -> SpecError | None:
-    """The error where `what` has another fingerprint than a job asserts; None where it asserts none."""
+def other_fingerprint(asserted: str | None, found: str, what: str, way_out: str) -> SpecError | None:
+    """The error where `what` has another fingerprint than a job asserts, with a `way_out` other than a corrected
+    fingerprint; None where the job asserts none."""
     if asserted in (None, found):
         return None
     return SpecError(
         "FingerprintDiffers",
         f"tokenizer.fingerprint: the job says {asserted}, {what} has {found}",
-        next_step="give the tokenizer that the job means; or, if this is the right one, correct the fingerprint",
+        next_step=f"{way_out}; or, if this is the right tokenizer, correct the fingerprint",
     )
 
 

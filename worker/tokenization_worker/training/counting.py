@@ -38,7 +38,7 @@ HASH, OFFSET, LENGTH, COUNT = range(4)
 
 @inlined
 def hash_of(data: Bytes, i: int, j: int) -> np.uint64:
-    """Of the bytes [i, j), eight at a time. Two that are shorter than that never have the same hash."""
+    """Of the bytes [i, j), eight at a time. Two different pieces of fewer than 8 bytes never have the same hash."""
     h = _SEED
     while i + 8 <= j:
         word = np.uint64(0)
@@ -54,6 +54,7 @@ def hash_of(data: Bytes, i: int, j: int) -> np.uint64:
         i += 1
         k += 1
     h = (h ^ word) * _FACTOR
+    h = (h ^ (h >> np.uint64(32))) * _FACTOR
     return h ^ (h >> np.uint64(32))
 
 
@@ -72,7 +73,7 @@ def count_pieces(
     CL100K, or WHOLE.
 
     `place` i64[2]: the text and the byte to go on at. `used` i64[3]: pieces, bytes of the arena, and what was read
-    ahead. Returns 0 behind the last text, else for how many bytes of new pieces there has to be room to go on.
+    ahead. Returns 0 behind the last text, else how much room the bytes of the next pieces need if all are new.
     """
     # One loop without calls: many arrays as arguments, or taken out of a tuple, cost twice what a piece does.
     slots, entries, arena = arrays

@@ -62,6 +62,14 @@ class Vocabulary:
             texts.append(texts[left] + texts[right])
         return texts
 
+    def names(self) -> list[str]:
+        """What `tokenizer.json` calls each of `texts`: a character a byte."""
+        return [text.decode("latin-1").translate(_STAND_INS) for text in self.texts()]
+
+    def doubled_names(self) -> list[str]:
+        """Special tokens that are also the name of another token."""
+        return sorted({*self.special_tokens}.intersection(self.names()))
+
     def special_ids(self) -> dict[str, int]:
         """The special tokens with their ids."""
         first = 256 if self.bytes_first else 256 + len(self.merges)
@@ -79,7 +87,7 @@ class Vocabulary:
 
     def to_tokenizer_json(self, pre_tokenizer: dict[str, Any]) -> bytes:
         """A file as the library tokenizers reads it."""
-        names = [text.decode("latin-1").translate(_STAND_INS) for text in self.texts()]
+        names = self.names()
         vocabulary = dict(zip(names, self.ids(), strict=True))
         assert len(vocabulary) == len(names), "no two merges make the same text: the first one would have made both"
         specials = self.special_ids()

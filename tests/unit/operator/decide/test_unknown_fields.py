@@ -117,6 +117,13 @@ def test_the_same_attempt_keeps_what_a_newer_operator_asks_of_it() -> None:
     }
 
 
+def test_a_version_that_only_a_known_field_asked_for_goes_with_it() -> None:
+    """A plan is always attempt 0: its job may take out what an older image does not know."""
+    found = {"spec": {"attempt": {"number": 0, "tokenizerFingerprint": "ab" * 32, "minimumVersion": "0.3.0"}}}
+    update = UpdateCheckpoint({}, {"attempt": {"number": 0}})
+    assert update.changes(found) == {"attempt": {"tokenizerFingerprint": None, "minimumVersion": None}}
+
+
 def test_reports_of_a_newer_worker_are_read() -> None:
     story = Story()
     story.plan(**NEW)

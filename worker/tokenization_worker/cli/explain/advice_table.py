@@ -118,7 +118,8 @@ ADVICE: Mapping[str, str] = {
     "TokenizerInvalid": _TOKENIZER,
     "TokenizerLosesText": _TOKENIZER,
     "TokenizerUnsafe": _TOKENIZER,
-    "FingerprintDiffers": "Correct spec.tokenizer.fingerprint. Or put the tokenizer's file back and {same}.",
+    "FingerprintDiffers": "Correct spec.tokenizer.fingerprint, or put the tokenizer's file back and {same}. If it is a "
+    "complete dataset that has the other tokenizer, choose another spec.output.uri.",
     "DelimiterRequired": "Set spec.tokenizer.delimiter.token, or position: None, and {again}.",
     "DelimiterUnknown": "Write a token of those in the message in spec.tokenizer.delimiter and {again}.",
     "PadRequired": "Set spec.output.sequence.pad, and {again}.",

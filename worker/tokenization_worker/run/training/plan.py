@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 
 from tokenization_worker.api.keys import data_key, plan_id
 from tokenization_worker.api.resolve import RunLimits
@@ -12,6 +13,7 @@ from tokenization_worker.errors import ChangedError
 from tokenization_worker.events import Warned, Watcher
 from tokenization_worker.messages.commands import tokjob
 from tokenization_worker.output import layout
+from tokenization_worker.output.create_only import create_record
 from tokenization_worker.output.plan_file import Plan, read_any_plan, write_plan
 from tokenization_worker.output.training_index import TrainingIndex, read_training_index
 from tokenization_worker.pipelines.train.count_task import require_same_library
@@ -23,7 +25,7 @@ from tokenization_worker.planning.sampling import foresee
 from tokenization_worker.planning.source_check import find_strange
 from tokenization_worker.run.observe import refuse_nested_output
 from tokenization_worker.run.output_state import describe_touched
-from tokenization_worker.storage.base import Store
+from tokenization_worker.storage.base import NotFound, Store
 from tokenization_worker.storage.source_file import SourceFile, first_file_difference
 from tokenization_worker.storage.sources import pins_of
 
@@ -47,6 +49,36 @@ def find_finished(store: Store, data: TrainingData) -> TrainingIndex | None:
         f"{store.uri} holds another finished training: {words}",
         next_step="write to another output.uri; or, if you do not want the old tokenizer, remove the folder yourself",
     )
+
+
+def require_files(store: Store, index: TrainingIndex) -> None:
+    """Raise unless the files of a finished training are as its index says."""
+    for name, facts in index["files"].items():
+        try:
+            found = sha256(store.read(name)).hexdigest()
+        except NotFound:
+            found = "none: it is gone"
+        if found != facts["sha256"]:
+            raise ChangedError(
+                "TokenizerChanged",
+                f"{store.uri}/{name}: expected SHA-256 {facts['sha256']}, found {found}",
+                next_step=f"put the file back; or delete {store.uri}/{layout.INDEX} and start the same command again, "
+                "which trains again from the counts",
+            )
+
+
+def claim_output(store: Store, data: TrainingData) -> None:
+    """Raise where another training from the same counts has begun to write its tokenizer."""
+    mine = {"trainingKey": data.training_key, "vocabSize": data.vocab_size}
+    found = create_record(store, layout.training_claim_path(), mine)
+    if found["trainingKey"] != data.training_key:
+        raise ChangedError(
+            "OutputConflict",
+            f"{store.uri}: another training from these counts, of {found['vocabSize']:,} tokens, writes its tokenizer "
+            "there, or was stopped while it did",
+            next_step="train at another output.uri; or, if you do not want the other one and it is not finished: "
+            f"{tokjob('clean', store.uri)}",
+        )
 
 
 def plan_training(

@@ -53,7 +53,7 @@ from tokenization_worker.processes import default_processes, free_memory
 from tokenization_worker.readers.document_batch import ReadOptions
 from tokenization_worker.run.discard import discard_corrupt_records
 from tokenization_worker.run.training.export import write_tokenizer
-from tokenization_worker.run.training.plan import asked_of, find_finished, plan_training
+from tokenization_worker.run.training.plan import asked_of, claim_output, find_finished, plan_training, require_files
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.schemes import scheme_of
@@ -100,6 +100,7 @@ def train_tokenizer(
     store = open_store(data.output_uri)
     index = find_finished(store, data)
     if index is not None:
+        require_files(store, index)
         remove_scratch(store)
         return _describe(store, index, already=True)
     with recording_failure(store, lambda: _is_planned(store, data)):
@@ -212,7 +213,16 @@ def _train(pieces: Pieces, data: TrainingData, watch: Watcher, should_stop: Call
             f"tokenizer.vocabSize: the text has pairs for {most:,} tokens, {data.vocab_size:,} are asked for",
             next_step=f"ask for {most:,} or fewer, or give more text; the counts are kept",
         )
-    return Vocabulary(trainer.merges, data.special_tokens, bytes_first)
+    vocabulary = Vocabulary(trainer.merges, data.special_tokens, bytes_first)
+    doubled = vocabulary.doubled_names()
+    if doubled:
+        raise SpecError(
+            "SpecInvalid",
+            f"tokenizer.specialTokens: {doubled[0]!r} is what tokenizer.json calls a token of text, too",
+            next_step="choose another special token, such as one in <| and |>; the counts serve no other special "
+            "tokens, so train at another output.uri",
+        )
+    return vocabulary
 
 
 def _require_memory(pieces: Pieces) -> None:
@@ -243,6 +253,7 @@ def _write(
     vocabulary: Vocabulary,
     watch: Watcher,
 ) -> TrainingIndex:
+    claim_output(store, data)
     tokenizer, files = write_tokenizer(store, data, vocabulary, watch)
     index = TrainingIndex(
         formatVersion=FORMAT_VERSION,
