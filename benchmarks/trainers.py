@@ -49,7 +49,8 @@ def count_and_train(path: Path, pattern: str, vocab_size: int) -> dict[str, Any]
     began = time.perf_counter()
     pieces = count(read_documents(path))
     counted = time.perf_counter()
-    merges = train(pieces.sort())  # as the merge of counts leaves them
+    pieces = pieces.sort()  # as the merge of counts leaves them
+    merges = train(pieces)
     ended = time.perf_counter()
     peak = peak_memory()
     written = Vocabulary(merges, (SPECIAL,)).to_tokenizer_json({})
@@ -57,7 +58,7 @@ def count_and_train(path: Path, pattern: str, vocab_size: int) -> dict[str, Any]
         "counting": counted - began,
         "seconds": ended - began,
         "merges": json.loads(written)["model"]["merges"],
-        "counts": pieces.sort().digest(),
+        "counts": pieces.digest(),
         "peak": peak,
     }
 
