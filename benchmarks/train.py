@@ -122,23 +122,19 @@ def compare_stages(options: argparse.Namespace, folder: Path, corpus: Path) -> t
     return rows, missed
 
 
-def train_command(corpus: Path, output: Path, log: Path, *flags: str) -> tuple[float, float]:
-    """Seconds and largest memory of a whole `tokjob train`."""
-    source = str(corpus / f"*{SUFFIX}")
-    words: list[str | Path] = [TOKJOB, "train", "--source", source, "--output", output, "--holdout", "0%", *flags]
-    cost = run_command(words, log=log)
-    return cost.seconds, cost.peak_rss_bytes
+def train_words(corpus: Path, output: Path, *flags: str) -> list[str | Path]:
+    """A whole `tokjob train`."""
+    return [TOKJOB, "train", "--source", str(corpus / f"*{SUFFIX}"), "--output", output, "--holdout", "0%", *flags]
 
 
 def compare_processes(options: argparse.Namespace, folder: Path, corpus: Path) -> tuple[list[list[str]], bool]:
     repeat(corpus, folder / "much", MUCH_BYTES)  # so that single ranges do not decide
-    source = str(folder / "much" / f"*{SUFFIX}")
     times: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
     for turn in range(options.turns):
         for processes in (1, 2) if turn % 2 else (2, 1):
-            words: list[str | Path] = [TOKJOB, "train", "--source", source, "--holdout", "0%", "--vocab-size", "1000"]
-            words += ["--output", folder / f"counts-{turn}-{processes}", "--processes", str(processes)]
-            times[processes].append(time_counting([*words, "--until", "counts", "--json"]))
+            flags = ["--vocab-size", "1000", "--until", "counts", "--processes", str(processes), "--json"]
+            words = train_words(folder / "much", folder / f"counts-{turn}-{processes}", *flags)
+            times[processes].append(time_counting(words))
     rows, ratios = [], []
     for number, name in enumerate(("the stage that counts", "the whole command")):
         one, two = ([each[number] for each in times[processes]] for processes in (1, 2))
@@ -200,16 +196,16 @@ def main() -> int:
         if options.big:
             size = repeat(corpus, folder / "big", options.big)
             flags = ["--vocab-size", str(options.vocab_size)]
-            seconds, peak = train_command(folder / "big", folder / "out", folder / "log", *flags)
+            cost = run_command(train_words(folder / "big", folder / "out", *flags), log=folder / "log")
             print(heading("Training on much text") + "\n")
             print(
                 table(
                     ["MB of text", "s", "largest memory, GB"],
-                    [[f"{size / 1e6:,.0f}", f"{seconds:.1f}", f"{peak / 1e9:.2f}"]],
+                    [[f"{size / 1e6:,.0f}", f"{cost.seconds:.1f}", f"{cost.peak_rss_bytes / 1e9:.2f}"]],
                 )
             )
             print((folder / "log").read_text())
-            return 1 if seconds > MOST_BIG_SECONDS else 0
+            return 1 if cost.seconds > MOST_BIG_SECONDS else 0
         stages, missed = compare_stages(options, folder, corpus)
         print(heading("Training") + "\n")
         print(table(["pattern", "stages of", "s, median", "peak, GB", "tokjob's time / theirs", ""], stages) + "\n")

@@ -12,9 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokenization_worker.host.kept_files import kept_folder
 
 F = TypeVar("F", bound=Callable[..., object])
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+READ_AHEAD = 64
+"""Places in memory that a loop reads before it uses them: the processor waits for all of them at once, and not for one
+after another."""
 
 
 def _keep_code() -> bool:

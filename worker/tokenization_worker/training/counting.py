@@ -6,20 +6,15 @@ Pieces are hashed where they lie and copied once, when they are new.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenization_worker.training.compiled import compiled, inlined
+from tokenization_worker.training.compiled import READ_AHEAD, Bytes, Ints, Longs, compiled, inlined
 from tokenization_worker.training.pieces import Pieces
-from tokenization_worker.training.splitters import Bytes, Classes, next_cl100k, next_gpt2
+from tokenization_worker.training.splitters import Classes, next_cl100k, next_gpt2
 
 _FIRST_PIECES = 1 << 14
 _FIRST_BYTES = 1 << 18
 _BYTES_A_PIECE = 4 * 8 + 2 * 4
 """Of an entry, and two slots: the table is at most half full."""
-
-_BATCH = 64
-"""Pieces whose slots and entries are read ahead: the processor waits for all of them at once, and not for one after
-another."""
 
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
@@ -30,7 +25,7 @@ GPT2, CL100K, WHOLE = range(3)
 """How a text is cut; WHOLE: it is one piece. A number and not a function: numba keeps no code for functions made by
 another one."""
 
-Arrays = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]
+Arrays = tuple[Ints, Longs, Bytes]
 """slots i32: a piece's number plus one, or 0; entries i64[n, 4], one of each piece; and the arena u8."""
 HASH, OFFSET, LENGTH, COUNT = range(4)
 """Columns of the entries: an entry is half a line of the processor's cache."""
@@ -62,12 +57,12 @@ def hash_of(data: Bytes, i: int, j: int) -> np.uint64:
 def count_pieces(
     splitter: int,
     data: Bytes,
-    ends: NDArray[np.int64],
-    weights: NDArray[np.int64],
-    place: NDArray[np.int64],
+    ends: Longs,
+    weights: Longs,
+    place: Longs,
     classes: Classes,
     arrays: Arrays,
-    used: NDArray[np.int64],
+    used: Longs,
 ) -> int:
     """Count the pieces of texts that end at `ends`, each as often as `weights` says of its text. `splitter`: GPT2,
     CL100K, or WHOLE.
@@ -78,15 +73,15 @@ def count_pieces(
     # One loop without calls: many arrays as arguments, or taken out of a tuple, cost twice what a piece does.
     slots, entries, arena = arrays
     mask = np.uint64(len(slots) - 1)
-    starts, sizes = np.empty(_BATCH, np.int64), np.empty(_BATCH, np.int64)
-    times, hashes = np.empty(_BATCH, np.int64), np.empty(_BATCH, np.uint64)
-    firsts = np.empty(_BATCH, np.int64)
+    starts, sizes = np.empty(READ_AHEAD, np.int64), np.empty(READ_AHEAD, np.int64)
+    times, hashes = np.empty(READ_AHEAD, np.int64), np.empty(READ_AHEAD, np.uint64)
+    firsts = np.empty(READ_AHEAD, np.int64)
     text, i = place[0], place[1]
     while text < len(ends):
         n = 0
-        while n < _BATCH and text < len(ends):
+        while n < READ_AHEAD and text < len(ends):
             end, weight = ends[text], weights[text]
-            while n < _BATCH and i < end:
+            while n < READ_AHEAD and i < end:
                 if splitter == GPT2:
                     j = next_gpt2(data, i, end, classes)
                 elif splitter == CL100K:
@@ -144,7 +139,7 @@ def count_pieces(
 
 
 @compiled
-def find_slots(entries: NDArray[np.int64], n: int, slots: NDArray[np.int32]) -> None:
+def find_slots(entries: Longs, n: int, slots: Ints) -> None:
     """Fill empty `slots` with the first n pieces."""
     mask = np.uint64(len(slots) - 1)
     for piece in range(n):
@@ -167,7 +162,7 @@ class PieceTable:
         pieces, size, _ = self._used.tolist()
         return int(pieces) * _BYTES_A_PIECE + int(size)
 
-    def count(self, splitter: int, classes: Classes, data: Bytes, ends: NDArray[np.int64]) -> None:
+    def count(self, splitter: int, classes: Classes, data: Bytes, ends: Longs) -> None:
         """Count the pieces of texts that lie one behind the other in `data` and end at `ends`."""
         self._count(splitter, classes, data, ends, np.ones(len(ends), np.int64))
 
@@ -180,8 +175,8 @@ class PieceTable:
         splitter: int,
         classes: Classes,
         data: Bytes,
-        ends: NDArray[np.int64],
-        weights: NDArray[np.int64],
+        ends: Longs,
+        weights: Longs,
     ) -> None:
         place = np.zeros(2, np.int64)
         while room := count_pieces(splitter, data, ends, weights, place, classes, self._arrays, self._used):
@@ -200,7 +195,7 @@ class PieceTable:
         """Make room for a batch of pieces with so many bytes."""
         pieces, size, _ = self._used.tolist()
         slots, entries, arena = self._arrays
-        n = len(entries) if pieces + _BATCH <= len(entries) else 2 * len(entries)
+        n = len(entries) if pieces + READ_AHEAD <= len(entries) else 2 * len(entries)
         n_bytes = len(arena) if size + room <= len(arena) else max(2 * len(arena), size + room)
         if n != len(entries):
             wider = np.empty((n, 4), np.int64)

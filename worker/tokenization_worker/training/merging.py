@@ -12,9 +12,9 @@ with the largest texts, as the course CS336 has it.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenization_worker.training.compiled import compiled, inlined
+from tokenization_worker.training.compiled import READ_AHEAD, Bytes, Ints, Longs, compiled, inlined
+from tokenization_worker.training.pair_heap import Heap, Integer, Texts, add_text, byte_texts, rise, sink
 from tokenization_worker.training.pieces import Pieces
 
 MOST_BYTES = 2**31 - 1
@@ -27,9 +27,6 @@ _EMPTY = np.int64(-1)
 _FIRST_PAIRS = 1 << 17
 """Slots: all pairs of bytes fill half of them."""
 
-Integer = int | np.signedinteger
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
 SYMBOL, AFTER, BEFORE, PIECE = range(4)
 """Columns of the cells i32[n, 4], one of each place: its symbol, the next and the previous place of its piece (-1:
 none), its piece. A place is one line of the processor's cache: four arrays took twice the time."""
@@ -37,10 +34,6 @@ PAIR, COUNT, RUN, SIZE = range(4)
 """Columns of the table i64[n, 4] of pairs, one of each slot: the pair (left << 32 | right; -1: none), its count, where
 its run begins in the pool, and the run's length. A slot is half a line of the processor's cache."""
 Table = Longs
-Heap = tuple[Longs, Longs]
-"""Counts, and the pairs that had them."""
-Texts = tuple[NDArray[np.uint8], Longs]
-"""The bytes of all tokens, one behind the other, and their ends; without tokens where the lowest pair goes first."""
 GAINED, LOST, PLACES, FILLED = range(4)
 """Columns of a side i64[n, 4], one line of each neighbour symbol: count gained, count lost, new places, and where the
 run of its new pair is filled."""
@@ -49,8 +42,6 @@ USED, TOP, IN_HEAP, DONE, FLOOR, READ = range(6)
 that the heap takes; and what was read ahead. Most pairs never come up: they are pushed only when all above the floor
 are merged."""
 _FLOOR_STEP = 16
-_BATCH = 64
-"""Cells, or slots, that are read ahead: the processor waits for all of them at once, and not for one after another."""
 
 
 @inlined
@@ -96,69 +87,7 @@ def widen_table(table: Table) -> Table:
 
 
 @compiled
-def compare_texts(one: Integer, other: Integer, texts: Texts) -> int:
-    """-1, 0 or 1: how the bytes of one token compare with those of another."""
-    data, ends = texts
-    i = ends[one - 1] if one else 0
-    j = ends[other - 1] if other else 0
-    while i < ends[one] and j < ends[other]:
-        if data[i] != data[j]:
-            return -1 if data[i] < data[j] else 1
-        i += 1
-        j += 1
-    if i == ends[one] and j == ends[other]:
-        return 0
-    return -1 if i == ends[one] else 1
-
-
-@compiled
-def goes_first(pair: np.int64, other: np.int64, texts: Texts) -> bool:
-    """Whether a pair goes before another one that has the same count."""
-    if len(texts[1]) == 0:
-        return bool(pair < other)
-    order = compare_texts(pair >> 32, other >> 32, texts)
-    if order == 0:
-        order = compare_texts(pair & 0xFFFFFFFF, other & 0xFFFFFFFF, texts)
-    return order > 0
-
-
-@compiled
-def rise(heap: Heap, place: int, texts: Texts) -> None:
-    """Move an entry up to where it belongs."""
-    counts, pairs = heap
-    count, pair = counts[place], pairs[place]
-    while place > 0:
-        parent = (place - 1) >> 1
-        if counts[parent] > count or (counts[parent] == count and not goes_first(pair, pairs[parent], texts)):
-            break
-        counts[place], pairs[place] = counts[parent], pairs[parent]
-        place = parent
-    counts[place], pairs[place] = count, pair
-
-
-@compiled
-def sink(heap: Heap, size: int, texts: Texts) -> None:
-    """Move the first entry down to where it belongs."""
-    counts, pairs = heap
-    count, pair = counts[0], pairs[0]
-    place = 0
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
-        other = child + 1
-        if other < size and (
-            counts[other] > counts[child]
-            or (counts[other] == counts[child] and goes_first(pairs[other], pairs[child], texts))
-        ):
-            child = other
-        if count > counts[child] or (count == counts[child] and not goes_first(pairs[child], pair, texts)):
-            break
-        counts[place], pairs[place] = counts[child], pairs[child]
-        place = child
-    counts[place], pairs[place] = count, pair
-
-
-@compiled
-def link(text: NDArray[np.uint8], ends: Longs, ids: Ints, cells: Ints) -> None:
+def link(text: Bytes, ends: Longs, ids: Ints, cells: Ints) -> None:
     """Fill in the cells of all pieces."""
     start = 0
     for piece in range(len(ends)):
@@ -244,8 +173,8 @@ def book(
     read = np.int64(0)
     for k in range(n_seen):
         other = seen[k]
-        if k % _BATCH == 0:
-            for ahead in range(k, min(k + _BATCH, n_seen)):
+        if k % READ_AHEAD == 0:
+            for ahead in range(k, min(k + READ_AHEAD, n_seen)):
                 old = pair_of(seen[ahead], fixed) if is_left else pair_of(fixed, seen[ahead])
                 pair = pair_of(seen[ahead], new) if is_left else pair_of(new, seen[ahead])
                 read += table[home_of(table, old), PAIR] + table[home_of(table, pair), PAIR]
@@ -265,24 +194,6 @@ def book(
                 push(heap, numbers, change[GAINED], pair, texts)
         change[GAINED], change[LOST], change[PLACES] = 0, 0, 0
     numbers[READ] = read
-
-
-@compiled
-def add_text(texts: Texts, left: Integer, right: Integer, new: Integer) -> Texts:
-    """The texts with that of the token `new`, which `left` and `right` make."""
-    data, ends = texts
-    end = ends[new - 1]
-    for token in (left, right):
-        start = ends[token - 1] if token else 0
-        size = ends[token] - start
-        if end + size > len(data):
-            wider = np.empty(2 * (end + size), np.uint8)
-            wider[:end] = data[:end]
-            data = wider
-        data[end : end + size] = data[start : start + size]
-        end += size
-    ends[new] = end
-    return data, ends
 
 
 @compiled
@@ -335,10 +246,10 @@ def make_merges(
         n_left, n_right, kept, more = 0, 0, 0, 0
         read = np.int64(0)
         for k in range(size):
-            if k % _BATCH == 0:
-                for ahead in range(k, min(k + _BATCH, size)):
+            if k % READ_AHEAD == 0:
+                for ahead in range(k, min(k + READ_AHEAD, size)):
                     read += cells[pool[run + ahead], SYMBOL]
-                for ahead in range(k, min(k + _BATCH, size)):
+                for ahead in range(k, min(k + READ_AHEAD, size)):
                     read += weights[cells[pool[run + ahead], PIECE]]
             i = pool[run + k]
             if cells[i, SYMBOL] != a:
@@ -429,7 +340,7 @@ class Trainer:
         self._weights = pieces.counts
         link(pieces.text, pieces.ends, byte_ids, self._cells)
         table = empty_table(_FIRST_PAIRS)
-        self._texts = _byte_texts(byte_ids, first_id + n_merges if largest_text else 0)
+        self._texts = byte_texts(byte_ids, first_id + n_merges if largest_text else 0)
         self._table, self._pool, self._heap = collect_pairs(
             self._cells, self._weights, table, self._numbers, self._texts
         )
@@ -474,13 +385,3 @@ class Trainer:
             _WORK,
             self._texts,
         )
-
-
-def _byte_texts(byte_ids: Ints, n_symbols: int) -> Texts:
-    """The texts of the first 256 of so many symbols; none of 0."""
-    ends = np.zeros(n_symbols, np.int64)
-    data = np.zeros(1 << 12, np.uint8)
-    if n_symbols:
-        data[byte_ids] = np.arange(256)
-        ends[:256] = np.arange(1, 257)
-    return data, ends

@@ -5,14 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization_worker.training.compiled import compiled
+from tokenization_worker.training.compiled import READ_AHEAD, Bytes, Longs, compiled
 
-Bytes = NDArray[np.uint8]
-Longs = NDArray[np.int64]
 Words = NDArray[np.uint64]
-
-_BATCH = 64
-"""Pieces whose places are read together: the processor waits for all of them at once."""
 
 
 def order_of(text: Bytes, starts: Longs, ends: Longs) -> Longs:
@@ -86,8 +81,8 @@ def join(text: Bytes, starts: Longs, ends: Longs) -> tuple[Bytes, Longs]:
         size += ends[piece] - starts[piece]
     joined, joined_ends = np.empty(size, np.uint8), np.empty(len(starts), np.int64)
     place = 0
-    for first in range(0, len(starts), _BATCH):
-        last = min(first + _BATCH, len(starts))
+    for first in range(0, len(starts), READ_AHEAD):
+        last = min(first + READ_AHEAD, len(starts))
         read = 0
         for piece in range(first, last):
             read += text[starts[piece]]

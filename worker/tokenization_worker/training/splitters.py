@@ -10,12 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization_worker.training.compiled import compiled, inlined
+from tokenization_worker.training.compiled import Bytes, compiled, inlined
 
 OTHER, LETTER, NUMBER, SPACE, BREAK = range(5)
 """Classes of code points. `BREAK`: CR and LF, which are white space, too."""
 
-Bytes = NDArray[np.uint8]
 Classes = NDArray[np.uint8]
 
 
