@@ -63,14 +63,16 @@ def count_and_train(path: Path, pattern: str, vocab_size: int) -> dict[str, Any]
     }
 
 
-def count_by_library(path: Path, pattern: str) -> dict[str, Any]:
+def count_alone(path: Path, pattern: str, *, is_compiled: bool) -> dict[str, Any]:
     from tokenization_worker.training.patterns import PieceCounter
 
-    counter = PieceCounter(pattern, None, is_compiled=False)
+    counter = PieceCounter(pattern, None, is_compiled=is_compiled)
     began = time.perf_counter()
     for batch in read_documents(path):
         counter.count(batch)
-    return {"counts": counter.take().sort().digest(), "seconds": time.perf_counter() - began}
+    pieces = counter.take().sort()
+    seconds = time.perf_counter() - began
+    return {"counts": pieces.digest(), "pieces": int(pieces.counts.sum()), "different": len(pieces), "seconds": seconds}
 
 
 def peak_memory() -> int:
@@ -112,10 +114,11 @@ def train_hugging_face(documents: list[bytes], pattern: str, vocab_size: int) ->
 
 def contend(name: str, path: Path, pattern: str, vocab_size: int) -> None:
     """Print what a contender took, as JSON."""
-    documents = [] if name in ("tokjob", "library", "gigabpe") else path.read_bytes().split(SPECIAL.encode())
+    documents = [] if name in ("tokjob", "counts", "library", "gigabpe") else path.read_bytes().split(SPECIAL.encode())
     ways: dict[str, Callable[[], dict[str, Any]]] = {
         "tokjob": lambda: count_and_train(path, pattern, vocab_size),
-        "library": lambda: count_by_library(path, pattern),
+        "counts": lambda: count_alone(path, pattern, is_compiled=True),
+        "library": lambda: count_alone(path, pattern, is_compiled=False),
         "gigabpe": lambda: train_gigabpe(str(path), vocab_size),
         "rustbpe": lambda: train_rustbpe(documents, vocab_size),
         "Hugging Face": lambda: train_hugging_face(documents, pattern, vocab_size),

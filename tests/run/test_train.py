@@ -304,6 +304,8 @@ def test_counts_serve_another_size(source: Path, tmp_path: Path) -> None:
     assert train(source, output, tokenizer__vocabSize=400).already
     with pytest.raises(ChangedError, match=r"tokenizer\.vocabSize: 700 is asked for, it was made with 400"):
         train(source, output)
+    with pytest.raises(ChangedError, match=r"holdout: 2\.5% is asked for, it was made with 1%"):
+        train(source, output, holdout="2.5%")
 
 
 def test_a_stop_between_merges_keeps_the_counts(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -625,7 +627,9 @@ def test_the_command_trains_tells_and_is_known_to_status_and_clean(source: Path,
     code, told, error = tokjob(*flags, "--until", "counts")
     assert (code, error) == (0, "")
     assert "different ones" in told
-    assert "Interrupted" in tokjob("status", output)[1]
+    status = tokjob("status", output)[1]
+    assert "Interrupted" in status
+    assert "without --until counts" in status
     assert json.loads(tokjob("status", output, "--json")[1])["is_merged"]
     code, told, _ = tokjob("clean", output)
     assert (code, list(tmp_path.glob("out/**/*"))) == (0, [])
@@ -650,8 +654,26 @@ def test_the_command_trains_tells_and_is_known_to_status_and_clean(source: Path,
         (["--sauce", "x"], "unknown flag --sauce"),
     ],
 )
-def test_mistakes_are_told_with_the_next_step(flags: list[str], words: str, tmp_path: Path) -> None:
+def test_mistakes_of_flags_are_told_with_the_next_step(flags: list[str], words: str, tmp_path: Path) -> None:
     code, _, error = tokjob("train", *flags)
     assert code == 2
     assert words in error
     assert "next:" in error
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "words"),
+    [
+        ("run", "TokenizerTraining", "tokjob train reads a TokenizerTraining"),
+        ("plan", "TokenizerTraning", "tokjob train reads a TokenizerTraining"),
+        ("train", "TokenizationJob", "tokjob run reads a TokenizationJob"),
+        ("train", "Pod", "(every field: tokjob train --help)"),
+        ("validate", "TokenizerTraning", 'did you mean "TokenizerTraining"'),
+    ],
+)
+def test_a_manifest_of_another_kind_is_sent_to_its_command(command: str, kind: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "manifest.yaml"
+    text = json.dumps(training(tmp_path, tmp_path / "out").to_manifest())
+    path.write_text(text.replace('"TokenizerTraining"', f'"{kind}"'))
+    code, _, error = tokjob(command, path)
+    assert (code, words in error) == (2, True), error

@@ -17,7 +17,7 @@ from tokenization_worker.cli.manifest import (
     print_manifest,
     read_arguments,
 )
-from tokenization_worker.cli.numbers import read_count
+from tokenization_worker.cli.numbers import read_count, read_number
 from tokenization_worker.cli.run_command import StopOnSignal, add_executor, asks_for_ray, ray_cluster
 from tokenization_worker.cli.train_progress import make_train_display
 from tokenization_worker.engine.dispatch import Stopped
@@ -79,7 +79,7 @@ def _make_parser() -> ManifestParser:
         "--source", action="append", nargs="+", metavar="URI", help="files, folders or globs; may be repeated"
     )
     short.add_argument(
-        "--vocab-size", type=read_count, metavar="N", help="how many tokens the tokenizer has, special ones included"
+        "--vocab-size", type=read_number, metavar="N", help="how many tokens the tokenizer has, special ones included"
     )
     short.add_argument("--output", metavar="URI", help="the folder for tokenizer.json")
     add_setting(short)

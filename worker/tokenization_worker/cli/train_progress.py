@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from tokenization_worker.cli.escapes import printable, say
 from tokenization_worker.cli.numbers import counted, short_bytes, short_count, short_time
 from tokenization_worker.cli.pace import Pace
-from tokenization_worker.cli.progress import DRAW_INTERVAL_S, PLAIN_INTERVAL_S, Display, JsonDisplay, describe
+from tokenization_worker.cli.progress import (
+    BAR_WIDTH,
+    DRAW_INTERVAL_S,
+    PLAIN_INTERVAL_S,
+    Display,
+    JsonDisplay,
+    describe,
+    share_line,
+)
+from tokenization_worker.cli.run_progress import Column, fit
 from tokenization_worker.events import (
     Counted,
     CountsMerged,
@@ -41,27 +50,27 @@ class _Progress:
         self.name = "count"
         self.done = 0
         self.total = 1
-        self.text = ""
+        self.columns: tuple[Column, ...] = ()
         self._pace = Pace()
 
     def take(self, event: Counted | MergesMade, elapsed_s: float) -> None:
         if isinstance(event, Counted):
             self._pace.take(elapsed_s, event.source_bytes)
             self.name, self.done, self.total = "count", event.bytes_done, max(1, event.bytes_total)
-            is_merging = event.ranges_done == event.ranges
-            self.text = (
-                "merging the counts"
-                if is_merging
-                else f"{short_bytes(event.source_bytes)}  {short_bytes(self._pace.per_second())}/s  "
-                f"{event.ranges_done:,} of {counted(event.ranges, 'range')}  {short_count(event.pieces)} pieces, "
-                f"{short_count(event.distinct)} or more different"
+            self.columns = (
+                Column(1, short_bytes(event.source_bytes)),
+                Column(0, f"{short_bytes(self._pace.per_second())}/s"),
+                Column(2, f"{event.ranges_done:,} of {counted(event.ranges, 'range')}"),
+                Column(3, f"{short_count(event.pieces)} pieces, {short_count(event.distinct)} or more different"),
             )
+            if event.ranges_done == event.ranges:
+                self.columns = (Column(0, "merging the counts"),)
         else:
             self.name, self.done, self.total = "train", event.merges_done, max(1, event.merges)
             last = event.last if len(event.last) <= _LAST_SHOWN else f"{event.last[:_LAST_SHOWN]}..."
-            self.text = (
-                f"{event.merges_done:,} of {event.merges:,} merges  the last: {printable(repr(last))} "
-                f"{event.last_count:,} times"
+            self.columns = (
+                Column(0, f"{event.merges_done:,} of {event.merges:,} merges"),
+                Column(1, f"the last: {printable(repr(last))} {event.last_count:,} times"),
             )
 
 
@@ -82,7 +91,7 @@ class _PlainDisplay:
         self._progress.take(event, now - self._started)
         if now - self._last >= PLAIN_INTERVAL_S:
             self._last = now
-            say(f"{self._progress.name:<10} {self._progress.text}", flush=True)
+            say(f"{self._progress.name:<10} {fit(self._progress.columns, sys.maxsize)}", flush=True)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -95,17 +104,18 @@ class _TerminalDisplay:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bars
-        from rich.table import Column
+        from rich.table import Column as TableColumn
 
         self.is_drawing = False
         self._started = time.monotonic()
         self._drawn = 0.0
         self._progress = _Progress()
         self._console = Console(highlight=False)
+        self._bar_column = BarColumn(bar_width=BAR_WIDTH, finished_style="bar.complete")
         self._bars = Bars(
-            TextColumn("{task.description:<10}", table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=20, finished_style="bar.complete"),
-            TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True, overflow="crop"), markup=False),
+            TextColumn("{task.description:<10}", table_column=TableColumn(no_wrap=True)),
+            self._bar_column,
+            TextColumn("{task.fields[text]}", table_column=TableColumn(no_wrap=True, overflow="crop"), markup=False),
             console=self._console,
             auto_refresh=False,  # rich's thread and a line printed meanwhile may move the cursor up twice
         )
@@ -128,8 +138,10 @@ class _TerminalDisplay:
             self._bars.start()
             self._bar = self._bars.add_task("count", text="")
         progress = self._progress
+        self._bar_column.bar_width, room = share_line(self._console.width)
+        text = fit(progress.columns, room)
         self._bars.update(
-            self._bar, description=progress.name, total=progress.total, completed=progress.done, text=progress.text
+            self._bar, description=progress.name, total=progress.total, completed=progress.done, text=text
         )
         if now - self._drawn >= DRAW_INTERVAL_S:
             self._drawn = now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tokenization_worker.api.job import TokenizationJob
-from tokenization_worker.api.manifest.load import validate_manifest
+from tokenization_worker.api.manifest.load import nearest_kind, validate_manifest
 from tokenization_worker.api.manifest.manifest_file import read_manifest_file
 from tokenization_worker.api.manifest.yaml_text import parse_yaml
 from tokenization_worker.api.training.manifest import TokenizerTraining
@@ -32,8 +32,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _read(path: Path) -> TokenizationJob | TokenizerTraining:
-    """The manifest, which is a training where it says so."""
+    """The manifest: a training where its kind says so, or nearly."""
     manifest = parse_yaml(read_manifest_file(path), origin=str(path))
-    if manifest.get("kind") == "TokenizerTraining":
+    if nearest_kind(manifest) == TokenizerTraining.__name__:
         return validate_manifest(TokenizerTraining, manifest, origin=str(path))
     return validate_manifest(TokenizationJob, manifest, origin=str(path))

@@ -17,6 +17,7 @@ from tokenization_worker.storage.listing import list_at_once
 from tokenization_worker.storage.open import open_store
 
 _GO_ON = "start the same `tokjob train` again; it continues from here"
+_TRAIN = "start the same `tokjob train` again, without --until counts; it trains from the counts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def find_unfinished_training(store: Store) -> Plan | None:
 def _unfinished(store: Store, n_ranges: int) -> TrainingStatus:
     done = sum(1 for _ in list_at_once(store, [f"{layout.epoch_ledger(0)}{layout.COUNTED_RECEIPTS}"]))
     is_merged = store.stat(layout.merged_receipt_path()) is not None
-    status = TrainingStatus(store.uri, "Interrupted", n_ranges, done, is_merged, next_step=_GO_ON)
+    next_step = _TRAIN if is_merged else _GO_ON
+    status = TrainingStatus(store.uri, "Interrupted", n_ranges, done, is_merged, next_step=next_step)
     if store.has_live_writers():
         return replace(status, phase="Running", next_step="wait")
     failure = read_failure(store)

@@ -77,8 +77,8 @@ def parsing(uri: str, path: str, *, is_whole: bool = False) -> Iterator[None]:
 def _next_step(uri: str, path: str) -> str:
     if path == layout.INDEX:
         return (
-            "restore it from a copy, or delete this file and run the job again, which writes it and the tables again "
-            "from the ledger"
+            "restore it from a copy, or delete this file and start the same `tokjob run` or `tokjob train` again: it "
+            "writes what is lost again from the ledger"
         )
     if path.startswith(layout.CRASH_VERDICTS):
         return "delete this file and start again, which tests the document again"

@@ -5,6 +5,7 @@ Which values are valid is decided by the models; `yaml_text` reads the text, `de
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 
 from tokenization_worker.api.manifest.describe import describe_error
 from tokenization_worker.api.manifest.manifest_file import read_manifest_file
-from tokenization_worker.api.manifest.yaml_text import NEXT_STEP, parse_yaml
+from tokenization_worker.api.manifest.yaml_text import parse_yaml
 from tokenization_worker.api.types.model import STORED, Block
 from tokenization_worker.errors import SpecError
 
@@ -22,6 +23,8 @@ B = TypeVar("B", bound=Block)
 _NEXT_ARGUMENT = "correct the arguments of TokenizationJob.of (every field: tokjob run --help-all)"
 COMMAND_LINE = "the command line"
 """The origin of a job without a manifest."""
+READERS = {"TokenizationJob": "tokjob run", "TokenizerTraining": "tokjob train"}
+"""The command that reads a manifest, by its kind."""
 KEYWORDS = "TokenizationJob.of"
 """The origin of a job from a program's keywords."""
 
@@ -49,10 +52,22 @@ def is_text(path_or_text: str) -> bool:
     return "\n" in path_or_text or ": " in path_or_text or not path_or_text.strip()
 
 
+def nearest_kind(manifest: dict[str, Any]) -> str | None:
+    """The kind that people write which a manifest has, or nearly has; None where it is near to none."""
+    return next(iter(difflib.get_close_matches(str(manifest.get("kind")), READERS, n=1)), None)
+
+
 def validate_manifest(model: type[B], manifest: dict[str, Any], *, origin: str, is_stored: bool = False) -> B:
     """Return `manifest` as `model`; SpecError(SpecInvalid) that lists every mistake, one a line, in the
     order found. `is_stored`: the API server has accepted it, perhaps before some rules were there.
     """
+    kind = nearest_kind(manifest)
+    if kind is not None and model.__name__ in READERS and kind != model.__name__:
+        raise SpecError(
+            "SpecInvalid",
+            f"{origin}: kind: found {manifest['kind']!r}, expected {model.__name__}",
+            next_step=f"{READERS[kind]} reads a {kind}",
+        )
     try:
         return model.model_validate(manifest, by_alias=True, by_name=False, context=STORED if is_stored else None)
     except ValidationError as error:
@@ -60,7 +75,8 @@ def validate_manifest(model: type[B], manifest: dict[str, Any], *, origin: str, 
         lines = list(dict.fromkeys(describe_error(model, detail) for detail in details))
         mistakes = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
         message = f"{origin}: {mistakes}" + "".join(f"\n  {line}" for line in lines)
-        step = {COMMAND_LINE: f"correct the flag (every field: {model.help_command})", KEYWORDS: _NEXT_ARGUMENT}.get(
-            origin, NEXT_STEP
+        every = f"every field: {model.help_command}"
+        step = {COMMAND_LINE: f"correct the flag ({every})", KEYWORDS: _NEXT_ARGUMENT}.get(
+            origin, f"correct this, then check it with: tokjob validate FILE ({every})"
         )
         raise SpecError("SpecInvalid", message, next_step=step) from error

@@ -14,11 +14,9 @@ from tokenization_worker.api.metadata import JobMeta
 from tokenization_worker.api.output import OutputUri
 from tokenization_worker.api.source import Documents, Source
 from tokenization_worker.api.tokenizer import TokenText
-from tokenization_worker.api.types.fields import LimitValue, PositiveBigCount, Quantity, require_sign
+from tokenization_worker.api.types.fields import BYTE_TOKENS, LimitValue, Quantity, VocabularySize, require_sign
 from tokenization_worker.api.types.model import Rule, SpecBlock
 
-BYTE_TOKENS = 256
-_MOST_TOKENS = 2**24
 _HOLDOUT = r"^([0-9]{1,2}(\.[0-9]{1,12})?)%$"
 
 
@@ -54,16 +52,6 @@ HoldoutShare = Annotated[
     ),
 ]
 
-TokenCount = Annotated[
-    PositiveBigCount,
-    Rule(
-        f"write how many tokens the vocabulary has, special tokens included: at least {BYTE_TOKENS + 1} and at most "
-        f"{_MOST_TOKENS:,}",
-        cel=f"self > {BYTE_TOKENS} && self <= {_MOST_TOKENS}",
-        holds=lambda size: BYTE_TOKENS < size <= _MOST_TOKENS,
-    ),
-]
-
 
 class TrainedTokenizer(SpecBlock):
     """The tokenizer that is trained: byte-pair encoding over bytes."""
@@ -83,7 +71,7 @@ class TrainedTokenizer(SpecBlock):
         ),
     )
 
-    vocab_size: TokenCount = Field(
+    vocab_size: VocabularySize = Field(
         description="How many tokens the tokenizer has: 256 bytes, merges, and specialTokens.", examples=[32000]
     )
     pattern: TrainingPattern | None = Field(

@@ -12,7 +12,8 @@ from fractions import Fraction
 from tokenization_worker.api.data import SourceSpec, hash_end
 from tokenization_worker.api.keys import canonical_source, key_of
 from tokenization_worker.api.resolve import RunLimits, resolve_output_uri, resolve_source
-from tokenization_worker.api.training.manifest import BYTE_TOKENS, Ties, TokenizerTraining, TokenLayout, TrainingPattern
+from tokenization_worker.api.training.manifest import Ties, TokenizerTraining, TokenLayout, TrainingPattern
+from tokenization_worker.api.types.fields import BYTE_TOKENS
 from tokenization_worker.api.types.quantities import Limit, parse_percentage, parse_quantity
 
 

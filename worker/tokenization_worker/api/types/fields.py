@@ -127,3 +127,13 @@ PositiveBigCount = Annotated[
     int_or_string(QUANTITY_PATTERN, 1, COUNT_MESSAGE, 2**53),
 ]
 """Of the data: how many tokens or shards. Read as a number, whatever the form."""
+BYTE_TOKENS = 256
+_MOST_TOKENS = 2**24
+VocabularySize = Annotated[
+    int,
+    Strict(),
+    Field(ge=BYTE_TOKENS + 1, le=_MOST_TOKENS),
+    BeforeValidator(_counted),
+    int_or_string(QUANTITY_PATTERN, BYTE_TOKENS + 1, COUNT_MESSAGE, _MOST_TOKENS),
+]
+"""Of a tokenizer that is trained: tokens, special ones included."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from hashlib import sha256
 
 from tokenization_worker.api.keys import data_key, plan_id
@@ -171,12 +172,17 @@ def _difference(was: dict[str, object], was_asked: dict[str, object], data: Trai
     """The first field that is not as it was, in words."""
     for name, value in asked_of(data).items():
         if was_asked.get(name) != value:
-            return f"{name}: {value!r} is asked for, it was made with {was_asked.get(name)!r}"
+            asked, was_value = (_in_words(name, each) for each in (value, was_asked.get(name)))
+            return f"{name}: {asked} is asked for, it was made with {was_value}"
     return (
         "other data"
         if {**was, "library": ""} != {**data.canonical(), "library": ""}
         else "an older version of this program made it"
     )
+
+
+def _in_words(name: str, value: object) -> str:
+    return f"{float(Fraction(value) * 100):g}%" if name == "holdout" and isinstance(value, str) else repr(value)
 
 
 def _refuse_place(store: Store) -> None:
