@@ -83,7 +83,10 @@ prove: install  ## every long proof once, with a table at the end (PROOFS='chaos
 
 compile: install  # thousands of processes of the tests import the package; the environment may forbid them to keep this
 	@PYTHONPATH=tests $(BIN)/python -m support.compiled_training & \
-	$(BIN)/python -m compileall -q worker operator tests/support; status=$$?; wait $$! && exit $$status
+	$(BIN)/python -m compileall -q worker operator tests/support $(COLLECT); status=$$?; wait $$! && exit $$status
+
+# pytest keeps test modules with their assertions, so that not every process of the run makes them; the run tells errors.
+test test-all: COLLECT = && { PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --collect-only > /dev/null || true; }
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check --no-cache .
