@@ -154,7 +154,8 @@ bench-versions: install  ## compare with another installed version (OTHER=its vi
 bench-formats: install  ## compare four formats at once with Npy alone (CORPUS=folder of .jsonl.zst)
 	$(BIN)/python benchmarks/formats.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
 
-bench-sequences: install  ## compare shuffled documents with the order of the source (CORPUS=folder of .jsonl.zst)
+bench-sequences: install  ## compare packed rows and shuffled documents with the order of the source (CORPUS=folder of .jsonl.zst)
+	$(BIN)/python benchmarks/packing.py $(if $(CORPUS),--corpus $(CORPUS))
 	$(BIN)/python benchmarks/sequences.py $(if $(CORPUS),--corpus $(CORPUS)) $(BENCH_ARGS)
 
 bench-train: install  ## compare the training of a tokenizer with other trainers (CORPUS=folder of .jsonl.zst; BIG=3GB: so much text alone)

@@ -27,4 +27,4 @@ PAIR = Pair(
 
 
 if __name__ == "__main__":
-    sys.exit(main(PAIR, "formats", __doc__))
+    sys.exit(main([PAIR], "formats", __doc__))

@@ -35,12 +35,12 @@ class Pair(NamedTuple):
     bar: float
 
 
-def main(pair: Pair, name: str, description: str) -> int:
-    """Print the table of a pair as Markdown; 1 where its bar is missed or a run failed. `name`: of the benchmark."""
+def main(pairs: Sequence[Pair], name: str, description: str) -> int:
+    """Print the table of some pairs as Markdown; 1 where a bar is missed or a run failed. `name`: of the benchmark."""
     options = parse_arguments(description)
     with tempfile.TemporaryDirectory(prefix=f"tokenization-{name}-") as folder:
         try:
-            rows = measure(pair, Path(folder), options)
+            rows = [row for pair in pairs for row in measure(pair, Path(folder), options)]
         except CommandFailed as error:
             print(f"{name}: {error}", file=sys.stderr)
             return 1

@@ -222,6 +222,27 @@ def test_shuffled_shards_hold_both_groups_in_every_format(tmp_path: Path) -> Non
         assert np.fromfile(out / "llmc" / f"train_{number:06d}.bin", "<u2")[512:].tolist() == tokens
 
 
+def test_packed_rows_cut_no_document_that_fits(tmp_path: Path) -> None:
+    records = [{"text": f"{number}: {text}"} for number in range(8) for text in TEXTS]
+    write_jsonl(tmp_path / "data/0.jsonl.zst", records)
+    tokjob(tmp_path, "run", str(EXAMPLES / "packed-rows.yaml"), "--set", "output.shards.tokens=30000")
+    pieces: dict[tuple[int, int], int] = {}
+    text: dict[tuple[int, int], list[int]] = {}
+    for split in ("val", "train"):
+        for path in sorted((tmp_path / "out/packed" / split).glob("*.npy")):
+            rows, parts = np.load(path), np.load(tmp_path / "out/packed/parts" / split / path.name)
+            assert rows.shape == (parts["row"][-1] + 1, 8193)
+            assert np.bincount(parts["row"]).max() <= 64
+            for part in parts:
+                place = (int(part["file"]), int(part["position"]))
+                pieces[place] = pieces.get(place, 0) + 1
+                text[place] = rows[part["row"], part["start"] : part["start"] + part["length"]].tolist()
+    assert set(pieces.values()) == {1}
+    assert sorted(encoding("gpt2").decode(tokens[1:]) for tokens in text.values()) == sorted(
+        record["text"] for record in records
+    )
+
+
 def test_tars_hold_the_contexts_of_tokshuf_in_another_order(tmp_path: Path) -> None:
     write_texts(tmp_path)
     manifest = EXAMPLES / "tokshuf.yaml"

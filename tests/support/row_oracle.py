@@ -104,6 +104,71 @@ def shards_of(
     return [RowShard([[token for token, *_ in row] for row in shard], parts_of(shard)) for shard in cut]
 
 
+def packed_shards_of(
+    documents: Sequence[Document],
+    *,
+    length: int,
+    pad: int,
+    window: int,
+    block: int,
+    most: int | None,
+    is_cut: Callable[[int], bool] = lambda size: False,
+) -> list[RowShard]:
+    """The shards of one stream whose rows are packed by best fit: the textbook's loop. `window`: tokens of the stream
+    in which the documents of a shard end; `block`: tokens of a block at most; `most`: pieces in a row; `is_cut`:
+    which pieces are cut in two although they fit, which no product does."""
+    n_blocks = -(-window // block)
+    blocks: dict[tuple[int, int], list[Document]] = {}
+    end = 0
+    for document in documents:
+        end += len(document.tokens)
+        if document.tokens:
+            shard, place = divmod(end - 1, window)
+            number = max(each for each in range(n_blocks) if each * window // n_blocks <= place)
+            blocks.setdefault((shard, number), []).append(document)
+    shards = [RowShard([], []) for _ in range(1 + max((shard for shard, _ in blocks), default=-1))]
+    for (number, _), mine in sorted(blocks.items()):
+        shard = shards[number]
+        for row in pack(mine, length, most, is_cut):
+            tokens: list[int] = []
+            for document, offset, size in row:
+                shard.parts.append(Part(document.position, document.file, len(shard.rows), len(tokens), size, offset))
+                tokens += document.tokens[offset : offset + size]
+            shard.rows.append(tokens + [pad] * (length - len(tokens)))
+    return shards
+
+
+def pack(
+    documents: Sequence[Document], length: int, most: int | None, is_cut: Callable[[int], bool] = lambda size: False
+) -> list[list[tuple[Document, int, int]]]:
+    """The rows of a block: of each piece its document, its offset and its tokens. Of the rows with least room the one
+    that has had it longest gets a piece."""
+    pieces = []
+    for document in documents:
+        for offset in range(0, len(document.tokens), length):
+            size = min(length, len(document.tokens) - offset)
+            cuts = [size // 2, size - size // 2] if size > 1 and is_cut(size) else [size]
+            pieces += [(len(pieces), document, offset + sum(cuts[:at]), each) for at, each in enumerate(cuts)]
+    rows: list[list[tuple[int, Document, int, int]]] = []
+    changed: list[int] = []
+    for step, piece in enumerate(sorted(pieces, key=lambda piece: (-piece[3], piece[0], piece[2]))):
+        size = piece[3]
+        rooms = [length - sum(each[3] for each in row) for row in rows]
+        open_rows = [
+            number for number, row in enumerate(rows) if rooms[number] >= size and (most is None or len(row) < most)
+        ]
+        if open_rows:
+            best = min(open_rows, key=lambda number: (rooms[number], changed[number]))
+        else:
+            best = len(rows)
+            rows.append([])
+            changed.append(step)
+        rows[best].append(piece)
+        changed[best] = step
+    in_order = sorted(sorted(row, key=lambda piece: (piece[0], piece[2])) for row in rows)
+    return [[piece[1:] for piece in row] for row in in_order]
+
+
 def splits_of(
     documents: Sequence[Document],
     make: Callable[[Sequence[Document]], list[RowShard]],

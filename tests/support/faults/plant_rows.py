@@ -21,7 +21,8 @@ class RowPlanter(Planter):
     """A dataset of rows, open for forgery. `change`: gets the shards of each stream before they are written.
 
     `by_file`: whether files begin new rows, and `seed`: by which rows are shuffled; as the dataset says unless they are
-    changed. `cut_early`: as for `row_oracle.rows_of`.
+    changed. `cut_early`: as for `row_oracle.rows_of`; `block`, `is_cut`: as for `row_oracle.packed_shards_of`;
+    `more_window`: by how many tokens its windows are too large.
     """
 
     def __init__(self, output: Path) -> None:
@@ -32,6 +33,9 @@ class RowPlanter(Planter):
         shuffle = self.facts.shuffle
         self.seed = shuffle.seed if shuffle is not None and shuffle.by_row else None
         self.cut_early = 0
+        self.block = 1 << 24
+        self.more_window = 0
+        self.is_cut: Callable[[int], bool] = lambda size: False
         self.change: Callable[[list[RowShard]], None] = lambda shards: None
 
     def parts_path(self, stream: int, number: int) -> str:
@@ -48,6 +52,17 @@ class RowPlanter(Planter):
             for document in self.in_stream(stream)
         ]
         length = self._sequence.length
+        packing = self._sequence.packing
+        if packing is not None:
+            return row_oracle.packed_shards_of(
+                documents,
+                length=length,
+                pad=self._sequence.pad_id,
+                window=packing.window_tokens + self.more_window,
+                block=self.block,
+                most=packing.max_documents,
+                is_cut=self.is_cut,
+            )
         shard_rows = self.facts.shard_tokens // length
         options = {"length": length, "by_file": self.by_file, "pad": self._sequence.pad_id, "shard_rows": shard_rows}
         options |= {"seed": self.seed, "cut_early": self.cut_early}

@@ -68,7 +68,14 @@ MISTAKES: dict[str, Mistake] = {
     "end-long": Mistake(delimiter(end="a" * 257), "spec.tokenizer.delimiter.end: found"),
     # --- rows
     "rows-short": Mistake(rows({"length": 1}), "spec.output.sequence.length: found 1; expected"),
-    "rows-packing": Mistake(rows({"packing": "BestFit"}), 'spec.output.sequence.packing: found "BestFit"; expected'),
+    "rows-packing": Mistake(rows({"packing": "Fit"}), 'spec.output.sequence.packing: found "Fit"; expected'),
+    "best-fit-scope": Mistake(rows({"packing": "BestFit", "scope": "File"}), "packs the documents of all files"),
+    "best-fit-length": Mistake(rows({"packing": "BestFit", "length": 2**20 + 1}), "rows of at most 1,048,576 tokens"),
+    "best-fit-most": Mistake(rows({"maxDocuments": 3}), "maxDocuments bounds rows that are packed"),
+    "best-fit-rows": Mistake(
+        rows({"packing": "BestFit"}, shards={"sequences": 5}), "decides how many rows a shard has"
+    ),
+    "best-fit-shuffle": Mistake(rows({"packing": "BestFit"}, shuffle={"seed": 1}), "BestFit keeps the order of the"),
     "rows-pad-both": Mistake(rows({"pad": {"token": "a", "id": 1}}), "write exactly one of token and id"),
     "rows-pad-none": Mistake(rows({"pad": {}}), "write exactly one of token and id"),
     "rows-without": Mistake({"output": {"shards": {"sequences": 5}}}, "set output.sequence.length, or write shards"),

@@ -43,6 +43,10 @@ class OutputFormat(StrEnum):
     WEBDATASET = "WebDataset"
 
 
+COUNT_IN_31_BITS = frozenset({OutputFormat.LLMC, OutputFormat.MEGATRON})
+MOST_IN_31_BITS = 2**31 - 1
+"""Tokens of a shard in these formats."""
+
 GROUP_PLACEHOLDER = "{group}"
 """In `output.path`: each group has shards of its own."""
 
@@ -54,6 +58,7 @@ class Packing(StrEnum):
     """How documents fill rows."""
 
     CONCAT = "Concat"
+    BEST_FIT = "BestFit"
 
 
 class Scope(StrEnum):
@@ -209,7 +214,7 @@ class TextSpec(Protocol):
 @dataclass(frozen=True, slots=True)
 class SequenceSpec:
     """Rows of `length` tokens. `pad_token`, `pad_id`: what fills a row that is not full; at most one of them is set,
-    and none where the tokenizer decides.
+    and none where the tokenizer decides. `max_documents`: in a row; None: any number.
     """
 
     length: int
@@ -217,6 +222,11 @@ class SequenceSpec:
     scope: Scope
     pad_token: str | None
     pad_id: int | None
+    max_documents: int | None = None
+
+    @property
+    def is_best_fit(self) -> bool:
+        return self.packing is Packing.BEST_FIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +246,9 @@ class ShuffleSpec:
 class OutputSpec:
     """Where the dataset goes and how it is laid out; `uri` has no trailing slash, `splits` is never empty.
 
-    `shard_tokens`: of a full shard, padding included; with `sequence` a multiple of its length. `shuffle`: None where
-    documents stand in the order of the source.
+    `shard_tokens`: of a full shard, padding included; with `sequence` a multiple of its length. With `BestFit` a shard
+    has the documents that end in so many tokens of the source. `shuffle`: None where documents stand in the order of
+    the source.
     """
 
     uri: str

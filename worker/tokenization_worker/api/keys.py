@@ -239,6 +239,7 @@ def _canonical_rows(output: OutputSpec, pad_id: int | None) -> dict[str, object]
             "packing": sequence.packing.value,
             "scope": sequence.scope.value,
             "pad": pad_id,
+            **({} if sequence.max_documents is None else {"maxDocuments": sequence.max_documents}),
         },
     }
 

@@ -14,7 +14,15 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from tokenization_worker.api.data import DType, OutputFormat, Scope, ShuffleUnit
+from tokenization_worker.api.data import (
+    COUNT_IN_31_BITS,
+    MOST_IN_31_BITS,
+    DType,
+    OutputFormat,
+    Packing,
+    Scope,
+    ShuffleUnit,
+)
 from tokenization_worker.api.rows import Sequence, Shards
 from tokenization_worker.api.shuffle import Shuffle
 from tokenization_worker.api.types.fields import PositiveBigCount, require_sign
@@ -48,8 +56,6 @@ _INDEX_FOLDERS = [OutputFormat.WEBDATASET.value]
 """With one index a folder, which lists the shards of a split."""
 _SPLIT_IN_FOLDER = r"\{split\}.*/[^/]*\{(index|shard)[^/]*$"
 _GROUP_IN_FILE = r"\{group\}[^/]*$"
-_COUNT_IN_31_BITS = {OutputFormat.LLMC, OutputFormat.MEGATRON}
-_MOST_TOKENS = 2**31 - 1
 
 OutputUri = Annotated[
     str,
@@ -164,6 +170,10 @@ def _most_tokens(output: Output) -> int:
     return output.shards.tokens if rows is None or output.sequence is None else rows * output.sequence.length
 
 
+def _is_best_fit(output: Output) -> bool:
+    return output.sequence is not None and output.sequence.packing is Packing.BEST_FIT
+
+
 def _all_suffixes() -> list[str]:
     return list(dict.fromkeys(suffix for suffixes in _SUFFIXES.values() for suffix in suffixes.split()))
 
@@ -273,9 +283,9 @@ class Output(SpecBlock):
             field="path",
         ),
         Rule(
-            f"the formats LlmC and Megatron count tokens in 31 bits: ask for at most {_MOST_TOKENS:,} tokens a shard",
+            f"the formats LlmC and Megatron count tokens in 31 bits: ask for at most {MOST_IN_31_BITS:,} a shard",
             cel=None,  # CEL does not read numbers such as 100M
-            holds=lambda o: not set(o.formats) & _COUNT_IN_31_BITS or _most_tokens(o) <= _MOST_TOKENS,
+            holds=lambda o: not set(o.formats) & COUNT_IN_31_BITS or _most_tokens(o) <= MOST_IN_31_BITS,
             field="shards.tokens",
         ),
         Rule(
@@ -291,6 +301,19 @@ class Output(SpecBlock):
             "self.splits.all(s, self.path.replace('{split}', s.name).split('/')[0] != 'parts')",
             holds=lambda o: o.sequence is None or "{format}" in o.path or "parts" not in _first_parts(o),
             field="path",
+        ),
+        Rule(
+            "BestFit decides how many rows a shard has: write shards.tokens",
+            cel="!has(self.shards.sequences) || !has(self.sequence) || self.sequence.packing != 'BestFit'",
+            holds=lambda o: o.shards.sequences is None or not _is_best_fit(o),
+            field="shards.sequences",
+        ),
+        Rule(
+            "BestFit keeps the order of the source yet: leave out shuffle and shuffle the rows where you load them, or "
+            "write packing: Concat",
+            cel="!has(self.shuffle) || !has(self.sequence) || self.sequence.packing != 'BestFit'",
+            holds=lambda o: o.shuffle is None or not _is_best_fit(o),
+            field="shuffle",
         ),
         Rule(
             "there are no rows: add output.sequence with the length of a row, or leave out unit",

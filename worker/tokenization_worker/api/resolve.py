@@ -114,7 +114,9 @@ def _resolve_sequence(output: Output) -> SequenceSpec | None:
     if sequence is None:
         return None
     pad_token, pad_id = (None, None) if sequence.pad is None else (sequence.pad.token, sequence.pad.id)
-    return SequenceSpec(sequence.length, sequence.packing, sequence.scope, pad_token, pad_id)
+    return SequenceSpec(
+        sequence.length, sequence.packing, sequence.scope, pad_token, pad_id, max_documents=sequence.max_documents
+    )
 
 
 def _resolve_shard_tokens(output: Output) -> int:

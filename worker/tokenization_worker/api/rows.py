@@ -16,6 +16,7 @@ from tokenization_worker.api.types.model import Rule, SpecBlock
 
 _SHARD_TOKENS = 100_000_000
 _LONGEST_ROW = 1 << 24
+_LONGEST_PACKED_ROW = 1 << 20
 
 
 class Shards(SpecBlock):
@@ -39,7 +40,8 @@ class Shards(SpecBlock):
         default=_SHARD_TOKENS,
         description=(
             "The tokens of each shard. Only the last shard of a split (with leading shards: of the dataset) has fewer."
-            " With output.sequence: as many rows as have at most so many tokens, at least one."
+            " With output.sequence: as many rows as have at most so many tokens, at least one. With packing: BestFit:"
+            " the documents that end in so many tokens of the source, so that shards differ a little."
         ),
         examples=[100_000_000],
     )
@@ -69,6 +71,27 @@ class Pad(SpecBlock):
 class Sequence(SpecBlock):
     """Rows of one length."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "BestFit packs the documents of all files together: leave out scope, or write packing: Concat",
+            cel="self.packing != 'BestFit' || self.scope == 'Stream'",
+            holds=lambda s: s.packing is not Packing.BEST_FIT or s.scope is Scope.STREAM,
+            field="scope",
+        ),
+        Rule(
+            f"BestFit packs rows of at most {_LONGEST_PACKED_ROW:,} tokens: lower length, or write packing: Concat",
+            cel=f"self.packing != 'BestFit' || self.length <= {_LONGEST_PACKED_ROW}",
+            holds=lambda s: s.packing is not Packing.BEST_FIT or s.length <= _LONGEST_PACKED_ROW,
+            field="length",
+        ),
+        Rule(
+            "maxDocuments bounds rows that are packed: write packing: BestFit, or leave it out",
+            cel="!has(self.maxDocuments) || self.packing == 'BestFit'",
+            holds=lambda s: s.max_documents is None or s.packing is Packing.BEST_FIT,
+            field="maxDocuments",
+        ),
+    )
+
     length: Annotated[int, Strict(), Field(ge=2, le=_LONGEST_ROW)] = Field(
         description=(
             "The tokens of a row. Rows do not overlap: to train on 2048 inputs and their next tokens, ask for 2049."
@@ -78,8 +101,19 @@ class Sequence(SpecBlock):
     )
     packing: Packing = Field(
         default=Packing.CONCAT,
-        description="How documents fill rows. Concat: one after the other, cut wherever a row ends.",
-        examples=["Concat"],
+        description=(
+            "How documents fill rows. Concat: one after the other, cut wherever a row ends. BestFit: no document is cut"
+            " that fits a row; a longer one fills rows of its own, and its rest is packed like a document."
+        ),
+        examples=["BestFit"],
+    )
+    max_documents: PositiveCount | None = Field(
+        default=None,
+        description=(
+            "With BestFit: how many documents, or pieces of them, a row holds at most, for attention kernels with a"
+            " fixed number of segments. Absent: any number."
+        ),
+        examples=[64],
     )
     scope: Scope = Field(
         default=Scope.STREAM,

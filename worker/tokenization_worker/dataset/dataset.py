@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenization_worker.api.arguments import require_place
-from tokenization_worker.api.data import Delimiters
+from tokenization_worker.api.data import Delimiters, Packing
 from tokenization_worker.dataset.reopening import Reopening
 from tokenization_worker.dataset.shard import Shard as Shard
 from tokenization_worker.dataset.split import Split as Split
@@ -76,8 +76,8 @@ class DocumentPlace:
     `documents_after`-th, from 0, of the split's stream that stands at or after `known_position`.
     `show.show_documents` finds its position and its id by reading on from there.
 
-    Where rows are shuffled, `start` and `tokens` are those of the piece of the document that stands in the token's row,
-    and `offset` is how many tokens of the document come before this piece.
+    Where rows are shuffled or packed, `start` and `tokens` are those of the piece of the document that stands in the
+    token's row, and `offset` is how many tokens of the document come before this piece.
 
     `group`: the file's, "" where there are none. Where groups are in paths, `start` and `shard` count in the group's
     part of the split.
@@ -239,7 +239,7 @@ class Dataset(Mapping[str, Split]):
         part = parts[entry]
         file = self._files[int(part["file"])]
         start, offset = shard.start + int(entries.starts[entry]), int(part["offset"])
-        if view.stream.are_rows_shuffled:
+        if view.stream.are_pieces_apart:
             end = shard.start + int(entries.ends[entry])
         else:
             start, offset = start - offset, 0
@@ -273,9 +273,10 @@ class Dataset(Mapping[str, Split]):
         return uri
 
     @property
-    def is_shuffled(self) -> bool:
+    def is_reordered(self) -> bool:
         """Whether documents that follow each other need not do so in the source."""
-        return "shuffle" in self.index["data"]["output"]
+        output = self.index["data"]["output"]
+        return "shuffle" in output or output.get("sequence", {}).get("packing") == Packing.BEST_FIT
 
     def _read_splits(self) -> dict[str, Split]:
         store, index = self._store, self.index

@@ -144,11 +144,11 @@ class Split:
 
         Documents are whole also where they straddle shards, and the last one also where it goes on in the next split:
         over all splits every document comes once. One without tokens (empty text, no delimiter) is in no shard.
-        Memory: a block of 2 or 4 MB, or the longest document. Raises `TypeError` where rows are shuffled.
+        Memory: a block of 2 or 4 MB, or the longest document. Raises `TypeError` where rows are shuffled or packed.
         """
-        if self.stream.are_rows_shuffled:
+        if self.stream.are_pieces_apart:
             raise TypeError(
-                f"split {self.name!r} has shuffled rows, in which the pieces of a document stand apart: read .rows"
+                f"split {self.name!r} has shuffled or packed rows, where pieces of a document stand apart: read .rows"
             )
         for tokens in self.stream.documents(self.start, self.start + self._length):
             yield tokens if with_delimiter else tokens[self._text].copy()

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokenization_worker.api.data import PARTS, Delimiters
+from tokenization_worker.api.data import PARTS, Delimiters, Packing, ShuffleUnit
 from tokenization_worker.dataset.reopening import Reopening
 from tokenization_worker.dataset.shard import Shard
 from tokenization_worker.dataset.split import Split
@@ -59,14 +59,16 @@ def _join(name: str, parts: Mapping[str, Split], delimiters: Delimiters, reopen:
     """A split of all groups; its stream ends where a group ends, and no document goes on there."""
     shards = _follow_each_other([shard for part in parts.values() for shard in part.shards])
     first = next(iter(parts.values()))
-    stream = Stream(-1, shards, first.dtype, are_rows_shuffled=first.stream.are_rows_shuffled)
+    stream = Stream(-1, shards, first.dtype, are_pieces_apart=first.stream.are_pieces_apart)
     documents = sum(part.documents for part in parts.values())
     return Split(name, documents, stream, shards, delimiters, reopen(name, ""), first.row_length, groups=parts)
 
 
-def _are_rows_shuffled(index: Index) -> bool:
-    shuffle = index["data"]["output"].get("shuffle")
-    return shuffle is not None and shuffle["unit"] == "Row"
+def _are_pieces_apart(index: Index) -> bool:
+    output = index["data"]["output"]
+    is_packed: bool = output.get("sequence", {}).get("packing") == Packing.BEST_FIT
+    are_rows_shuffled: bool = output.get("shuffle", {}).get("unit") == ShuffleUnit.ROW
+    return is_packed or are_rows_shuffled
 
 
 def _make_streams(
@@ -77,10 +79,10 @@ def _make_streams(
         found = {}
         for number, (name, mine) in enumerate(shards.items()):
             placed = _follow_each_other(mine)
-            found[name] = (Stream(number, placed, dtype, are_rows_shuffled=_are_rows_shuffled(index)), placed)
+            found[name] = (Stream(number, placed, dtype, are_pieces_apart=_are_pieces_apart(index)), placed)
         return found
     placed = _follow_each_other([shard for mine in shards.values() for shard in mine])
-    whole = Stream(0, placed, dtype, are_rows_shuffled=_are_rows_shuffled(index))
+    whole = Stream(0, placed, dtype, are_pieces_apart=_are_pieces_apart(index))
     return {name: (whole, tuple(shard for shard in placed if shard.split == name)) for name in shards}
 
 

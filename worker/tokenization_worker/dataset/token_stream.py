@@ -61,7 +61,7 @@ def _close_maps(stream_key: int) -> None:
 class Stream:
     """A run of tokens that documents were written into, cut into shards: one split, or several leading ones.
 
-    `are_rows_shuffled`: the pieces of a document may stand apart.
+    `are_pieces_apart`: the pieces of a document may stand apart.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class Stream:
         shards: tuple[Shard, ...],
         dtype: np.dtype[np.unsignedinteger],
         *,
-        are_rows_shuffled: bool = False,
+        are_pieces_apart: bool = False,
     ) -> None:
         self.number = number
-        self.are_rows_shuffled = are_rows_shuffled
+        self.are_pieces_apart = are_pieces_apart
         self.shards = shards
         self.dtype = dtype
         self._ends = [shard.end for shard in shards]

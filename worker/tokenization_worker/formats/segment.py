@@ -183,17 +183,35 @@ class SegmentReader:
         except NotFound as error:
             raise SegmentLost(self._range_id, f"{self._path} does not exist") from error
 
-    def blocks(self, stream: int, start: int, end: int) -> Iterator[Block]:
-        """Blocks of `stream` that hold tokens of [start, end), in order."""
+    def _overlapping(self, stream: int, start: int, end: int) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+        """The footer's rows of the blocks of `stream` that hold tokens of [start, end), and where each begins."""
         rows = self._blocks[self._blocks["stream"] == stream]
         token_ends = np.cumsum(rows["n_tokens"])
         token_starts = token_ends - rows["n_tokens"]
         wanted = (token_starts < end) & (token_ends > start)
-        rows, token_starts = rows[wanted], token_starts[wanted]
+        return rows[wanted], token_starts[wanted]
+
+    def blocks(self, stream: int, start: int, end: int) -> Iterator[Block]:
+        """Blocks of `stream` that hold tokens of [start, end), in order."""
+        rows, token_starts = self._overlapping(stream, start, end)
         sizes = rows["n_tokens"] * self._dtype.itemsize + rows["n_docs"] * 16
         ranges = list(zip(rows["offset"].tolist(), (rows["offset"] + sizes).tolist(), strict=True))
         for row, token_start, data in zip(rows, token_starts.tolist(), self._read_each(ranges), strict=True):
             yield self._block(row, token_start, data)
+
+    def lengths(self, stream: int, start: int, end: int) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+        """Of each of these blocks where it begins, and the tokens of its documents, without reading those.
+
+        Only their sum is checked: `blocks` checks all when it reads the tokens.
+        """
+        rows, token_starts = self._overlapping(stream, start, end)
+        begins = rows["offset"] + rows["n_tokens"] * self._dtype.itemsize
+        ranges = list(zip(begins.tolist(), (begins + rows["n_docs"] * 4).tolist(), strict=True))
+        for row, token_start, data in zip(rows, token_starts.tolist(), self._read_each(ranges), strict=True):
+            found = np.frombuffer(data, "<u4")
+            if int(found.sum(dtype=np.int64)) != int(row["n_tokens"]):
+                raise self._torn(f"wrong lengths of the documents at byte {int(row['offset'])}")
+            yield token_start, found
 
     def _block(self, row: np.void, token_start: int, data: bytes) -> Block:
         n_tokens, n_docs, offset = int(row["n_tokens"]), int(row["n_docs"]), int(row["offset"])

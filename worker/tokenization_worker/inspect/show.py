@@ -50,7 +50,7 @@ from tokenization_worker.tokenizers.recorded import recorded_spec
 @dataclass(frozen=True, slots=True)
 class ShownDocument:
     """A document, whole also where it straddles shards: `tokens` with its delimiters, `text` without. Where rows are
-    shuffled: the piece of it in one row.
+    shuffled or packed: the piece of it in one row.
 
     `begin_id`, `end_id`: the delimiters before and after its text; None where none stands there. `position` (byte
     offset in the decompressed file, or row) and `record` (line, piece or row, from 1) are its place in `place.uri`, and
@@ -83,7 +83,7 @@ def show_documents(
     stream = view.stream
     start = view.start
     shown: list[ShownDocument] = []
-    is_apart = dataset.is_shuffled
+    is_apart = dataset.is_reordered
     for (file, _), members in groupby(places, key=lambda place: (place.uri, place.start if is_apart else 0)):
         wanted = list(members)
         documents, note = source.find(file, wanted)
@@ -131,7 +131,7 @@ class _Source:
         self._dataset = dataset
         self._tokenizer = tokenizer
         self._stream = stream.number
-        self._are_pieces = stream.are_rows_shuffled
+        self._are_pieces = stream.are_pieces_apart
         data = dataset.index["data"]
         source = data["source"]
         separator = source["documentSeparator"]

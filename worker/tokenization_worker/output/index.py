@@ -14,7 +14,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 import orjson
 
-from tokenization_worker.api.data import OutputFormat
+from tokenization_worker.api.data import OutputFormat, Packing
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
@@ -23,8 +23,8 @@ from tokenization_worker.output.versions import join_versions
 from tokenization_worker.storage.base import NotFound, Store
 
 _FORMAT_VERSIONS = (1, 2, 3)
-"""1: datasets without rows and groups, with at most one delimiter, whose only format is Npy; 3: shuffled ones; 2: all
-others. Programs before 0.3.0 cannot check 2 and 3."""
+"""1: datasets without rows and groups, with at most one delimiter, whose only format is Npy; 3: shuffled ones, and
+those whose rows are packed by best fit; 2: all others. Programs before 0.3.0 cannot check 2 and 3."""
 
 TRAINING_KIND = "TokenizerTraining"
 """The kind of an index that is none of a dataset."""
@@ -250,7 +250,7 @@ _CHECK_THE_PATH = "check the path: it must be the output.uri of a job"
 def format_version(data: Mapping[str, Any]) -> int:
     """The version of the layout of a dataset with these canonical data fields."""
     output = data["output"]
-    if "shuffle" in output:
+    if "shuffle" in output or output.get("sequence", {}).get("packing") == Packing.BEST_FIT:
         return 3
     is_first = output["formats"] == [OutputFormat.NPY] and "sequence" not in output and "groups" not in data["source"]
     return 1 if is_first and "begin" not in data["tokenizer"]["delimiter"] else 2

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from tokenization_worker.api.data import GROUP_PLACEHOLDER, PARTS, DataSpec, DType
+from tokenization_worker.api.data import GROUP_PLACEHOLDER, PARTS, DataSpec, DType, Packing
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats.base import ShardShape, StoredFile
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
@@ -100,6 +101,11 @@ def planned_shard_tokens(output: Mapping[str, Any]) -> int:
     return int(shards["sequences"] * output["sequence"]["length"] if "sequence" in output else shards["tokens"])
 
 
+def _most_tokens(packing: str, shard_tokens: int) -> int:
+    """Of a shard; BestFit decides how much padding it has, and its last document may end behind its window."""
+    return sys.maxsize if packing == Packing.BEST_FIT else shard_tokens
+
+
 def planned_streams(data: Mapping[str, Any]) -> int:
     """How many streams there are: of each split by share, and of each group in paths."""
     splits = data["output"]["splits"]
@@ -120,7 +126,7 @@ def planned_groups(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """The names of a plan's shards, and what they hold: at most `shard_tokens` tokens of `dtype`.
+    """The names of a plan's shards, and what they hold: at most `shard_tokens` tokens of `dtype`, padding included.
 
     `path`: `output.path`; `kinds`: those of `OutputSpec.file_kinds`; `row_length`: 0 where there are no rows. `groups`:
     those in paths.
@@ -140,8 +146,9 @@ class Naming:
         output = data.output
         splits = tuple(split.name for split in output.splits)
         row_length = 0 if output.sequence is None else output.sequence.length
-        shard_tokens = output.shard_tokens
-        return cls(output.path, output.file_kinds, splits, dtype, shard_tokens, row_length, data.path_groups)
+        packing = Packing.CONCAT if output.sequence is None else output.sequence.packing
+        most = _most_tokens(packing, output.shard_tokens)
+        return cls(output.path, output.file_kinds, splits, dtype, most, row_length, data.path_groups)
 
     @classmethod
     def planned(cls, data: dict[str, Any]) -> Self:
@@ -155,7 +162,9 @@ class Naming:
         row_length = int(output["sequence"]["length"]) if "sequence" in output else 0
         dtype = DType(output["dtype"])
         groups = planned_groups(data)
-        return cls(str(output["path"]), kinds, splits, dtype, planned_shard_tokens(output), row_length, groups)
+        packing = output["sequence"]["packing"] if "sequence" in output else Packing.CONCAT
+        most = _most_tokens(packing, planned_shard_tokens(output))
+        return cls(str(output["path"]), kinds, splits, dtype, most, row_length, groups)
 
     @property
     def largest(self) -> ShardShape:

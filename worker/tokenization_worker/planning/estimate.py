@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization_worker.api.data import DataSpec, DType, OutputSpec
 from tokenization_worker.formats.base import ShardShape
@@ -103,7 +104,8 @@ def _step(files: Sequence[SourceFile], most: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What the samples of some files, scaled to these files, hold. `stored`: bytes of the files; `known`: of those for
-    which a sample stands. Sums but `source_bytes` are of all files, also those that no sample stands for.
+    which a sample stands. Sums but `source_bytes` are of all files, also those that no sample stands for. `lengths`
+    i64[n]: of the sampled documents, about how many tokens each has, without delimiters.
     """
 
     files: int
@@ -115,6 +117,7 @@ class Measured:
     text_bytes: float
     seconds: float
     is_all: bool
+    lengths: NDArray[np.int64]
 
     def tokens(self, tokenizer: Tokenizer) -> float:
         return self.text_tokens + self.documents * len(tokenizer.delimiters.ids)
@@ -144,6 +147,7 @@ def _measure(files: Sequence[SourceFile], step: int, samples: Sequence[tuple[Hea
     Files whose sample holds no whole record are taken for an average of the others.
     """
     text_tokens = documents = source_bytes = text_bytes = seconds = 0.0
+    lengths = [np.empty(0, np.int64)]
     known = total = 0
     for number, (head, sample) in enumerate(samples):
         first = number * step
@@ -160,6 +164,7 @@ def _measure(files: Sequence[SourceFile], step: int, samples: Sequence[tuple[Hea
         seconds += sample.seconds * scale / shown
         text_tokens += len(sample.ids) / shown * scale
         documents += len(head.texts) * scale
+        lengths.append(_lengths_of(head, sample))
         source_bytes += head.source_bytes * scale
         text_bytes += sum(len(text.encode()) for text in texts) * scale / shown
     share = known / total if known else 1.0
@@ -173,7 +178,16 @@ def _measure(files: Sequence[SourceFile], step: int, samples: Sequence[tuple[Hea
         text_bytes=text_bytes / share,
         seconds=seconds / share,
         is_all=len(samples) == len(files) and all(head.is_whole for head, _ in samples),
+        lengths=np.concatenate(lengths),
     )
+
+
+def _lengths_of(head: HeadSample, sample: EncodedSample) -> NDArray[np.int64]:
+    """About how many tokens each document of a sample has, whose beginning is encoded."""
+    encoded = sum(map(len, sample.texts))
+    characters = np.array([len(text) for text in head.texts], np.int64)
+    lengths: NDArray[np.int64] = np.ceil(characters * (len(sample.ids) / max(1, encoded))).astype(np.int64)
+    return lengths
 
 
 def _add_up(groups: Sequence[tuple[Measured, float]]) -> Measured:
@@ -198,6 +212,7 @@ def _add_up(groups: Sequence[tuple[Measured, float]]) -> Measured:
         text_bytes=total(lambda each: each.text_bytes),
         seconds=total(lambda each: each.seconds),
         is_all=all(each.is_all for each, _ in groups),
+        lengths=np.concatenate([each.lengths for each, _ in groups]),
     )
 
 
@@ -213,7 +228,10 @@ def estimate(
     found = _add_up([(each, shares.get(name, 1.0)) for name, each in measured.items()])
     tokens, unknown = found.tokens(tokenizer), found.is_unknown(tokenizer)
     itemsize = NUMPY_DTYPES[dtype].itemsize
-    rows = estimate_rows(data.output, tokens=tokens, text_tokens=found.text_tokens, files=found.files)
+    lengths = found.lengths + len(tokenizer.delimiters.ids)
+    rows = estimate_rows(
+        data.output, tokens=tokens, text_tokens=found.text_tokens, files=found.files, lengths=lengths[lengths > 0]
+    )
     shard_bytes = _shard_bytes(data.output, dtype, rows, tokens=round(tokens), documents=round(found.documents))
     return Estimate(
         tokens=None if unknown else round(tokens),

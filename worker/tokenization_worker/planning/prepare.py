@@ -44,7 +44,13 @@ from tokenization_worker.tokenizers.load import load_tokenizer, pin_tokenizer
 from tokenization_worker.tokenizers.padding import resolve_pad
 
 _UINT16_IDS = 1 << 16
+_LEAST_TEXT = 0.5
+"""Of packed rows."""
 
+_LOOSE_ROWS = (
+    "output.sequence: less than half of the rows will be text, and the rest padding: raise maxDocuments, choose "
+    "another length, or write packing: Concat"
+)
 _MEGATRON_ROWS = (
     "output.formats: to Megatron each row of output.sequence is one document, so it masks nothing inside of a row; for "
     "masks between documents leave output.sequence out"
@@ -189,6 +195,9 @@ def prepare_source(
     splits = foresee_splits(data, measured, samples)
     for warning in splits.warnings:
         watch(Warned(warning))
+    estimated = estimate(data, tokenizer, dtype, measured, samples)
+    for warning in _foresee_packing(data, estimated):
+        watch(Warned(warning))
     canonical = subject.canonical(data)
     return Prepared(
         job=job,
@@ -201,12 +210,28 @@ def prepare_source(
         canonical=canonical,
         data_key=_key_of(canonical, files),
         run_key=run_key(job),
-        estimate=estimate(data, tokenizer, dtype, measured, samples),
+        estimate=estimated,
         sampled_texts=sampled_texts,
         foreseen=foresight.error or splits.error,
         strange=strange,
         hint=advice(samples),
     )
+
+
+def _foresee_packing(data: DataSpec, estimated: Estimate) -> Iterator[str]:
+    """What may come out otherwise than hoped where rows are packed."""
+    sequence, rows = data.output.sequence, estimated.rows
+    if sequence is None or not sequence.is_best_fit:
+        return
+    if rows is not None and rows.utilization < _LEAST_TEXT:
+        yield _LOOSE_ROWS
+    longest = data.max_document_bytes / (estimated.bytes_per_token or 1)
+    if longest > data.output.shard_tokens:
+        yield (
+            f"output.shards.tokens: a document of more tokens than a shard, {data.output.shard_tokens:,}, may end the "
+            f"run (ShardEmpty). documents.maxBytes allows about {round(longest):,} tokens: lower it, which leaves such "
+            "documents out, or raise shards.tokens"
+        )
 
 
 def _key_of(canonical: dict[str, object], files: Sequence[SourceFile]) -> str:

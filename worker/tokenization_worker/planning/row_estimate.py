@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenization_worker.api.data import OutputSpec, Scope
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization_worker.api.data import OutputSpec, Scope, SequenceSpec
 from tokenization_worker.planning.splits import Streams
+from tokenization_worker.sequences.best_fit import pack_documents
 from tokenization_worker.sequences.parts import PART
+
+_PACKED = 50_000
+"""Documents at most, in 50 ms. A few alone would leave more room than many like them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +34,11 @@ class RowEstimate:
         return PART.itemsize * (documents + self.count)
 
 
-def estimate_rows(output: OutputSpec, *, tokens: float, text_tokens: float, files: int) -> RowEstimate | None:
+def estimate_rows(
+    output: OutputSpec, *, tokens: float, text_tokens: float, files: int, lengths: NDArray[np.int64]
+) -> RowEstimate | None:
     """None where the output has no rows. `files`: those that hold text; the last row of each is half full on average.
+    `lengths` i64[n]: tokens of a sample of documents, each at least 1.
 
     The last row of a stream alone is padded to its end, so small sources are not overestimated.
     """
@@ -36,9 +46,22 @@ def estimate_rows(output: OutputSpec, *, tokens: float, text_tokens: float, file
     if sequence is None:
         return None
     length = sequence.length
+    if sequence.is_best_fit:
+        count = _packed_rows(sequence, round(tokens), lengths)
+        return RowEstimate(length, count, text_tokens / (count * length) if count else 0.0)
     streams = Streams(output.splits).count
     ends = files * streams if sequence.scope is Scope.FILE else streams
     whole, rest = divmod(round(tokens), length)
     count = whole + (ends // 2 if ends > 1 else 0)
     count = max(count + (rest > 0), min(ends, round(tokens)))
     return RowEstimate(length, count, text_tokens / (count * length) if count else 0.0)
+
+
+def _packed_rows(sequence: SequenceSpec, tokens: int, lengths: NDArray[np.int64]) -> int:
+    """As many as the sampled documents fill, if all others are like them."""
+    sampled = int(lengths.sum())
+    if not sampled:
+        return -(-tokens // sequence.length)
+    copies = max(1, min(round(tokens / sampled), _PACKED // len(lengths)))
+    packed = pack_documents(np.tile(lengths, copies), sequence.length, sequence.max_documents)
+    return round(packed.n_rows * tokens / (sampled * copies))

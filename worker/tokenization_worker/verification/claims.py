@@ -27,7 +27,8 @@ class ClaimedFile:
 
 @dataclass(frozen=True, slots=True)
 class ShardClaim:
-    """A row of the shards table, and where the shard begins in its stream. `files`: the main file first.
+    """A row of the shards table, and where the shard begins in its stream. `files`: the main file first; `number`: of
+    the shard in its stream; `text_start`: tokens of documents in the shards before.
 
     `tokens`: of documents. `stored`: those in its files, with padding. `rows`: 0 where the tokens are one run. A shard
     of rows has the file of their parts as its last file, and no sidecar: `documents_sha256` is "".
@@ -44,6 +45,8 @@ class ShardClaim:
     files: tuple[ClaimedFile, ...]
     documents_sha256: str
     group: str = ""
+    number: int = 0
+    text_start: int = 0
 
     @property
     def path(self) -> str:
@@ -124,13 +127,30 @@ class Shuffled(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class PackingClaim:
+    """Best fit. A full shard has the documents that end in `window_tokens` tokens of the stream; a row has at most
+    `max_documents` pieces, None: any number."""
+
+    window_tokens: int
+    max_documents: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SequenceClaim:
-    """Rows of `length` tokens. `pad_id` fills the last one of each file (`by_file`), or of each stream."""
+    """Rows of `length` tokens. `pad_id` fills the last one of each file (`by_file`), or of each stream; `packing`: of
+    rows that are packed by best fit, each of which may have padding, None of others.
+    """
 
     length: int
     by_file: bool
     pad_id: int
     shuffled: Shuffled = Shuffled.NOTHING
+    packing: PackingClaim | None = None
+
+    @property
+    def are_rows_apart(self) -> bool:
+        """Whether a row says nothing of the one beside it."""
+        return self.shuffled is Shuffled.ROWS or self.packing is not None
 
 
 @dataclass(frozen=True, slots=True)

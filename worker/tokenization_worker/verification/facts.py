@@ -26,6 +26,7 @@ from tokenization_worker.verification.assignment import claimed_hash_ends
 from tokenization_worker.verification.claims import (
     ClaimedFile,
     FileClaim,
+    PackingClaim,
     SequenceClaim,
     ShardClaim,
     ShuffleClaim,
@@ -103,6 +104,11 @@ class Facts:
             return of_tokens
         of_parts = layout.template_of(self.path_template, PARTS, among=len(self.formats) + 1)
         return (*of_tokens, (of_parts, (PARTS_SUFFIX,)))
+
+    @property
+    def is_reordered(self) -> bool:
+        """Whether tokens stand in another order than in the source."""
+        return self.shuffle is not None or (self.sequence is not None and self.sequence.packing is not None)
 
     @property
     def row_length(self) -> int:
@@ -258,12 +264,15 @@ def _sequence(output: Mapping[str, Any]) -> SequenceClaim | None:
     if "sequence" not in output:
         return None
     rows = output["sequence"]
-    if rows["packing"] != Packing.CONCAT:
-        raise ValueError(f"packing is {rows['packing']!r}, expected {Packing.CONCAT}")
+    is_best_fit = Packing(rows["packing"]) is Packing.BEST_FIT
+    length, packing = _positive(rows, "length"), None
+    if is_best_fit:
+        most = _positive(rows, "maxDocuments") if "maxDocuments" in rows else None
+        packing = PackingClaim(_count(output["shards"], "sequences") * length, most)
     shuffle = _shuffle(output)
     shuffled = Shuffled.NOTHING if shuffle is None else Shuffled.ROWS if shuffle.by_row else Shuffled.DOCUMENTS
     by_file = Scope(rows["scope"]) is Scope.FILE
-    return SequenceClaim(_positive(rows, "length"), by_file, _count(rows, "pad"), shuffled)
+    return SequenceClaim(length, by_file, _count(rows, "pad"), shuffled, packing)
 
 
 def _shuffle(output: Mapping[str, Any]) -> ShuffleClaim | None:
@@ -315,6 +324,8 @@ def _streams(
                 files=_files_of(row, formats, has_parts=sequence is not None),
                 documents_sha256=_text(row, "documentsSha256") if sequence is None else "",
                 group=row.get("group", ""),
+                number=len(shards),
+                text_start=shards[-1].text_start + shards[-1].tokens if shards else 0,
             )
         )
     return tuple(tuple(shards) for shards in streams)

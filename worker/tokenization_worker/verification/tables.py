@@ -64,6 +64,8 @@ def _check_shard_names(facts: Facts) -> Iterator[Finding]:
             place = (shard.split, shard.index, *([shard.group] if group else []))
             yield from _differ(path, f"place of {shard.path}", (split, index, *([group] if group else [])), place)
             is_last = count == len(shards) - 1
+            if facts.sequence is not None and facts.sequence.packing is not None:
+                continue  # its rows follow from its documents
             if shard.stored != facts.shard_tokens and not (is_last and 0 < shard.stored < facts.shard_tokens):
                 what = "tokens and padding" if shard.rows else "tokens"
                 yield from _differ(path, f"{what} of {shard.path}", facts.shard_tokens, shard.stored)
@@ -89,7 +91,7 @@ def _check_places(facts: Facts, files: list[FileClaim]) -> Iterator[Finding]:
         in_shards = sum(shard.tokens for shard in shards)
         in_files = sum(file.tokens[number] for file in mine)
         yield from _differ(layout.FILES_TABLE, f"tokens of all files in stream {stream}", in_shards, in_files)
-        if facts.sequence is not None:
+        if facts.sequence is not None and facts.sequence.packing is None:
             end = max((file.starts[number] + file.tokens[number] for file in mine), default=0)
             rows = -(-end // facts.sequence.length)
             in_table = sum(shard.rows for shard in shards)

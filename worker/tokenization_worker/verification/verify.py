@@ -222,15 +222,15 @@ def _check_shards(
         on_advance=watch.take,
     )
     for number, check in checking:
-        checks[number] = _with_places(check, dataset.files, is_shuffled=facts.shuffle is not None)
+        checks[number] = _with_places(check, dataset.files, is_reordered=facts.is_reordered)
         watch.end(number, len(check.findings))
     return [checks[number] for number in range(len(claims))]
 
 
-def _with_places(check: ShardCheck, files: list[FileClaim], *, is_shuffled: bool) -> ShardCheck:
+def _with_places(check: ShardCheck, files: list[FileClaim], *, is_reordered: bool) -> ShardCheck:
     """Say in the findings where the shard's first document comes from, as its sidecar or its parts have it. Of a
-    shuffled shard that would say nothing of the others."""
-    if not check.findings or check.ends is None or check.ends.first_file >= len(files) or is_shuffled:
+    reordered shard that would say nothing of the others."""
+    if not check.findings or check.ends is None or check.ends.first_file >= len(files) or is_reordered:
         return check
     uri, position = files[check.ends.first_file].uri, check.ends.first_position
     return replace(check, findings=tuple(replace(item, uri=uri, position=position) for item in check.findings))
@@ -269,13 +269,13 @@ def _check_whole(
 
 
 def _add_up_files(dataset: OpenedDataset, facts: Facts, shards: list[ShardCheck]) -> list[FileSums | None]:
-    """Of each stream of a shuffled dataset, what its shards hold of each file; None where a shard cannot be read."""
-    if facts.shuffle is None:
+    """Of each stream of a reordered dataset, what its shards hold of each file; None where a shard cannot be read."""
+    if not facts.is_reordered:
         return []
     found: list[FileSums | None] = []
     for number in range(len(facts.streams)):
-        mine = [check.shuffled for check in shards if check.claim.stream == number]
-        found.append(add_up([None if each is None else each.sums for each in mine], len(dataset.files)))
+        mine = [check.sums for check in shards if check.claim.stream == number]
+        found.append(add_up(mine, len(dataset.files)))
     return found
 
 
@@ -287,7 +287,7 @@ def _check_source(
     watch: _Progress,
     sums: list[FileSums | None],
 ) -> list[FileCheck]:
-    """All source files, in the order of the files table. `sums`: of each stream of a shuffled dataset."""
+    """All source files, in the order of the files table. `sums`: of each stream of a reordered dataset."""
     groups = list(_groups(dataset.files, processes))
     may_fork = all(scheme_of(place) == "file" for place in (dataset.store.uri, *_uris(dataset, facts)))
     checks: dict[int, list[FileCheck]] = {}

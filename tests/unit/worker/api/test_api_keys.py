@@ -156,6 +156,8 @@ FLIPS = [
     data("output.shards.sequences", 7, ROWS),
     data("output.sequence.length", 2048, ROWS),
     data("output.sequence.scope", "File", ROWS),
+    data("output.sequence.packing", "BestFit", ROWS),
+    data("output.sequence.maxDocuments", 9, with_spec({"output": {"sequence": {"length": 9, "packing": "BestFit"}}})),
     data("output.sequence.pad.token", "<pad>", with_pad({"token": "<|pad|>"})),
     data("output.sequence.pad.id", 8, with_pad({"id": 9})),
     data("output.shuffle.seed", 1, with_spec({"output": {"shuffle": {"seed": 0}}})),
@@ -262,7 +264,6 @@ def test_every_field_has_a_row_in_the_table() -> None:
     leaves = {entry.path for entry in iter_fields(JobSpec) if entry.block is None}
     assert leaves - rows == {
         "output.formats",
-        "output.sequence.packing",  # there is one
         "pods.volumeMounts[].name",  # no other name than that of a volume
         *("pods.volumes[].hostPath.path", "pods.volumes[].hostPath.type"),  # refused
     }

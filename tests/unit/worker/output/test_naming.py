@@ -129,9 +129,11 @@ def test_a_plan_is_read_as_it_was_written() -> None:
     splits = [{"name": name} for name in SPLITS]
     output = {"path": PATH, "formats": ["Npy"], "splits": splits, "dtype": "UInt16", "shards": {"tokens": 100}}
     assert Naming.planned({"output": output}) == naming()
-    rows = output | {"shards": {"sequences": 10}, "sequence": {"length": 7}}
+    rows = output | {"shards": {"sequences": 10}, "sequence": {"length": 7, "packing": "Concat"}}
     planned = Naming.planned({"output": rows})
     assert (planned.kinds, planned.shard_tokens, planned.row_length) == (("Npy", "Parts"), 70, 7)
+    rows["sequence"]["packing"] = "BestFit"
+    assert Naming.planned({"output": rows}).shard_tokens > 2**60
     with pytest.raises(ValueError, match="no format 'Parchment'"):
         Naming.planned({"output": output | {"formats": ["Parchment"]}})
 

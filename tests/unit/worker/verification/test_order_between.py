@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from tokenization_worker.verification.claims import ClaimedFile, ShardClaim
 from tokenization_worker.verification.report import Fault
-from tokenization_worker.verification.shards.check import ShuffledShard, check_order_between
-from tokenization_worker.verification.shards.place_sums import FileSums
+from tokenization_worker.verification.shards.check import ShardOrder, check_order_between
 from tokenization_worker.verification.shards.places import Place
 
 
@@ -32,11 +30,9 @@ def claim(index: int, start: int) -> ShardClaim:
 def test_the_next_shard_begins_behind_the_last_document(
     last: Place, first: Place, is_continued: bool, is_wrong: bool
 ) -> None:
-    none = np.empty(0, np.uint32)
-    no_sums = FileSums(none, none.astype(np.int64), none.astype(np.int64), none.astype(np.uint64))
     shards = [
-        (claim(0, 0), ShuffledShard(no_sums, (0, 0, 0, 0), last, is_continued=False)),
-        (claim(1, 10), ShuffledShard(no_sums, first, (9, 9, 9, 0), is_continued=is_continued)),
+        (claim(0, 0), ShardOrder((0, 0, 0, 0), last, is_continued=False)),
+        (claim(1, 10), ShardOrder(first, (9, 9, 9, 0), is_continued=is_continued)),
     ]
     found = [(finding.fault, finding.path) for finding in check_order_between(shards)]
     assert found == [(Fault.ORDER_WRONG, "1.npy")] * is_wrong

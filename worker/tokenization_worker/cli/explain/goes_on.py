@@ -28,6 +28,8 @@ _OF_REASON = {
     "SourceInvalid": GoesOn.BY_NEW_RUN,
     "SourceNotReadable": GoesOn.BY_NEW_RUN,
     "SplitEmpty": GoesOn.BY_NEW_RUN,
+    "ShardEmpty": GoesOn.BY_NEW_RUN,
+    "ShardTooLarge": GoesOn.BY_NEW_RUN,
     "ShuffleTooLarge": GoesOn.BY_NEW_RUN,
     "TokenizerUnavailable": GoesOn.BY_NEW_RUN,
     "TokenizerInvalid": GoesOn.BY_NEW_RUN,

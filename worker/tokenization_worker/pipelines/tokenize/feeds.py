@@ -23,7 +23,7 @@ from tokenization_worker.sequences.parts import NO_PARTS, NO_PIECES, PartArray, 
 from tokenization_worker.sequences.row_buffer import RowBuffer
 from tokenization_worker.storage.base import Store
 
-_CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,10 @@ class SpanSource:
 
     def blocks(self) -> Iterator[Block]:
         return self.segment.blocks(self.span.stream, self.span.start, self.span.end)
+
+    def lengths(self) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+        """Of each block where it begins in the stream, and the tokens of its documents."""
+        return self.segment.lengths(self.span.stream, self.span.start, self.span.end)
 
     def tokens_of(self, block: Block) -> TokenArray:
         """Those of the block that are the shard's."""
@@ -98,7 +102,7 @@ class RunFeed:
             for block in source.blocks():
                 self._documents.add(block, source.span.start, source.span.end, source.file_of_slice)
                 data = source.tokens_of(block)
-                step = _CHUNK_BYTES // data.itemsize
+                step = CHUNK_BYTES // data.itemsize
                 for start in range(0, len(data), step):
                     yield data[start : start + step], NO_PARTS
 
@@ -129,7 +133,7 @@ class RowFeed:
         self._length = length
         self._pad_id = pad_id
         self._buffer = RowBuffer(length, dtype)
-        self._rows_a_chunk = max(1, _CHUNK_BYTES // (length * dtype.itemsize))
+        self._rows_a_chunk = max(1, CHUNK_BYTES // (length * dtype.itemsize))
         self._tokens = self._documents = 0
 
     def chunks(self) -> Iterator[tuple[TokenArray, PartArray]]:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from tokenization_worker.api.data import COUNT_IN_31_BITS, MOST_IN_31_BITS
 from tokenization_worker.engine.task import ProductLost, WorkerState
 from tokenization_worker.engine.task_progress import OnAdvance, ignore_advance
-from tokenization_worker.errors import ChangedError
+from tokenization_worker.errors import ChangedError, SpecError
 from tokenization_worker.formats.base import ByteSink
 from tokenization_worker.formats.cells import CellReader, ScatterLost
 from tokenization_worker.formats.segment import SegmentLost
@@ -43,9 +44,11 @@ from tokenization_worker.pipelines.tokenize.feeds import (
     RunFeed,
     ShardContents,
     ShardFeed,
+    SpanSource,
     open_sources,
     runs_of,
 )
+from tokenization_worker.pipelines.tokenize.packed_feed import PackedFeed, PackingRules, count_rows
 from tokenization_worker.pipelines.tokenize.shard_files import ShardFiles
 from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan
 from tokenization_worker.pipelines.tokenize.shuffle_planner import ShuffledShard
@@ -125,6 +128,35 @@ def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
     return create_receipt(store, layout.shard_receipt_path(context.epoch, *name.key), receipt)
 
 
+def _packing_rules(context: RunContext) -> PackingRules | None:
+    """None where rows are not packed, or there are none."""
+    output = context.data.output
+    sequence = output.sequence
+    if sequence is None or not sequence.is_best_fit:
+        return None
+    assert context.pad_id is not None, "the plan has resolved it"
+    dtype = context.numpy_dtype
+    return PackingRules(sequence.length, sequence.max_documents, context.pad_id, output.shard_tokens, dtype)
+
+
+def _require_fit(task: BuildTask, stored_tokens: int) -> None:
+    """Raise where a shard of packed rows has no row, or more tokens than a format counts."""
+    words = f"output.shards.tokens: {task.product} has"
+    if not stored_tokens:
+        raise SpecError(
+            "ShardEmpty",
+            f"{words} no document that ends in it: one document has more tokens than a shard",
+            next_step="run a new job with larger shards, or with a smaller documents.maxBytes",
+        )
+    narrow = [name for name in task.context.data.output.formats if name in COUNT_IN_31_BITS]
+    if stored_tokens > MOST_IN_31_BITS and narrow:
+        raise SpecError(
+            "ShardTooLarge",
+            f"{words} {stored_tokens:,} tokens, padding included; {narrow[0]} counts up to {MOST_IN_31_BITS:,}",
+            next_step="run a new job with smaller shards",
+        )
+
+
 class _ShardWork:
     """Feeds the shard's files, and gives them and their sidecar their names by the rules of epochs."""
 
@@ -138,9 +170,19 @@ class _ShardWork:
         self._documents_path = layout.documents_path(*name.key)
         naming = Naming.of(context.data, context.dtype)
         names = naming.files(split=name.split, index=name.index, shard=name.shard, group=name.group)
-        shape = naming.shape(task.shard.stored_tokens, name.index)
+        self._packing = _packing_rules(context)
+        shape = naming.shape(self._stored_tokens(), name.index)
         self._files = ShardFiles(names, shape)
         self.rows = shape.rows
+
+    def _stored_tokens(self) -> int:
+        """Of the shard, padding included."""
+        task, rules = self._task, self._packing
+        if rules is None:
+            return task.shard.stored_tokens
+        n_rows = count_rows(self._sources(), rules)
+        _require_fit(task, n_rows * rules.row_length)
+        return n_rows * rules.row_length
 
     def place(self) -> tuple[WrittenFile, ...]:
         """The shard's files at their names, its sidecar before them."""
@@ -212,11 +254,17 @@ class _ShardWork:
         output = context.data.output
         if isinstance(task.shard, ShuffledShard):
             return self._shuffled_feed(task.shard)
-        sources = open_sources(self._store, context, task.shard.spans, task.segment_digests, task.slice_files)
+        sources = self._sources()
         if output.sequence is None:
             return RunFeed(sources)
+        if self._packing is not None:
+            return PackedFeed(sources, self._packing)
         assert context.pad_id is not None, "the plan has resolved it"
         return RowFeed(runs_of(sources), output.sequence.length, context.pad_id, context.numpy_dtype)
+
+    def _sources(self) -> Iterator[SpanSource]:
+        task = self._task
+        return open_sources(self._store, task.context, task.shard.spans, task.segment_digests, task.slice_files)
 
     def _shuffled_feed(self, shard: ShuffledShard) -> ShardFeed:
         context = self._task.context

@@ -1,4 +1,4 @@
-"""Checks one source file of a shuffled dataset: counts its documents, and compares the sums of their tokens.
+"""Checks one source file of a reordered dataset: counts its documents, and compares the sums of their tokens.
 
 Where sums differ, `look_up` looks each document of the file up in the shards, so that a finding names the very place.
 That reads what describes all shards of a stream, so `verify` asks for it for a few files.
@@ -48,7 +48,7 @@ class _Batch:
         return [each.tokens for each in self.encoded]
 
 
-def check_shuffled(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore_advance) -> FileCheck:
+def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore_advance) -> FileCheck:
     """Compare the file's counts and sums with what the shards hold of it."""
     counts = Counts(task, facts)
     sums = [0] * facts.streams_of_files

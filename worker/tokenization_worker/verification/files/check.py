@@ -15,7 +15,7 @@ from tokenization_worker.verification.compare import Expected, StreamComparer
 from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.files.batches import read_batches
-from tokenization_worker.verification.files.by_sums import check_shuffled
+from tokenization_worker.verification.files.by_sums import check_reordered
 from tokenization_worker.verification.files.claimed import (
     FileCheck,
     FileTask,
@@ -49,8 +49,8 @@ def check_file(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore_adva
     """Read the file and compare it with what the dataset holds of it."""
     if not task.claim.is_read:
         check = _check_dropped(facts, task.claim, on_advance)
-    elif facts.shuffle is not None:
-        check = check_shuffled(facts, task, on_advance)
+    elif facts.is_reordered:
+        check = check_reordered(facts, task, on_advance)
     elif task.one_in == 1:
         check = _compare_all(facts, task, on_advance)
     else:

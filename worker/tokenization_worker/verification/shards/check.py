@@ -57,11 +57,10 @@ class Observer(Protocol):
         ...
 
 
-class ShuffledShard(NamedTuple):
-    """Of a shuffled shard: what it adds to its files (None: some of its tokens cannot be read), the places of its first
-    and last unit, and whether the first one begins in the shard before."""
+class ShardOrder(NamedTuple):
+    """Of a shuffled shard: the places of its first and last unit, and whether the first one begins in the shard
+    before."""
 
-    sums: FileSums | None
     first: Place
     last: Place
     is_continued: bool
@@ -72,8 +71,8 @@ class ShardCheck:
     """What the shard is, by its bytes: `files` are those that are there.
 
     `stored`: tokens in them, padding included; None: a file is missing, or has no header. `sidecar`, `rows`: of a shard
-    that should have the one or the other; None where that cannot be used. `shuffled`: of a shuffled shard whose sidecar
-    can be used.
+    that should have the one or the other; None where that cannot be used. `sums`: what a reordered shard adds to its
+    files, None where some of its tokens cannot be read. `order`: of a shuffled shard whose sidecar or parts are usable.
     """
 
     claim: ShardClaim
@@ -83,7 +82,8 @@ class ShardCheck:
     documents_sha256: str
     sidecar: SidecarEnds | None = None
     rows: RowEnds | None = None
-    shuffled: ShuffledShard | None = None
+    sums: FileSums | None = None
+    order: ShardOrder | None = None
 
     @property
     def size(self) -> int:
@@ -107,7 +107,7 @@ def check_shard(
     facts: Facts, claim: ShardClaim, on_advance: OnAdvance = ignore_advance, *, one_in: int = 0
 ) -> ShardCheck:
     """Read all files of the shard; every difference is a finding. `on_advance` gets the files' bytes. `one_in`: of a
-    shuffled shard, which documents' tokens are added up; 0: none.
+    reordered shard, which documents' tokens are added up; 0: none.
     """
     store = open_store(facts.uri)
     if facts.sequence is None:
@@ -138,9 +138,9 @@ def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdva
     findings += tokens.findings
     if delimiters is not None and not findings:  # else the files are known not to be those that were written
         findings += delimiters.findings(claim.path)
-    shuffled = None
-    if sums is not None and pieces is not None:
-        found, shuffled = _check_order(facts, claim, pieces, sums.by_file() if tokens.are_whole else None)
+    order = None
+    if pieces is not None:
+        found, order = _check_order(facts, claim, pieces)
         findings += found
     return ShardCheck(
         claim,
@@ -149,20 +149,18 @@ def _check_run(store: Store, facts: Facts, claim: ShardClaim, on_advance: OnAdva
         tokens.stored,
         sidecar_sha256,
         sidecar=sidecar_ends(sidecar),
-        shuffled=shuffled,
+        sums=sums.by_file() if sums is not None and tokens.are_whole else None,
+        order=order,
     )
 
 
-def _check_order(
-    facts: Facts, claim: ShardClaim, pieces: Pieces, sums: FileSums | None
-) -> tuple[list[Finding], ShuffledShard | None]:
-    """Of a shard of a shuffled dataset: what is wrong with its order, and what its neighbours and files need of it."""
+def _check_order(facts: Facts, claim: ShardClaim, pieces: Pieces) -> tuple[list[Finding], ShardOrder]:
+    """Of a shard of a shuffled dataset: what is wrong with its order, and what its neighbours need of it."""
     shuffle = facts.shuffle
     assert shuffle is not None, "only then is there an order"
     units = rows_of(pieces, facts.row_length) if shuffle.by_row else documents_of(pieces)
     first, last = places_at_ends(units, shuffle.seed)
-    shuffled = ShuffledShard(sums, first, last, units.is_continued)
-    return find_disorder(claim, units, shuffle.seed), shuffled
+    return find_disorder(claim, units, shuffle.seed), ShardOrder(first, last, units.is_continued)
 
 
 def _check_rows(
@@ -174,9 +172,9 @@ def _check_rows(
     lengths = np.full(claim.rows, sequence.length, dtype=np.uint32)
     expected = Expected(claim.stored, lengths, claim.index, None if parts.parts is None else parts.parts.firsts())
     pieces = sums = None
-    if parts.parts is not None and facts.shuffle is not None:
+    if parts.parts is not None and facts.is_reordered:
         pieces = parts.parts.pieces
-        sums = PlaceSums(pieces, one_in, sequence.length if facts.shuffle.by_row else 0)
+        sums = PlaceSums(pieces, one_in, sequence.length if facts.shuffle is not None and facts.shuffle.by_row else 0)
     observers = [observer for observer in (row_tokens, sums) if observer is not None]
     tokens = _read_tokens(store, facts, claim, expected, observers, _behind(behind, on_advance))
     found = [*parts.findings, *tokens.findings]
@@ -184,14 +182,15 @@ def _check_rows(
     if row_tokens is not None and not found:  # else the files are known not to be those that were written
         found += row_tokens.findings()
         has_end_token = row_tokens.has_end_token
-    shuffled = None
-    if sums is not None and pieces is not None:
-        disorder_found, shuffled = _check_order(facts, claim, pieces, sums.by_file() if tokens.are_whole else None)
+    order = None
+    if pieces is not None and facts.shuffle is not None:
+        disorder_found, order = _check_order(facts, claim, pieces)
         found += disorder_found
     files = tokens.files if parts.file is None else (*tokens.files, parts.file)
     stored = None if parts.file is None else tokens.stored
     ends = parts.ends(has_end_token)
-    return ShardCheck(claim, tuple(found), files, stored, "", rows=ends, shuffled=shuffled)
+    of_files = sums.by_file() if sums is not None and tokens.are_whole else None
+    return ShardCheck(claim, tuple(found), files, stored, "", rows=ends, sums=of_files, order=order)
 
 
 class _TokensRead(NamedTuple):
@@ -309,21 +308,20 @@ def check_neighbours(facts: Facts, checks: Sequence[ShardCheck]) -> list[Finding
         findings = list(check_sidecar_neighbours([(check.claim, check.sidecar) for check in checks]))
     else:
         findings = list(check_row_neighbours(facts.sequence, [(check.claim, check.rows) for check in checks]))
-    shuffled = [(check.claim, check.shuffled) for check in checks if check.shuffled is not None]
-    return [*findings, *check_order_between(shuffled)]
+    ordered = [(check.claim, check.order) for check in checks if check.order is not None]
+    return [*findings, *check_order_between(ordered)]
 
 
 def check_file_numbers(check: ShardCheck, n_files: int) -> Iterator[Finding]:
-    """Whether a shuffled shard names files that there are."""
-    sums = None if check.shuffled is None else check.shuffled.sums
-    largest = -1 if sums is None else int(sums.files.max(initial=0))
+    """Whether a reordered shard names files that there are."""
+    largest = -1 if check.sums is None else int(check.sums.files.max(initial=0))
     if largest >= n_files:
         expected, found = f"numbers of {n_files:,} files", f"file {largest:,}"
         fault = Fault.PARTS_WRONG if check.claim.rows else Fault.SIDECAR_WRONG
         yield Finding(fault, expected, found, check.claim.documents_path)
 
 
-def check_order_between(shards: Sequence[tuple[ShardClaim, ShuffledShard]]) -> Iterator[Finding]:
+def check_order_between(shards: Sequence[tuple[ShardClaim, ShardOrder]]) -> Iterator[Finding]:
     """Whether each shard begins behind the last unit of the one before, or with the rest of that document."""
     for (before, one), (claim, other) in pairwise(shards):
         if before.end != claim.start:

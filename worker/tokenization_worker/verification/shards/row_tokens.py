@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization_worker.verification.claims import ShardClaim, Shuffled
+from tokenization_worker.verification.claims import ShardClaim
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.formats.base import TokenArray
 from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.delimiters import Delimiter, delimiters_of
 from tokenization_worker.verification.shards.documents import Numbers
+from tokenization_worker.verification.shards.packing import are_last_pieces
 from tokenization_worker.verification.shards.parts import Parts
 
 
@@ -30,12 +31,15 @@ class RowTokens:
         next_tokens = np.append(parts.tokens[1:], claim.stored)
         self._padding = (ends[next_tokens > ends], next_tokens[next_tokens > ends])
         is_first = parts.stored["offset"] == 0
-        is_last = np.append(is_first[1:], False)
-        are_rows_apart = facts.sequence.shuffled is Shuffled.ROWS
-        may_go_on = np.zeros(len(ends), np.bool_)  # the last part of the shard, or of a row that stands alone
-        may_go_on[:-1] = are_rows_apart & (np.diff(parts.stored["row"]) != 0)
-        may_go_on[-1] = True
-        is_last &= ~may_go_on
+        are_rows_apart = facts.sequence.are_rows_apart
+        if facts.sequence.packing is not None:  # the shard has all pieces of its documents
+            is_last, may_go_on = are_last_pieces(parts.stored), np.zeros(len(ends), np.bool_)
+        else:
+            is_last = np.append(is_first[1:], False)
+            may_go_on = np.zeros(len(ends), np.bool_)  # the last part of the shard, or of a row that stands alone
+            may_go_on[:-1] = are_rows_apart & (np.diff(parts.stored["row"]) != 0)
+            may_go_on[-1] = True
+            is_last &= ~may_go_on
         self._open_ends = ends[may_go_on] - 1
         """The last tokens of documents that may go on elsewhere."""
         places: dict[str, Numbers] = {"first": parts.tokens[is_first], "last": ends[is_last] - 1}
@@ -53,8 +57,7 @@ class RowTokens:
         self._check_padding(before, tokens, is_pad)
         for delimiter, places in self._delimiters:
             self._check_delimiter(before, tokens, is_pad, delimiter, places)
-        end = int(self._open_ends[-1])
-        if self._end_id is not None and before <= end < before + len(tokens):
+        if self._end_id is not None and before <= (end := int(self._open_ends[-1])) < before + len(tokens):
             self.has_end_token = int(tokens[end - before]) == self._end_id
 
     def _padding_of(self, before: int, size: int) -> NDArray[np.bool_] | None:

@@ -11,6 +11,7 @@ from tokenization_worker.verification.claims import ClaimedFile, SequenceClaim, 
 from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.documents import NoDocuments
 from tokenization_worker.verification.shards.file_sums import checksum_findings, read_file
+from tokenization_worker.verification.shards.packing import find_packing_fault
 from tokenization_worker.verification.shards.parts import Part, Parts, describe_part, parse_parts, part_at
 from tokenization_worker.verification.shards.tiling import TilingFault, find_fault_between, find_tiling_fault
 
@@ -78,6 +79,12 @@ def check_parts(store: Store, sequence: SequenceClaim, claim: ShardClaim, on_adv
         return check
     check.parts = parts
     check.findings.extend(_count_findings(claim, parts))
+    if (
+        sequence.packing is not None and not check.findings
+    ):  # else the parts are known not to be those that were written
+        packing_fault = find_packing_fault(parts.stored, sequence.length, sequence.packing, claim)
+        if packing_fault is not None:
+            check.findings.append(_tiling_finding(packing_fault, parts, listed.path))
     return check
 
 

@@ -2,8 +2,8 @@
 
 A row begins with a part, and each part begins where the one before it ends, in the same row or at the start of the
 next. What is left of a row is padding: of the last row of its scope alone. A document's parts follow one another, and
-documents stand in source order; where rows are shuffled all this holds within a row, and where documents are, all but
-their order.
+documents stand in source order; where rows are shuffled or packed all this holds within a row, and where documents are
+shuffled, all but their order. What else a packed row must hold, `packing` checks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def find_tiling_fault(parts: PartArray, n_rows: int, sequence: SequenceClaim) ->
 
 def find_fault_between(before: Part | None, after: Part, sequence: SequenceClaim) -> TilingFault | None:
     """The same of the last part of a shard and the first one of the next. None: `after` is the first of its stream."""
-    if sequence.shuffled is Shuffled.ROWS:
+    if sequence.are_rows_apart:
         return None
     if before is None:
         before, after = _NO_DOCUMENT._replace(length=sequence.length), after._replace(file=after.file + 1)
@@ -69,7 +69,8 @@ def _find_fault(parts: PartArray, n_rows: int, sequence: SequenceClaim) -> Tilin
     is_next = np.where(is_new_row, (row[1:] == row[:-1] + 1) & (start[1:] == 0), start[1:] == ends[:-1])
     is_later = (file[1:] > file[:-1]) | (~is_new_file & (position[1:] > position[:-1]))
     is_padded = is_new_row & (ends[:-1] < size)
-    is_apart = is_new_row & (sequence.shuffled is Shuffled.ROWS)  # nothing is known of rows beside each other
+    is_apart = is_new_row & sequence.are_rows_apart  # nothing is known of rows beside each other
+    is_piece = is_apart | (sequence.packing is not None)  # may be one of several, wherever it stands
     scope = "file" if sequence.by_file else "stream"
     rules = (
         (
@@ -96,7 +97,7 @@ def _find_fault(parts: PartArray, n_rows: int, sequence: SequenceClaim) -> Tilin
         (Fault.PARTS_WRONG, _second(is_same & ~is_new_row), "one part of a document in a row"),
         (
             Fault.PARTS_WRONG,
-            _second((offset[1:] != np.where(is_same, offset[:-1] + length[:-1], 0)) & ~is_apart),
+            _second((offset[1:] != np.where(is_same, offset[:-1] + length[:-1], 0)) & ~is_piece),
             "the offset at which the document's part before ends, or 0",
         ),
     )

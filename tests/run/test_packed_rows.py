@@ -1,0 +1,366 @@
+"""Rows that are packed by best fit: every file is what a textbook's loop over single pieces makes."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from support.engine.inline import inline
+from support.faults.plant_rows import RowPlanter
+from support.row_oracle import RowShard
+from support.runs import command, difference, make_job, read_index, run_command
+from tokenization_worker import open_dataset, run_job, verify
+from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.errors import SpecError
+from tokenization_worker.events import Warned
+from tokenization_worker.inspect.preview import preview_run
+from tokenization_worker.inspect.show import show_documents
+from tokenization_worker.sequences import best_fit
+from tokenization_worker.verification.shards import packing
+
+FORMATS = ["Npy", "Raw", "LlmC", "Megatron", "WebDataset"]
+LENGTH, SHARD_TOKENS, BLOCK, PAD = 64, 2000, 700, 300
+FILES = {"web": [90, 0, 55], "code": [1, 70]}
+PATHS = {"joined": "{split}/shard_{index:05d}", "apart": "{group}/{split}/shard_{index:05d}"}
+SPLITS: dict[str, list[dict[str, Any]]] = {
+    "one": [{"name": "train"}],
+    "leading": [{"name": "test", "shards": 1}, {"name": "train"}],
+    "shares": [{"name": "test", "share": "25%"}, {"name": "train"}],
+}
+
+
+class Case(NamedTuple):
+    """What a dataset can have."""
+
+    splits: str
+    path: str
+    delimiter: str
+    most: int | None
+    formats: tuple[str, ...]
+
+
+CASES = [
+    Case("one", "joined", "Before", None, tuple(FORMATS)),
+    Case("shares", "apart", "After", 3, ("Npy",)),
+    Case("leading", "joined", "None", None, ("Npy", "Megatron")),
+    Case("leading", "apart", "Pair", 1, ("WebDataset",)),
+    Case("shares", "joined", "Before", 2, ("LlmC",)),
+]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    chance = random.Random(33)
+    number = 0
+    for order, (group, counts) in enumerate(FILES.items()):
+        (folder / f"{order}-{group}").mkdir()
+        for size in counts:
+            texts = ["" if at % 9 == 4 else draw(chance, at) for at in range(size)]
+            content = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+            (folder / f"{order}-{group}" / f"{number}.jsonl").write_text(content or "\n")
+            number += 1
+    return folder
+
+
+def draw(chance: random.Random, number: int) -> str:
+    """Some of them are longer than a row."""
+    most = 900 if number % 23 == 11 else 150 if number % 7 == 3 else 50
+    return "".join(chance.choices("abcä日 \n", k=chance.randrange(most)))
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard has three."""
+    for module in (best_fit, packing):
+        monkeypatch.setattr(module, "LEAST_BLOCK", BLOCK)
+        monkeypatch.setattr(module, "MOST_BLOCK", BLOCK)
+
+
+def job_of(source: Path, output: Path, case: Case, /, **fields: Any) -> TokenizationJob:
+    groups = [{"name": folder.name[2:], "uris": [str(folder)]} for folder in sorted(source.iterdir())]
+    tokenizer: dict[str, Any] = {"name": "bytes", "delimiter": {"position": case.delimiter}}
+    pad: dict[str, Any] = {"id": PAD}
+    if case.delimiter == "Pair":
+        pad = {"token": "<|endoftext|>"}
+        tokenizer = {"name": "cl100k_base", "delimiter": {"begin": "<|fim_prefix|>", "end": "<|endoftext|>"}}
+    most = {} if case.most is None else {"maxDocuments": case.most}
+    layout = {
+        "formats": list(case.formats),
+        "path": PATHS[case.path],
+        "splits": SPLITS[case.splits],
+        "sequence": {"length": LENGTH, "packing": "BestFit", "pad": pad, **most},
+        "shards": {"tokens": SHARD_TOKENS},
+        **fields.pop("output", {}),
+    }
+    reads = {"uris": None, "groups": groups}
+    return make_job(source, output, source=reads, tokenizer=tokenizer, output=layout, **fields)
+
+
+def planter_of(output: Path) -> RowPlanter:
+    planter = RowPlanter(output)
+    planter.block = BLOCK
+    return planter
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:4])))
+def test_files_are_those_of_a_textbook_loop(case: Case, source: Path, tmp_path: Path) -> None:
+    """All of them: a planter writes them anew from the source, without the product's code."""
+    outputs = [tmp_path / "300", tmp_path / "1000000"]
+    for output in outputs:
+        run_job(job_of(source, output, case, rangeBytes=int(output.name)), executor=inline())
+    assert difference(*outputs) is None
+    shutil.copytree(outputs[0], tmp_path / "copy")
+    planter_of(outputs[0]).write()
+    assert difference(outputs[0], tmp_path / "copy") is None
+    for mode in ("checksums", "sample", "full"):
+        report = verify(str(outputs[0]), mode=mode, processes=1, sample_one_in=3)
+        assert report.findings == (), mode
+    index = read_index(outputs[0])
+    assert index["formatVersion"] == 3
+    assert index["data"]["output"]["sequence"].get("maxDocuments") == case.most
+
+
+def test_a_document_belongs_where_its_last_token_is(tmp_path: Path) -> None:
+    """Documents end with the last token of a block or of a window, and others with the token behind it."""
+    source = tmp_path / "source"
+    (source / "0-web").mkdir(parents=True)
+    sizes = [661, 1, 660, 662, 1, 660, 1, 1321, 2, 1985, 1983]
+    window = SHARD_TOKENS // LENGTH * LENGTH
+    ends = np.cumsum(sizes)
+    assert {int(end) % window for end in ends} >= {0, 1, 661, 662, 1322}
+    lines = [json.dumps({"text": "a" * (size - 1)}) + "\n" for size in sizes]  # and a delimiter
+    (source / "0-web/0.jsonl").write_text("".join(lines))
+    output = tmp_path / "out"
+    run_job(job_of(source, output, Case("one", "joined", "Before", None, ("Npy",))), executor=inline())
+    shutil.copytree(output, tmp_path / "copy")
+    planter_of(output).write()
+    assert difference(output, tmp_path / "copy") is None
+    assert verify(str(output), mode="full", processes=1).findings == ()
+
+
+def test_no_document_is_cut_that_fits(source: Path, tmp_path: Path) -> None:
+    run_job(job_of(source, tmp_path / "out", CASES[1]), executor=inline())
+    dataset = open_dataset(tmp_path / "out")
+    pieces: dict[tuple[int, int], int] = {}
+    for name in dataset:
+        for part in dataset[name].groups.values():
+            for number in range(len(part.rows)):
+                parts = part.rows.parts(number)
+                assert 0 < len(parts) <= 3
+                for each in parts:
+                    place = (int(each["file"]), int(each["position"]))
+                    pieces[place] = pieces.get(place, 0) + 1
+    for document in planter_of(tmp_path / "out").documents:
+        assert pieces.get((document.file, document.position), 0) == -(-len(document.tokens) // LENGTH)
+
+
+@pytest.mark.slow
+def test_processes_and_kills_change_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # processes of their own have blocks of the usual size
+    case = Case("shares", "joined", "After", None, ("WebDataset",))
+    whole = tmp_path / "whole"
+    run_job(job_of(source, whole, case, rangeBytes=500), executor=inline())
+    job = job_of(source, tmp_path / "two", case, rangeBytes=700)
+    done = run_command(command(job, tmp_path / "2", "--processes", "2"))
+    assert done.returncode == 0, done.stderr
+    assert difference(tmp_path / "two", whole) is None
+    for tasks in count(1):
+        left = iter(range(tasks))
+
+        def stop(task: object, left: Any = left) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        try:
+            run_job(job_of(source, tmp_path / "stopped", case, rangeBytes=500), executor=inline(stop))
+        except KeyboardInterrupt:
+            continue
+        break
+    assert tasks > 7
+    assert difference(tmp_path / "stopped", whole) is None
+
+
+def test_a_damaged_shard_is_found_and_written_again_alone(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    run_job(job_of(source, output, CASES[0]), executor=inline())
+    before = {path: (path.read_bytes(), path.stat().st_ino) for path in output.rglob("*shard_*")}
+    victim = output / "raw/train/shard_00001.bin"
+    data = bytearray(victim.read_bytes())
+    data[100] ^= 1
+    victim.write_bytes(data)
+    report = verify(str(output), mode="checksums", processes=1)
+    assert {finding.path for finding in report.findings if finding.path} >= {"raw/train/shard_00001.bin"}
+    run_job(job_of(source, output, CASES[0], rerunToken="again"), executor=inline())
+    for path, (content, inode) in before.items():
+        assert path.read_bytes() == content
+        assert (path.stat().st_ino == inode) == (path != victim), path
+
+
+def test_rows_are_loaded_shown_and_located(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    run_job(job_of(source, output, Case("shares", "apart", "Before", None, ("Npy",))), executor=inline())
+    planter = planter_of(output)
+    dataset = open_dataset(output)
+    documents = {(document.uri, document.position): document for document in planter.documents}
+    split = dataset["train"]
+    with pytest.raises(TypeError, match=r"read \.rows"):
+        next(split.read_documents())
+    for name, part in split.groups.items():
+        stream = planter.facts.path_groups.index(name) * 2 + 1
+        shards = planter.shards_of(stream)
+        assert part.rows[:].tolist() == [row for shard in shards for row in shard.rows]
+        for number, parts in enumerate(parts_by_row(shards)):
+            assert part.rows.cu_seqlens(number).tolist() == [0, *np.cumsum([each.length for each in parts])]
+            learned = part.rows.loss_mask(number)
+            assert np.flatnonzero(~learned).tolist() == unlearned(parts)
+        token = 0
+        while token < len(part):
+            if part[token] == PAD:
+                token += 1
+                continue
+            (shown,) = show_documents(output, "train", token, group=name)
+            place, whole = shown.place, documents[shown.place.uri, shown.position or 0]
+            assert (shown.note, place.start) == ("", token)
+            assert shown.tokens.tolist() == list(whole.tokens[place.offset : place.offset + place.tokens])
+            assert place.tokens == min(LENGTH, len(whole.tokens) - place.offset)
+            token += place.tokens
+
+
+def parts_by_row(shards: list[RowShard]) -> list[list[Any]]:
+    return [[part for part in shard.parts if part.row == row] for shard in shards for row in range(len(shard.rows))]
+
+
+def unlearned(parts: list[Any]) -> list[int]:
+    """Predictions of a first token of a piece that begins no document, and of padding."""
+    borders = [after.start - 1 for before, after in pairwise(parts) if after.offset]
+    end = parts[-1].start + parts[-1].length
+    return sorted({*borders, *range(end - 1, LENGTH - 1)})
+
+
+def test_plan_foresees_the_rows_and_warns_of_loose_ones(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # small blocks and shards leave more room
+    for most in ({}, {"maxDocuments": 2}):
+        output, events = tmp_path / str(len(most)), []
+        layout = {
+            "sequence": {"length": 250, "packing": "BestFit", "pad": {"id": PAD}, **most},
+            "shards": {"tokens": 100_000},
+        }
+        job = job_of(source, output, CASES[0], output=layout)
+        expected = preview_run(job).rows
+        run_job(job, executor=inline(), on_progress=events.append)
+        found = preview_run(job).rows
+        assert expected is not None
+        assert found is not None
+        assert abs(expected.count - found.count) <= 0.05 * found.count
+        is_warned = any(isinstance(each, Warned) and "raise maxDocuments" in str(each) for each in events)
+        assert is_warned == (found.utilization < 0.5) == bool(most)
+
+
+def test_a_shard_in_which_no_document_ends_is_refused(source: Path, tmp_path: Path) -> None:
+    job = job_of(source, tmp_path / "out", CASES[0], output={"shards": {"tokens": 128}})
+    events: list[Any] = []
+    with pytest.raises(SpecError) as caught:
+        run_job(job, executor=inline(), on_progress=events.append)
+    assert (caught.value.reason, "no document that ends in it" in caught.value.message) == ("ShardEmpty", True)
+    assert any(isinstance(each, Warned) and "documents.maxBytes allows about" in str(each) for each in events)
+
+
+# ---- verify
+
+
+def swap_rows(shards: list[RowShard]) -> None:
+    shard = shards[0]
+    shard.rows[1], shard.rows[3] = shard.rows[3], shard.rows[1]
+    order = {1: 3, 3: 1}
+    moved = [part._replace(row=order.get(part.row, part.row)) for part in shard.parts]
+    shard.parts[:] = sorted(moved, key=lambda part: (part.row, part.start))
+
+
+def move_a_part(shards: list[RowShard]) -> None:
+    """The last document of a row with two goes to the end of a row that has room for it."""
+    shard = shards[0]
+    rows = parts_by_row([shard])
+    for number, parts in enumerate(rows):
+        last = parts[-1]
+        for other, theirs in enumerate(rows):
+            end = theirs[-1].start + theirs[-1].length
+            if len(parts) > 1 and other != number and end + last.length <= LENGTH:
+                tokens = shard.rows[number][last.start : last.start + last.length]
+                shard.rows[number][last.start :] = [PAD] * (LENGTH - last.start)
+                shard.rows[other][end : end + last.length] = tokens
+                shard.parts.remove(last)
+                shard.parts.append(last._replace(row=other, start=end))
+                shard.parts.sort(key=lambda part: (part.row, part.start))
+                return
+    raise AssertionError("no row has room for another row's last document")
+
+
+def change_of(change: Callable[[list[RowShard]], None]) -> Callable[[RowPlanter], None]:
+    def plant(planter: RowPlanter) -> None:
+        planter.change = change
+
+    return plant
+
+
+def cut_a_document(planter: RowPlanter) -> None:
+    planter.is_cut = lambda size: size == 40
+
+
+def leave_one_out(planter: RowPlanter) -> None:
+    del planter.documents[3]
+
+
+def pack_larger_windows(planter: RowPlanter) -> None:
+    planter.more_window = 900
+    planter.block = 3000
+
+
+def pack_larger_blocks(planter: RowPlanter) -> None:
+    planter.block = 2000
+
+
+FAULTS: dict[str, tuple[Callable[[RowPlanter], None], set[str], set[str]]] = {
+    # what is planted, the faults that every mode finds, and those that `full` adds
+    "two rows swapped": (change_of(swap_rows), {"PartsWrong"}, set()),
+    "a document cut that fits": (cut_a_document, {"PartsWrong"}, set()),
+    "a part moved": (change_of(move_a_part), {"PartsWrong"}, set()),
+    "a document left out": (leave_one_out, set(), {"FileCounts", "DocumentLost"}),
+    "windows of another size": (pack_larger_windows, {"PartsWrong"}, set()),
+    "blocks of another size": (pack_larger_blocks, {"PartsWrong"}, set()),
+}
+
+
+@pytest.fixture(scope="module")
+def written(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("written") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (best_fit, packing):
+            patch.setattr(module, "LEAST_BLOCK", BLOCK)
+            patch.setattr(module, "MOST_BLOCK", BLOCK)
+        run_job(job_of(source, output, Case("one", "joined", "After", 4, ("Npy", "Raw"))), executor=inline())
+    return output
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_verify_names_what_was_planted_with_all_checksums_recomputed(fault: str, written: Path, tmp_path: Path) -> None:
+    plant, everywhere, from_source = FAULTS[fault]
+    output = tmp_path / "out"
+    shutil.copytree(written, output)
+    planter = planter_of(output)
+    plant(planter)
+    planter.write()
+    for mode in ("checksums", "full"):
+        report = verify(str(output), mode=mode, processes=1)
+        found = {str(finding.fault) for finding in report.findings}
+        assert found == everywhere | (from_source if mode == "full" else set()), (mode, report.findings)
