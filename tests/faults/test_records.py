@@ -281,7 +281,7 @@ def test_damaged_index_is_named_and_written_again_from_the_ledger(
         assert main(command) == 4
         told = capsys.readouterr().err
         assert f"RecordCorrupt: {index} is corrupt: " in told
-        assert "next: restore it from a copy, or delete this file and run the job again, which writes it" in told
+        assert "next: restore it from a copy, or delete this file and start the same `tokjob run` or" in told
     assert main(["clean", "out"]) == 4  # the dataset may be complete
 
     index.unlink()
@@ -325,7 +325,7 @@ def test_index_whose_checksum_is_wrong_is_refused_by_every_reader(
         told = capsys.readouterr()
         assert "RecordCorrupt" in told.err
         assert "index.json is corrupt: its checksum is" in told.err
-        assert "restore it from a copy, or delete this file and run the job again" in told.err
+        assert "restore it from a copy, or delete this file and start the same" in told.err
         assert told.out == ""
 
 
