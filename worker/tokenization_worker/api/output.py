@@ -283,7 +283,8 @@ class Output(SpecBlock):
             field="path",
         ),
         Rule(
-            f"the formats LlmC and Megatron count tokens in 31 bits: ask for at most {MOST_IN_31_BITS:,} a shard",
+            "the formats LlmC and Megatron count tokens in 31 bits: ask for at most "
+            f"{MOST_IN_31_BITS:,} tokens a shard",
             cel=None,  # CEL does not read numbers such as 100M
             holds=lambda o: not set(o.formats) & COUNT_IN_31_BITS or _most_tokens(o) <= MOST_IN_31_BITS,
             field="shards.tokens",
@@ -309,8 +310,8 @@ class Output(SpecBlock):
             field="shards.sequences",
         ),
         Rule(
-            "BestFit keeps the order of the source yet: leave out shuffle and shuffle the rows where you load them, or "
-            "write packing: Concat",
+            "packed rows cannot be shuffled yet: leave out shuffle and let the loader shuffle them, or write packing: "
+            "Concat",
             cel="!has(self.shuffle) || !has(self.sequence) || self.sequence.packing != 'BestFit'",
             holds=lambda o: o.shuffle is None or not _is_best_fit(o),
             field="shuffle",
