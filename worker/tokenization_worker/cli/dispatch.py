@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "status": "show the progress of a run at an output",
     "verify": "prove a dataset from its bytes and its source",
     "show": "show the documents and tokens at a place in a dataset, decoded; or a run's unusable documents",
+    "report": "show how full rows of some lengths would be, from the documents of a dataset",
     "blend": "print the weights of a dataset's shards by group, for a trainer",
     "clean": "remove an unfinished run's files from an output",
     "explain": "explain the state of a job on Kubernetes, and what to do next",
@@ -51,6 +52,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(("info", "ls", "list", "progress"), "status"),
     **dict.fromkeys(("decode", "inspect", "cat", "head"), "show"),
     **dict.fromkeys(("describe", "why", "diagnose", "debug"), "explain"),
+    **dict.fromkeys(("stats", "statistics", "histogram", "lengths"), "report"),
     **dict.fromkeys(("mix", "weights"), "blend"),
     **dict.fromkeys(("delete", "remove", "rm", "reset"), "clean"),
 }

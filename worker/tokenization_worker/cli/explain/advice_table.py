@@ -154,6 +154,7 @@ ADVICE: Mapping[str, str] = {
     "TokenUnknown": _COMMAND,
     "TokenIsPadding": _COMMAND,
     "RowUnknown": _COMMAND,
+    "HasRows": _COMMAND,
     "GroupUnknown": _COMMAND,
     "GroupsNotApart": _COMMAND,
     "FormatUnavailable": _COMMAND,
