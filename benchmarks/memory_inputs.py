@@ -18,6 +18,7 @@ import orjson
 from stdlib_text import iter_documents
 
 JSONL_BYTES = 4_000_000_000
+PACKED_BYTES = 600_000_000
 LINE_BYTES = 3_000_000_000
 ROW_GROUP_BYTES = 1_000_000_000
 TINY_FILES = 200_000
@@ -57,6 +58,15 @@ def make_small(folder: Path, scale: float) -> None:
 
 def make_jsonl(folder: Path, scale: float) -> None:
     _write_jsonl(folder / "large.jsonl", int(JSONL_BYTES * scale))
+
+
+def make_packed(folder: Path, scale: float) -> None:
+    """More than a full shard of the default size, which has several blocks."""
+    _write_jsonl(folder / "packed.jsonl", int(PACKED_BYTES * scale))
+
+
+def pack_rows(scale: float) -> list[str]:
+    return ["--output.sequence.length", "2048", "--output.sequence.packing", "BestFit"]
 
 
 def make_single_line(folder: Path, scale: float) -> None:
@@ -153,6 +163,7 @@ def _write_document(folder: Path, text: str) -> None:
 INPUTS = (
     Input("small", "1 MB of JSONL, engine not yet probed on this host", make_small),
     Input("jsonl", "4 GB of JSONL in one file", make_jsonl),
+    Input("packed", "600 MB of JSONL, rows packed by best fit", make_packed, arguments=pack_rows),
     Input("line", "a line of 3 GB (quarantined) and a good file", make_single_line, lambda scale: 1, limit_documents),
     Input("parquet", "Parquet, one row group of 1 GB", make_parquet),
     Input("tiny", "200,000 files of a document each", make_tiny_files),
