@@ -254,12 +254,13 @@ def test_plan_foresees_the_rows_and_warns_of_loose_ones(
         output, events = tmp_path / str(len(most)), []
         layout = {
             "sequence": {"length": 250, "packing": "BestFit", "pad": {"id": PAD}, **most},
-            "shards": {"tokens": 100_000},
+            "shards": {"tokens": 10_000},
         }
         job = job_of(source, output, CASES[0], output=layout)
-        expected = preview_run(job).rows
+        plan = preview_run(job)
         run_job(job, executor=inline(), on_progress=events.append)
-        found = preview_run(job).rows
+        expected, found = plan.rows, preview_run(job).rows
+        assert plan.shards == sum(split["shards"] for split in read_index(output)["splits"])
         assert expected is not None
         assert found is not None
         assert abs(expected.count - found.count) <= 0.05 * found.count

@@ -21,7 +21,7 @@ from tokenization_worker.planning.estimated_plan import EstimatedPlan, with_esti
 from tokenization_worker.planning.groups.counts import plan_groups
 from tokenization_worker.planning.make_plan import make_plan_of
 from tokenization_worker.planning.prepare import Prepared, prepare
-from tokenization_worker.planning.row_estimate import RowEstimate
+from tokenization_worker.planning.row_estimate import RowEstimate, count_shards
 from tokenization_worker.planning.scattering import bytes_a_token
 from tokenization_worker.planning.source_check import count_formats
 from tokenization_worker.processes import default_processes
@@ -168,7 +168,7 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
         output_formats=tuple(prepared.data.output.formats),
         delimiters=prepared.tokenizer.delimiters,
         dtype=prepared.dtype,
-        shards=None if stored is None else -(-stored // prepared.data.output.shard_tokens),
+        shards=None if tokens is None else count_shards(prepared.data.output, tokens, rows),
         rows=rows,
         shard_bytes=_scaled(estimate.shard_bytes, share),
         scratch_bytes=_scaled(estimate.scratch_bytes, share),

@@ -15,7 +15,7 @@ from tokenization_worker.api.data import DataSpec, DType, OutputSpec
 from tokenization_worker.formats.base import ShardShape
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.formats.registry import format_of
-from tokenization_worker.planning.row_estimate import RowEstimate, estimate_rows
+from tokenization_worker.planning.row_estimate import RowEstimate, count_shards, estimate_rows
 from tokenization_worker.processes import CopyDied, can_copy, compute_in_copy
 from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
@@ -68,10 +68,9 @@ class Estimate:
     documents: int | None = None
     groups: Mapping[str, int | None] = field(default_factory=dict)
 
-    def shards(self, shard_tokens: int) -> int | None:
-        """How many shards hold all tokens, and the padding of rows."""
-        stored = self.tokens if self.rows is None else self.rows.tokens
-        return None if stored is None else -(-stored // shard_tokens)
+    def shards(self, output: OutputSpec) -> int | None:
+        """How many shards hold all tokens."""
+        return None if self.tokens is None else count_shards(output, self.tokens, self.rows)
 
     def core_seconds(self, engine: str) -> float | None:
         """What a run with that engine takes on one core; `engine` as `choose_engine` names it."""
@@ -254,8 +253,8 @@ def _group_tokens(measured: Measured, tokenizer: Tokenizer, share: float) -> int
 
 def _shard_bytes(output: OutputSpec, dtype: DType, rows: RowEstimate | None, *, tokens: int, documents: int) -> int:
     """Of all files of shards; a document is cut by nearly every border of a shard."""
+    shards = count_shards(output, tokens, rows)
     length, tokens = (0, tokens) if rows is None else (rows.length, rows.tokens)
-    shards = -(-tokens // output.shard_tokens)
     shape = ShardShape(tokens, NUMPY_DTYPES[dtype], length)
     entries = documents + shards if rows is None else rows.count
     size = sum(format_of(name).total_bytes(shape, shards, entries) for name in output.formats)

@@ -33,7 +33,7 @@ def with_estimate(
     tokens: int | None = found.tokens
     shards, shard_bytes, seconds = None, None, None
     if tokens is not None:
-        shards = found.shards(prepared.data.output.shard_tokens)
+        shards = found.shards(prepared.data.output)
         shard_bytes = found.shard_bytes
         core_seconds: float | None = found.core_seconds(engine)
         seconds = None if core_seconds is None else start_seconds + core_seconds / processes

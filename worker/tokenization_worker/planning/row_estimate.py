@@ -34,6 +34,13 @@ class RowEstimate:
         return PART.itemsize * (documents + self.count)
 
 
+def count_shards(output: OutputSpec, tokens: int, rows: RowEstimate | None) -> int:
+    """How many shards hold so many tokens of documents. Padding counts, except that of packed rows."""
+    is_packed = output.sequence is not None and output.sequence.is_best_fit
+    stored = tokens if rows is None or is_packed else rows.tokens
+    return -(-stored // output.shard_tokens)
+
+
 def estimate_rows(
     output: OutputSpec, *, tokens: float, text_tokens: float, files: int, lengths: NDArray[np.int64]
 ) -> RowEstimate | None:

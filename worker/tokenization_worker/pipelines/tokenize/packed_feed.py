@@ -8,7 +8,7 @@ tokens of a block, and about 100 bytes for each of its documents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,8 +20,6 @@ from tokenization_worker.formats.base import TokenArray
 from tokenization_worker.pipelines.tokenize.feeds import CHUNK_BYTES, ShardContents, SpanSource
 from tokenization_worker.sequences.best_fit import block_borders, pack_documents
 from tokenization_worker.sequences.parts import PART, PartArray
-
-Sources = Callable[[], Iterator[SpanSource]]
 
 
 @dataclass(frozen=True, slots=True)
