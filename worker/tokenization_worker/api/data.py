@@ -224,9 +224,10 @@ class SequenceSpec:
     pad_id: int | None
     max_documents: int | None = None
 
-    @property
-    def is_best_fit(self) -> bool:
-        return self.packing is Packing.BEST_FIT
+
+def has_packed_rows(output: Mapping[str, Any]) -> bool:
+    """Whether documents are packed into rows; `output` has the canonical fields of a plan or an index."""
+    return "sequence" in output and bool(output["sequence"]["packing"] == Packing.BEST_FIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +265,11 @@ class OutputSpec:
     def shuffled_rows(self) -> SequenceSpec | None:
         """The rows, where they are what is shuffled."""
         return self.sequence if self.shuffle is not None and self.shuffle.unit is ShuffleUnit.ROW else None
+
+    @property
+    def packed_rows(self) -> SequenceSpec | None:
+        """The rows, where documents are packed into them."""
+        return self.sequence if self.sequence is not None and self.sequence.packing is Packing.BEST_FIT else None
 
     @property
     def file_kinds(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenization_worker.api.arguments import require_place
-from tokenization_worker.api.data import Delimiters, Packing
+from tokenization_worker.api.data import Delimiters, has_packed_rows
 from tokenization_worker.dataset.reopening import Reopening
 from tokenization_worker.dataset.shard import Shard as Shard
 from tokenization_worker.dataset.split import Split as Split
@@ -276,7 +276,7 @@ class Dataset(Mapping[str, Split]):
     def is_reordered(self) -> bool:
         """Whether documents that follow each other need not do so in the source."""
         output = self.index["data"]["output"]
-        return "shuffle" in output or output.get("sequence", {}).get("packing") == Packing.BEST_FIT
+        return "shuffle" in output or has_packed_rows(output)
 
     def _read_splits(self) -> dict[str, Split]:
         store, index = self._store, self.index

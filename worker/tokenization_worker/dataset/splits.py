@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokenization_worker.api.data import PARTS, Delimiters, Packing, ShuffleUnit
+from tokenization_worker.api.data import PARTS, Delimiters, ShuffleUnit, has_packed_rows
 from tokenization_worker.dataset.reopening import Reopening
 from tokenization_worker.dataset.shard import Shard
 from tokenization_worker.dataset.split import Split
@@ -66,9 +66,8 @@ def _join(name: str, parts: Mapping[str, Split], delimiters: Delimiters, reopen:
 
 def _are_pieces_apart(index: Index) -> bool:
     output = index["data"]["output"]
-    is_packed: bool = output.get("sequence", {}).get("packing") == Packing.BEST_FIT
     are_rows_shuffled: bool = output.get("shuffle", {}).get("unit") == ShuffleUnit.ROW
-    return is_packed or are_rows_shuffled
+    return are_rows_shuffled or has_packed_rows(output)
 
 
 def _make_streams(

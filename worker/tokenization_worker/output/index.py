@@ -14,7 +14,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 import orjson
 
-from tokenization_worker.api.data import OutputFormat, Packing
+from tokenization_worker.api.data import OutputFormat, has_packed_rows
 from tokenization_worker.errors import ChangedError, DataError, SpecError
 from tokenization_worker.messages.counts import counted
 from tokenization_worker.output import layout
@@ -250,7 +250,7 @@ _CHECK_THE_PATH = "check the path: it must be the output.uri of a job"
 def format_version(data: Mapping[str, Any]) -> int:
     """The version of the layout of a dataset with these canonical data fields."""
     output = data["output"]
-    if "shuffle" in output or output.get("sequence", {}).get("packing") == Packing.BEST_FIT:
+    if "shuffle" in output or has_packed_rows(output):
         return 3
     is_first = output["formats"] == [OutputFormat.NPY] and "sequence" not in output and "groups" not in data["source"]
     return 1 if is_first and "begin" not in data["tokenizer"]["delimiter"] else 2

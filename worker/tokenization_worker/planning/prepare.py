@@ -220,10 +220,9 @@ def prepare_source(
 
 def _foresee_packing(data: DataSpec, estimated: Estimate) -> Iterator[str]:
     """What may come out otherwise than hoped where rows are packed."""
-    sequence, rows = data.output.sequence, estimated.rows
-    if sequence is None or not sequence.is_best_fit:
+    if data.output.packed_rows is None:
         return
-    if rows is not None and rows.utilization < _LEAST_TEXT:
+    if estimated.rows is not None and estimated.rows.utilization < _LEAST_TEXT:
         yield _LOOSE_ROWS
     longest = data.max_document_bytes / (estimated.bytes_per_token or 1)
     if longest > data.output.shard_tokens:

@@ -36,8 +36,7 @@ class RowEstimate:
 
 def count_shards(output: OutputSpec, tokens: int, rows: RowEstimate | None) -> int:
     """How many shards hold so many tokens of documents. Padding counts, except that of packed rows."""
-    is_packed = output.sequence is not None and output.sequence.is_best_fit
-    stored = tokens if rows is None or is_packed else rows.tokens
+    stored = tokens if rows is None or output.packed_rows is not None else rows.tokens
     return -(-stored // output.shard_tokens)
 
 
@@ -53,7 +52,7 @@ def estimate_rows(
     if sequence is None:
         return None
     length = sequence.length
-    if sequence.is_best_fit:
+    if output.packed_rows is not None:
         count = _packed_rows(sequence, round(tokens), lengths)
         return RowEstimate(length, count, text_tokens / (count * length) if count else 0.0)
     streams = Streams(output.splits).count

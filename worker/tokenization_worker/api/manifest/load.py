@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from tokenization_worker.api.manifest.describe import describe_error
 from tokenization_worker.api.manifest.manifest_file import read_manifest_file
-from tokenization_worker.api.manifest.yaml_text import parse_yaml
+from tokenization_worker.api.manifest.yaml_text import check_again, parse_yaml
 from tokenization_worker.api.types.model import STORED, Block
 from tokenization_worker.errors import SpecError
 
@@ -75,8 +75,7 @@ def validate_manifest(model: type[B], manifest: dict[str, Any], *, origin: str, 
         lines = list(dict.fromkeys(describe_error(model, detail) for detail in details))
         mistakes = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
         message = f"{origin}: {mistakes}" + "".join(f"\n  {line}" for line in lines)
-        every = f"every field: {model.help_command}"
-        step = {COMMAND_LINE: f"correct the flag ({every})", KEYWORDS: _NEXT_ARGUMENT}.get(
-            origin, f"correct this, then check it with: tokjob validate FILE ({every})"
+        step = {COMMAND_LINE: f"correct the flag (every field: {model.help_command})", KEYWORDS: _NEXT_ARGUMENT}.get(
+            origin, check_again(model.help_command)
         )
         raise SpecError("SpecInvalid", message, next_step=step) from error

@@ -24,7 +24,13 @@ _NODE_BYTES = 10
 _MOST_DEPTH = 100
 """Blocks within blocks; the C parser makes values of them by recursion, and has no other end than the stack's."""
 
-NEXT_STEP = "correct this, then check it with: tokjob validate FILE (every field: tokjob run --help-all)"
+
+def check_again(help_command: str) -> str:
+    """What to do about a mistake in a manifest whose fields that command shows."""
+    return f"correct this, then check it with: tokjob validate FILE (every field: {help_command})"
+
+
+NEXT_STEP = check_again("tokjob run --help-all")
 
 
 def parse_yaml(text: str, *, origin: str) -> dict[str, Any]:

@@ -343,8 +343,7 @@ def _make_planner(plan: Plan, context: RunContext) -> ShardPlanner | ShufflePlan
     output = context.data.output
     groups = _count_files(plan) if context.data.path_groups else ()
     if output.shuffle is None:
-        sequence = output.sequence
-        rows = None if sequence is None or sequence.is_best_fit else sequence  # windows of packed rows have no padding
+        rows = None if output.packed_rows is not None else output.sequence  # windows of packed rows have no padding
         return ShardPlanner(plan.cut, len(plan.files), context.streams, output.shard_tokens, rows, groups=groups)
     assert plan.scattering is not None, "the plan of a shuffled run has it"
     return ShufflePlanner(plan.cut, len(plan.files), context.streams, output, plan.scattering, groups)

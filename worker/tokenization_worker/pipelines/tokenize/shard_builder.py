@@ -131,12 +131,11 @@ def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
 def _packing_rules(context: RunContext) -> PackingRules | None:
     """None where rows are not packed, or there are none."""
     output = context.data.output
-    sequence = output.sequence
-    if sequence is None or not sequence.is_best_fit:
+    rows = output.packed_rows
+    if rows is None:
         return None
     assert context.pad_id is not None, "the plan has resolved it"
-    dtype = context.numpy_dtype
-    return PackingRules(sequence.length, sequence.max_documents, context.pad_id, output.shard_tokens, dtype)
+    return PackingRules(rows.length, rows.max_documents, context.pad_id, output.shard_tokens, context.numpy_dtype)
 
 
 def _require_fit(task: BuildTask, stored_tokens: int) -> None:
