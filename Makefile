@@ -110,6 +110,7 @@ generate: install  ## write crds/ and docs/job-reference.md from the models, the
 chaos: install  ## kill KILLS local runs and RAY_RUNS on Ray, put FAULTS scripts of faults before the store, compare bytes
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS)
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS) --layout rows
+	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS) --layout packed-rows
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS) --layout shuffle
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS) --layout shuffled-rows
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/ray_chaos.py --runs $(RAY_RUNS)

@@ -40,6 +40,7 @@ ROWS: dict[str, Any] = {
 LAYOUTS = {
     "flat": FLAT,
     "rows": ROWS,
+    "packed-rows": {**ROWS, "sequence": {"length": 2049, "packing": "BestFit"}, "shards": {"tokens": SHARD_TOKENS}},
     "shuffle": {**FLAT, "shuffle": {"seed": 0}},
     "shuffled-rows": {**ROWS, "shuffle": {"seed": 0}, "splits": [{"name": "test", "share": "20%"}, {"name": "train"}]},
 }
