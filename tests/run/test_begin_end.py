@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tiktoken
 
-from support.engine.inline import inline
+from support.engine.inline import inline, run_with_stops
 from support.faults.plant import Planter
 from support.forked_commands import TOKJOB
 from support.format_oracle import SUFFIXES, files_of
@@ -309,18 +309,7 @@ def test_processes_and_a_run_that_was_killed_change_nothing(
     done = run_command(command(job, tmp_path / "job", "--processes", "2"))
     assert done.returncode == 0, done.stderr
     stopped = job_of(source, tmp_path / "stopped", kind, delimiter, "shares", rangeBytes=2000)
-    for tasks in itertools.count(1, 3):
-        left = iter(range(tasks))
-
-        def stop(task: object, left: Any = left) -> None:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
-        try:
-            run_job(stopped, executor=inline(stop))
-        except KeyboardInterrupt:
-            continue
-        break
+    tasks = run_with_stops(stopped, step=3)
     assert tasks > 4
     for output in ("two", "stopped"):
         for split, shards in expected.items():

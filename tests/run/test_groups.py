@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from support.corpus import json_lines
-from support.engine.inline import inline
+from support.engine.inline import inline, run_with_stops
 from support.faults.plant import Document, Planter
 from support.forked_commands import TOKJOB
 from support.runs import command, difference, make_job, read_index, run_command
@@ -211,18 +211,7 @@ def test_processes_and_kills_change_nothing(source: Source, tmp_path: Path, path
     assert done.returncode == 0, done.stderr
     assert difference(tmp_path / "two", whole) is None
     stopped = tmp_path / "stopped"
-    for tasks in itertools.count(1, 3):
-        left = iter(range(tasks))
-
-        def stop(task: object, left: Any = left) -> None:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
-        try:
-            run_job(job_of(source, stopped, output=layout, rangeBytes=500), executor=inline(stop))
-        except KeyboardInterrupt:
-            continue
-        break
+    tasks = run_with_stops(job_of(source, stopped, output=layout, rangeBytes=500), step=3)
     assert tasks > 4
     assert difference(stopped, whole) is None
 

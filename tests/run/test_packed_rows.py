@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from collections.abc import Callable
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from support.engine.inline import inline
-from support.faults.plant_rows import RowPlanter
+from support.engine.inline import inline, run_with_stops
+from support.faults.plant_rows import RowPlanter, change_of
+from support.grouped_source import FORMATS, PAD, PATHS, pad_of, read_groups, tokenizer_of, write_groups
 from support.row_oracle import RowShard
 from support.runs import command, difference, make_job, read_index, run_command
 from tokenization_worker import open_dataset, run_job, verify
@@ -26,10 +26,8 @@ from tokenization_worker.inspect.show import show_documents
 from tokenization_worker.sequences import best_fit
 from tokenization_worker.verification.shards import packing
 
-FORMATS = ["Npy", "Raw", "LlmC", "Megatron", "WebDataset"]
-LENGTH, SHARD_TOKENS, BLOCK, PAD = 64, 2000, 700, 300
+LENGTH, SHARD_TOKENS, BLOCK = 64, 2000, 700
 FILES = {"web": [90, 0, 55], "code": [1, 70]}
-PATHS = {"joined": "{split}/shard_{index:05d}", "apart": "{group}/{split}/shard_{index:05d}"}
 SPLITS: dict[str, list[dict[str, Any]]] = {
     "one": [{"name": "train"}],
     "leading": [{"name": "test", "shards": 1}, {"name": "train"}],
@@ -59,50 +57,39 @@ CASES = [
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source")
-    chance = random.Random(33)
-    number = 0
-    for order, (group, counts) in enumerate(FILES.items()):
-        (folder / f"{order}-{group}").mkdir()
-        for size in counts:
-            texts = ["" if at % 9 == 4 else draw(chance, at) for at in range(size)]
-            content = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-            (folder / f"{order}-{group}" / f"{number}.jsonl").write_text(content or "\n")
-            number += 1
+    write_groups(folder, FILES, 33, longest)
     return folder
 
 
-def draw(chance: random.Random, number: int) -> str:
-    """Some of them are longer than a row."""
-    most = 900 if number % 23 == 11 else 150 if number % 7 == 3 else 50
-    return "".join(chance.choices("abcä日 \n", k=chance.randrange(most)))
+def longest(number: int) -> int:
+    """Some are longer than a row."""
+    return 900 if number % 23 == 11 else 150 if number % 7 == 3 else 50
 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    shrink_blocks(monkeypatch)
+
+
+def shrink_blocks(patch: pytest.MonkeyPatch) -> None:
     """A shard has three."""
     for module in (best_fit, packing):
-        monkeypatch.setattr(module, "LEAST_BLOCK", BLOCK)
-        monkeypatch.setattr(module, "MOST_BLOCK", BLOCK)
+        patch.setattr(module, "LEAST_BLOCK", BLOCK)
+        patch.setattr(module, "MOST_BLOCK", BLOCK)
 
 
 def job_of(source: Path, output: Path, case: Case, /, **fields: Any) -> TokenizationJob:
-    groups = [{"name": folder.name[2:], "uris": [str(folder)]} for folder in sorted(source.iterdir())]
-    tokenizer: dict[str, Any] = {"name": "bytes", "delimiter": {"position": case.delimiter}}
-    pad: dict[str, Any] = {"id": PAD}
-    if case.delimiter == "Pair":
-        pad = {"token": "<|endoftext|>"}
-        tokenizer = {"name": "cl100k_base", "delimiter": {"begin": "<|fim_prefix|>", "end": "<|endoftext|>"}}
     most = {} if case.most is None else {"maxDocuments": case.most}
     layout = {
         "formats": list(case.formats),
         "path": PATHS[case.path],
         "splits": SPLITS[case.splits],
-        "sequence": {"length": LENGTH, "packing": "BestFit", "pad": pad, **most},
+        "sequence": {"length": LENGTH, "packing": "BestFit", "pad": pad_of(case.delimiter), **most},
         "shards": {"tokens": SHARD_TOKENS},
         **fields.pop("output", {}),
     }
-    reads = {"uris": None, "groups": groups}
-    return make_job(source, output, source=reads, tokenizer=tokenizer, output=layout, **fields)
+    tokenizer = tokenizer_of(case.delimiter)
+    return make_job(source, output, source=read_groups(source), tokenizer=tokenizer, output=layout, **fields)
 
 
 def planter_of(output: Path) -> RowPlanter:
@@ -173,18 +160,7 @@ def test_processes_and_kills_change_nothing(source: Path, tmp_path: Path, monkey
     done = run_command(command(job, tmp_path / "2", "--processes", "2"))
     assert done.returncode == 0, done.stderr
     assert difference(tmp_path / "two", whole) is None
-    for tasks in count(1):
-        left = iter(range(tasks))
-
-        def stop(task: object, left: Any = left) -> None:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
-        try:
-            run_job(job_of(source, tmp_path / "stopped", case, rangeBytes=500), executor=inline(stop))
-        except KeyboardInterrupt:
-            continue
-        break
+    tasks = run_with_stops(job_of(source, tmp_path / "stopped", case, rangeBytes=500), step=1)
     assert tasks > 7
     assert difference(tmp_path / "stopped", whole) is None
 
@@ -307,13 +283,6 @@ def move_a_part(shards: list[RowShard]) -> None:
     raise AssertionError("no row has room for another row's last document")
 
 
-def change_of(change: Callable[[list[RowShard]], None]) -> Callable[[RowPlanter], None]:
-    def plant(planter: RowPlanter) -> None:
-        planter.change = change
-
-    return plant
-
-
 def cut_a_document(planter: RowPlanter) -> None:
     planter.is_cut = lambda size: size == 40
 
@@ -346,9 +315,7 @@ FAULTS: dict[str, tuple[Callable[[RowPlanter], None], set[str], set[str]]] = {
 def written(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("written") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        for module in (best_fit, packing):
-            patch.setattr(module, "LEAST_BLOCK", BLOCK)
-            patch.setattr(module, "MOST_BLOCK", BLOCK)
+        shrink_blocks(patch)
         run_job(job_of(source, output, Case("one", "joined", "After", 4, ("Npy", "Raw"))), executor=inline())
     return output
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import pickle
 import random
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from support.engine.inline import inline
+from support.engine.inline import inline, run_with_stops
 from support.forked_commands import TOKJOB
 from support.format_oracle import SUFFIXES, files_of
 from support.oracle import encoding
@@ -168,18 +167,7 @@ def test_processes_and_a_run_that_was_killed_change_nothing(source: Source, tmp_
         assert done.returncode == 0, done.stderr
         assert difference(tmp_path / f"in {processes}", whole) is None
     stopped = tmp_path / "stopped"
-    for tasks in itertools.count(1, 3):
-        left = iter(range(tasks))
-
-        def stop(task: object, left: Any = left) -> None:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
-        try:
-            run_job(job_of(source, stopped, output=layout, rangeBytes=1000), executor=inline(stop))
-        except KeyboardInterrupt:
-            continue
-        break
+    tasks = run_with_stops(job_of(source, stopped, output=layout, rangeBytes=1000), step=3)
     assert tasks > 4
     assert difference(stopped, whole) is None
 

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import blake2b, sha256
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from support.engine.inline import inline
+from support.engine.inline import inline, run_with_stops
 from support.faults.plant import Planter
 from support.runs import Running, command, difference, make_job, read_index, run_command
 from support.shuffle_oracle import Document, Shard, shuffle
@@ -196,19 +196,8 @@ def test_processes_and_kills_change_nothing(source: Source, whole: Path, tmp_pat
     assert difference(tmp_path / "two", whole) is None
     stopped = tmp_path / "stopped"
     kinds: set[str] = set()
-    for tasks in count(1, 3):
-        left = iter(range(tasks))
-
-        def stop(task: object, left: Any = left) -> None:
-            if next(left, None) is None:
-                kinds.add(type(task).__name__)
-                raise KeyboardInterrupt
-
-        try:
-            run_job(job_of(source, stopped, output=LAYOUT, rangeBytes=500), executor=inline(stop))
-        except KeyboardInterrupt:
-            continue
-        break
+    job = job_of(source, stopped, output=LAYOUT, rangeBytes=500)
+    run_with_stops(job, step=3, before_stop=lambda task: kinds.add(type(task).__name__))
     assert kinds == {"TokenizeTask", "ScatterTask", "BuildTask"}
     assert difference(stopped, whole) is None
 

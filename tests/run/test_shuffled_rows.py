@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import random
 import shutil
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from support.engine.inline import inline
-from support.faults.plant_rows import RowPlanter
+from support.engine.inline import inline, run_with_stops
+from support.faults.plant_rows import RowPlanter, change_of
+from support.grouped_source import FORMATS, PAD, PATHS, pad_of, read_groups, tokenizer_of, write_groups
 from support.row_oracle import RowShard
 from support.runs import command, difference, make_job, run_command
 from tokenization_worker import open_dataset, run_job, verify
@@ -21,10 +19,8 @@ from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.inspect.show import show_documents
 from tokenization_worker.planning import scattering
 
-FORMATS = ["Npy", "Raw", "LlmC", "Megatron", "WebDataset"]
-LENGTH, SHARD_ROWS, PAD = 64, 5, 300
+LENGTH, SHARD_ROWS = 64, 5
 FILES = {"web": [40, 0, 25], "code": [1, 60], "books": [30]}
-PATHS = {"joined": "{split}/shard_{index:05d}", "apart": "{group}/{split}/shard_{index:05d}"}
 SPLITS: dict[str, list[dict[str, Any]]] = {
     "one": [{"name": "train"}],
     "leading": [{"name": "test", "shards": 2}, {"name": "train"}],
@@ -40,8 +36,6 @@ class Case(NamedTuple):
     splits: str
     path: str
     delimiter: str
-    """`Pair`: a token before each document and another one after it; then padding is the one after."""
-
     formats: tuple[str, ...]
 
 
@@ -61,22 +55,13 @@ CASES = [
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source")
-    chance = random.Random(31)
-    number = 0
-    for order, (group, counts) in enumerate(FILES.items()):
-        (folder / f"{order}-{group}").mkdir()
-        for size in counts:
-            texts = ["" if at % 9 == 4 else draw(chance, at) for at in range(size)]
-            content = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-            (folder / f"{order}-{group}" / f"{number}.jsonl").write_text(content or "\n")
-            number += 1
+    write_groups(folder, FILES, 31, longest)
     return folder
 
 
-def draw(chance: random.Random, number: int) -> str:
-    """Some of them are longer than a window."""
-    most = 4000 if number % 23 == 11 else 300 if number % 7 == 3 else 60
-    return "".join(chance.choices("abcä日 \n", k=chance.randrange(most)))
+def longest(number: int) -> int:
+    """Some are longer than a window."""
+    return 4000 if number % 23 == 11 else 300 if number % 7 == 3 else 60
 
 
 @pytest.fixture(autouse=True)
@@ -85,22 +70,16 @@ def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job_of(source: Path, output: Path, case: Case, /, **fields: Any) -> TokenizationJob:
-    groups = [{"name": folder.name[2:], "uris": [str(folder)]} for folder in sorted(source.iterdir())]
-    tokenizer: dict[str, Any] = {"name": "bytes", "delimiter": {"position": case.delimiter}}
-    pad: dict[str, Any] = {"id": PAD}
-    if case.delimiter == "Pair":
-        pad = {"token": "<|endoftext|>"}
-        tokenizer = {"name": "cl100k_base", "delimiter": {"begin": "<|fim_prefix|>", "end": "<|endoftext|>"}}
     layout = {
         "formats": list(case.formats),
         "path": PATHS[case.path],
         "splits": SPLITS[case.splits],
-        "sequence": {"length": LENGTH, "scope": case.scope, "pad": pad},
+        "sequence": {"length": LENGTH, "scope": case.scope, "pad": pad_of(case.delimiter)},
         "shards": {"sequences": SHARD_ROWS},
         "shuffle": {"seed": 5, "unit": case.unit},
     }
-    reads = {"uris": None, "groups": groups}
-    return make_job(source, output, source=reads, tokenizer=tokenizer, output=layout, **fields)
+    tokenizer = tokenizer_of(case.delimiter)
+    return make_job(source, output, source=read_groups(source), tokenizer=tokenizer, output=layout, **fields)
 
 
 @pytest.mark.sampled(len(CASES), of=lambda case: (case["case"].unit, case["case"].scope))
@@ -162,18 +141,7 @@ def test_processes_and_kills_change_nothing(source: Path, tmp_path: Path) -> Non
     done = run_command(command(job, tmp_path / "2", "--processes", "2"))
     assert done.returncode == 0, done.stderr
     assert difference(tmp_path / "two", whole) is None
-    for tasks in count(1, 4):
-        left = iter(range(tasks))
-
-        def stop(task: object, left: Any = left) -> None:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
-        try:
-            run_job(job_of(source, tmp_path / "stopped", case, rangeBytes=500), executor=inline(stop))
-        except KeyboardInterrupt:
-            continue
-        break
+    tasks = run_with_stops(job_of(source, tmp_path / "stopped", case, rangeBytes=500), step=4)
     assert tasks > 9
     assert difference(tmp_path / "stopped", whole) is None
 
@@ -237,13 +205,6 @@ def use_another_seed(planter: RowPlanter) -> None:
 
 def cut_elsewhere(planter: RowPlanter) -> None:
     planter.cut_early = 1
-
-
-def change_of(change: Callable[[list[RowShard]], None]) -> Callable[[RowPlanter], None]:
-    def plant(planter: RowPlanter) -> None:
-        planter.change = change
-
-    return plant
 
 
 def leave_one_out(planter: RowPlanter) -> None:

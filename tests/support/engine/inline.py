@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 
+from tokenization_worker import run_job
+from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.engine.executor import UnderWay
 from tokenization_worker.engine.task import Done, Task, Worker, WorkerState
 from tokenization_worker.engine.task_progress import ignore_advance
@@ -47,6 +50,27 @@ class InlineExecutor:
         del grace_s
         self._tasks.clear()
         return []
+
+
+def run_with_stops(job: TokenizationJob, *, step: int, before_stop: Before = lambda task: None) -> int:
+    """Start a job again and again, as after a kill: the first start may begin one task, each other one `step` tasks
+    more than the one before. Returns how many tasks the start that came to the end was allowed. `before_stop` gets the
+    task that a start does not begin any more.
+    """
+    for tasks in count(1, step):
+        left = iter(range(tasks))
+
+        def stop(task: Task, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                before_stop(task)
+                raise KeyboardInterrupt
+
+        try:
+            run_job(job, executor=inline(stop))
+        except KeyboardInterrupt:
+            continue
+        return tasks
+    raise AssertionError("count has no end")
 
 
 def inline(before: Before = lambda task: None, slots: int = 1) -> Callable[[Prepared, RunContext], InlineExecutor]:

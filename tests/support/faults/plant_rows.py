@@ -95,6 +95,15 @@ class RowPlanter(Planter):
         return rows
 
 
+def change_of(change: Callable[[list[RowShard]], None]) -> Callable[[RowPlanter], None]:
+    """A fault that changes the shards of each stream."""
+
+    def plant(planter: RowPlanter) -> None:
+        planter.change = change
+
+    return plant
+
+
 def parts_file(parts: list[Part]) -> bytes:
     """As numpy saves them."""
     file = BytesIO()
