@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -390,6 +391,31 @@ def test_json_display_writes_one_object_a_line(capfdbinary: pytest.CaptureFixtur
     lines = shown.out.split(b"\n")
     assert [json.loads(line)["event"] for line in lines[:-1]] == ["warned", "progress"]
     assert Planned.__name__.lower() == "planned"
+
+
+class Narrow(RawIOBase):
+    """An unbuffered stream that takes some bytes at a time, as a pipe does when a signal comes."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        self.taken += bytes(data[:10])
+        return min(len(data), 10)
+
+
+def test_json_display_writes_whole_lines_to_an_unbuffered_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Narrow()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(stream, write_through=True))  # type: ignore[type-var]
+    display = JsonDisplay()
+    for step in (1, 2):
+        display(progress_event(step))
+    display.close()
+    assert [json.loads(line)["event"] for line in stream.taken.splitlines()] == ["progress"] * 2
+    assert not stream.closed
 
 
 @dataclass

@@ -9,7 +9,8 @@ import dataclasses
 import sys
 import time
 from contextlib import ExitStack, redirect_stdout
-from typing import TYPE_CHECKING, Protocol
+from io import BufferedWriter, RawIOBase
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import orjson
 
@@ -75,8 +76,12 @@ class JsonDisplay:
     is_drawing = False
 
     def __init__(self) -> None:
-        self._events = sys.stdout.buffer
         self._is_ours = ExitStack()
+        stream: BinaryIO | RawIOBase = sys.stdout.buffer
+        if isinstance(stream, RawIOBase):  # PYTHONUNBUFFERED: it takes a part of a line when a signal comes
+            stream = BufferedWriter(stream)
+            self._is_ours.callback(stream.detach)
+        self._events = stream
         self._is_ours.enter_context(redirect_stdout(sys.stderr))
 
     def __call__(self, event: Event) -> None:
