@@ -113,6 +113,7 @@ chaos: install  ## kill KILLS local runs and RAY_RUNS on Ray, put FAULTS scripts
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS) --layout packed-rows
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS) --layout shuffle
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS) --layout shuffled-rows
+	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS) --layout shuffled-packed-rows
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/ray_chaos.py --runs $(RAY_RUNS)
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/fault_chaos.py --faults $(FAULTS)
 

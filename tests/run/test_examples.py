@@ -225,7 +225,7 @@ def test_shuffled_shards_hold_both_groups_in_every_format(tmp_path: Path) -> Non
 def test_packed_rows_cut_no_document_that_fits(tmp_path: Path) -> None:
     records = [{"text": f"{number}: {text}"} for number in range(8) for text in TEXTS]
     write_jsonl(tmp_path / "data/0.jsonl.zst", records)
-    tokjob(tmp_path, "run", str(EXAMPLES / "packed-rows.yaml"), "--set", "output.shards.tokens=30000")
+    tokjob(tmp_path, "run", str(EXAMPLES / "packed-rows.yaml"), "--set", "output.shards.sequences=3")
     pieces: dict[tuple[int, int], int] = {}
     text: dict[tuple[int, int], list[int]] = {}
     for split in ("val", "train"):

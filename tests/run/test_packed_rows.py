@@ -23,10 +23,11 @@ from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned
 from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.inspect.show import show_documents
+from tokenization_worker.planning import scattering
 from tokenization_worker.sequences import best_fit
 from tokenization_worker.verification.shards import packing
 
-LENGTH, SHARD_TOKENS, BLOCK = 64, 2000, 700
+LENGTH, SHARD_TOKENS, BLOCK, MOST = 64, 2000, 700, 4
 FILES = {"web": [90, 0, 55], "code": [1, 70]}
 SPLITS: dict[str, list[dict[str, Any]]] = {
     "one": [{"name": "train"}],
@@ -43,6 +44,7 @@ class Case(NamedTuple):
     delimiter: str
     most: int | None
     formats: tuple[str, ...]
+    seed: int | None = None
 
 
 CASES = [
@@ -51,6 +53,9 @@ CASES = [
     Case("leading", "joined", "None", None, ("Npy", "Megatron")),
     Case("leading", "apart", "Pair", 1, ("WebDataset",)),
     Case("shares", "joined", "Before", 2, ("LlmC",)),
+    Case("one", "joined", "After", None, tuple(FORMATS), 7),
+    Case("shares", "apart", "Pair", 3, ("WebDataset",), 0),
+    Case("one", "apart", "None", 1, ("Npy",), 1),
 ]
 
 
@@ -72,7 +77,8 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shrink_blocks(patch: pytest.MonkeyPatch) -> None:
-    """A shard has three."""
+    """A shard has three; a window of a shuffle is one."""
+    patch.setattr(scattering, "LEAST_WINDOW_BYTES", 1)
     for module in (best_fit, packing):
         patch.setattr(module, "LEAST_BLOCK", BLOCK)
         patch.setattr(module, "MOST_BLOCK", BLOCK)
@@ -86,6 +92,7 @@ def job_of(source: Path, output: Path, case: Case, /, **fields: Any) -> Tokeniza
         "splits": SPLITS[case.splits],
         "sequence": {"length": LENGTH, "packing": "BestFit", "pad": pad_of(case.delimiter), **most},
         "shards": {"tokens": SHARD_TOKENS},
+        **({} if case.seed is None else {"shuffle": {"seed": case.seed}}),
         **fields.pop("output", {}),
     }
     tokenizer = tokenizer_of(case.delimiter)
@@ -98,11 +105,14 @@ def planter_of(output: Path) -> RowPlanter:
     return planter
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:4])))
-def test_files_are_those_of_a_textbook_loop(case: Case, source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, (*case[:4], *case[5:]))))
+def test_files_are_those_of_a_textbook_loop(
+    case: Case, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All of them: a planter writes them anew from the source, without the product's code."""
     outputs = [tmp_path / "300", tmp_path / "1000000"]
-    for output in outputs:
+    for output, window_bytes in zip(outputs, (1, 8 << 20), strict=True):  # of a shuffle: of one block, of all blocks
+        monkeypatch.setattr(scattering, "LEAST_WINDOW_BYTES", window_bytes)
         run_job(job_of(source, output, case, rangeBytes=int(output.name)), executor=inline())
     assert difference(*outputs) is None
     shutil.copytree(outputs[0], tmp_path / "copy")
@@ -151,23 +161,34 @@ def test_no_document_is_cut_that_fits(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_and_kills_change_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seed", [None, 7])
+def test_processes_change_nothing(
+    seed: int | None, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.undo()  # processes of their own have blocks of the usual size
-    case = Case("shares", "joined", "After", None, ("WebDataset",))
+    case = Case("shares", "joined", "After", None, ("WebDataset",), seed)
     whole = tmp_path / "whole"
     run_job(job_of(source, whole, case, rangeBytes=500), executor=inline())
     job = job_of(source, tmp_path / "two", case, rangeBytes=700)
     done = run_command(command(job, tmp_path / "2", "--processes", "2"))
     assert done.returncode == 0, done.stderr
     assert difference(tmp_path / "two", whole) is None
-    tasks = run_with_stops(job_of(source, tmp_path / "stopped", case, rangeBytes=500), step=1)
-    assert tasks > 7
+
+
+@pytest.mark.parametrize(("seed", "tasks"), [(None, 7), (7, 12)])
+def test_stops_change_nothing(seed: int | None, tasks: int, source: Path, tmp_path: Path) -> None:
+    """With `seed`, also between scattered windows, each of them one block."""
+    case = Case("shares", "joined", "After", None, ("Npy",), seed)
+    whole = tmp_path / "whole"
+    run_job(job_of(source, whole, case, rangeBytes=500), executor=inline())
+    assert run_with_stops(job_of(source, tmp_path / "stopped", case, rangeBytes=500), step=1) > tasks
     assert difference(tmp_path / "stopped", whole) is None
 
 
-def test_a_damaged_shard_is_found_and_written_again_alone(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", [CASES[0], CASES[5]], ids=["in order", "shuffled"])
+def test_a_damaged_shard_is_found_and_written_again_alone(case: Case, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    run_job(job_of(source, output, CASES[0]), executor=inline())
+    run_job(job_of(source, output, case), executor=inline())
     before = {path: (path.read_bytes(), path.stat().st_ino) for path in output.rglob("*shard_*")}
     victim = output / "raw/train/shard_00001.bin"
     data = bytearray(victim.read_bytes())
@@ -175,15 +196,16 @@ def test_a_damaged_shard_is_found_and_written_again_alone(source: Path, tmp_path
     victim.write_bytes(data)
     report = verify(str(output), mode="checksums", processes=1)
     assert {finding.path for finding in report.findings if finding.path} >= {"raw/train/shard_00001.bin"}
-    run_job(job_of(source, output, CASES[0], rerunToken="again"), executor=inline())
+    run_job(job_of(source, output, case, rerunToken="again"), executor=inline())
     for path, (content, inode) in before.items():
         assert path.read_bytes() == content
         assert (path.stat().st_ino == inode) == (path != victim), path
 
 
-def test_rows_are_loaded_shown_and_located(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [None, 5])
+def test_rows_are_loaded_shown_and_located(seed: int | None, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    run_job(job_of(source, output, Case("shares", "apart", "Before", None, ("Npy",))), executor=inline())
+    run_job(job_of(source, output, Case("shares", "apart", "Before", None, ("Npy",), seed)), executor=inline())
     planter = planter_of(output)
     dataset = open_dataset(output)
     documents = {(document.uri, document.position): document for document in planter.documents}
@@ -265,14 +287,17 @@ def swap_rows(shards: list[RowShard]) -> None:
 
 
 def move_a_part(shards: list[RowShard]) -> None:
-    """The last document of a row with two goes to the end of a row that has room for it."""
+    """The last document of a row with two goes to the end of a row that has room for it, behind documents that are
+    before it in the source."""
     shard = shards[0]
     rows = parts_by_row([shard])
     for number, parts in enumerate(rows):
         last = parts[-1]
         for other, theirs in enumerate(rows):
             end = theirs[-1].start + theirs[-1].length
-            if len(parts) > 1 and other != number and end + last.length <= LENGTH:
+            is_behind = theirs[-1].position < last.position and theirs[-1].file <= last.file
+            is_free = end + last.length <= LENGTH and len(theirs) < MOST
+            if len(parts) > 1 and other != number and is_behind and is_free:
                 tokens = shard.rows[number][last.start : last.start + last.length]
                 shard.rows[number][last.start :] = [PAD] * (LENGTH - last.start)
                 shard.rows[other][end : end + last.length] = tokens
@@ -300,8 +325,17 @@ def pack_larger_blocks(planter: RowPlanter) -> None:
     planter.block = 2000
 
 
-FAULTS: dict[str, tuple[Callable[[RowPlanter], None], set[str], set[str]]] = {
-    # what is planted, the faults that every mode finds, and those that `full` adds
+def pack_more(planter: RowPlanter) -> None:
+    planter.most = None
+
+
+def shuffle_otherwise(planter: RowPlanter) -> None:
+    planter.seed = 8
+
+
+Faults = dict[str, tuple[Callable[[RowPlanter], None], set[str], set[str]]]
+
+FAULTS: Faults = {  # what is planted, the faults that every mode finds, and those that `full` adds
     "two rows swapped": (change_of(swap_rows), {"PartsWrong"}, set()),
     "a document cut that fits": (cut_a_document, {"PartsWrong"}, set()),
     "a part moved": (change_of(move_a_part), {"PartsWrong"}, set()),
@@ -309,22 +343,38 @@ FAULTS: dict[str, tuple[Callable[[RowPlanter], None], set[str], set[str]]] = {
     "windows of another size": (pack_larger_windows, {"PartsWrong"}, set()),
     "blocks of another size": (pack_larger_blocks, {"PartsWrong"}, set()),
 }
+SHUFFLED_FAULTS: Faults = {
+    "two rows swapped": (change_of(swap_rows), {"OrderWrong"}, set()),
+    "a document cut that fits": (cut_a_document, {"PartsWrong", "DelimiterWrong"}, set()),
+    "a part moved": (change_of(move_a_part), set(), {"PartsWrong"}),
+    "a document left out": (leave_one_out, set(), {"FileCounts", "DocumentLost"}),
+    "blocks of another size": (pack_larger_blocks, set(), {"PartsWrong"}),
+    "another seed": (shuffle_otherwise, {"OrderWrong"}, set()),
+    "more parts in a row": (pack_more, {"PartsWrong"}, set()),
+}
 
 
 @pytest.fixture(scope="module")
-def written(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("written") / "out"
+def written(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A dataset in the order of the source, and a shuffled one."""
+    folder = tmp_path_factory.mktemp("written")
     with pytest.MonkeyPatch.context() as patch:
         shrink_blocks(patch)
-        run_job(job_of(source, output, Case("one", "joined", "After", 4, ("Npy", "Raw"))), executor=inline())
-    return output
+        for name, seed in (("in order", None), ("shuffled", 7)):
+            case = Case("one", "joined", "After", MOST, ("Npy", "Raw"), seed)
+            run_job(job_of(source, folder / name, case), executor=inline())
+    return {name: folder / name for name in ("in order", "shuffled")}
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_verify_names_what_was_planted_with_all_checksums_recomputed(fault: str, written: Path, tmp_path: Path) -> None:
-    plant, everywhere, from_source = FAULTS[fault]
+@pytest.mark.parametrize(
+    ("name", "fault"), [*(("in order", fault) for fault in FAULTS), *(("shuffled", fault) for fault in SHUFFLED_FAULTS)]
+)
+def test_verify_names_what_was_planted_with_all_checksums_recomputed(
+    name: str, fault: str, written: dict[str, Path], tmp_path: Path
+) -> None:
+    plant, everywhere, from_source = (FAULTS if name == "in order" else SHUFFLED_FAULTS)[fault]
     output = tmp_path / "out"
-    shutil.copytree(written, output)
+    shutil.copytree(written[name], output)
     planter = planter_of(output)
     plant(planter)
     planter.write()

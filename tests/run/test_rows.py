@@ -172,12 +172,18 @@ def test_processes_and_a_run_that_was_killed_change_nothing(source: Source, tmp_
     assert difference(stopped, whole) is None
 
 
-PACKED = {"sequence": {"length": 64, "packing": "BestFit"}, "shards": {"tokens": 4000}}
+PACKED: dict[str, Any] = {"sequence": {"length": 64, "packing": "BestFit"}, "shards": {"tokens": 4000}}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "source order": {},
+    "shuffled": {"shuffle": {"seed": 3}},
+    "packed": PACKED,
+    "packed and shuffled": {**PACKED, "shuffle": {"seed": 3}},
+}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [{}, {"shuffle": {"seed": 3}}, PACKED], ids=["source order", "shuffled", "packed"])
+@pytest.mark.parametrize("more", LAYOUTS.values(), ids=LAYOUTS)
 def test_ray_and_another_engine_change_nothing(more: dict[str, Any], source: Source, tmp_path: Path) -> None:
     layout = {"sequence": {"length": 64, "scope": "File"}, "splits": SPLITS["shares"], **more}
     run_job(job_of(source, tmp_path / "here", "gpt2", output=layout, rangeBytes=2000), executor=inline())

@@ -113,29 +113,42 @@ def packed_shards_of(
     block: int,
     most: int | None,
     is_cut: Callable[[int], bool] = lambda size: False,
+    seed: int | None = None,
 ) -> list[RowShard]:
     """The shards of one stream whose rows are packed by best fit: the textbook's loop. `window`: tokens of the stream
     in which the documents of a shard end; `block`: tokens of a block at most; `most`: pieces in a row; `is_cut`:
-    which pieces are cut in two although they fit, which no product does."""
-    n_blocks = -(-window // block)
+    which pieces are cut in two although they fit, which no product does. With `seed` each block has so many tokens,
+    all rows are shuffled, and a shard has `window` tokens, padding included."""
+    n_blocks = 1 if seed is not None else -(-window // block)
+    run = block if seed is not None else window  # tokens that are cut into blocks
     blocks: dict[tuple[int, int], list[Document]] = {}
     end = 0
     for document in documents:
         end += len(document.tokens)
         if document.tokens:
-            shard, place = divmod(end - 1, window)
-            number = max(each for each in range(n_blocks) if each * window // n_blocks <= place)
-            blocks.setdefault((shard, number), []).append(document)
-    shards = [RowShard([], []) for _ in range(1 + max((shard for shard, _ in blocks), default=-1))]
+            number, place = divmod(end - 1, run)
+            in_run = max(each for each in range(n_blocks) if each * run // n_blocks <= place)
+            blocks.setdefault((number, in_run), []).append(document)
+    rows: dict[int, list[list[tuple[Document, int, int]]]] = {}
     for (number, _), mine in sorted(blocks.items()):
-        shard = shards[number]
-        for row in pack(mine, length, most, is_cut):
-            tokens: list[int] = []
-            for document, offset, size in row:
-                shard.parts.append(Part(document.position, document.file, len(shard.rows), len(tokens), size, offset))
-                tokens += document.tokens[offset : offset + size]
-            shard.rows.append(tokens + [pad] * (length - len(tokens)))
-    return shards
+        rows.setdefault(number, []).extend(pack(mine, length, most, is_cut))
+    if seed is None:
+        return [_shard_of(rows.get(number, []), length, pad) for number in range(1 + max(rows, default=-1))]
+    joined = [row for number in sorted(rows) for row in rows[number]]
+    joined.sort(key=lambda row: key(seed, row[0][0].file, row[0][0].position, row[0][1]))
+    step = window // length
+    return [_shard_of(joined[at : at + step], length, pad) for at in range(0, len(joined), step)]
+
+
+def _shard_of(rows: Sequence[Sequence[tuple[Document, int, int]]], length: int, pad: int) -> RowShard:
+    shard = RowShard([], [])
+    for row in rows:
+        tokens: list[int] = []
+        for document, offset, size in row:
+            shard.parts.append(Part(document.position, document.file, len(shard.rows), len(tokens), size, offset))
+            tokens += document.tokens[offset : offset + size]
+        shard.rows.append(tokens + [pad] * (length - len(tokens)))
+    return shard
 
 
 def pack(

@@ -42,6 +42,12 @@ LAYOUTS = {
     "rows": ROWS,
     "packed-rows": {**ROWS, "sequence": {"length": 2049, "packing": "BestFit"}, "shards": {"tokens": SHARD_TOKENS}},
     "shuffle": {**FLAT, "shuffle": {"seed": 0}},
+    "shuffled-packed-rows": {
+        **ROWS,
+        "sequence": {"length": 2049, "packing": "BestFit"},
+        "shuffle": {"seed": 0},
+        "splits": [{"name": "test", "share": "20%"}, {"name": "train"}],
+    },
     "shuffled-rows": {**ROWS, "shuffle": {"seed": 0}, "splits": [{"name": "test", "share": "20%"}, {"name": "train"}]},
 }
 """What the output of a run is: one run of tokens in one format, or rows in four formats, or either in another order."""

@@ -22,7 +22,7 @@ class RowPlanter(Planter):
 
     `by_file`: whether files begin new rows, and `seed`: by which rows are shuffled; as the dataset says unless they are
     changed. `cut_early`: as for `row_oracle.rows_of`; `block`, `is_cut`: as for `row_oracle.packed_shards_of`;
-    `more_window`: by how many tokens its windows are too large.
+    `more_window`: by how many tokens its windows are too large; `most`: pieces in a row.
     """
 
     def __init__(self, output: Path) -> None:
@@ -35,6 +35,7 @@ class RowPlanter(Planter):
         self.cut_early = 0
         self.block = 1 << 24
         self.more_window = 0
+        self.most = None if self._sequence.packing is None else self._sequence.packing.max_documents
         self.is_cut: Callable[[int], bool] = lambda size: False
         self.change: Callable[[list[RowShard]], None] = lambda shards: None
 
@@ -58,10 +59,11 @@ class RowPlanter(Planter):
                 documents,
                 length=length,
                 pad=self._sequence.pad_id,
-                window=packing.window_tokens + self.more_window,
+                window=self.facts.shard_tokens + self.more_window,
                 block=self.block,
-                most=packing.max_documents,
+                most=self.most,
                 is_cut=self.is_cut,
+                seed=self.seed,
             )
         shard_rows = self.facts.shard_tokens // length
         options = {"length": length, "by_file": self.by_file, "pad": self._sequence.pad_id, "shard_rows": shard_rows}

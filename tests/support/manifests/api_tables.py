@@ -75,7 +75,9 @@ MISTAKES: dict[str, Mistake] = {
     "best-fit-rows": Mistake(
         rows({"packing": "BestFit"}, shards={"sequences": 5}), "decides how many rows a shard has"
     ),
-    "best-fit-shuffle": Mistake(rows({"packing": "BestFit"}, shuffle={"seed": 1}), "packed rows cannot be shuffled"),
+    "best-fit-shuffle": Mistake(
+        rows({"packing": "BestFit"}, shuffle={"seed": 1, "unit": "Document"}), "so that only rows can be shuffled"
+    ),
     "rows-pad-both": Mistake(rows({"pad": {"token": "a", "id": 1}}), "write exactly one of token and id"),
     "rows-pad-none": Mistake(rows({"pad": {}}), "write exactly one of token and id"),
     "rows-without": Mistake({"output": {"shards": {"sequences": 5}}}, "set output.sequence.length, or write shards"),

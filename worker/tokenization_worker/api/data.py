@@ -230,6 +230,11 @@ def has_packed_rows(output: Mapping[str, Any]) -> bool:
     return "sequence" in output and bool(output["sequence"]["packing"] == Packing.BEST_FIT)
 
 
+def has_uneven_shards(output: Mapping[str, Any]) -> bool:
+    """Whether packing decides how many rows a shard has: shards of shuffled rows are even."""
+    return has_packed_rows(output) and "shuffle" not in output
+
+
 @dataclass(frozen=True, slots=True)
 class ShuffleSpec:
     """The units of a stream in the order that `seed` gives them; `unit` is not Auto."""
@@ -247,8 +252,8 @@ class ShuffleSpec:
 class OutputSpec:
     """Where the dataset goes and how it is laid out; `uri` has no trailing slash, `splits` is never empty.
 
-    `shard_tokens`: of a full shard, padding included; with `sequence` a multiple of its length. With `BestFit` a shard
-    has the documents that end in so many tokens of the source. `shuffle`: None where documents stand in the order of
+    `shard_tokens`: of a full shard, padding included; with `sequence` a multiple of its length. An uneven shard has the
+    documents that end in so many tokens of the source. `shuffle`: None where documents stand in the order of
     the source.
     """
 
@@ -270,6 +275,11 @@ class OutputSpec:
     def packed_rows(self) -> SequenceSpec | None:
         """The rows, where documents are packed into them."""
         return self.sequence if self.sequence is not None and self.sequence.packing is Packing.BEST_FIT else None
+
+    @property
+    def has_uneven_shards(self) -> bool:
+        """Whether packing decides how many rows a shard has."""
+        return self.packed_rows is not None and self.shuffle is None
 
     @property
     def file_kinds(self) -> tuple[str, ...]:

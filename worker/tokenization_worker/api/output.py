@@ -219,17 +219,19 @@ class Output(SpecBlock):
             field="path",
         ),
         Rule(
-            "BestFit decides how many rows a shard has: write shards.tokens",
-            cel="!has(self.shards.sequences) || !has(self.sequence) || self.sequence.packing != 'BestFit'",
-            holds=lambda o: o.shards.sequences is None or not _is_best_fit(o),
+            "without shuffle BestFit decides how many rows a shard has: write shards.tokens, or add shuffle",
+            cel="!has(self.shards.sequences) || !has(self.sequence) || self.sequence.packing != 'BestFit' || "
+            "has(self.shuffle)",
+            holds=lambda o: o.shards.sequences is None or not _is_best_fit(o) or o.shuffle is not None,
             field="shards.sequences",
         ),
         Rule(
-            "packed rows cannot be shuffled yet: leave out shuffle and let the loader shuffle them, or write packing: "
-            "Concat",
-            cel="!has(self.shuffle) || !has(self.sequence) || self.sequence.packing != 'BestFit'",
-            holds=lambda o: o.shuffle is None or not _is_best_fit(o),
-            field="shuffle",
+            "BestFit packs documents in the order of the source, so that only rows can be shuffled: leave out unit, or "
+            "write packing: Concat",
+            cel="!has(self.shuffle) || self.shuffle.unit != 'Document' || !has(self.sequence) || "
+            "self.sequence.packing != 'BestFit'",
+            holds=lambda o: o.shuffle is None or o.shuffle.unit is not ShuffleUnit.DOCUMENT or not _is_best_fit(o),
+            field="shuffle.unit",
         ),
         Rule(
             "there are no rows: add output.sequence with the length of a row, or leave out unit",

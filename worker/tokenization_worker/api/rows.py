@@ -40,8 +40,8 @@ class Shards(SpecBlock):
         default=_SHARD_TOKENS,
         description=(
             "The tokens of each shard. Only the last shard of a split (with leading shards: of the dataset) has fewer."
-            " With output.sequence: as many rows as have at most so many tokens, at least one. With packing: BestFit:"
-            " the documents that end in so many tokens of the source, so that shards differ a little."
+            " With output.sequence: as many rows as have at most so many tokens, at least one. With packing: BestFit"
+            " and no shuffle: the documents that end in so many tokens of the source, so that shards differ a little."
         ),
         examples=[100_000_000],
     )

@@ -29,6 +29,7 @@ from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, Standing, Wanted, dataset_difference, describe_touched
 from tokenization_worker.run.planned_source import prepare_as_planned
 from tokenization_worker.run.run_plan import CompleteRun, RunPlan, plan_run
+from tokenization_worker.sequences.best_fit import largest_block
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.source_file import SourceFile
@@ -190,13 +191,15 @@ def _preview_shuffle(prepared: Prepared, plan: Plan, tokens: int | None) -> Shuf
     if shuffle is None or scattering is None or not tokens:
         return None
     window = min(scattering.window_tokens, tokens)
+    packed = prepared.data.output.packed_rows
+    block = 0 if packed is None else min(largest_block(packed.length), tokens)  # while its rows go to the window
     cells = min(2 * -(-tokens // scattering.n_cells), tokens)
     return ShufflePreview(
         words=shuffle.words,
         windows=max(planned_streams(plan.data), -(-tokens // scattering.window_tokens)),
         window_bytes=window * NUMPY_DTYPES[prepared.dtype].itemsize,
         cells=scattering.n_cells,
-        slot_bytes=round(max(window, cells) * bytes_a_token(prepared)),
+        slot_bytes=round(max(window + block, cells) * bytes_a_token(prepared)),
     )
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from tokenization_worker.api.data import GROUP_PLACEHOLDER, PARTS, DataSpec, DType, has_packed_rows
+from tokenization_worker.api.data import GROUP_PLACEHOLDER, PARTS, DataSpec, DType, has_uneven_shards
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.formats.base import ShardShape, StoredFile
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
@@ -101,9 +101,10 @@ def planned_shard_tokens(output: Mapping[str, Any]) -> int:
     return int(shards["sequences"] * output["sequence"]["length"] if "sequence" in output else shards["tokens"])
 
 
-def _most_tokens(shard_tokens: int, *, is_packed: bool) -> int:
-    """Of a shard; packing decides how much padding it has, and its first document may begin before its window."""
-    return sys.maxsize if is_packed else shard_tokens
+def _most_tokens(shard_tokens: int, *, are_uneven: bool) -> int:
+    """Of a shard; an uneven one has as much padding as packing gives it, and its first document may begin before its
+    window."""
+    return sys.maxsize if are_uneven else shard_tokens
 
 
 def planned_streams(data: Mapping[str, Any]) -> int:
@@ -146,7 +147,7 @@ class Naming:
         output = data.output
         splits = tuple(split.name for split in output.splits)
         row_length = 0 if output.sequence is None else output.sequence.length
-        most = _most_tokens(output.shard_tokens, is_packed=output.packed_rows is not None)
+        most = _most_tokens(output.shard_tokens, are_uneven=output.has_uneven_shards)
         return cls(output.path, output.file_kinds, splits, dtype, most, row_length, data.path_groups)
 
     @classmethod
@@ -161,7 +162,7 @@ class Naming:
         row_length = int(output["sequence"]["length"]) if "sequence" in output else 0
         dtype = DType(output["dtype"])
         groups = planned_groups(data)
-        most = _most_tokens(planned_shard_tokens(output), is_packed=has_packed_rows(output))
+        most = _most_tokens(planned_shard_tokens(output), are_uneven=has_uneven_shards(output))
         return cls(str(output["path"]), kinds, splits, dtype, most, row_length, groups)
 
     @property

@@ -225,7 +225,7 @@ def _foresee_packing(data: DataSpec, estimated: Estimate) -> Iterator[str]:
     if estimated.rows is not None and estimated.rows.utilization < _LEAST_TEXT:
         yield _LOOSE_ROWS
     longest = data.max_document_bytes / (estimated.bytes_per_token or 1)
-    if longest > data.output.shard_tokens:
+    if data.output.has_uneven_shards and longest > data.output.shard_tokens:
         yield (
             f"output.shards.tokens: a document of more tokens than a shard, {data.output.shard_tokens:,}, may end the "
             f"run (ShardEmpty). documents.maxBytes allows about {round(longest):,} tokens: lower it, which leaves such "

@@ -35,8 +35,8 @@ class RowEstimate:
 
 
 def count_shards(output: OutputSpec, tokens: int, rows: RowEstimate | None) -> int:
-    """How many shards hold so many tokens of documents. Padding counts, except that of packed rows."""
-    stored = tokens if rows is None or output.packed_rows is not None else rows.tokens
+    """How many shards hold so many tokens of documents. Padding counts, except that of uneven shards."""
+    stored = tokens if rows is None or output.has_uneven_shards else rows.tokens
     return -(-stored // output.shard_tokens)
 
 

@@ -6,10 +6,12 @@ or reads, and never changes a byte of the dataset.
 
 from __future__ import annotations
 
+from tokenization_worker.api.data import OutputSpec
 from tokenization_worker.errors import SpecError
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.output.plan_file import Scattering
 from tokenization_worker.planning.prepare import Prepared
+from tokenization_worker.sequences.best_fit import largest_block
 
 LEAST_WINDOW_BYTES = 8 << 20
 _MOST_WINDOW_BYTES = 1 << 30
@@ -47,9 +49,16 @@ def choose_scattering(prepared: Prepared) -> Scattering | None:
     a_token = bytes_a_token(prepared)
     window = min(max(tokens * a_token / _WINDOWS, LEAST_WINDOW_BYTES), _MOST_WINDOW_BYTES)
     cell = min(_CELL_BYTES, output.shard_tokens * a_token / _CELLS_OF_A_SHARD)
-    row = 1 if output.shuffled_rows is None else output.shuffled_rows.length
-    rows = max(1, int(window / a_token) // row)
-    return Scattering(rows * row, _power_of_two(_largest_stream(prepared) * tokens * a_token / max(1, cell)))
+    unit = _unit(output)
+    units = max(1, int(window / a_token) // unit)
+    return Scattering(units * unit, _power_of_two(_largest_stream(prepared) * tokens * a_token / max(1, cell)))
+
+
+def _unit(output: OutputSpec) -> int:
+    """Tokens of the stream of which a window has a multiple: so many become the same rows wherever windows end."""
+    if output.packed_rows is not None:
+        return largest_block(output.packed_rows.length)
+    return 1 if output.shuffled_rows is None else output.shuffled_rows.length
 
 
 def bytes_a_token(prepared: Prepared) -> float:

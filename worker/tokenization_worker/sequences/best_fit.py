@@ -22,10 +22,14 @@ MOST_BLOCK = 1 << 25
 _ROWS_A_BLOCK = 1024
 
 
+def largest_block(row_length: int) -> int:
+    """Tokens of a block at most; of one whose rows are shuffled, these."""
+    return max(LEAST_BLOCK, min(_ROWS_A_BLOCK * row_length, MOST_BLOCK))
+
+
 def block_borders(window_tokens: int, row_length: int) -> Numbers:
     """Where the blocks of a full window begin, and its end: i64[n + 1] of tokens, from 0."""
-    most = max(LEAST_BLOCK, min(_ROWS_A_BLOCK * row_length, MOST_BLOCK))
-    n_blocks = -(-window_tokens // most)
+    n_blocks = -(-window_tokens // largest_block(row_length))
     return np.arange(n_blocks + 1) * window_tokens // n_blocks
 
 

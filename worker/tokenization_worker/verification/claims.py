@@ -128,10 +128,10 @@ class Shuffled(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PackingClaim:
-    """Best fit. A full shard has the documents that end in `window_tokens` tokens of the stream; a row has at most
-    `max_documents` pieces, None: any number."""
+    """Best fit. A full shard has the documents that end in `window_tokens` tokens of the stream, None: rows of any
+    documents, since they are shuffled; a row has at most `max_documents` pieces, None: any number."""
 
-    window_tokens: int
+    window_tokens: int | None
     max_documents: int | None
 
 
@@ -146,6 +146,11 @@ class SequenceClaim:
     pad_id: int
     shuffled: Shuffled = Shuffled.NOTHING
     packing: PackingClaim | None = None
+
+    @property
+    def has_uneven_shards(self) -> bool:
+        """Whether documents decide how many rows a shard has."""
+        return self.packing is not None and self.packing.window_tokens is not None
 
     @property
     def are_rows_apart(self) -> bool:

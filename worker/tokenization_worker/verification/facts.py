@@ -111,9 +111,21 @@ class Facts:
         return self.shuffle is not None or (self.sequence is not None and self.sequence.packing is not None)
 
     @property
+    def are_packed_rows_shuffled(self) -> bool:
+        """Whether the source alone says how documents were packed."""
+        return self.shuffle is not None and self.sequence is not None and self.sequence.packing is not None
+
+    @property
     def row_length(self) -> int:
         """0 where the tokens are one run."""
         return 0 if self.sequence is None else self.sequence.length
+
+    @property
+    def column_length(self) -> int:
+        """Tokens of a row, where rows are shuffled and a token's place in the stream says where in a row it is; else
+        0."""
+        by_row = self.shuffle is not None and self.shuffle.by_row
+        return self.row_length if by_row and self.sequence is not None and self.sequence.packing is None else 0
 
     @property
     def thresholds(self) -> tuple[int, ...]:
@@ -266,10 +278,10 @@ def _sequence(output: Mapping[str, Any]) -> SequenceClaim | None:
     rows = output["sequence"]
     is_best_fit = Packing(rows["packing"]) is Packing.BEST_FIT
     length, packing = _positive(rows, "length"), None
+    shuffle = _shuffle(output)
     if is_best_fit:
         most = _positive(rows, "maxDocuments") if "maxDocuments" in rows else None
-        packing = PackingClaim(_count(output["shards"], "sequences") * length, most)
-    shuffle = _shuffle(output)
+        packing = PackingClaim(_count(output["shards"], "sequences") * length if shuffle is None else None, most)
     shuffled = Shuffled.NOTHING if shuffle is None else Shuffled.ROWS if shuffle.by_row else Shuffled.DOCUMENTS
     by_file = Scope(rows["scope"]) is Scope.FILE
     return SequenceClaim(length, by_file, _count(rows, "pad"), shuffled, packing)

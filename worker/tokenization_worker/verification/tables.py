@@ -64,7 +64,7 @@ def _check_shard_names(facts: Facts) -> Iterator[Finding]:
             place = (shard.split, shard.index, *([shard.group] if group else []))
             yield from _differ(path, f"place of {shard.path}", (split, index, *([group] if group else [])), place)
             is_last = count == len(shards) - 1
-            if facts.sequence is not None and facts.sequence.packing is not None:
+            if facts.sequence is not None and facts.sequence.has_uneven_shards:
                 continue  # its rows follow from its documents
             if shard.stored != facts.shard_tokens and not (is_last and 0 < shard.stored < facts.shard_tokens):
                 what = "tokens and padding" if shard.rows else "tokens"

@@ -38,6 +38,7 @@ from tokenization_worker.verification.files.claimed import FileCheck, FileTask
 from tokenization_worker.verification.folders import Entries, check_folders
 from tokenization_worker.verification.libraries import Libraries, advise, compare_libraries
 from tokenization_worker.verification.opened import OpenedDataset, open_dataset
+from tokenization_worker.verification.packing_proof import PackingProof
 from tokenization_worker.verification.refused import refused_by_file, refused_lines
 from tokenization_worker.verification.report import (
     Fault,
@@ -113,8 +114,10 @@ def verify(
     findings += _check_whole(dataset, facts, shards, sums, digest)
     if libraries is None:
         return _report(dataset, mode, findings, shards, [], digest, next_step(findings))
-    files = _check_source(dataset, facts, one_in, processes, watch, sums)
+    proof = PackingProof(facts, shards) if facts.are_packed_rows_shuffled and one_in == 1 else None
+    files = _check_source(dataset, facts, one_in, processes, watch, sums, proof)
     of_source = [finding for check in files for finding in check.findings]
+    of_source += islice(proof.findings(), MOST_FINDINGS) if proof is not None else ()
     advice = advise(dataset.store.uri, libraries, findings, of_source)
     return _report(dataset, mode, [*findings, *of_source], shards, files, digest, advice)
 
@@ -286,8 +289,10 @@ def _check_source(
     processes: int,
     watch: _Progress,
     sums: list[FileSums | None],
+    proof: PackingProof | None,
 ) -> list[FileCheck]:
-    """All source files, in the order of the files table. `sums`: of each stream of a reordered dataset."""
+    """All source files, in the order of the files table. `sums`: of each stream of a reordered dataset; `proof`: gets
+    their documents."""
     groups = list(_groups(dataset.files, processes))
     may_fork = all(scheme_of(place) == "file" for place in (dataset.store.uri, *_uris(dataset, facts)))
     checks: dict[int, list[FileCheck]] = {}
@@ -296,7 +301,9 @@ def _check_source(
     count = min(processes, len(groups))
     checking = run_all(check_files, facts, tasks, processes=count, may_fork=may_fork, on_advance=watch.take)
     for number, done in checking:
-        checks[number] = done
+        if proof is not None:
+            proof.add(number, done)
+        checks[number] = [replace(check, encoded=()) for check in done]
         watch.end(number, sum(len(check.findings) for check in done))
     in_order = [check for number in range(len(groups)) for check in checks[number]]
     return list(_with_places_of_sums(dataset, facts, in_order, processes, may_fork=may_fork))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from base64 import b64encode
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -12,11 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenization_worker.api.data import SplitSpec
+from tokenization_worker.api.data import (
+    DType,
+    OutputSpec,
+    Packing,
+    Scope,
+    SequenceSpec,
+    ShuffleSpec,
+    ShuffleUnit,
+    SplitSpec,
+)
 from tokenization_worker.errors import SpecError
-from tokenization_worker.output.ledger.receipts import RangeReceipt, SliceResult
-from tokenization_worker.output.plan_file import Cut
+from tokenization_worker.output.ledger.receipts import RangeReceipt, ScatterReceipt, SliceResult
+from tokenization_worker.output.plan_file import Cut, Scattering
 from tokenization_worker.pipelines.tokenize.shard_planner import ShardPlan, ShardPlanner
+from tokenization_worker.pipelines.tokenize.shuffle_planner import ShufflePlanner
 from tokenization_worker.planning.splits import Streams
 
 Token = tuple[int, int, int, int]
@@ -283,3 +294,29 @@ def test_no_range_is_given_up_while_a_shard_to_come_needs_it(world: World, seed:
 def test_an_empty_split_has_a_way_out_that_this_output_allows(streams: Streams, counts: list[int]) -> None:
     with pytest.raises(SpecError, match=r"SplitEmpty: .*\n  next: .*write elsewhere or `tokjob clean` this output"):
         streams.require_all_filled(counts)
+
+
+def scattered(stream: int, number: int, tokens: int) -> ScatterReceipt:
+    cells = b64encode(np.array([tokens], "<u4").tobytes()).decode()
+    return ScatterReceipt("plan", 0, stream, number, 1, tokens, cells, "digest", 1, "here", 1, 0.0)
+
+
+def test_shards_of_shuffled_groups_count_on_whichever_is_scattered_first() -> None:
+    """Windows of packed rows have more tokens than the stream there: the padding of their rows."""
+    world = World(ALONE, 10, [0, 1], [0, 1, 2], [[6], [9]], [False, False], [0, 1])
+    rows = SequenceSpec(5, Packing.BEST_FIT, Scope.STREAM, None, None)
+    output = OutputSpec("out", (), DType.AUTO, 10, "", ALONE.splits, rows, ShuffleSpec(0, ShuffleUnit.ROW))
+    planner = ShufflePlanner(world.cut(), 2, ALONE, output, Scattering(4, 1), (("a", 1), ("b", 1)))
+    windows = [window.key for range_id in (1, 0) for window in planner.add(world.receipt(range_id))]
+    assert windows == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
+    for number in range(3):
+        planner.add_scatter(scattered(1, number, 5))
+    assert list(planner.take_streams()) == []
+    planner.add_scatter(scattered(0, 0, 10))
+    assert list(planner.take_streams()) == []
+    planner.add_scatter(scattered(0, 1, 15))
+    found = [
+        (stream, [(shard.name.shard, shard.tokens) for shard in shards]) for stream, shards in planner.take_streams()
+    ]
+    assert found == [(0, [(0, 10), (1, 10), (2, 5)]), (1, [(3, 10), (4, 5)])]
+    assert planner.is_complete

@@ -1,4 +1,5 @@
-"""What a shard of packed rows is made of: the documents that end in its window of the stream, packed block by block.
+"""Packed rows of a window: the documents that end in these tokens of the stream, packed block by block. A shard of
+packed rows has those of its window; where rows are shuffled, a window is scattered.
 
 A block of a segment holds whole documents, so the blocks that overlap the window's spans hold all of its documents.
 There are two passes over the segments. The first one reads the lengths of documents, since headers say how many rows
@@ -11,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.formats.base import TokenArray
+from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.feeds import CHUNK_BYTES, ShardContents, SpanSource
 from tokenization_worker.sequences.best_fit import block_borders, pack_documents
 from tokenization_worker.sequences.parts import PART, PartArray
@@ -25,13 +27,22 @@ from tokenization_worker.sequences.parts import PART, PartArray
 @dataclass(frozen=True, slots=True)
 class PackingRules:
     """Rows of `row_length` tokens of `dtype` with at most `max_documents` pieces (None: any number), filled up with
-    `pad_id`; a full shard's documents end in `window_tokens` tokens of the stream."""
+    `pad_id`; documents of a full window end in `window_tokens` tokens of the stream."""
 
     row_length: int
     max_documents: int | None
     pad_id: int
     window_tokens: int
     dtype: np.dtype[np.unsignedinteger]
+
+    @classmethod
+    def of(cls, context: RunContext, window_tokens: int) -> Self | None:
+        """None where rows are not packed, or there are none."""
+        rows = context.data.output.packed_rows
+        if rows is None:
+            return None
+        assert context.pad_id is not None, "the plan has resolved it"
+        return cls(rows.length, rows.max_documents, context.pad_id, window_tokens, context.numpy_dtype)
 
 
 def count_rows(sources: Iterator[SpanSource], rules: PackingRules) -> int:

@@ -1,8 +1,9 @@
 """The scatter task: the units of a window, sorted by their keys into cells, become one scratch object.
 
 A document belongs to the window that holds its first token. A block of a segment holds whole documents, so the blocks
-that overlap the window's spans hold all of its documents. A window of rows holds whole rows. Memory: the window's
-tokens, and about 100 bytes a part.
+that overlap the window's spans hold all of its documents. A window of rows holds whole rows. A window of packed rows
+is whole blocks, and has the documents that end in it. Memory: the window's tokens, and about 100 bytes a part; while
+rows are packed, the tokens of a block more.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from tokenization_worker.output.layout import ScatterKey
 from tokenization_worker.output.ledger.receipts import ScatterReceipt
 from tokenization_worker.output.scratch import discard_scratch
 from tokenization_worker.pipelines.tokenize.context import RunContext
-from tokenization_worker.pipelines.tokenize.feeds import RowFeed, SpanSource, open_sources, runs_of
+from tokenization_worker.pipelines.tokenize.feeds import RowFeed, ShardFeed, SpanSource, open_sources, runs_of
+from tokenization_worker.pipelines.tokenize.packed_feed import PackedFeed, PackingRules, count_rows
 from tokenization_worker.pipelines.tokenize.shard_planner import WindowPlan
+from tokenization_worker.sequences.best_fit import largest_block
 from tokenization_worker.sequences.order import cells_of
 from tokenization_worker.sequences.parts import NO_PARTS, PartArray
 from tokenization_worker.sequences.units import Units, parts_of_documents
@@ -96,11 +99,18 @@ def _scatter(task: ScatterTask, store: Store, node: str) -> ScatterReceipt:
 
 def _read_rows(task: ScatterTask, store: Store) -> Units:
     """The window's rows, in the order of the source."""
-    context = task.context
+    context, spans = task.context, task.window.spans
     length, dtype = context.unit_length, context.numpy_dtype
-    assert context.pad_id is not None, "the plan has resolved it"
-    feed = RowFeed(runs_of(_sources(task, store)), length, context.pad_id, dtype)
-    tokens = np.empty(sum(span.stored for span in task.window.spans), dtype)
+    packing = PackingRules.of(context, _whole_blocks(sum(span.end - span.start for span in spans), length))
+    feed: ShardFeed
+    if packing is not None:
+        stored = count_rows(_sources(task, store), packing) * length
+        feed = PackedFeed(_sources(task, store), packing)
+    else:
+        assert context.pad_id is not None, "the plan has resolved it"
+        stored = sum(span.stored for span in spans)
+        feed = RowFeed(runs_of(_sources(task, store)), length, context.pad_id, dtype)
+    tokens = np.empty(stored, dtype)
     parts, size = [NO_PARTS], 0
     for chunk, its_parts in feed.chunks():
         tokens[size : size + len(chunk)] = chunk
@@ -108,6 +118,12 @@ def _read_rows(task: ScatterTask, store: Store) -> Units:
         size += len(chunk)
     assert size == len(tokens), "a window of rows is whole rows"
     return Units(tokens, np.full(size // length, length, np.int64), np.concatenate(parts))
+
+
+def _whole_blocks(tokens: int, row_length: int) -> int:
+    """The tokens of all blocks of a window, had the last one been full."""
+    block = largest_block(row_length)
+    return -(-tokens // block) * block
 
 
 def _read_documents(task: ScatterTask, store: Store) -> Units:

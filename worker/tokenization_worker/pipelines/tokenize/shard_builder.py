@@ -128,16 +128,6 @@ def _build_shard(task: BuildTask, store: Store, node: str) -> ShardReceipt:
     return create_receipt(store, layout.shard_receipt_path(context.epoch, *name.key), receipt)
 
 
-def _packing_rules(context: RunContext) -> PackingRules | None:
-    """None where rows are not packed, or there are none."""
-    output = context.data.output
-    rows = output.packed_rows
-    if rows is None:
-        return None
-    assert context.pad_id is not None, "the plan has resolved it"
-    return PackingRules(rows.length, rows.max_documents, context.pad_id, output.shard_tokens, context.numpy_dtype)
-
-
 def _require_fit(task: BuildTask, stored_tokens: int) -> None:
     """Raise where a shard of packed rows has no row, or more tokens than a format counts."""
     words = f"output.shards.tokens: {task.product} has"
@@ -169,7 +159,8 @@ class _ShardWork:
         self._documents_path = layout.documents_path(*name.key)
         naming = Naming.of(context.data, context.dtype)
         names = naming.files(split=name.split, index=name.index, shard=name.shard, group=name.group)
-        self._packing = _packing_rules(context)
+        is_packed_here = not isinstance(task.shard, ShuffledShard)
+        self._packing = PackingRules.of(context, context.data.output.shard_tokens) if is_packed_here else None
         shape = naming.shape(self._stored_tokens(), name.index)
         self._files = ShardFiles(names, shape)
         self.rows = shape.rows

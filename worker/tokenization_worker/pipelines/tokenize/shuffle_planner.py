@@ -55,34 +55,39 @@ class ShufflePlanner:
         self._shard_tokens = output.shard_tokens
         self._row_length = 1 if output.sequence is None else output.sequence.length
         self._groups = [name for name, _ in groups] or [""]
-        self._windows = WindowPlanner(cut, n_files, streams, scattering.window_tokens, output.shuffled_rows, groups)
+        # Windows of packed rows have no padding.
+        rows = None if output.packed_rows is not None else output.shuffled_rows
+        self._windows = WindowPlanner(cut, n_files, streams, scattering.window_tokens, rows, groups)
         n_streams = streams.count * len(self._groups)
-        self._tokens = [0] * n_streams
+        self._tokens = [0] * n_streams  # of what is scattered, padding of rows included
         self._cells: list[NDArray[np.int64]] = [np.zeros(scattering.n_cells, np.int64) for _ in range(n_streams)]
         self._scattered: list[set[int]] = [set() for _ in range(n_streams)]
         self._is_cut = [False] * n_streams
 
     def add(self, receipt: RangeReceipt) -> list[WindowPlan]:
         """Take one more range's receipt; returns the windows that can be scattered now."""
-        windows = self._windows.add(receipt)
-        for window in windows:
-            self._tokens[window.key.stream] += sum(span.stored for span in window.spans)
-        return windows
+        return self._windows.add(receipt)
 
     def add_scatter(self, receipt: ScatterReceipt) -> None:
         """Take one more window's receipt."""
         if receipt.number not in self._scattered[receipt.stream]:
             self._scattered[receipt.stream].add(receipt.number)
             self._cells[receipt.stream] += receipt.cells
+            self._tokens[receipt.stream] += receipt.tokens
 
     def take_streams(self) -> Iterator[tuple[int, list[ShuffledShard]]]:
-        """The streams all of whose windows are scattered, each once, with their shards."""
+        """The streams all of whose windows are scattered, each once, with their shards; those of a group when the
+        shards of all groups before are known, behind which its shards count on."""
         if not self._windows.is_complete:
             return
-        for stream, is_cut in enumerate(self._is_cut):
-            if not is_cut and len(self._scattered[stream]) == self._windows.counts[stream]:
-                self._is_cut[stream] = True
-                yield stream, list(self._cut(stream))
+        for first in range(0, len(self._is_cut), self._streams.count):
+            streams = range(first, first + self._streams.count)
+            for stream in streams:
+                if not self._is_cut[stream] and len(self._scattered[stream]) == self._windows.counts[stream]:
+                    self._is_cut[stream] = True
+                    yield stream, list(self._cut(stream))
+            if not all(self._is_cut[first : streams.stop]):
+                return
 
     def _cut(self, stream: int) -> Iterator[ShuffledShard]:
         ends = np.cumsum(self._cells[stream])
@@ -104,7 +109,7 @@ class ShufflePlanner:
 
     @property
     def shard_counts(self) -> list[int]:
-        """Of each stream, as far as its windows are known."""
+        """Of each stream, as far as its windows are scattered."""
         return [-(-tokens // self._shard_tokens) for tokens in self._tokens]
 
     @property

@@ -21,7 +21,7 @@ from tokenization_worker.verification.compare import MOST_FINDINGS
 from tokenization_worker.verification.decoders.record import CorruptSource
 from tokenization_worker.verification.facts import Facts
 from tokenization_worker.verification.files.batches import read_batches
-from tokenization_worker.verification.files.claimed import FileCheck, FileTask, outcome_finding
+from tokenization_worker.verification.files.claimed import EncodedDocuments, FileCheck, FileTask, outcome_finding
 from tokenization_worker.verification.files.counts import Counts
 from tokenization_worker.verification.files.encode import Encoded, Encoder
 from tokenization_worker.verification.order import are_chosen, hash_places, hash_tokens
@@ -54,6 +54,8 @@ def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore
     sums = [0] * facts.streams_of_files
     begins = list(task.claim.starts)  # of the next document in each stream
     findings: list[Finding] = []
+    are_kept = facts.are_packed_rows_shuffled and task.one_in == 1
+    kept: list[EncodedDocuments] = []
     compared = tokens = 0
     unequal: tuple[int, ...] = ()
     try:
@@ -62,6 +64,8 @@ def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore
             found = _sum_of(facts, task, batch, begins[batch.stream] + np.cumsum(lengths) - lengths)
             sums[batch.stream] = (sums[batch.stream] + found) & _MASK
             begins[batch.stream] += int(lengths.sum())
+            if are_kept:
+                kept.append(_describe(task.claim, batch, lengths))
             findings += _text_lost(task, batch, MOST_FINDINGS - len(findings))
             compared += len(batch.positions)
             tokens += sum(map(len, batch.tokens))
@@ -71,7 +75,13 @@ def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore
         findings += counts.findings()
         pairs = enumerate(zip(sums, task.sums, strict=True))
         unequal = tuple(number for number, (own, found) in pairs if found not in (None, own))
-    return FileCheck(tuple(findings), counts.documents, counts.refused, compared, tokens, unequal)
+    return FileCheck(tuple(findings), counts.documents, counts.refused, compared, tokens, unequal, tuple(kept))
+
+
+def _describe(claim: FileClaim, batch: _Batch, lengths: NDArray[np.int64]) -> EncodedDocuments:
+    positions = np.array(batch.positions, np.int64)[lengths > 0]
+    files = np.full(len(positions), claim.number)
+    return EncodedDocuments(claim.first_stream + batch.stream, files, positions, lengths[lengths > 0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +97,7 @@ def look_up(facts: Facts, file: Unequal, on_advance: OnAdvance = ignore_advance)
     found = tuple(islice(_look_up(facts, file, on_advance), MOST_FINDINGS))
     if found:
         return found
-    if facts.shuffle is not None and facts.shuffle.by_row:
+    if facts.column_length:
         what = "rows that its documents fill one after the other"
         return (Finding(Fault.ROWS_DIFFER, what, "its documents, cut into other rows", uri=file.claim.uri),)
     return (not_looked_up(file),)
@@ -117,8 +127,7 @@ def _sum_of(facts: Facts, task: FileTask, batch: _Batch, begins: NDArray[np.int6
     """The sum over the tokens of documents, which begin at these tokens of the stream."""
     if not batch.tokens:
         return 0
-    by_row = facts.shuffle is not None and facts.shuffle.by_row
-    columns = columns_of(begins, task.one_in, facts.row_length if by_row else 0)
+    columns = columns_of(begins, task.one_in, facts.column_length)
     files, positions = np.full(len(columns), task.claim.number), np.array(batch.positions, np.int64)
     lengths = np.array([len(tokens) for tokens in batch.tokens], np.int64)
     ids = np.concatenate(batch.tokens)

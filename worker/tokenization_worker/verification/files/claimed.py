@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokenization_worker.errors import ChangedError
 from tokenization_worker.output import layout
@@ -34,10 +38,22 @@ class FileTask:
     sums: tuple[int | None, ...] = ()
 
 
+class EncodedDocuments(NamedTuple):
+    """Some documents of a file in a stream, in order and of one token or more. i64[n] each: `files`, `positions`,
+    `lengths`."""
+
+    stream: int
+    files: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True)
 class FileCheck:
     """What the file gave. `unequal`: of a shuffled dataset, the streams whose sums differ, counted in the file's
-    group."""
+    group. `encoded`: where packed rows are shuffled and all documents are compared, those of each stream of the
+    dataset.
+    """
 
     findings: tuple[Finding, ...]
     documents: int
@@ -45,6 +61,7 @@ class FileCheck:
     documents_compared: int
     tokens_compared: int
     unequal: tuple[int, ...] = ()
+    encoded: tuple[EncodedDocuments, ...] = ()
 
 
 def open_claimed(claim: FileClaim) -> ByteReader:

@@ -25,6 +25,7 @@ from tokenization_worker.verification.report import Fault, Finding
 from tokenization_worker.verification.shards.delimiters import DelimiterCheck
 from tokenization_worker.verification.shards.documents import NoDocuments
 from tokenization_worker.verification.shards.file_sums import checksum_findings, read_file
+from tokenization_worker.verification.shards.packing import hash_parts
 from tokenization_worker.verification.shards.place_sums import FileSums, PlaceSums
 from tokenization_worker.verification.shards.places import (
     Pieces,
@@ -73,6 +74,7 @@ class ShardCheck:
     `stored`: tokens in them, padding included; None: a file is missing, or has no header. `sidecar`, `rows`: of a shard
     that should have the one or the other; None where that cannot be used. `sums`: what a reordered shard adds to its
     files, None where some of its tokens cannot be read. `order`: of a shuffled shard whose sidecar or parts are usable.
+    `packed`: of a shard of shuffled packed rows, the sum of the hashes of its parts; None where these are not usable.
     """
 
     claim: ShardClaim
@@ -84,6 +86,7 @@ class ShardCheck:
     rows: RowEnds | None = None
     sums: FileSums | None = None
     order: ShardOrder | None = None
+    packed: int | None = None
 
     @property
     def size(self) -> int:
@@ -174,7 +177,7 @@ def _check_rows(
     pieces = sums = None
     if parts.parts is not None and facts.is_reordered:
         pieces = parts.parts.pieces
-        sums = PlaceSums(pieces, one_in, sequence.length if facts.shuffle is not None and facts.shuffle.by_row else 0)
+        sums = PlaceSums(pieces, one_in, facts.column_length)
     observers = [observer for observer in (row_tokens, sums) if observer is not None]
     tokens = _read_tokens(store, facts, claim, expected, observers, _behind(behind, on_advance))
     found = [*parts.findings, *tokens.findings]
@@ -182,15 +185,17 @@ def _check_rows(
     if row_tokens is not None and not found:  # else the files are known not to be those that were written
         found += row_tokens.findings()
         has_end_token = row_tokens.has_end_token
-    order = None
-    if pieces is not None and facts.shuffle is not None:
+    order = packed = None
+    if parts.parts is not None and pieces is not None and facts.shuffle is not None:
         disorder_found, order = _check_order(facts, claim, pieces)
         found += disorder_found
+        if facts.are_packed_rows_shuffled:
+            packed = int(hash_parts(parts.parts.stored, facts.shuffle.seed)[1].sum(dtype=np.uint64))
     files = tokens.files if parts.file is None else (*tokens.files, parts.file)
     stored = None if parts.file is None else tokens.stored
     ends = parts.ends(has_end_token)
     of_files = sums.by_file() if sums is not None and tokens.are_whole else None
-    return ShardCheck(claim, tuple(found), files, stored, "", rows=ends, sums=of_files, order=order)
+    return ShardCheck(claim, tuple(found), files, stored, "", rows=ends, sums=of_files, order=order, packed=packed)
 
 
 class _TokensRead(NamedTuple):

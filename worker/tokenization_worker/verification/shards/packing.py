@@ -1,19 +1,21 @@
 """Packs the documents of a shard anew, from the lengths that its parts give them. Written from docs/layout.md: pure.
 
 A shard of packed rows has all pieces of its documents. They end in its window of the stream, and each block of the
-window is packed on its own.
+window is packed on its own. Where rows are shuffled, a shard says only which pieces cannot be; `packing_proof` packs
+the documents of the source.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization_worker.verification.claims import PackingClaim, ShardClaim
+from tokenization_worker.verification.order import U64, hash_places, keys_of, mix, mix_offsets
 from tokenization_worker.verification.report import Fault
 from tokenization_worker.verification.shards.parts import PART, PartArray, describe_part, part_at
 from tokenization_worker.verification.shards.tiling import TilingFault
@@ -53,15 +55,19 @@ def are_last_pieces(parts: PartArray) -> NDArray[np.bool_]:
 
 
 def find_packing_fault(parts: PartArray, length: int, packing: PackingClaim, claim: ShardClaim) -> TilingFault | None:
-    """The first part that is not where the packing of the documents puts it."""
-    documents = _documents_of(parts)
+    """The first part that is not where the packing of the documents puts it; where rows are shuffled, the first one
+    that no packing puts there."""
     window = packing.window_tokens
+    if window is None:
+        return _find_piece_fault(parts, length, packing.max_documents)
+    documents = _documents_of(parts)
     lasts = claim.text_start + np.cumsum(documents.lengths) - 1 - claim.number * window
-    n_blocks = -(-window // max(LEAST_BLOCK, min(1024 * length, MOST_BLOCK)))
+    n_blocks = -(-window // largest_block(length))
     borders = np.searchsorted(lasts, [number * window // n_blocks for number in range(n_blocks + 1)]).tolist()
     row = done = 0  # before this block
     for low, high in pairwise(borders):
-        wanted, row = _pack_block(documents, low, high, row, length, packing.max_documents)
+        mine = (documents.files[low:high], documents.positions[low:high], documents.lengths[low:high])
+        wanted, row = pack_block(*mine, length=length, most=packing.max_documents, row=row)
         there = parts[done : done + len(wanted)]
         wrong = np.flatnonzero(there != wanted[: len(there)])
         if len(wrong) or len(there) < len(wanted):
@@ -76,15 +82,41 @@ def find_packing_fault(parts: PartArray, length: int, packing: PackingClaim, cla
     return None
 
 
-def _pack_block(
-    documents: _Documents, first: int, end: int, row: int, length: int, most: int | None
+def _find_piece_fault(parts: PartArray, length: int, most: int | None) -> TilingFault | None:
+    cut = np.flatnonzero(parts["offset"] % length != 0)
+    if len(cut):
+        expected = f"a piece that begins at a multiple of {length:,} tokens of its document"
+        return TilingFault(int(cut[0]), Fault.PARTS_WRONG, expected, describe_part(part_at(parts, int(cut[0]))))
+    more = np.flatnonzero(parts["row"][most:] == parts["row"][:-most]) if most is not None else cut
+    if len(more):
+        number = int(more[0]) + (most or 0)
+        return TilingFault(
+            number, Fault.PARTS_WRONG, f"at most {most:,} parts in a row", describe_part(part_at(parts, number))
+        )
+    return None
+
+
+def largest_block(length: int) -> int:
+    """Tokens of a block at most; of one whose rows are shuffled, these."""
+    return max(LEAST_BLOCK, min(1024 * length, MOST_BLOCK))
+
+
+def pack_block(
+    files: NDArray[np.int64],
+    positions: NDArray[Any],
+    lengths: NDArray[np.int64],
+    *,
+    length: int,
+    most: int | None,
+    row: int = 0,
 ) -> tuple[PartArray, int]:
-    """The parts of documents [first, end), whose first row is `row`, and the row behind them."""
-    rows = _pack(documents.lengths[first:end].tolist(), length, most)
+    """The parts of a block's documents, each of one token or more, whose first row is `row`, and the row behind
+    them."""
+    rows = _pack(lengths.tolist(), length, most)
     pieces = np.array([piece for each in rows for piece in each], np.int64).reshape(-1, 3)
     sizes = pieces[:, 2]
     parts = np.empty(len(pieces), PART)
-    parts["file"], parts["position"] = documents.files[first + pieces[:, 0]], documents.positions[first + pieces[:, 0]]
+    parts["file"], parts["position"] = files[pieces[:, 0]], positions[pieces[:, 0]]
     counts = np.array([len(each) for each in rows], np.int64)
     parts["row"] = np.repeat(row + np.arange(len(rows)), counts)
     begins = np.cumsum(sizes) - sizes
@@ -115,3 +147,13 @@ def _pack(lengths: list[int], length: int, most: int | None) -> list[list[tuple[
             insort(rooms, (room - size, step, row))
     in_order = sorted((sorted(numbers) for numbers in rows), key=lambda numbers: numbers[0])
     return [[pieces[number] for number in numbers] for numbers in in_order]
+
+
+def hash_parts(parts: PartArray, seed: int) -> tuple[U64, U64]:
+    """Of parts that tile rows, u64[n] each: the key of each part's row, and a hash of the row and the part."""
+    is_first = parts["start"] == 0
+    firsts = parts[is_first]
+    keys = keys_of(seed, firsts["file"], firsts["position"], firsts["offset"])[np.cumsum(is_first) - 1]
+    places = mix_offsets(hash_places(keys, parts["file"], parts["position"]), parts["offset"])
+    size = (parts["start"].astype(np.uint64) << np.uint64(32)) + parts["length"]
+    return keys, mix(np.add(places, size))

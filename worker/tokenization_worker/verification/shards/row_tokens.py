@@ -32,8 +32,11 @@ class RowTokens:
         self._padding = (ends[next_tokens > ends], next_tokens[next_tokens > ends])
         is_first = parts.stored["offset"] == 0
         are_rows_apart = facts.sequence.are_rows_apart
-        if facts.sequence.packing is not None:  # the shard has all pieces of its documents
+        if facts.sequence.has_uneven_shards:  # the shard has all pieces of its documents
             is_last, may_go_on = are_last_pieces(parts.stored), np.zeros(len(ends), np.bool_)
+        elif facts.sequence.packing is not None:  # no other piece fills a row
+            may_go_on = parts.stored["length"] == facts.row_length
+            is_last = ~may_go_on
         else:
             is_last = np.append(is_first[1:], False)
             may_go_on = np.zeros(len(ends), np.bool_)  # the last part of the shard, or of a row that stands alone
