@@ -182,7 +182,7 @@ def test_verify_turns_none_of_them_back(
         restored.append(len(ids))
         return bytes(ids)
 
-    facts: Any = SimpleNamespace(tokenizer=None, begin_id=delimiters[0], end_id=delimiters[1])
+    facts: Any = SimpleNamespace(tokenizer=None, begin_id=delimiters[0], end_id=delimiters[1], longest_document=None)
     tokenizer = SimpleNamespace(reference=Reference(), restore=restore, drop=None)
     monkeypatch.setattr(encode, "load_tokenizer", lambda spec: tokenizer)
     encoder = encode.Encoder(facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +46,7 @@ class Case(NamedTuple):
     most: int | None
     formats: tuple[str, ...]
     seed: int | None = None
+    long: str = "Split"
 
 
 CASES = [
@@ -56,6 +58,8 @@ CASES = [
     Case("one", "joined", "After", None, tuple(FORMATS), 7),
     Case("shares", "apart", "Pair", 3, ("WebDataset",), 0),
     Case("one", "apart", "None", 1, ("Npy",), 1),
+    Case("shares", "apart", "After", 3, ("Npy", "Raw"), None, "Truncate"),
+    Case("leading", "joined", "Pair", None, ("Npy", "LlmC"), 3, "Truncate"),
 ]
 
 
@@ -86,11 +90,12 @@ def shrink_blocks(patch: pytest.MonkeyPatch) -> None:
 
 def job_of(source: Path, output: Path, case: Case, /, **fields: Any) -> TokenizationJob:
     most = {} if case.most is None else {"maxDocuments": case.most}
+    more = {**most, "longDocuments": case.long}
     layout = {
         "formats": list(case.formats),
         "path": PATHS[case.path],
         "splits": SPLITS[case.splits],
-        "sequence": {"length": LENGTH, "packing": "BestFit", "pad": pad_of(case.delimiter), **most},
+        "sequence": {"length": LENGTH, "packing": "BestFit", "pad": pad_of(case.delimiter), **more},
         "shards": {"tokens": SHARD_TOKENS},
         **({} if case.seed is None else {"shuffle": {"seed": case.seed}}),
         **fields.pop("output", {}),
@@ -124,6 +129,7 @@ def test_files_are_those_of_a_textbook_loop(
     index = read_index(outputs[0])
     assert index["formatVersion"] == 3
     assert index["data"]["output"]["sequence"].get("maxDocuments") == case.most
+    assert (index.get("truncatedTokens", 0) > 0) == (case.long == "Truncate")
 
 
 def test_a_document_belongs_where_its_last_token_is(tmp_path: Path) -> None:
@@ -202,10 +208,10 @@ def test_a_damaged_shard_is_found_and_written_again_alone(case: Case, source: Pa
         assert (path.stat().st_ino == inode) == (path != victim), path
 
 
-@pytest.mark.parametrize("seed", [None, 5])
-def test_rows_are_loaded_shown_and_located(seed: int | None, source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seed", "long"), [(None, "Split"), (5, "Split"), (None, "Truncate")])
+def test_rows_are_loaded_shown_and_located(seed: int | None, long: str, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    run_job(job_of(source, output, Case("shares", "apart", "Before", None, ("Npy",), seed)), executor=inline())
+    run_job(job_of(source, output, Case("shares", "apart", "Before", None, ("Npy",), seed, long)), executor=inline())
     planter = planter_of(output)
     dataset = open_dataset(output)
     documents = {(document.uri, document.position): document for document in planter.documents}
@@ -244,14 +250,21 @@ def unlearned(parts: list[Any]) -> list[int]:
     return sorted({*borders, *range(end - 1, LENGTH - 1)})
 
 
-def test_plan_foresees_the_rows_and_warns_of_loose_ones(
+def test_plan_foresees_the_rows_and_warns_of_what_is_lost(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()  # small blocks and shards leave more room
-    for most in ({}, {"maxDocuments": 2}):
-        output, events = tmp_path / str(len(most)), []
+    loose, short = "raise maxDocuments", "will leave out"
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        ({"length": 250}, []),
+        ({"length": 250, "maxDocuments": 2}, [loose]),
+        ({"length": 250, "longDocuments": "Truncate"}, [short]),
+        ({"length": 800, "longDocuments": "Truncate"}, []),  # less than a tenth
+    ]
+    for number, (sequence, warned) in enumerate(cases):
+        output, events = tmp_path / str(number), []
         layout = {
-            "sequence": {"length": 250, "packing": "BestFit", "pad": {"id": PAD}, **most},
+            "sequence": {"packing": "BestFit", "pad": {"id": PAD}, **sequence},
             "shards": {"tokens": 10_000},
         }
         job = job_of(source, output, CASES[0], output=layout)
@@ -262,8 +275,11 @@ def test_plan_foresees_the_rows_and_warns_of_loose_ones(
         assert expected is not None
         assert found is not None
         assert abs(expected.count - found.count) <= 0.05 * found.count
-        is_warned = any(isinstance(each, Warned) and "raise maxDocuments" in str(each) for each in events)
-        assert is_warned == (found.utilization < 0.5) == bool(most)
+        assert (found.truncated > 0) == ("longDocuments" in sequence)
+        assert abs(expected.truncated - found.truncated) <= 0.05 * found.truncated
+        warnings = [str(each) for each in events if isinstance(each, Warned)]
+        assert [words for words in (loose, short) if any(words in each for each in warnings)] == warned
+        assert (found.utilization < 0.5) == (loose in warned)
 
 
 def test_a_shard_in_which_no_document_ends_is_refused(source: Path, tmp_path: Path) -> None:
@@ -329,6 +345,16 @@ def pack_more(planter: RowPlanter) -> None:
     planter.most = None
 
 
+def keep_the_rest(planter: RowPlanter) -> None:
+    number = next(number for number, document in enumerate(planter.documents) if document.rest)
+    document = planter.documents[number]
+    planter.documents[number] = replace(document, tokens=document.tokens + document.rest, rest=())
+
+
+def count_more(planter: RowPlanter) -> None:
+    planter.documents[0] = replace(planter.documents[0], rest=(1,))
+
+
 def shuffle_otherwise(planter: RowPlanter) -> None:
     planter.seed = 8
 
@@ -352,27 +378,35 @@ SHUFFLED_FAULTS: Faults = {
     "another seed": (shuffle_otherwise, {"OrderWrong"}, set()),
     "more parts in a row": (pack_more, {"PartsWrong"}, set()),
 }
+TRUNCATED_FAULTS: Faults = {
+    "a long document that is not cut off": (keep_the_rest, {"PartsWrong"}, {"FileCounts", "TokensDiffer"}),
+    "a count of what is cut off": (count_more, set(), {"FileCounts"}),
+    "a part moved": (change_of(move_a_part), {"PartsWrong"}, set()),
+}
+PLANTED = {"in order": FAULTS, "shuffled": SHUFFLED_FAULTS, "truncated": TRUNCATED_FAULTS}
 
 
 @pytest.fixture(scope="module")
 def written(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A dataset in the order of the source, and a shuffled one."""
+    """Datasets of `PLANTED`."""
     folder = tmp_path_factory.mktemp("written")
     with pytest.MonkeyPatch.context() as patch:
         shrink_blocks(patch)
-        for name, seed in (("in order", None), ("shuffled", 7)):
-            case = Case("one", "joined", "After", MOST, ("Npy", "Raw"), seed)
+        for name, seed, long in (
+            ("in order", None, "Split"),
+            ("shuffled", 7, "Split"),
+            ("truncated", None, "Truncate"),
+        ):
+            case = Case("one", "joined", "After", MOST, ("Npy", "Raw"), seed, long)
             run_job(job_of(source, folder / name, case), executor=inline())
-    return {name: folder / name for name in ("in order", "shuffled")}
+    return {name: folder / name for name in PLANTED}
 
 
-@pytest.mark.parametrize(
-    ("name", "fault"), [*(("in order", fault) for fault in FAULTS), *(("shuffled", fault) for fault in SHUFFLED_FAULTS)]
-)
+@pytest.mark.parametrize(("name", "fault"), [(name, fault) for name, faults in PLANTED.items() for fault in faults])
 def test_verify_names_what_was_planted_with_all_checksums_recomputed(
     name: str, fault: str, written: dict[str, Path], tmp_path: Path
 ) -> None:
-    plant, everywhere, from_source = (FAULTS if name == "in order" else SHUFFLED_FAULTS)[fault]
+    plant, everywhere, from_source = PLANTED[name][fault]
     output = tmp_path / "out"
     shutil.copytree(written[name], output)
     planter = planter_of(output)

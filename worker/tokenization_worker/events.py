@@ -189,7 +189,8 @@ class Finished:
     """The dataset is committed. `already`: it was before this start. `rebuilt`: shards written again.
 
     `read_bytes`, `quarantined_bytes`: of documents; None where an older version made the dataset, or began it. `rows`:
-    None where the tokens are one run. `documents_left_out`: by the shares of `groups`.
+    None where the tokens are one run. `documents_left_out`: by the shares of `groups`; `truncated_tokens`: of long
+    documents, not written.
     """
 
     uri: str
@@ -207,6 +208,7 @@ class Finished:
     quarantined_bytes: int | None = None
     rows: int | None = None
     documents_left_out: int = 0
+    truncated_tokens: int = 0
     groups: tuple[GroupCounts, ...] = ()
 
 

@@ -44,13 +44,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Document:
-    """A document in its stream; `place` is what a finding must name."""
+    """A document in its stream; `place` is what a finding must name. `rest`: its tokens that are not written."""
 
     file: int
     uri: str
     position: int
     stream: int
     tokens: tuple[int, ...]
+    rest: tuple[int, ...] = ()
 
     @property
     def place(self) -> tuple[str, int]:
@@ -106,7 +107,9 @@ class Planter:
                     ids = engine.encode([text]).ids.tolist()
                     tokens = begin + ids + end
                     stream = first + stream_of(text.encode(), thresholds)
-                    documents.append((Document(number, uri, position, stream, tuple(tokens)), text))
+                    longest = facts.longest_document or len(tokens)
+                    kept, rest = tuple(tokens[:longest]), tuple(tokens[longest:])
+                    documents.append((Document(number, uri, position, stream, kept, rest), text))
         except CorruptFileError:
             return []
         return documents
@@ -241,6 +244,7 @@ class Planter:
         for number, row in enumerate(self.files):
             if row["outcome"] != "Read":
                 row.update(read=None, documents=None, tokens=None, quarantined=None)
+                row |= {"truncatedTokens": None} if "truncatedTokens" in row else {}
                 continue
             mine = [document for document in self.documents if document.file == number]
             streams = self._streams_of(mine)
@@ -248,6 +252,8 @@ class Planter:
             row["tokens"] = [sum(len(document.tokens) for document in documents) for documents in streams]
             row["quarantined"] = sum(item["uri"] == row["uri"] for item in self.quarantine)
             row["read"] = len(mine) + row["quarantined"]
+            if "truncatedTokens" in row:
+                row["truncatedTokens"] = [sum(len(document.rest) for document in documents) for documents in streams]
             if self.facts.hash_ends:
                 row["leftOut"] = self._usable[number] - len(mine)
                 row["read"] += row["leftOut"]
@@ -280,6 +286,9 @@ class Planter:
                     left_out = [d for d in self.left_out if d.file == piece.file and _is_inside(d.position, piece)]
                     item["leftOut"] = len(left_out)
                 more = [item["leftOut"]] if "leftOut" in item else []
+                if "truncated" in item:
+                    item["truncated"] = [sum(len(d.rest) for d in documents) for documents in streams]
+                    more.append(item["truncated"])
                 item["digest"] = sha256(orjson.dumps([*counts, item["records"], quarantined, *more])).hexdigest()[:32]
             digests = [(i, item["digest"]) for i, item in enumerate(receipt["slices"]) if item["outcome"] == "Read"]
             receipt["segment_digest"] = sha256(orjson.dumps(digests)).hexdigest()[:32]
@@ -363,6 +372,8 @@ class Planter:
         outcomes = [row["outcome"] for row in self.files]
         content = {key: value for key, value in self.index.items() if key not in ("digest", "dataKey", "run")}
         content["tokens"] = sum(row["tokens"] for row in shard_rows)
+        if "truncatedTokens" in content:
+            content["truncatedTokens"] = sum(sum(row["truncatedTokens"] or []) for row in self.files)
         content["conservation"] = {
             "read": written + len(reasons),
             "written": written,

@@ -72,6 +72,7 @@ MISTAKES: dict[str, Mistake] = {
     "best-fit-scope": Mistake(rows({"packing": "BestFit", "scope": "File"}), "packs the documents of all files"),
     "best-fit-length": Mistake(rows({"packing": "BestFit", "length": 2**20 + 1}), "rows of at most 1,048,576 tokens"),
     "best-fit-most": Mistake(rows({"maxDocuments": 3}), "maxDocuments bounds rows that are packed"),
+    "best-fit-long": Mistake(rows({"longDocuments": "Truncate"}), "longDocuments is for rows that are packed"),
     "best-fit-rows": Mistake(
         rows({"packing": "BestFit"}, shards={"sequences": 5}), "decides how many rows a shard has"
     ),

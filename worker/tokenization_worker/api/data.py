@@ -61,6 +61,13 @@ class Packing(StrEnum):
     BEST_FIT = "BestFit"
 
 
+class LongDocuments(StrEnum):
+    """What packing does with documents that are longer than a row."""
+
+    SPLIT = "Split"
+    TRUNCATE = "Truncate"
+
+
 class Scope(StrEnum):
     """What begins with a new row: a run of tokens, or each of its files."""
 
@@ -214,7 +221,7 @@ class TextSpec(Protocol):
 @dataclass(frozen=True, slots=True)
 class SequenceSpec:
     """Rows of `length` tokens. `pad_token`, `pad_id`: what fills a row that is not full; at most one of them is set,
-    and none where the tokenizer decides. `max_documents`: in a row; None: any number.
+    and none where the tokenizer decides. `max_documents`: in a row; None: any number. `long_documents`: of packed rows.
     """
 
     length: int
@@ -223,11 +230,17 @@ class SequenceSpec:
     pad_token: str | None
     pad_id: int | None
     max_documents: int | None = None
+    long_documents: LongDocuments = LongDocuments.SPLIT
 
 
 def has_packed_rows(output: Mapping[str, Any]) -> bool:
     """Whether documents are packed into rows; `output` has the canonical fields of a plan or an index."""
     return "sequence" in output and bool(output["sequence"]["packing"] == Packing.BEST_FIT)
+
+
+def truncates(output: Mapping[str, Any]) -> bool:
+    """Whether documents are cut off behind a row."""
+    return "sequence" in output and output["sequence"].get("longDocuments") == LongDocuments.TRUNCATE
 
 
 def has_uneven_shards(output: Mapping[str, Any]) -> bool:
@@ -275,6 +288,12 @@ class OutputSpec:
     def packed_rows(self) -> SequenceSpec | None:
         """The rows, where documents are packed into them."""
         return self.sequence if self.sequence is not None and self.sequence.packing is Packing.BEST_FIT else None
+
+    @property
+    def longest_document(self) -> int | None:
+        """Tokens of a document, delimiters included, behind which it is cut off; None where it is written whole."""
+        rows = self.packed_rows
+        return None if rows is None or rows.long_documents is LongDocuments.SPLIT else rows.length
 
     @property
     def has_uneven_shards(self) -> bool:

@@ -19,7 +19,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
-from tokenization_worker.api.data import DataSpec, Delimiters, DType, OutputSpec, SourceSpec
+from tokenization_worker.api.data import DataSpec, Delimiters, DType, LongDocuments, OutputSpec, SourceSpec
 from tokenization_worker.api.groups import Group
 from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
 from tokenization_worker.api.resolve import resolve_output_uri, resolve_uri
@@ -37,6 +37,7 @@ FROZEN_DEFAULTS: dict[str, object] = {
     "output.dtype": "Auto",
     "output.shards.tokens": 100_000_000,
     "output.sequence.packing": "Concat",
+    "output.sequence.longDocuments": "Split",
     "output.sequence.scope": "Stream",
     "output.path": "{split}/{split}_{index:06d}",
     "output.splits": [{"name": "train"}],
@@ -240,6 +241,11 @@ def _canonical_rows(output: OutputSpec, pad_id: int | None) -> dict[str, object]
             "scope": sequence.scope.value,
             "pad": pad_id,
             **({} if sequence.max_documents is None else {"maxDocuments": sequence.max_documents}),
+            **(
+                {}
+                if sequence.long_documents is LongDocuments.SPLIT
+                else {"longDocuments": sequence.long_documents.value}
+            ),
         },
     }
 

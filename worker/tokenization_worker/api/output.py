@@ -18,6 +18,7 @@ from tokenization_worker.api.data import (
     COUNT_IN_31_BITS,
     MOST_IN_31_BITS,
     DType,
+    LongDocuments,
     OutputFormat,
     Packing,
     Scope,
@@ -256,11 +257,12 @@ class Output(SpecBlock):
             "rows are shuffled, so the rows of one document would stand in several splits: write share in place of "
             "shards",
             cel="!has(self.shuffle) || self.shuffle.unit == 'Document' || !has(self.sequence) || "
-            "self.splits.all(s, !has(s.shards))",
+            "self.sequence.longDocuments == 'Truncate' || self.splits.all(s, !has(s.shards))",
             holds=lambda o: (
                 o.shuffle is None
                 or o.sequence is None
                 or o.shuffle.unit is ShuffleUnit.DOCUMENT
+                or o.sequence.long_documents is LongDocuments.TRUNCATE
                 or all(s.shards is None for s in o.splits)
             ),
             field="splits",

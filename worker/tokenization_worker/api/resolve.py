@@ -115,7 +115,13 @@ def _resolve_sequence(output: Output) -> SequenceSpec | None:
         return None
     pad_token, pad_id = (None, None) if sequence.pad is None else (sequence.pad.token, sequence.pad.id)
     return SequenceSpec(
-        sequence.length, sequence.packing, sequence.scope, pad_token, pad_id, max_documents=sequence.max_documents
+        sequence.length,
+        sequence.packing,
+        sequence.scope,
+        pad_token,
+        pad_id,
+        max_documents=sequence.max_documents,
+        long_documents=sequence.long_documents,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, Strict
 
-from tokenization_worker.api.data import Packing, Scope
+from tokenization_worker.api.data import LongDocuments, Packing, Scope
 from tokenization_worker.api.tokenizer import TokenId, TokenText
 from tokenization_worker.api.types.fields import PositiveBigCount, PositiveCount
 from tokenization_worker.api.types.model import Rule, SpecBlock
@@ -90,6 +90,12 @@ class Sequence(SpecBlock):
             holds=lambda s: s.max_documents is None or s.packing is Packing.BEST_FIT,
             field="maxDocuments",
         ),
+        Rule(
+            "longDocuments is for rows that are packed: write packing: BestFit, or leave it out",
+            cel="self.longDocuments == 'Split' || self.packing == 'BestFit'",
+            holds=lambda s: s.long_documents is LongDocuments.SPLIT or s.packing is Packing.BEST_FIT,
+            field="longDocuments",
+        ),
     )
 
     length: Annotated[int, Strict(), Field(ge=2, le=_LONGEST_ROW)] = Field(
@@ -103,9 +109,18 @@ class Sequence(SpecBlock):
         default=Packing.CONCAT,
         description=(
             "How documents fill rows. Concat: one after the other, cut wherever a row ends. BestFit: no document is cut"
-            " that fits a row; a longer one fills rows of its own, and its rest is packed like a document."
+            " that fits a row; longDocuments is for the others."
         ),
         examples=["BestFit"],
+    )
+    long_documents: LongDocuments = Field(
+        default=LongDocuments.SPLIT,
+        description=(
+            "With BestFit: what becomes of a document of more tokens than a row. Split: it fills rows of its own, and"
+            " its rest is packed like a document. Truncate: only its first tokens are written, as many as a row has;"
+            " the index counts the others."
+        ),
+        examples=["Truncate"],
     )
     max_documents: PositiveCount | None = Field(
         default=None,

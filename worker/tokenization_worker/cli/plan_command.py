@@ -124,7 +124,9 @@ def _shuffle(shuffle: ShufflePreview) -> str:
 
 def _rows(preview: Preview, rows: RowEstimate) -> str:
     about = "" if preview.is_complete else "~"
-    return f"{about}{rows.count:,} of {counted(rows.length, 'token')}, {about}{rows.utilization:.1%} of them text"
+    left_out = f"; {about}{short_count(rows.truncated)} tokens of longer documents left out" if rows.truncated else ""
+    count = f"{about}{rows.count:,} of {counted(rows.length, 'token')}"
+    return f"{count}, {about}{rows.utilization:.1%} of them text{left_out}"
 
 
 def _other_than_npy(formats: tuple[str, ...]) -> tuple[str, ...]:

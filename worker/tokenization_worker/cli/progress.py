@@ -284,7 +284,7 @@ def count_group(group: GroupCounts) -> str:
 def describe_end(event: Finished, elapsed_s: float) -> str:
     """What there is now, and how to check it."""
     ratio = f"  {event.text_bytes / event.tokens:.2f} bytes/token" if event.tokens else "  no tokens"
-    if event.files_dropped:  # their text was read as well
+    if event.files_dropped or event.truncated_tokens:  # their text was read as well
         ratio = ""
     rows = "" if event.rows is None else f"{counted(event.rows, 'row')}, "
     word, uri = "complete" if event.already else "done", printable(event.uri)
@@ -300,6 +300,9 @@ def describe_end(event: Finished, elapsed_s: float) -> str:
     if event.already:
         lines[0] += "   (nothing to do: this run was finished before; its source and shards were not checked)"
     lines += [count_group(group) for group in event.groups]
+    if event.truncated_tokens:
+        share = event.truncated_tokens / (event.tokens + event.truncated_tokens)
+        lines.append(f"           {event.truncated_tokens:,} tokens of longer documents left out, {share:.1%} of all")
     if event.files_dropped:
         lines.append(f"           {counted(event.files_dropped, 'corrupt file')} left out: {uri}/_tokenization/files")
     if event.rebuilt:

@@ -148,7 +148,7 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
     share = stored_bytes / prepared.stored_bytes if prepared.stored_bytes else 1.0
     core_seconds = estimate.core_seconds(found.engine)
     tokens = _scaled(estimate.tokens, share)
-    rows = None if estimate.rows is None else replace(estimate.rows, count=round(estimate.rows.count * share))
+    rows = None if estimate.rows is None else _scaled_rows(estimate.rows, share)
     stored = tokens if rows is None else rows.tokens
     failure = read_failure(found.store) if found.standing is Standing.UNFINISHED else None
     ended = "" if failure is None else f" (its last start ended with {failure.reason}: {failure.message})"
@@ -201,6 +201,10 @@ def _preview_shuffle(prepared: Prepared, plan: Plan, tokens: int | None) -> Shuf
         cells=scattering.n_cells,
         slot_bytes=round(max(window + block, cells) * bytes_a_token(prepared)),
     )
+
+
+def _scaled_rows(rows: RowEstimate, share: float) -> RowEstimate:
+    return replace(rows, count=round(rows.count * share), truncated=round(rows.truncated * share))
 
 
 def _scaled(estimate: int | None, share: float) -> int | None:
@@ -274,7 +278,7 @@ def _rows_of(index: Index) -> RowEstimate | None:
     length = entries[0]["length"]
     delimiters = Delimiters.from_json(index["data"]["tokenizer"]["delimiter"])
     text = index["tokens"] - len(delimiters.ids) * index["conservation"]["written"]
-    return RowEstimate(length, count, text / (count * length))
+    return RowEstimate(length, count, text / (count * length), index.get("truncatedTokens", 0))
 
 
 def _without_assertion(job: TokenizationJob) -> TokenizationJob:

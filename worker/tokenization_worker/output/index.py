@@ -119,7 +119,8 @@ class IndexGroup(TypedDict):
 
 
 class IndexContent(TypedDict):
-    """What is the same for every execution of a job."""
+    """What is the same for every execution of a job. `truncatedTokens`: of long documents, not written; only where the
+    job truncates them."""
 
     formatVersion: int
     keyVersion: int
@@ -129,6 +130,7 @@ class IndexContent(TypedDict):
     splits: list[IndexSplit]
     conservation: Conservation
     tokens: int
+    truncatedTokens: NotRequired[int]
     groups: NotRequired[list[IndexGroup]]
     folderIndexes: NotRequired[list[IndexFolder]]
 

@@ -39,6 +39,8 @@ _MOST_KILLERS = 4
 _LIMIT_S = 5.0
 """CPU time for all samples with a pattern of the user's, which may backtrack: some fifty times what they take else."""
 
+_NO_END = np.iinfo(np.int64).max
+
 _LEAST_GAIN = 8.0
 FAST_ENGINE_GAIN = {"tiktoken": _LEAST_GAIN, "tokenizers": 40.0}
 """By reference, how much faster a run with the accelerated engine is than encoding with it, reading and writing
@@ -119,7 +121,15 @@ class Measured:
     lengths: NDArray[np.int64]
 
     def tokens(self, tokenizer: Tokenizer) -> float:
+        """Of whole documents."""
         return self.text_tokens + self.documents * len(tokenizer.delimiters.ids)
+
+    def written(self, tokenizer: Tokenizer, longest: int | None) -> float:
+        """The same of documents that are cut off behind `longest` tokens, None: not cut off."""
+        lengths = self.lengths + len(tokenizer.delimiters.ids)
+        if longest is None or not lengths.any():
+            return self.tokens(tokenizer)
+        return self.tokens(tokenizer) * float(np.minimum(lengths, longest).sum() / lengths.sum())
 
     def is_unknown(self, tokenizer: Tokenizer) -> bool:
         """Whether the samples hold no text, which says nothing about the rest."""
@@ -225,11 +235,17 @@ def estimate(
     """What a run writes of the documents that its groups' shares take."""
     shares = {group.name: float(group.share or 1) for group in data.source.groups}
     found = _add_up([(each, shares.get(name, 1.0)) for name, each in measured.items()])
-    tokens, unknown = found.tokens(tokenizer), found.is_unknown(tokenizer)
+    whole, unknown, longest = found.tokens(tokenizer), found.is_unknown(tokenizer), data.output.longest_document
+    tokens = found.written(tokenizer, longest)
     itemsize = NUMPY_DTYPES[dtype].itemsize
     lengths = found.lengths + len(tokenizer.delimiters.ids)
     rows = estimate_rows(
-        data.output, tokens=tokens, text_tokens=found.text_tokens, files=found.files, lengths=lengths[lengths > 0]
+        data.output,
+        tokens=tokens,
+        text_tokens=found.text_tokens * (tokens / whole if whole else 1.0),
+        files=found.files,
+        lengths=np.minimum(lengths[lengths > 0], longest or _NO_END),
+        truncated=whole - tokens,
     )
     shard_bytes = _shard_bytes(data.output, dtype, rows, tokens=round(tokens), documents=round(found.documents))
     return Estimate(
@@ -239,16 +255,16 @@ def estimate(
         scratch_bytes=None if unknown else round(tokens * itemsize * (1 if data.output.shuffle is None else 1.5)),
         reference=tokenizer.reference.name,
         reference_seconds=None if unknown else found.seconds,
-        bytes_per_token=None if unknown else found.text_bytes / tokens if tokens else 0.0,
+        bytes_per_token=None if unknown else found.text_bytes / whole if whole else 0.0,
         sampled_bytes=sum(head.source_bytes for _, head in samples),
         rows=None if unknown else rows,
         documents=None if unknown else round(found.documents),
-        groups={name: _group_tokens(each, tokenizer, shares[name]) for name, each in measured.items() if name},
+        groups={name: _group_tokens(each, tokenizer, shares[name], longest) for name, each in measured.items() if name},
     )
 
 
-def _group_tokens(measured: Measured, tokenizer: Tokenizer, share: float) -> int | None:
-    return None if measured.is_unknown(tokenizer) else round(measured.tokens(tokenizer) * share)
+def _group_tokens(measured: Measured, tokenizer: Tokenizer, share: float, longest: int | None) -> int | None:
+    return None if measured.is_unknown(tokenizer) else round(measured.written(tokenizer, longest) * share)
 
 
 def _shard_bytes(output: OutputSpec, dtype: DType, rows: RowEstimate | None, *, tokens: int, documents: int) -> int:

@@ -47,6 +47,9 @@ _UINT16_IDS = 1 << 16
 _LEAST_TEXT = 0.5
 """Of packed rows."""
 
+_MOST_TRUNCATED = 0.1
+"""Of all tokens."""
+
 _LOOSE_ROWS = (
     "output.sequence: less than half of the rows will be text, and the rest padding: raise maxDocuments, choose "
     "another length, or write packing: Concat"
@@ -224,8 +227,16 @@ def _foresee_packing(data: DataSpec, estimated: Estimate) -> Iterator[str]:
         return
     if estimated.rows is not None and estimated.rows.utilization < _LEAST_TEXT:
         yield _LOOSE_ROWS
+    if estimated.rows is not None and estimated.tokens:
+        lost = estimated.rows.truncated / (estimated.rows.truncated + estimated.tokens)
+        if lost > _MOST_TRUNCATED:
+            yield (
+                f"output.sequence.longDocuments: Truncate will leave out about {lost:.0%} of all tokens: raise length, "
+                "or write longDocuments: Split"
+            )
     longest = data.max_document_bytes / (estimated.bytes_per_token or 1)
-    if data.output.has_uneven_shards and longest > data.output.shard_tokens:
+    is_split = data.output.longest_document is None
+    if data.output.has_uneven_shards and is_split and longest > data.output.shard_tokens:
         yield (
             f"output.shards.tokens: a document of more tokens than a shard, {data.output.shard_tokens:,}, may end the "
             f"run (ShardEmpty). documents.maxBytes allows about {round(longest):,} tokens: lower it, which leaves such "
@@ -258,7 +269,11 @@ def _find_shares(
         if pinned is not None:
             return pinned
     tokenizer = subject.tokenizer
-    tokens = {name: None if each.is_unknown(tokenizer) else each.tokens(tokenizer) for name, each in measured.items()}
+    longest = data.output.longest_document
+    tokens = {
+        name: None if each.is_unknown(tokenizer) else each.written(tokenizer, longest)
+        for name, each in measured.items()
+    }
     return resolve_shares(data, tokens, watch)
 
 

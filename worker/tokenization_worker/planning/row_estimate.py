@@ -18,11 +18,13 @@ _PACKED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class RowEstimate:
-    """`count` rows of `length` tokens. `utilization`: the share of them that is text, neither delimiter nor padding."""
+    """`count` rows of `length` tokens. `utilization`: the share of them that is text, neither delimiter nor padding.
+    `truncated`: tokens of longer documents that are not written."""
 
     length: int
     count: int
     utilization: float
+    truncated: int = 0
 
     @property
     def tokens(self) -> int:
@@ -41,10 +43,16 @@ def count_shards(output: OutputSpec, tokens: int, rows: RowEstimate | None) -> i
 
 
 def estimate_rows(
-    output: OutputSpec, *, tokens: float, text_tokens: float, files: int, lengths: NDArray[np.int64]
+    output: OutputSpec,
+    *,
+    tokens: float,
+    text_tokens: float,
+    files: int,
+    lengths: NDArray[np.int64],
+    truncated: float = 0.0,
 ) -> RowEstimate | None:
     """None where the output has no rows. `files`: those that hold text; the last row of each is half full on average.
-    `lengths` i64[n]: tokens of a sample of documents, each at least 1.
+    `lengths` i64[n]: tokens of a sample of documents, each at least 1. `truncated`: as `RowEstimate` has it.
 
     The last row of a stream alone is padded to its end, so small sources are not overestimated.
     """
@@ -54,7 +62,7 @@ def estimate_rows(
     length = sequence.length
     if output.packed_rows is not None:
         count = _packed_rows(sequence, round(tokens), lengths)
-        return RowEstimate(length, count, text_tokens / (count * length) if count else 0.0)
+        return RowEstimate(length, count, text_tokens / (count * length) if count else 0.0, round(truncated))
     streams = Streams(output.splits).count
     ends = files * streams if sequence.scope is Scope.FILE else streams
     whole, rest = divmod(round(tokens), length)

@@ -118,6 +118,7 @@ def _finished(
         quarantine_limit=limit,
         rows=sum(split["sequences"]["rows"] for split in index["splits"] if "sequences" in split) or None,
         documents_left_out=conservation.get("leftOut", 0),
+        truncated_tokens=index.get("truncatedTokens", 0),
         groups=tuple(
             GroupCounts(
                 name=group["name"],

@@ -45,6 +45,12 @@ def is_left_out(text: str, hash_end: int) -> bool:
     return int.from_bytes(blake2b(text.encode(), digest_size=8, person=_PERSON).digest(), "big") >= hash_end
 
 
+def truncated_entry(files: Sequence[FileClaim], longest_document: int | None) -> dict[str, int]:
+    """What the index says of the tokens of long documents that are not written: nothing where all are written whole,
+    `longest_document` is None."""
+    return {} if longest_document is None else {"truncatedTokens": sum(sum(file.truncated) for file in files)}
+
+
 class GroupShard(NamedTuple):
     """What a shard of a group adds to the group's sums."""
 

@@ -84,7 +84,8 @@ class FileClaim:
 
     A dropped file has zeros: it claims the empty place between its neighbours. `read_bytes`, `quarantined_bytes`: of
     documents; None where the table does not say. `group`: "" where there are none; `left_out`: usable documents that
-    its share leaves out; `first_stream`: which stream is that of the first entries.
+    its share leaves out; `first_stream`: which stream is that of the first entries. `truncated`: tokens in each stream
+    that are not written; () where the job truncates no document.
     """
 
     number: int
@@ -102,6 +103,7 @@ class FileClaim:
     group: str = ""
     left_out: int = 0
     first_stream: int = 0
+    truncated: tuple[int, ...] = ()
 
     @property
     def is_read(self) -> bool:
@@ -129,10 +131,12 @@ class Shuffled(Enum):
 @dataclass(frozen=True, slots=True)
 class PackingClaim:
     """Best fit. A full shard has the documents that end in `window_tokens` tokens of the stream, None: rows of any
-    documents, since they are shuffled; a row has at most `max_documents` pieces, None: any number."""
+    documents, since they are shuffled; a row has at most `max_documents` pieces, None: any number. `truncates`: a
+    document that is longer than a row is cut off behind it."""
 
     window_tokens: int | None
     max_documents: int | None
+    truncates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

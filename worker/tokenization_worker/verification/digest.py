@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from tokenization_worker.output.index import Index
-from tokenization_worker.verification.assignment import GroupShard, group_entries
+from tokenization_worker.verification.assignment import GroupShard, group_entries, truncated_entry
 from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.facts import Facts, Rows
 from tokenization_worker.verification.refused import RefusedSums
@@ -64,6 +64,7 @@ def compute_digest(
             **({"leftOut": left_out} if facts.hash_ends else {}),
         },
         "tokens": sum(row["tokens"] for row in shard_rows),
+        **truncated_entry(files, facts.longest_document),
         **({"groups": _group_entries(facts, files, shard_rows)} if facts.hash_ends else {}),
         **({"folderIndexes": folders} if folders else {}),
     }

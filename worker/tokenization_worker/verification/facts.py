@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tokenization_worker.api.data import PARTS, Packing, Scope, SourceFormat, TokenizerSpec
+from tokenization_worker.api.data import PARTS, LongDocuments, Packing, Scope, SourceFormat, TokenizerSpec
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index
 from tokenization_worker.readers.document_batch import FileOutcome
@@ -128,6 +128,12 @@ class Facts:
         return self.row_length if by_row and self.sequence is not None and self.sequence.packing is None else 0
 
     @property
+    def longest_document(self) -> int | None:
+        """Tokens of a document, delimiters included, behind which it is cut off; None where it is written whole."""
+        packing = None if self.sequence is None else self.sequence.packing
+        return self.row_length if packing is not None and packing.truncates else None
+
+    @property
     def thresholds(self) -> tuple[int, ...]:
         """Upper ends, floor(cumulative share * 2**64), of all streams but the last."""
         total = Fraction(0)
@@ -193,7 +199,11 @@ def read_files(facts: Facts, rows: Rows) -> list[FileClaim]:
             if stream > first_stream:
                 starts, first_stream = nothing, stream
             claim = FileClaim(number, *place, outcome, documents, tokens, starts, quarantined, pin, sizes[0], sizes[1])
-            files.append(replace(claim, group=group, left_out=left_out, first_stream=first_stream))
+            truncated: tuple[int, ...] = ()
+            if facts.longest_document is not None:
+                truncated = _counts(row["truncatedTokens"], len(nothing)) if is_read else nothing
+            claim = replace(claim, group=group, left_out=left_out, first_stream=first_stream, truncated=truncated)
+            files.append(claim)
             ends = tuple(start + count for start, count in zip(starts, tokens, strict=True))
             starts = tuple(end + -end % step for end in ends)
     except (KeyError, TypeError, ValueError) as error:
@@ -281,7 +291,9 @@ def _sequence(output: Mapping[str, Any]) -> SequenceClaim | None:
     shuffle = _shuffle(output)
     if is_best_fit:
         most = _positive(rows, "maxDocuments") if "maxDocuments" in rows else None
-        packing = PackingClaim(_count(output["shards"], "sequences") * length if shuffle is None else None, most)
+        window = _count(output["shards"], "sequences") * length if shuffle is None else None
+        truncates = LongDocuments(rows.get("longDocuments", "Split")) is LongDocuments.TRUNCATE
+        packing = PackingClaim(window, most, truncates)
     shuffled = Shuffled.NOTHING if shuffle is None else Shuffled.ROWS if shuffle.by_row else Shuffled.DOCUMENTS
     by_file = Scope(rows["scope"]) is Scope.FILE
     return SequenceClaim(length, by_file, _count(rows, "pad"), shuffled, packing)

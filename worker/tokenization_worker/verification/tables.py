@@ -19,7 +19,7 @@ from tokenization_worker.api.keys import data_key
 from tokenization_worker.output import layout
 from tokenization_worker.output.index import Index
 from tokenization_worker.storage.base import NotFound, Store
-from tokenization_worker.verification.assignment import GroupShard, group_entries
+from tokenization_worker.verification.assignment import GroupShard, group_entries, truncated_entry
 from tokenization_worker.verification.claims import FileClaim
 from tokenization_worker.verification.facts import Facts, Rows, zstd
 from tokenization_worker.verification.refused import RefusedSums
@@ -119,6 +119,8 @@ def _check_index(facts: Facts, index: Index, files: list[FileClaim], refused: Re
     written = sum(sum(file.documents) for file in files)
     tokens = sum(shard.tokens for shards in facts.streams for shard in shards)
     yield from _differ(path, "tokens", tokens, index.get("tokens"))
+    truncated = truncated_entry(files, facts.longest_document).get("truncatedTokens")
+    yield from _differ(path, "truncatedTokens", truncated, index.get("truncatedTokens"))
     left_out = sum(file.left_out for file in files)
     conservation = {
         "read": written + refused.rows + left_out,

@@ -157,6 +157,11 @@ FLIPS = [
     data("output.sequence.length", 2048, ROWS),
     data("output.sequence.scope", "File", ROWS),
     data("output.sequence.packing", "BestFit", ROWS),
+    data(
+        "output.sequence.longDocuments",
+        "Truncate",
+        with_spec({"output": {"sequence": {"length": 9, "packing": "BestFit"}}}),
+    ),
     data("output.sequence.maxDocuments", 9, with_spec({"output": {"sequence": {"length": 9, "packing": "BestFit"}}})),
     data("output.sequence.pad.token", "<pad>", with_pad({"token": "<|pad|>"})),
     data("output.sequence.pad.id", 8, with_pad({"id": 9})),

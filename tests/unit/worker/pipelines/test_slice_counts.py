@@ -1,4 +1,4 @@
-"""The counts of a slice in a receipt: what groups add is there with groups alone."""
+"""The counts of a slice in a receipt: what groups and truncation add is there with them alone."""
 
 from __future__ import annotations
 
@@ -28,3 +28,17 @@ def test_what_a_share_leaves_out_is_recorded_and_in_the_digest() -> None:
     assert result.to_dict()["leftOut"] == 5
     assert SliceResult.from_dict(result.to_dict()) == result
     assert result.documents_read == 5
+
+
+def test_what_is_cut_off_is_recorded_and_in_the_digest() -> None:
+    whole = counted(None)
+    assert "truncated" not in whole.to_dict()
+    found = []
+    for tokens in (4, 5):
+        counts = SliceCounts(0, FileSlice(3, "a.jsonl", 10, "1"), 2)
+        counts.records = 7
+        counts.truncated[1] = tokens
+        found.append(counts.result())
+    assert len({result.digest for result in (whole, *found)}) == 3
+    assert found[0].to_dict()["truncated"] == (0, 4)
+    assert SliceResult.from_dict(found[0].to_dict()) == found[0]

@@ -62,6 +62,7 @@ class SliceResult(Record, frozen=True, gc=False):
     worker, in order; they are among `quarantined`, too. `read_bytes`, `quarantined_bytes`: bytes of documents
     (docs/policy.md), which `digest` does not cover; None in receipts of versions that did not count them. `left_out`:
     usable documents that are not in the share of the file's group; not there where the whole group is taken.
+    `truncated`: tokens per stream of long documents that are not written; not there where there are none.
     """
 
     file: Count
@@ -76,12 +77,15 @@ class SliceResult(Record, frozen=True, gc=False):
     read_bytes: Count | None = None
     quarantined_bytes: Count | None = None
     left_out: Count | UnsetType = field(default=UNSET, name="leftOut")
+    truncated: tuple[Count, ...] | UnsetType = field(default=UNSET, name="truncated")
 
     def __post_init__(self) -> None:
         if self.outcome not in _OUTCOMES:
             raise ValueError(f"{self.outcome!r:.60} is not a file outcome")
         if len(self.tokens) != len(self.docs):
             raise ValueError(f"it has {len(self.tokens)} streams of tokens and {len(self.docs)} of documents")
+        if self.truncated is not UNSET and len(self.truncated) != len(self.tokens):
+            raise ValueError(f"it has {len(self.tokens)} streams of tokens, and {len(self.truncated)} of those cut off")
         if any(item.position < 0 or item.bytes < 0 for item in self.crash_verdicts):
             raise ValueError("poison: the position or size of a document is negative")
         force_setattr(self, "outcome", intern(str(self.outcome)))

@@ -32,7 +32,8 @@ class FileTotals:
     `documents`, `tokens` i64[n_files, n_streams]; `quarantined`: of files that have some; `dropped`: file -> (outcome,
     detail) of those that were not read. `records_before` i64[n_slices]: records of its file before each slice.
     `read_bytes`, `quarantined_bytes` i64[n_files]: bytes of documents, -1 where a receipt does not know them.
-    `left_out` i64[n_files]: usable documents that the shares of groups leave out.
+    `left_out` i64[n_files]: usable documents that the shares of groups leave out. `truncated` i64[n_files, n_streams]:
+    tokens of long documents that are not written.
     """
 
     documents: NDArray[np.int64]
@@ -43,6 +44,7 @@ class FileTotals:
     read_bytes: NDArray[np.int64]
     quarantined_bytes: NDArray[np.int64]
     left_out: NDArray[np.int64]
+    truncated: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Totals:
     read_bytes: int | None
     quarantined_bytes: int | None
     left_out: int
+    truncated: int
 
     @property
     def read(self) -> int:
@@ -80,6 +83,7 @@ def add_up_files(plan: Plan, ledger: TokenizeLedger, n_streams: int) -> FileTota
     records_before = np.zeros(len(plan.cut.slice_file), np.int64)
     sizes = np.zeros((2, n_files), np.int64)
     left_out = np.zeros(n_files, np.int64)
+    truncated = np.zeros((n_files, n_streams), np.int64)
     unknown: set[int] = set()
     last_file = -1
     records = 0
@@ -92,6 +96,7 @@ def add_up_files(plan: Plan, ledger: TokenizeLedger, n_streams: int) -> FileTota
         documents[result.file] += result.docs
         tokens[result.file] += result.tokens
         left_out[result.file] += result.left_out or 0
+        truncated[result.file] += result.truncated or 0
         if result.read_bytes is None or result.quarantined_bytes is None:
             unknown.add(result.file)
         else:
@@ -102,7 +107,7 @@ def add_up_files(plan: Plan, ledger: TokenizeLedger, n_streams: int) -> FileTota
         if result.quarantined:
             quarantined.setdefault(result.file, Counter()).update(result.quarantined)
     sizes[:, list(unknown)] = -1
-    return FileTotals(documents, tokens, quarantined, dropped, records_before, sizes[0], sizes[1], left_out)
+    return FileTotals(documents, tokens, quarantined, dropped, records_before, sizes[0], sizes[1], left_out, truncated)
 
 
 def add_up(files: FileTotals, among: slice = slice(None)) -> Totals:
@@ -124,6 +129,7 @@ def add_up(files: FileTotals, among: slice = slice(None)) -> Totals:
         read_bytes=_sum_of_known(files.read_bytes[is_read]),
         quarantined_bytes=_sum_of_known(files.quarantined_bytes[is_read]),
         left_out=int(files.left_out[is_read].sum()),
+        truncated=int(files.truncated[is_read].sum()),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tokenization_worker.api.data import Delimiters, SequenceSpec, TokenizerSpec
+from tokenization_worker.api.data import Delimiters, SequenceSpec, TokenizerSpec, truncates
 from tokenization_worker.api.keys import KEY_VERSION
 from tokenization_worker.output.folder_indexes import FolderFile
 from tokenization_worker.output.index import (
@@ -67,6 +67,7 @@ def shard_row(shard: ShardReceipt) -> dict[str, Any]:
 def file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
     """A source file in the table of files; of a dropped one the counts are null."""
     source = plan.files[number]
+    can_truncate = truncates(plan.data["output"])
     row: dict[str, Any] = {"uri": source.uri, "size": source.size, "version": source.version}
     if source.pin:
         row["pin"] = source.pin
@@ -75,7 +76,8 @@ def file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
     if number in totals.dropped:
         outcome, detail = totals.dropped[number]
         names = ("read", "documents", "tokens", "quarantined", "readBytes", "quarantinedBytes")
-        nothing = dict.fromkeys((*names, "leftOut") if source.group else names)
+        more = (*(["leftOut"] if source.group else []), *(["truncatedTokens"] if can_truncate else []))
+        nothing = dict.fromkeys((*names, *more))
         return row | {"outcome": outcome, "detail": detail} | nothing
     quarantined = totals.quarantined[number].total() if number in totals.quarantined else 0
     documents = totals.documents[number].tolist()
@@ -90,6 +92,7 @@ def file_row(plan: Plan, number: int, totals: FileTotals) -> dict[str, Any]:
         "readBytes": _known(totals.read_bytes[number]),
         "quarantinedBytes": _known(totals.quarantined_bytes[number]),
         **({"leftOut": left_out} if source.group else {}),
+        **({"truncatedTokens": totals.truncated[number].tolist()} if can_truncate else {}),
     }
 
 
@@ -138,6 +141,8 @@ def describe_dataset(
         },
         "tokens": totals.tokens,
     }
+    if truncates(plan.data["output"]):
+        content["truncatedTokens"] = totals.truncated
     if groups:
         content["conservation"]["leftOut"] = totals.left_out
         content["groups"] = [_group_entry(name, files, sums) for name, (files, sums) in groups.items()]

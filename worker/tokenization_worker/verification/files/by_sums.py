@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization_worker.output import layout
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.verification.advance import OnAdvance, ignore_advance
 from tokenization_worker.verification.claims import FileClaim
@@ -53,6 +54,7 @@ def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore
     counts = Counts(task, facts)
     sums = [0] * facts.streams_of_files
     begins = list(task.claim.starts)  # of the next document in each stream
+    truncated = [0] * facts.streams_of_files
     findings: list[Finding] = []
     are_kept = facts.are_packed_rows_shuffled and task.one_in == 1
     kept: list[EncodedDocuments] = []
@@ -64,6 +66,7 @@ def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore
             found = _sum_of(facts, task, batch, begins[batch.stream] + np.cumsum(lengths) - lengths)
             sums[batch.stream] = (sums[batch.stream] + found) & _MASK
             begins[batch.stream] += int(lengths.sum())
+            truncated[batch.stream] += sum(each.truncated for each in batch.encoded)
             if are_kept:
                 kept.append(_describe(task.claim, batch, lengths))
             findings += _text_lost(task, batch, MOST_FINDINGS - len(findings))
@@ -73,6 +76,10 @@ def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore
         findings.append(outcome_finding(task.claim, f"{damage.outcome}: {damage.detail}"))
     else:
         findings += counts.findings()
+        if task.one_in == 1 and facts.longest_document is not None and tuple(truncated) != task.claim.truncated:
+            expected, found_words = (" + ".join(f"{each:,}" for each in of) for of in (truncated, task.claim.truncated))
+            what = f"{expected} tokens of documents that are longer than a row"
+            findings.append(Finding(Fault.FILE_COUNTS, what, found_words, layout.FILES_TABLE, uri=task.claim.uri))
         pairs = enumerate(zip(sums, task.sums, strict=True))
         unequal = tuple(number for number, (own, found) in pairs if found not in (None, own))
     return FileCheck(tuple(findings), counts.documents, counts.refused, compared, tokens, unequal, tuple(kept))

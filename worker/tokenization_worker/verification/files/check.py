@@ -90,7 +90,9 @@ def _compare_all(facts: Facts, task: FileTask, on_advance: OnAdvance) -> FileChe
         for number, documents in read_batches(facts, task, counts, on_advance):
             places = [position for position, _ in documents]
             encoded = encoder.encode(task.claim.uri, places, [text for _, text in documents])
-            expected = [Expected(place, *document) for place, document in zip(places, encoded, strict=True)]
+            expected = [
+                Expected(place, document.tokens, document.lost) for place, document in zip(places, encoded, strict=True)
+            ]
             comparers[number].add(expected)
     except CorruptSource as damage:
         findings.append(outcome_finding(task.claim, f"{damage.outcome}: {damage.detail}"))

@@ -22,10 +22,12 @@ DOCUMENT_BYTES = 256
 
 
 class Encoded(NamedTuple):
-    """A document's tokens with its delimiter, and what its text lost, as `Expected` has it."""
+    """A document's tokens with its delimiter as far as they are written, and what its text lost, as `Expected` has it.
+    `truncated`: how many tokens are not written."""
 
     tokens: Tokens
     lost: tuple[str, str] | None
+    truncated: int = 0
 
 
 class Encoder:
@@ -36,6 +38,7 @@ class Encoder:
         self._engine = tokenizer.reference
         self._restore = tokenizer.restore
         self._drop = tokenizer.drop
+        self._longest = facts.longest_document
         self._begin, self._end = _as_tokens(facts.begin_id), _as_tokens(facts.end_id)
         self._empty = self._complete("", np.empty(0, np.int64))  # millions of documents may be empty
 
@@ -52,7 +55,9 @@ class Encoder:
         ]
 
     def _complete(self, text: str, part: Tokens) -> Encoded:
-        return Encoded(self._delimit(part), self._find_loss(text, part))
+        tokens = self._delimit(part)
+        written = tokens[: self._longest]
+        return Encoded(written, self._find_loss(text, part), len(tokens) - len(written))
 
     def _delimit(self, part: Tokens) -> Tokens:
         if len(self._begin) or len(self._end):

@@ -54,7 +54,7 @@ class Sample:
         tokens = 0
         positions = [position for position, *_ in self._waiting]
         encoded = encoder.encode(self._claim.uri, positions, [text for _, text, *_ in self._waiting])
-        for (*_, start, end), (expected, lost) in zip(self._waiting, encoded, strict=True):
+        for (*_, start, end), (expected, lost, _) in zip(self._waiting, encoded, strict=True):
             found = self._stream.tokens(start, end)
             if lost or len(found) != len(expected) or len(difference(expected, found)):
                 raise Suspicion

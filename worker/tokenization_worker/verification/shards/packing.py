@@ -58,8 +58,10 @@ def find_packing_fault(parts: PartArray, length: int, packing: PackingClaim, cla
     """The first part that is not where the packing of the documents puts it; where rows are shuffled, the first one
     that no packing puts there."""
     window = packing.window_tokens
-    if window is None:
-        return _find_piece_fault(parts, length, packing.max_documents)
+    if window is None or packing.truncates:
+        fault = _find_piece_fault(parts, length, packing)
+        if fault is not None or window is None:
+            return fault
     documents = _documents_of(parts)
     lasts = claim.text_start + np.cumsum(documents.lengths) - 1 - claim.number * window
     n_blocks = -(-window // largest_block(length))
@@ -82,10 +84,13 @@ def find_packing_fault(parts: PartArray, length: int, packing: PackingClaim, cla
     return None
 
 
-def _find_piece_fault(parts: PartArray, length: int, most: int | None) -> TilingFault | None:
-    cut = np.flatnonzero(parts["offset"] % length != 0)
+def _find_piece_fault(parts: PartArray, length: int, packing: PackingClaim) -> TilingFault | None:
+    most = packing.max_documents
+    cut = np.flatnonzero(parts["offset"] if packing.truncates else parts["offset"] % length)
     if len(cut):
         expected = f"a piece that begins at a multiple of {length:,} tokens of its document"
+        if packing.truncates:
+            expected = "the beginning of a document: what is longer than a row is cut off"
         return TilingFault(int(cut[0]), Fault.PARTS_WRONG, expected, describe_part(part_at(parts, int(cut[0]))))
     more = np.flatnonzero(parts["row"][most:] == parts["row"][:-most]) if most is not None else cut
     if len(more):

@@ -32,9 +32,9 @@ class RowTokens:
         self._padding = (ends[next_tokens > ends], next_tokens[next_tokens > ends])
         is_first = parts.stored["offset"] == 0
         are_rows_apart = facts.sequence.are_rows_apart
-        if facts.sequence.has_uneven_shards:  # the shard has all pieces of its documents
+        if facts.sequence.has_uneven_shards and facts.longest_document is None:  # with all pieces of its documents
             is_last, may_go_on = are_last_pieces(parts.stored), np.zeros(len(ends), np.bool_)
-        elif facts.sequence.packing is not None:  # no other piece fills a row
+        elif facts.sequence.packing is not None:  # other pieces, and truncated documents, fill a row
             may_go_on = parts.stored["length"] == facts.row_length
             is_last = ~may_go_on
         else:

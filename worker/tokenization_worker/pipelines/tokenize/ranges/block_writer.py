@@ -19,6 +19,7 @@ from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.ranges.encode import EncodedDocuments, Encoder, LosesText, count_bytes
 from tokenization_worker.pipelines.tokenize.ranges.slice_counts import SliceCounts
 from tokenization_worker.pipelines.tokenize.ranges.tokenizer_check import require_same_tokenizer
+from tokenization_worker.pipelines.tokenize.ranges.truncate import truncate_documents
 from tokenization_worker.planning.lossless_check import loses_text
 from tokenization_worker.planning.planned_source import open_planned
 from tokenization_worker.planning.splits import stream_of
@@ -47,6 +48,7 @@ class BlockWriter:
         self._context = context
         self._store = store
         self._thresholds = context.streams.thresholds()
+        self._longest = context.data.output.longest_document
         tokenizer = self._tokenizer = _load_tokenizer(context)
         self.versions = describe_versions(tokenizer.libraries)
         require_same_tokenizer(store, context, tokenizer)
@@ -90,12 +92,15 @@ class BlockWriter:
             return
         tokens, lengths, samples = encoded
         self.samples += samples
+        truncated = None
+        if self._longest is not None and lengths.max(initial=0) > self._longest:
+            tokens, lengths, truncated = truncate_documents(tokens, lengths, self._longest)
         self.tokens += len(tokens)
         slices = np.array([part.number for part in owners], dtype=np.uint32)
         if owners[0] is owners[-1]:  # owners come in order: the whole block is of one slice
             start = owners[0].tokens_crc[stream]
             crc = self.segment.append(stream, tokens, lengths, positions, slices, crc_start=start)
-            owners[0].count(stream, len(tokens), lengths, crc)
+            owners[0].count(stream, len(tokens), lengths, crc, 0 if truncated is None else int(truncated.sum()))
             return
         self.segment.append(stream, tokens, lengths, positions, slices)
         first_docs = np.flatnonzero(np.diff(slices, prepend=np.uint32(0xFFFFFFFF))).tolist()
@@ -104,7 +109,8 @@ class BlockWriter:
             token_start = int(token_ends[first - 1]) if first else 0
             part = tokens[token_start : int(token_ends[end - 1])]
             crc = crc32c_of(part, start=owners[first].tokens_crc[stream])
-            owners[first].count(stream, len(part), lengths[first:end], crc)
+            not_written = 0 if truncated is None else int(truncated[first:end].sum())
+            owners[first].count(stream, len(part), lengths[first:end], crc, not_written)
 
     def _encode(
         self, texts: list[str], positions: NDArray[np.int64], owners: list[SliceCounts]

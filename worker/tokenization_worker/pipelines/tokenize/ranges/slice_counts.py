@@ -34,6 +34,7 @@ class SliceCounts:
         self.docs = [0] * n_streams
         self.tokens_crc = [0] * n_streams
         self.lengths_crc = [0] * n_streams
+        self.truncated = [0] * n_streams
         self.records = 0
         self.quarantined: Counter[str] = Counter()
         self.read_bytes = 0
@@ -42,8 +43,10 @@ class SliceCounts:
         """None where the whole group of the file is taken."""
         self.crash_verdicts: list[CrashVerdict] = []
 
-    def count(self, stream: int, tokens: int, lengths: NDArray[np.uint32], tokens_crc: int) -> None:
-        """Take one more block's part; `tokens_crc` is of all tokens so far, so no border of a block shows."""
+    def count(self, stream: int, tokens: int, lengths: NDArray[np.uint32], tokens_crc: int, truncated: int) -> None:
+        """Take one more block's part; `tokens_crc` is of all tokens so far, so no border of a block shows. `truncated`:
+        tokens of long documents that are not written."""
+        self.truncated[stream] += truncated
         self.tokens[stream] += tokens
         self.docs[stream] += len(lengths)
         self.tokens_crc[stream] = tokens_crc
@@ -54,6 +57,8 @@ class SliceCounts:
         counts = [self.tokens, self.docs, self.tokens_crc, self.lengths_crc, self.records, quarantined]
         if self.left_out is not None:
             counts.append(self.left_out)
+        if any(self.truncated):
+            counts.append(self.truncated)
         return SliceResult(
             file=self.source.file,
             outcome=self.outcome,
@@ -67,4 +72,5 @@ class SliceCounts:
             read_bytes=self.read_bytes,
             quarantined_bytes=self.quarantined_bytes,
             left_out=UNSET if self.left_out is None else self.left_out,
+            truncated=tuple(self.truncated) if any(self.truncated) else UNSET,
         )
