@@ -1,4 +1,4 @@
-"""Rows that are packed by best fit: every file is what a textbook's loop over single pieces makes."""
+"""Rows that are packed by best fit: how they are cut, planned, read, stopped, repaired and verified."""
 
 from __future__ import annotations
 
@@ -17,22 +17,19 @@ from support.engine.inline import inline, run_with_stops
 from support.faults.plant_rows import RowPlanter, change_of
 from support.grouped_source import FORMATS, PAD, PATHS, pad_of, read_groups, tokenizer_of, write_groups
 from support.row_oracle import RowShard
-from support.runs import command, difference, make_job, read_index, run_command
+from support.runs import difference, make_job, read_index
+from support.small_blocks import shrink_blocks
 from tokenization_worker import open_dataset, run_job, verify
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned
 from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.inspect.show import show_documents
-from tokenization_worker.planning import scattering
-from tokenization_worker.sequences import best_fit
-from tokenization_worker.verification.shards import packing
 
 LENGTH, SHARD_TOKENS, BLOCK, MOST = 64, 2000, 700, 4
 FILES = {"web": [90, 0, 55], "code": [1, 70]}
 SPLITS: dict[str, list[dict[str, Any]]] = {
     "one": [{"name": "train"}],
-    "leading": [{"name": "test", "shards": 1}, {"name": "train"}],
     "shares": [{"name": "test", "share": "25%"}, {"name": "train"}],
 }
 
@@ -49,18 +46,8 @@ class Case(NamedTuple):
     long: str = "Split"
 
 
-CASES = [
-    Case("one", "joined", "Before", None, tuple(FORMATS)),
-    Case("shares", "apart", "After", 3, ("Npy",)),
-    Case("leading", "joined", "None", None, ("Npy", "Megatron")),
-    Case("leading", "apart", "Pair", 1, ("WebDataset",)),
-    Case("shares", "joined", "Before", 2, ("LlmC",)),
-    Case("one", "joined", "After", None, tuple(FORMATS), 7),
-    Case("shares", "apart", "Pair", 3, ("WebDataset",), 0),
-    Case("one", "apart", "None", 1, ("Npy",), 1),
-    Case("shares", "apart", "After", 3, ("Npy", "Raw"), None, "Truncate"),
-    Case("leading", "joined", "Pair", None, ("Npy", "LlmC"), 3, "Truncate"),
-]
+IN_ORDER = Case("one", "joined", "Before", None, tuple(FORMATS))
+SHUFFLED = Case("one", "joined", "After", None, tuple(FORMATS), 7)
 
 
 @pytest.fixture(scope="module")
@@ -77,25 +64,22 @@ def longest(number: int) -> int:
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink_blocks(monkeypatch)
-
-
-def shrink_blocks(patch: pytest.MonkeyPatch) -> None:
-    """A shard has three; a window of a shuffle is one."""
-    patch.setattr(scattering, "LEAST_WINDOW_BYTES", 1)
-    for module in (best_fit, packing):
-        patch.setattr(module, "LEAST_BLOCK", BLOCK)
-        patch.setattr(module, "MOST_BLOCK", BLOCK)
+    shrink_blocks(monkeypatch, BLOCK)
 
 
 def job_of(source: Path, output: Path, case: Case, /, **fields: Any) -> TokenizationJob:
     most = {} if case.most is None else {"maxDocuments": case.most}
-    more = {**most, "longDocuments": case.long}
     layout = {
         "formats": list(case.formats),
         "path": PATHS[case.path],
         "splits": SPLITS[case.splits],
-        "sequence": {"length": LENGTH, "packing": "BestFit", "pad": pad_of(case.delimiter), **more},
+        "sequence": {
+            "length": LENGTH,
+            "packing": "BestFit",
+            "pad": pad_of(case.delimiter),
+            "longDocuments": case.long,
+            **most,
+        },
         "shards": {"tokens": SHARD_TOKENS},
         **({} if case.seed is None else {"shuffle": {"seed": case.seed}}),
         **fields.pop("output", {}),
@@ -108,28 +92,6 @@ def planter_of(output: Path) -> RowPlanter:
     planter = RowPlanter(output)
     planter.block = BLOCK
     return planter
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, (*case[:4], *case[5:]))))
-def test_files_are_those_of_a_textbook_loop(
-    case: Case, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All of them: a planter writes them anew from the source, without the product's code."""
-    outputs = [tmp_path / "300", tmp_path / "1000000"]
-    for output, window_bytes in zip(outputs, (1, 8 << 20), strict=True):  # of a shuffle: of one block, of all blocks
-        monkeypatch.setattr(scattering, "LEAST_WINDOW_BYTES", window_bytes)
-        run_job(job_of(source, output, case, rangeBytes=int(output.name)), executor=inline())
-    assert difference(*outputs) is None
-    shutil.copytree(outputs[0], tmp_path / "copy")
-    planter_of(outputs[0]).write()
-    assert difference(outputs[0], tmp_path / "copy") is None
-    for mode in ("checksums", "sample", "full"):
-        report = verify(str(outputs[0]), mode=mode, processes=1, sample_one_in=3)
-        assert report.findings == (), mode
-    index = read_index(outputs[0])
-    assert index["formatVersion"] == 3
-    assert index["data"]["output"]["sequence"].get("maxDocuments") == case.most
-    assert (index.get("truncatedTokens", 0) > 0) == (case.long == "Truncate")
 
 
 def test_a_document_belongs_where_its_last_token_is(tmp_path: Path) -> None:
@@ -151,7 +113,8 @@ def test_a_document_belongs_where_its_last_token_is(tmp_path: Path) -> None:
 
 
 def test_no_document_is_cut_that_fits(source: Path, tmp_path: Path) -> None:
-    run_job(job_of(source, tmp_path / "out", CASES[1]), executor=inline())
+    run_job(job_of(source, tmp_path / "out", Case("shares", "apart", "After", 3, ("Npy",))), executor=inline())
+    assert read_index(tmp_path / "out")["formatVersion"] == 3
     dataset = open_dataset(tmp_path / "out")
     pieces: dict[tuple[int, int], int] = {}
     for name in dataset:
@@ -166,24 +129,9 @@ def test_no_document_is_cut_that_fits(source: Path, tmp_path: Path) -> None:
         assert pieces.get((document.file, document.position), 0) == -(-len(document.tokens) // LENGTH)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [None, 7])
-def test_processes_change_nothing(
-    seed: int | None, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()  # processes of their own have blocks of the usual size
-    case = Case("shares", "joined", "After", None, ("WebDataset",), seed)
-    whole = tmp_path / "whole"
-    run_job(job_of(source, whole, case, rangeBytes=500), executor=inline())
-    job = job_of(source, tmp_path / "two", case, rangeBytes=700)
-    done = run_command(command(job, tmp_path / "2", "--processes", "2"))
-    assert done.returncode == 0, done.stderr
-    assert difference(tmp_path / "two", whole) is None
-
-
-@pytest.mark.parametrize(("seed", "tasks"), [(None, 7), (7, 12)])
+@pytest.mark.parametrize(("seed", "tasks"), [(None, 7), (7, 9)])
 def test_stops_change_nothing(seed: int | None, tasks: int, source: Path, tmp_path: Path) -> None:
-    """With `seed`, also between scattered windows, each of them one block."""
+    """With `seed`, also between scattered windows."""
     case = Case("shares", "joined", "After", None, ("Npy",), seed)
     whole = tmp_path / "whole"
     run_job(job_of(source, whole, case, rangeBytes=500), executor=inline())
@@ -191,7 +139,7 @@ def test_stops_change_nothing(seed: int | None, tasks: int, source: Path, tmp_pa
     assert difference(tmp_path / "stopped", whole) is None
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[5]], ids=["in order", "shuffled"])
+@pytest.mark.parametrize("case", [IN_ORDER, SHUFFLED], ids=["in order", "shuffled"])
 def test_a_damaged_shard_is_found_and_written_again_alone(case: Case, source: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     run_job(job_of(source, output, case), executor=inline())
@@ -267,7 +215,7 @@ def test_plan_foresees_the_rows_and_warns_of_what_is_lost(
             "sequence": {"packing": "BestFit", "pad": {"id": PAD}, **sequence},
             "shards": {"tokens": 10_000},
         }
-        job = job_of(source, output, CASES[0], output=layout)
+        job = job_of(source, output, IN_ORDER, output=layout)
         plan = preview_run(job)
         run_job(job, executor=inline(), on_progress=events.append)
         expected, found = plan.rows, preview_run(job).rows
@@ -283,7 +231,7 @@ def test_plan_foresees_the_rows_and_warns_of_what_is_lost(
 
 
 def test_a_shard_in_which_no_document_ends_is_refused(source: Path, tmp_path: Path) -> None:
-    job = job_of(source, tmp_path / "out", CASES[0], output={"shards": {"tokens": 128}})
+    job = job_of(source, tmp_path / "out", IN_ORDER, output={"shards": {"tokens": 128}})
     events: list[Any] = []
     with pytest.raises(SpecError) as caught:
         run_job(job, executor=inline(), on_progress=events.append)
@@ -391,7 +339,7 @@ def written(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """Datasets of `PLANTED`."""
     folder = tmp_path_factory.mktemp("written")
     with pytest.MonkeyPatch.context() as patch:
-        shrink_blocks(patch)
+        shrink_blocks(patch, BLOCK)
         for name, seed, long in (
             ("in order", None, "Split"),
             ("shuffled", 7, "Split"),

@@ -18,7 +18,7 @@ import pytest
 
 from support.engine.inline import inline, run_with_stops
 from support.faults.plant import Planter
-from support.runs import Running, command, difference, make_job, read_index, run_command
+from support.runs import Running, command, difference, make_job, read_index
 from support.shuffle_oracle import Document, Shard, shuffle
 from tokenization_worker import open_dataset, run_job, verify
 from tokenization_worker.api.job import TokenizationJob
@@ -189,11 +189,7 @@ def whole(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def test_processes_and_kills_change_nothing(source: Source, whole: Path, tmp_path: Path) -> None:
-    job = job_of(source, tmp_path / "two", output=LAYOUT, rangeBytes=700)
-    done = run_command(command(job, tmp_path / "2", "--processes", "2"))
-    assert done.returncode == 0, done.stderr
-    assert difference(tmp_path / "two", whole) is None
+def test_stops_change_nothing(source: Source, whole: Path, tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
     kinds: set[str] = set()
     job = job_of(source, stopped, output=LAYOUT, rangeBytes=500)

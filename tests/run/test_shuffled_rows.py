@@ -1,4 +1,4 @@
-"""Shuffled rows, and rows of shuffled documents: every file is what a loop over single tokens makes."""
+"""Shuffled rows, and rows of shuffled documents: how they are read, stopped and verified."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from support.engine.inline import inline, run_with_stops
 from support.faults.plant_rows import RowPlanter, change_of
-from support.grouped_source import FORMATS, PAD, PATHS, pad_of, read_groups, tokenizer_of, write_groups
+from support.grouped_source import PAD, PATHS, pad_of, read_groups, tokenizer_of, write_groups
 from support.row_oracle import RowShard
-from support.runs import command, difference, make_job, run_command
+from support.runs import difference, make_job
 from tokenization_worker import open_dataset, run_job, verify
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.inspect.show import show_documents
@@ -23,7 +23,6 @@ LENGTH, SHARD_ROWS = 64, 5
 FILES = {"web": [40, 0, 25], "code": [1, 60], "books": [30]}
 SPLITS: dict[str, list[dict[str, Any]]] = {
     "one": [{"name": "train"}],
-    "leading": [{"name": "test", "shards": 2}, {"name": "train"}],
     "shares": [{"name": "test", "share": "25%"}, {"name": "train"}],
 }
 
@@ -37,19 +36,6 @@ class Case(NamedTuple):
     path: str
     delimiter: str
     formats: tuple[str, ...]
-
-
-CASES = [
-    Case("Row", "Stream", "shares", "apart", "Before", ("Npy",)),
-    Case("Row", "Stream", "one", "joined", "After", tuple(FORMATS)),
-    Case("Row", "File", "one", "joined", "After", ("WebDataset",)),
-    Case("Row", "File", "shares", "apart", "None", ("Npy", "Megatron")),
-    Case("Row", "Stream", "one", "joined", "Pair", ("Npy",)),
-    Case("Document", "Stream", "leading", "apart", "After", ("LlmC", "WebDataset")),
-    Case("Document", "Stream", "one", "joined", "Pair", ("Npy",)),
-    Case("Document", "Stream", "shares", "joined", "Before", tuple(FORMATS)),
-    Case("Document", "Stream", "one", "joined", "None", ("Raw",)),
-]
 
 
 @pytest.fixture(scope="module")
@@ -80,22 +66,6 @@ def job_of(source: Path, output: Path, case: Case, /, **fields: Any) -> Tokeniza
     }
     tokenizer = tokenizer_of(case.delimiter)
     return make_job(source, output, source=read_groups(source), tokenizer=tokenizer, output=layout, **fields)
-
-
-@pytest.mark.sampled(len(CASES), of=lambda case: (case["case"].unit, case["case"].scope))
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case[:5]))
-def test_files_are_those_of_a_loop_over_tokens(case: Case, source: Path, tmp_path: Path) -> None:
-    """All of them: a planter writes them anew from the source, without the product's code."""
-    outputs = [tmp_path / "300", tmp_path / "1000000"]
-    for output in outputs:
-        run_job(job_of(source, output, case, rangeBytes=int(output.name)), executor=inline())
-    assert difference(*outputs) is None
-    shutil.copytree(outputs[0], tmp_path / "copy")
-    RowPlanter(outputs[0]).write()
-    assert difference(outputs[0], tmp_path / "copy") is None
-    for mode in ("checksums", "sample", "full"):
-        report = verify(str(outputs[0]), mode=mode, processes=1, sample_one_in=3)
-        assert report.findings == (), mode
 
 
 @pytest.mark.parametrize("unit", ["Row", "Document"])
@@ -133,14 +103,10 @@ def test_rows_are_loaded_shown_and_located(unit: str, source: Path, tmp_path: Pa
         )
 
 
-def test_processes_and_kills_change_nothing(source: Path, tmp_path: Path) -> None:
+def test_stops_change_nothing(source: Path, tmp_path: Path) -> None:
     case = Case("Row", "File", "shares", "apart", "After", ("WebDataset",))
     whole = tmp_path / "whole"
     run_job(job_of(source, whole, case, rangeBytes=500), executor=inline())
-    job = job_of(source, tmp_path / "two", case, rangeBytes=700)
-    done = run_command(command(job, tmp_path / "2", "--processes", "2"))
-    assert done.returncode == 0, done.stderr
-    assert difference(tmp_path / "two", whole) is None
     tasks = run_with_stops(job_of(source, tmp_path / "stopped", case, rangeBytes=500), step=4)
     assert tasks > 9
     assert difference(tmp_path / "stopped", whole) is None

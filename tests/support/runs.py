@@ -240,7 +240,7 @@ def files_below(folder: Path) -> set[str]:
 
 def shard_files(output: Path) -> set[str]:
     """Paths of all shard files of a dataset (or of an oracle's folder)."""
-    return {path for path in files_below(output) if path.endswith((".npy", ".bin", ".idx"))}
+    return {path for path in files_below(output) if path.endswith((".npy", ".bin", ".idx", ".tar"))}
 
 
 def difference(output: Path, expected: Path) -> str | None:
