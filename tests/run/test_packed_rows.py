@@ -21,10 +21,13 @@ from support.runs import difference, make_job, read_index
 from support.small_blocks import shrink_blocks
 from tokenization_worker import open_dataset, run_job, verify
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.engine.task import Task
 from tokenization_worker.errors import SpecError
 from tokenization_worker.events import Warned
 from tokenization_worker.inspect.preview import preview_run
 from tokenization_worker.inspect.show import show_documents
+from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
+from tokenization_worker.planning import scattering
 
 LENGTH, SHARD_TOKENS, BLOCK, MOST = 64, 2000, 700, 4
 FILES = {"web": [90, 0, 55], "code": [1, 70]}
@@ -94,8 +97,13 @@ def planter_of(output: Path) -> RowPlanter:
     return planter
 
 
-def test_a_document_belongs_where_its_last_token_is(tmp_path: Path) -> None:
-    """Documents end with the last token of a block or of a window, and others with the token behind it."""
+@pytest.mark.parametrize("seed", [None, 7])
+def test_a_document_belongs_where_its_last_token_is(
+    seed: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents end with the last token of a block or of a window, and others with the token behind it. In some
+    windows of a shuffle none ends."""
+    monkeypatch.setattr(scattering, "LEAST_WINDOW_BYTES", 1)
     source = tmp_path / "source"
     (source / "0-web").mkdir(parents=True)
     sizes = [661, 1, 660, 662, 1, 660, 1, 1321, 2, 1985, 1983]
@@ -105,7 +113,7 @@ def test_a_document_belongs_where_its_last_token_is(tmp_path: Path) -> None:
     lines = [json.dumps({"text": "a" * (size - 1)}) + "\n" for size in sizes]  # and a delimiter
     (source / "0-web/0.jsonl").write_text("".join(lines))
     output = tmp_path / "out"
-    run_job(job_of(source, output, Case("one", "joined", "Before", None, ("Npy",))), executor=inline())
+    run_job(job_of(source, output, Case("one", "joined", "Before", None, ("Npy",), seed)), executor=inline())
     shutil.copytree(output, tmp_path / "copy")
     planter_of(output).write()
     assert difference(output, tmp_path / "copy") is None
@@ -228,6 +236,42 @@ def test_plan_foresees_the_rows_and_warns_of_what_is_lost(
         warnings = [str(each) for each in events if isinstance(each, Warned)]
         assert [words for words in (loose, short) if any(words in each for each in warnings)] == warned
         assert (found.utilization < 0.5) == (loose in warned)
+
+
+def test_plan_foresees_what_a_shuffle_needs(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One document a row, so that most of what is scattered is padding."""
+    monkeypatch.undo()
+    case = Case("one", "joined", "Before", 1, ("Npy",), 7, "Truncate")
+    layout = {"shards": {"sequences": 100}, "splits": [{"name": "test", "shards": 1}, {"name": "train"}]}
+    job = job_of(source, tmp_path / "out", case, output=layout)
+    sizes = []
+
+    def look(task: Task) -> None:
+        scattered = (tmp_path / "out").rglob("scattered/*/*")
+        sizes.extend(path.stat().st_size for path in scattered if isinstance(task, BuildTask))
+
+    plan = preview_run(job)
+    run_job(job, executor=inline(look))
+    assert plan.shuffle is not None
+    assert plan.rows is not None
+    assert plan.shuffle.windows == len(set(sizes)) == 1
+    assert plan.scratch_bytes is not None
+    assert 0.9 * max(sizes) < plan.scratch_bytes < 1.5 * max(sizes)
+    assert plan.shuffle.window_bytes == plan.rows.tokens * 2
+    assert plan.shuffle.slot_bytes > plan.shuffle.window_bytes
+    assert plan.shards == sum(split["shards"] for split in read_index(tmp_path / "out")["splits"]) == 3
+
+
+def test_small_blocks_leave_the_room_that_the_plan_foresees(source: Path, tmp_path: Path) -> None:
+    """They have a few documents each."""
+    job = job_of(source, tmp_path / "out", IN_ORDER, output={"shards": {"tokens": 1000}})
+    plan = preview_run(job)
+    run_job(job, executor=inline())
+    found = preview_run(job).rows
+    assert plan.rows is not None
+    assert found is not None
+    assert found.utilization < 0.94
+    assert abs(plan.rows.utilization - found.utilization) < 0.015
 
 
 def test_a_shard_in_which_no_document_ends_is_refused(source: Path, tmp_path: Path) -> None:

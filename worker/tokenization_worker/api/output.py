@@ -255,7 +255,7 @@ class Output(SpecBlock):
         ),
         Rule(
             "rows are shuffled, so the rows of one document would stand in several splits: write share in place of "
-            "shards",
+            "shards, or pack rows with longDocuments: Truncate",
             cel="!has(self.shuffle) || self.shuffle.unit == 'Document' || !has(self.sequence) || "
             "self.sequence.longDocuments == 'Truncate' || self.splits.all(s, !has(s.shards))",
             holds=lambda o: (

@@ -43,6 +43,8 @@ def main(arguments: list[str]) -> int:
             f"{share_of_bytes(state.quarantined, state.quarantined_bytes, state.read_bytes)}, "
             f"{counted(state.files_dropped, 'file')} left out"
         )
+        if state.truncated_tokens:
+            say(f"           {short_count(state.truncated_tokens)} tokens of longer documents left out")
         for group in state.groups:
             say(count_group(group))
         if state.poison:

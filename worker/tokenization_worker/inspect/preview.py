@@ -22,7 +22,7 @@ from tokenization_worker.planning.groups.counts import plan_groups
 from tokenization_worker.planning.make_plan import make_plan_of
 from tokenization_worker.planning.prepare import Prepared, prepare
 from tokenization_worker.planning.row_estimate import RowEstimate, count_shards
-from tokenization_worker.planning.scattering import bytes_a_token
+from tokenization_worker.planning.scattering import bytes_a_token, stream_share
 from tokenization_worker.planning.source_check import count_formats
 from tokenization_worker.processes import default_processes
 from tokenization_worker.run.observe import observe_output
@@ -186,20 +186,23 @@ def _of_plan(found: RunPlan, slots: int) -> Preview:
 
 
 def _preview_shuffle(prepared: Prepared, plan: Plan, tokens: int | None) -> ShufflePreview | None:
-    """None where nothing is shuffled, or the number of tokens is unknown."""
+    """None where nothing is shuffled, or the number of tokens is unknown. `tokens`: with the padding of rows."""
     shuffle, scattering = prepared.data.output.shuffle, plan.scattering
     if shuffle is None or scattering is None or not tokens:
         return None
-    window = min(scattering.window_tokens, tokens)
-    packed = prepared.data.output.packed_rows
-    block = 0 if packed is None else min(largest_block(packed.length), tokens)  # while its rows go to the window
+    share, a_token = stream_share(prepared), bytes_a_token(prepared)
+    itemsize = NUMPY_DTYPES[prepared.dtype].itemsize
+    window = min(round(scattering.window_tokens / share), tokens)
     cells = min(2 * -(-tokens // scattering.n_cells), tokens)
+    packed = prepared.data.output.packed_rows
+    block = 0 if packed is None else min(largest_block(packed.length), round(tokens * share))
+    block_bytes = block * (itemsize + (a_token - itemsize) / share)  # while its rows go to the window
     return ShufflePreview(
         words=shuffle.words,
-        windows=max(planned_streams(plan.data), -(-tokens // scattering.window_tokens)),
-        window_bytes=window * NUMPY_DTYPES[prepared.dtype].itemsize,
+        windows=max(planned_streams(plan.data), -(-tokens // round(scattering.window_tokens / share))),
+        window_bytes=window * itemsize,
         cells=scattering.n_cells,
-        slot_bytes=round(max(window + block, cells) * bytes_a_token(prepared)),
+        slot_bytes=round(max(window * a_token + block_bytes, cells * a_token)),
     )
 
 
@@ -227,7 +230,7 @@ def _of_complete(found: CompleteRun, job: TokenizationJob, slots: int, watch: Wa
         source_bytes=index["run"].get("readBytes"),
         sampled_bytes=0,
         tokens=tokens,
-        bytes_per_token=text_bytes / tokens if tokens else 0.0,
+        bytes_per_token=text_bytes / (tokens + index.get("truncatedTokens", 0)) if tokens else 0.0,
         tokenizer=index["tokenizer"]["name"],
         ranges=0 if plan is None else plan.n_ranges,
         ranges_done=0 if plan is None else plan.n_ranges,
@@ -270,7 +273,8 @@ def _groups_of(index: Index, files: tuple[SourceFile, ...]) -> tuple[GroupPlan, 
 
 
 def _rows_of(index: Index) -> RowEstimate | None:
-    """The rows of a dataset; a document's tokens are its text and its delimiters."""
+    """The rows of a dataset; a document's tokens are its text and its delimiters. One that was cut off has no delimiter
+    behind it, so the share of text is a little larger than is said here."""
     entries = [split["sequences"] for split in index["splits"] if "sequences" in split]
     count = sum(entry["rows"] for entry in entries)
     if not count:

@@ -42,8 +42,9 @@ class OutputStatus:
 
     `windows_done`: of a shuffle, those that are scattered. `poison`: documents that crash their worker. `read_bytes`,
     `quarantined_bytes`: of documents; None where a receipt of an older version does not know them. `left_out`:
-    documents that the shares of `groups` leave out. `reason` and `message`: why the last start of a run that is Failed
-    ended, or what is wrong with a dataset that is Damaged; for Empty, that the place does not exist.
+    documents that the shares of `groups` leave out; `truncated_tokens`: of long documents, not written. `reason` and
+    `message`: why the last start of a run that is Failed ended, or what is wrong with a dataset that is Damaged; for
+    Empty, that the place does not exist.
     """
 
     uri: str
@@ -68,6 +69,7 @@ class OutputStatus:
     groups: tuple[GroupCounts, ...] = ()
     windows_done: int = 0
     is_shuffled: bool = False
+    truncated_tokens: int = 0
 
 
 def read_status(uri: str | os.PathLike[str]) -> OutputStatus:
@@ -129,6 +131,7 @@ def _with_ledger(status: OutputStatus, state: OutputState, plan: Plan, ledger: T
         files_dropped=len({result.file for result in results if not result.is_read}),
         poison=sum(map(len, ledger.crash_verdicts.values())),
         left_out=sum(result.left_out or 0 for result in results),
+        truncated_tokens=sum(sum(result.truncated or ()) for result in results),
         groups=tuple(_count_groups(plan, results).values()),
     )
 

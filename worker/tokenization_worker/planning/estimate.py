@@ -15,7 +15,7 @@ from tokenization_worker.api.data import DataSpec, DType, OutputSpec
 from tokenization_worker.formats.base import ShardShape
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.formats.registry import format_of
-from tokenization_worker.planning.row_estimate import RowEstimate, count_shards, estimate_rows
+from tokenization_worker.planning.row_estimate import RowEstimate, count_shards, count_stored, estimate_rows
 from tokenization_worker.processes import CopyDied, can_copy, compute_in_copy
 from tokenization_worker.readers.head import HeadSample
 from tokenization_worker.storage.source_file import SourceFile
@@ -54,7 +54,8 @@ class Estimate:
 
     `rows`: None also where there are none. `groups`: tokens of each group. `source_bytes`: decompressed; at least the
     stored bytes, where nothing better is known. `shard_bytes`: in all formats; `scratch_bytes`: what scratch has beside
-    them at most: all tokens once, and of a shuffle half as much again, since files wait there for their next use.
+    them at most: all tokens once, of shuffled rows with their padding, and of a shuffle half as much again, since files
+    wait there for their next use.
     `reference_seconds`: the sample's encoding time, scaled to all of it, on one core with the engine `reference`.
     """
 
@@ -73,6 +74,10 @@ class Estimate:
     def shards(self, output: OutputSpec) -> int | None:
         """How many shards hold all tokens."""
         return None if self.tokens is None else count_shards(output, self.tokens, self.rows)
+
+    def stored_tokens(self, output: OutputSpec) -> int:
+        """What decides how many shards there are, where the tokens are known."""
+        return count_stored(output, self.tokens or 0, self.rows)
 
     def core_seconds(self, engine: str) -> float | None:
         """What a run with that engine takes on one core; `engine` as `choose_engine` names it."""
@@ -252,7 +257,7 @@ def estimate(
         tokens=None if unknown else round(tokens),
         source_bytes=round(found.source_bytes),
         shard_bytes=None if unknown else shard_bytes,
-        scratch_bytes=None if unknown else round(tokens * itemsize * (1 if data.output.shuffle is None else 1.5)),
+        scratch_bytes=None if unknown else round(_scratch_tokens(data.output, tokens, rows) * itemsize),
         reference=tokenizer.reference.name,
         reference_seconds=None if unknown else found.seconds,
         bytes_per_token=None if unknown else found.text_bytes / whole if whole else 0.0,
@@ -261,6 +266,13 @@ def estimate(
         documents=None if unknown else round(found.documents),
         groups={name: _group_tokens(each, tokenizer, shares[name], longest) for name, each in measured.items() if name},
     )
+
+
+def _scratch_tokens(output: OutputSpec, tokens: float, rows: RowEstimate | None) -> float:
+    if output.shuffle is None:
+        return tokens
+    scattered = tokens if rows is None or output.shuffled_rows is None else rows.tokens
+    return scattered + tokens / 2
 
 
 def _group_tokens(measured: Measured, tokenizer: Tokenizer, share: float, longest: int | None) -> int | None:

@@ -64,8 +64,9 @@ def require_shards(prepared: Prepared) -> None:
     streams = Streams(output.splits)
     leading = sum(split.shards or 0 for split in output.splits[:-1])
     estimated = prepared.estimate.groups if prepared.data.path_groups else {"": tokens}
-    runs = {group: count for group, count in estimated.items() if count is not None}
-    largest = max(runs.values(), default=0) if "{index" in output.path else tokens
+    padding = prepared.estimate.stored_tokens(output) / tokens if tokens else 1.0
+    runs = {group: round(count * padding) for group, count in estimated.items() if count is not None}
+    largest = max(runs.values(), default=0) if "{index" in output.path else round(tokens * padding)
     require_number_fits(output.path, largest // 2 // output.shard_tokens)
     for group, count in runs.items():
         is_empty_group = bool(group) and not count  # has no shards, which the end of the run tells

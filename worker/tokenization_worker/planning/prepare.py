@@ -50,10 +50,6 @@ _LEAST_TEXT = 0.5
 _MOST_TRUNCATED = 0.1
 """Of all tokens."""
 
-_LOOSE_ROWS = (
-    "output.sequence: less than half of the rows will be text, and the rest padding: raise maxDocuments, choose "
-    "another length, or write packing: Concat"
-)
 _MEGATRON_ROWS = (
     "output.formats: to Megatron each row of output.sequence is one document, so it masks nothing inside of a row; for "
     "masks between documents leave output.sequence out"
@@ -223,24 +219,30 @@ def prepare_source(
 
 def _foresee_packing(data: DataSpec, estimated: Estimate) -> Iterator[str]:
     """What may come out otherwise than hoped where rows are packed."""
-    if data.output.packed_rows is None:
+    packed, rows = data.output.packed_rows, estimated.rows
+    if packed is None:
         return
-    if estimated.rows is not None and estimated.rows.utilization < _LEAST_TEXT:
-        yield _LOOSE_ROWS
-    if estimated.rows is not None and estimated.tokens:
-        lost = estimated.rows.truncated / (estimated.rows.truncated + estimated.tokens)
+    if rows is not None and estimated.tokens:
+        is_loose = rows.utilization < _LEAST_TEXT and rows.count > 1
+        if is_loose and estimated.tokens < _LEAST_TEXT * rows.tokens:
+            ways_out = "choose another length, or write packing: Concat"
+            yield (
+                "output.sequence: less than half of the rows will be text, and the rest padding: "
+                f"{ways_out if packed.max_documents is None else f'raise maxDocuments, {ways_out}'}"
+            )
+        lost = rows.truncated / (rows.truncated + estimated.tokens)
         if lost > _MOST_TRUNCATED:
             yield (
                 f"output.sequence.longDocuments: Truncate will leave out about {lost:.0%} of all tokens: raise length, "
                 "or write longDocuments: Split"
             )
-    longest = data.max_document_bytes / (estimated.bytes_per_token or 1)
+    longest = data.max_document_bytes / max(1.0, estimated.bytes_per_token or 1)
     is_split = data.output.longest_document is None
     if data.output.has_uneven_shards and is_split and longest > data.output.shard_tokens:
         yield (
             f"output.shards.tokens: a document of more tokens than a shard, {data.output.shard_tokens:,}, may end the "
-            f"run (ShardEmpty). documents.maxBytes allows about {round(longest):,} tokens: lower it, which leaves such "
-            "documents out, or raise shards.tokens"
+            f"run (ShardEmpty). documents.maxBytes allows about {round(longest):,} tokens: raise shards.tokens, lower "
+            "maxBytes, which leaves such documents out, add output.shuffle, or write longDocuments: Truncate"
         )
 
 

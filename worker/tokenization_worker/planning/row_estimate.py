@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tokenization_worker.api.data import OutputSpec, Scope, SequenceSpec
 from tokenization_worker.planning.splits import Streams
-from tokenization_worker.sequences.best_fit import pack_documents
+from tokenization_worker.sequences.best_fit import block_borders, largest_block, pack_documents
 from tokenization_worker.sequences.parts import PART
 
 _PACKED = 50_000
@@ -37,9 +37,13 @@ class RowEstimate:
 
 
 def count_shards(output: OutputSpec, tokens: int, rows: RowEstimate | None) -> int:
-    """How many shards hold so many tokens of documents. Padding counts, except that of uneven shards."""
-    stored = tokens if rows is None or output.has_uneven_shards else rows.tokens
-    return -(-stored // output.shard_tokens)
+    """How many shards hold so many tokens of documents."""
+    return -(-count_stored(output, tokens, rows) // output.shard_tokens)
+
+
+def count_stored(output: OutputSpec, tokens: int, rows: RowEstimate | None) -> int:
+    """What so many tokens of documents add to shards. Padding counts, except that of uneven shards."""
+    return tokens if rows is None or output.has_uneven_shards else rows.tokens
 
 
 def estimate_rows(
@@ -61,7 +65,8 @@ def estimate_rows(
         return None
     length = sequence.length
     if output.packed_rows is not None:
-        count = _packed_rows(sequence, round(tokens), lengths)
+        window = output.shard_tokens if output.has_uneven_shards else largest_block(length)
+        count = _packed_rows(sequence, round(tokens), lengths, int(block_borders(window, length)[1]))
         return RowEstimate(length, count, text_tokens / (count * length) if count else 0.0, round(truncated))
     streams = Streams(output.splits).count
     ends = files * streams if sequence.scope is Scope.FILE else streams
@@ -71,11 +76,17 @@ def estimate_rows(
     return RowEstimate(length, count, text_tokens / (count * length) if count else 0.0)
 
 
-def _packed_rows(sequence: SequenceSpec, tokens: int, lengths: NDArray[np.int64]) -> int:
-    """As many as the sampled documents fill, if all others are like them."""
+def _packed_rows(sequence: SequenceSpec, tokens: int, lengths: NDArray[np.int64], block: int) -> int:
+    """As many as the sampled documents fill in blocks of so many tokens, if all others are like them."""
+    least = -(-tokens // sequence.length)
     sampled = int(lengths.sum())
     if not sampled:
-        return -(-tokens // sequence.length)
+        return least
     copies = max(1, min(round(tokens / sampled), _PACKED // len(lengths)))
-    packed = pack_documents(np.tile(lengths, copies), sequence.length, sequence.max_documents)
-    return round(packed.n_rows * tokens / (sampled * copies))
+    all_lengths = np.tile(lengths, copies)
+    block_of = (np.cumsum(all_lengths) - 1) // block
+    borders = np.flatnonzero(np.diff(block_of)) + 1
+    rows = sum(
+        pack_documents(mine, sequence.length, sequence.max_documents).n_rows for mine in np.split(all_lengths, borders)
+    )
+    return max(least, round(rows * tokens / (sampled * copies)))

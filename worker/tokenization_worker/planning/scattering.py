@@ -50,7 +50,7 @@ def choose_scattering(prepared: Prepared) -> Scattering | None:
     window = min(max(tokens * a_token / _WINDOWS, LEAST_WINDOW_BYTES), _MOST_WINDOW_BYTES)
     cell = min(_CELL_BYTES, output.shard_tokens * a_token / _CELLS_OF_A_SHARD)
     unit = _unit(output)
-    units = max(1, int(window / a_token) // unit)
+    units = max(1, int(window / a_token * stream_share(prepared)) // unit)
     return Scattering(units * unit, _power_of_two(_largest_stream(prepared) * tokens * a_token / max(1, cell)))
 
 
@@ -59,6 +59,15 @@ def _unit(output: OutputSpec) -> int:
     if output.packed_rows is not None:
         return largest_block(output.packed_rows.length)
     return 1 if output.shuffled_rows is None else output.shuffled_rows.length
+
+
+def stream_share(prepared: Prepared) -> float:
+    """Tokens of the stream, in which windows count, for each token that is scattered: padding of packed rows is none of
+    the stream."""
+    estimate = prepared.estimate
+    if prepared.data.output.packed_rows is None or estimate.rows is None or not estimate.tokens:
+        return 1.0
+    return min(1.0, estimate.tokens / estimate.rows.tokens)
 
 
 def bytes_a_token(prepared: Prepared) -> float:

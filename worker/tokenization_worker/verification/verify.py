@@ -114,7 +114,8 @@ def verify(
     findings += _check_whole(dataset, facts, shards, sums, digest)
     if libraries is None:
         return _report(dataset, mode, findings, shards, [], digest, next_step(findings))
-    proof = PackingProof(facts, shards) if facts.are_packed_rows_shuffled and one_in == 1 else None
+    can_prove = facts.are_packed_rows_shuffled and one_in == 1 and not any(check.findings for check in shards)
+    proof = PackingProof(facts, shards) if can_prove else None
     files = _check_source(dataset, facts, one_in, processes, watch, sums, proof)
     of_source = [finding for check in files for finding in check.findings]
     of_source += islice(proof.findings(), MOST_FINDINGS) if proof is not None else ()
@@ -297,7 +298,7 @@ def _check_source(
     may_fork = all(scheme_of(place) == "file" for place in (dataset.store.uri, *_uris(dataset, facts)))
     checks: dict[int, list[FileCheck]] = {}
     watch.begin("source", [sum(claim.size for claim in group) for group in groups])
-    tasks = _tasks(dataset, facts, groups, one_in, sums)
+    tasks = _tasks(dataset, facts, groups, one_in, sums, is_packed=proof is not None)
     count = min(processes, len(groups))
     checking = run_all(check_files, facts, tasks, processes=count, may_fork=may_fork, on_advance=watch.take)
     for number, done in checking:
@@ -358,6 +359,8 @@ def _tasks(
     groups: list[tuple[FileClaim, ...]],
     one_in: int,
     sums: list[FileSums | None],
+    *,
+    is_packed: bool,
 ) -> Iterator[tuple[FileTask, ...]]:
     """A task for each group, made when it is asked for: with it come its files' rows of the quarantine table."""
     refused = refused_by_file(dataset.store, dataset.files)
@@ -367,7 +370,7 @@ def _tasks(
         return tuple(None if each is None else int(each.sums[claim.number]) for each in mine)
 
     for group in groups:
-        yield tuple(FileTask(claim, next(refused), one_in, sums_of(claim)) for claim in group)
+        yield tuple(FileTask(claim, next(refused), one_in, sums_of(claim), is_packed) for claim in group)
 
 
 def _report(

@@ -112,7 +112,7 @@ ADVICE: Mapping[str, str] = {
     "credentials by spec.env; then {again}.",
     "StorageNotUsable": "Correct or remove the variable that the message names in spec.env.",
     "SplitEmpty": "Ask for fewer leading shards, a smaller spec.output.shards.tokens or a larger share, and {again}.",
-    "ShardEmpty": "Raise spec.output.shards.tokens, or lower spec.documents.maxBytes, and {again}.",
+    "ShardEmpty": "Raise spec.output.shards.tokens, lower spec.documents.maxBytes, or add output.shuffle, and {again}.",
     "ShardTooLarge": "Lower spec.output.shards.tokens, and {again}.",
     "ShuffleTooLarge": "Split spec.source into several jobs, or remove spec.output.shuffle, and {again}.",
     "TokenizerUnavailable": "Correct spec.tokenizer.name; for a gated model give the Pods HF_TOKEN by spec.env. Then "

@@ -77,7 +77,7 @@ class SliceResult(Record, frozen=True, gc=False):
     read_bytes: Count | None = None
     quarantined_bytes: Count | None = None
     left_out: Count | UnsetType = field(default=UNSET, name="leftOut")
-    truncated: tuple[Count, ...] | UnsetType = field(default=UNSET, name="truncated")
+    truncated: tuple[Count, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if self.outcome not in _OUTCOMES:

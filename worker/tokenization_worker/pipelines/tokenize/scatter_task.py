@@ -2,8 +2,8 @@
 
 A document belongs to the window that holds its first token. A block of a segment holds whole documents, so the blocks
 that overlap the window's spans hold all of its documents. A window of rows holds whole rows. A window of packed rows
-is whole blocks, and has the documents that end in it. Memory: the window's tokens, and about 100 bytes a part; while
-rows are packed, the tokens of a block more.
+is whole blocks, and has the documents that end in it. Memory: the window's tokens, with the padding of rows, and about
+100 bytes a part; while rows are packed, the tokens of a block more.
 """
 
 from __future__ import annotations

@@ -135,7 +135,8 @@ def _require_fit(task: BuildTask, stored_tokens: int) -> None:
         raise SpecError(
             "ShardEmpty",
             f"{words} no document that ends in it: one document has more tokens than a shard",
-            next_step="run a new job with larger shards, or with a smaller documents.maxBytes",
+            next_step="write elsewhere or `tokjob clean` this output, and run a job with larger shards, with a smaller "
+            "documents.maxBytes, with output.shuffle, or with longDocuments: Truncate",
         )
     narrow = [name for name in task.context.data.output.formats if name in COUNT_IN_31_BITS]
     if stored_tokens > MOST_IN_31_BITS and narrow:

@@ -56,7 +56,6 @@ def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore
     begins = list(task.claim.starts)  # of the next document in each stream
     truncated = [0] * facts.streams_of_files
     findings: list[Finding] = []
-    are_kept = facts.are_packed_rows_shuffled and task.one_in == 1
     kept: list[EncodedDocuments] = []
     compared = tokens = 0
     unequal: tuple[int, ...] = ()
@@ -67,7 +66,7 @@ def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore
             sums[batch.stream] = (sums[batch.stream] + found) & _MASK
             begins[batch.stream] += int(lengths.sum())
             truncated[batch.stream] += sum(each.truncated for each in batch.encoded)
-            if are_kept:
+            if task.is_packed:
                 kept.append(_describe(task.claim, batch, lengths))
             findings += _text_lost(task, batch, MOST_FINDINGS - len(findings))
             compared += len(batch.positions)
@@ -86,9 +85,9 @@ def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore
 
 
 def _describe(claim: FileClaim, batch: _Batch, lengths: NDArray[np.int64]) -> EncodedDocuments:
-    positions = np.array(batch.positions, np.int64)[lengths > 0]
-    files = np.full(len(positions), claim.number)
-    return EncodedDocuments(claim.first_stream + batch.stream, files, positions, lengths[lengths > 0])
+    positions, some = np.array(batch.positions, np.int64), lengths > 0
+    stream = claim.first_stream + batch.stream
+    return EncodedDocuments(stream, claim.number, positions[some], lengths[some].astype(np.uint32))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,29 +30,29 @@ Refusals = RefusedRows | tuple[Refusal, ...]
 class FileTask:
     """A file to check. `refused`: its rows of the quarantine table. `one_in`: 1 compares every document. `sums`: of a
     shuffled dataset, the sums over the file's tokens in each stream, by the shards; None: a shard cannot be read.
+    `is_packed`: all documents are kept, so that they can be packed.
     """
 
     claim: FileClaim
     refused: Refusals
     one_in: int
     sums: tuple[int | None, ...] = ()
+    is_packed: bool = False
 
 
 class EncodedDocuments(NamedTuple):
-    """Some documents of a file in a stream, in order and of one token or more. i64[n] each: `files`, `positions`,
-    `lengths`."""
+    """Some documents of a file in a stream, in order and of one token or more. `positions` i64[n], `lengths` u32[n]."""
 
     stream: int
-    files: NDArray[np.int64]
+    file: int
     positions: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    lengths: NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
     """What the file gave. `unequal`: of a shuffled dataset, the streams whose sums differ, counted in the file's
-    group. `encoded`: where packed rows are shuffled and all documents are compared, those of each stream of the
-    dataset.
+    group. `encoded`: the documents of each stream of the dataset, where the task keeps them.
     """
 
     findings: tuple[Finding, ...]
