@@ -88,6 +88,7 @@ class Jobs(RuleBasedStateMachine):
         self.tokens = 0
         self.wanted: str | None = None
         self.born = 0
+        self.clusters = 0
 
     def is_there(self) -> bool:
         return (Kind.JOB, NAME) in self.story.api.objects
@@ -280,8 +281,48 @@ class Jobs(RuleBasedStateMachine):
     )
     def kuberay(self, state: tuple[str, str]) -> None:
         name = self.story.names(Kind.RAY_JOB)[0]
-        status = {"jobDeploymentStatus": state[0], "jobStatus": state[1], "rayClusterName": f"{name}-c"}
+        cluster = f"{name}-c{self.clusters}"
+        status = {"jobDeploymentStatus": state[0], "jobStatus": state[1], "rayClusterName": cluster}
+        spec = self.story.api.objects[Kind.RAY_JOB, name]["spec"]
+        if state[0] == "Running" and not spec.get("suspend") and f"{cluster}-head" not in self.story.names(Kind.POD):
+            self._remove_heads()
+            labels = {"tokenization.dev/job": NAME, "ray.io/cluster": cluster, "ray.io/node-type": "head"}
+            head = {"metadata": {"name": f"{cluster}-head", "labels": labels}, "status": {"phase": "Running"}}
+            self.story.api.create(Kind.POD, head)
         self.story.api.edit(Kind.RAY_JOB, name, status | {"endTime": "2026-11-22T12:00:00Z"}, is_status=True)
+
+    @precondition(lambda self: self.story.names(Kind.RAY_JOB))
+    @rule()
+    def preempt(self) -> None:
+        """Kueue suspends the RayJob, and KubeRay deletes its cluster."""
+        name = self.story.names(Kind.RAY_JOB)[0]
+        self.story.api.edit(Kind.RAY_JOB, name, {"spec": {"suspend": True}})
+        self._remove_heads()
+        self.clusters += 1
+
+    @precondition(lambda self: self.story.names(Kind.RAY_JOB))
+    @rule()
+    def admit(self) -> None:
+        self.story.api.edit(Kind.RAY_JOB, self.story.names(Kind.RAY_JOB)[0], {"spec": {"suspend": False}})
+
+    @precondition(lambda self: self.awake() and self.story.names(Kind.RAY_JOB))
+    @rule(number=st.integers(0, 1), seconds=st.sampled_from([0, 15, 700]), is_seen=st.booleans())
+    def preempt_at_work(self, number: int, seconds: int, is_seen: bool) -> None:
+        """It works, is preempted, and goes on; `is_seen`: an operator looks meanwhile."""
+        self.kuberay(("Running", "RUNNING"))
+        self.go_on(number, 0)
+        if self.story.names(Kind.RAY_JOB):
+            self.preempt()
+        if is_seen:
+            self.go_on(number, seconds)
+        if self.story.names(Kind.RAY_JOB):
+            self.admit()
+            self.kuberay(("Initializing", ""))
+        self.go_on(number, 0)
+
+    def _remove_heads(self) -> None:
+        for name in self.story.names(Kind.POD):
+            self.story.api.remove(Kind.POD, name)
 
     @precondition(lambda self: self._checkpoint() and self.story.names(Kind.RAY_JOB))
     @rule()
@@ -321,6 +362,13 @@ class Jobs(RuleBasedStateMachine):
             assert status["observedGeneration"] == job["metadata"]["generation"]
         elif item["metadata"]["name"] == f"{NAME}-r{run['number']}-a{attempt.get('number')}":
             assert is_finished or attempt.get("isOver"), f"{item['metadata']['name']} is at work: {status}"
+
+    @invariant()
+    def no_head_is_lost_that_was_taken_away(self) -> None:
+        """None is lost otherwise, unless its RayJob is deleted."""
+        status = self.story.status if self.is_there() else {}
+        lost = [each for each in status.get("lastFailures") or () if each["reason"] == "HeadLost"]
+        assert not lost, status
 
     @invariant()
     def one_ray_job(self) -> None:

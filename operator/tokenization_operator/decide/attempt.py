@@ -40,6 +40,9 @@ from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus,
 from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import seconds_since, time_text
 
+_ITS_CLUSTER = dict.fromkeys(("head_pod", "admitted_time", "running_time", "progress_time"))
+"""What an attempt knows of the cluster that it has, and forgets when that is taken away."""
+
 TOKEN_S = 3600.0
 """The lifetime of a Pod's token. The kubelet renews it after 80 % of that."""
 
@@ -124,7 +127,10 @@ def _made(context: Context, attempt: AttemptStatus) -> Attempt:
 def _follow(context: Context, attempt: AttemptStatus, job: Object) -> Decision:
     """The next step of an attempt whose RayJob exists."""
     state = read_ray_job(job)
-    changes: dict[str, Any] = {"ray_job_name": job["metadata"]["name"], "ray_cluster_name": cluster_name(job)}
+    cluster = cluster_name(job)
+    if state.stage is Stage.QUEUED or (cluster is not None and attempt.ray_cluster_name not in (None, cluster)):
+        attempt = attempt.model_copy(update=_ITS_CLUSTER)  # it was suspended, or is, and gets another cluster
+    changes: dict[str, Any] = {"ray_job_name": job["metadata"]["name"], "ray_cluster_name": cluster}
     if (
         attempt.head_pod is None
         and state.stage is Stage.RUNNING
@@ -194,7 +200,7 @@ def _clocks(
     """Since when the attempt may have machines, since when its driver works, and when the driver last progressed."""
     now = time_text(context.observation.now)
     if stage is Stage.QUEUED:
-        return {"admitted_time": None, "running_time": None, "progress_time": None}
+        return {}
     running = attempt.running_time or (now if stage is Stage.RUNNING else None)
     # Counts from the driver's start, or from now if an older operator followed the driver without this field.
     still = attempt.progress_time or (now if running else None)

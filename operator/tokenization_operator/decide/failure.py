@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from tokenization_operator.decide.retry_policy import Blame, Failure, of_report
 from tokenization_operator.decide.status.truncate import join
+from tokenization_operator.objects.names import head_pod_prefix
 from tokenization_operator.objects.reading import Object, condition
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import (
@@ -62,11 +63,17 @@ def failure_of_ray_job(
 ) -> Failure | None:
     """None while the RayJob works, or while the commit may still arrive after it ended well `ended_s` ago.
 
-    A failure that the driver reports ends the attempt at once: KubeRay waits for its submitter's retries.
+    A failure that the driver reports ends the attempt at once: KubeRay waits for its submitter's retries. While the
+    RayJob is suspended its Pods are taken away, so what follows from that is no failure.
     """
     number = attempt.number
-    if _report_of(observation, number) is not None:
-        return _of_failed(state, number, observation)
+    report = _report_of(observation, attempt)
+    if report is not None:
+        failure = _of_failed(state, number, observation, report)
+        is_taken_away = state.stage is Stage.QUEUED and failure.blame is Blame.INFRASTRUCTURE
+        return None if is_taken_away else failure
+    if state.stage is Stage.QUEUED:
+        return None
     if attempt.head_pod is not None and not state.is_over and not _has_head(observation.pods, attempt.head_pod):
         return _of_lost_head(attempt.head_pod, number, observation)
     match state.stage:
@@ -75,13 +82,13 @@ def failure_of_ray_job(
                 number, StatusReason.CLUSTER_REJECTED, f"KubeRay refuses the RayJob: {state.message}", Blame.FINAL
             )
         case Stage.FAILED:
-            return _of_failed(state, number, observation)
+            return _of_failed(state, number, observation, None)
         case Stage.ENDED if state.was_stopped:
             return Failure(
                 number, StatusReason.RAY_JOB_STOPPED, "the RayJob was stopped from outside", Blame.INFRASTRUCTURE
             )
         case Stage.ENDED if state.has_job_failed:
-            return _of_failed(state, number, observation)
+            return _of_failed(state, number, observation, None)
         case Stage.ENDED if ended_s >= grace_s:
             words = f"the driver succeeded {grace_s:.0f} s ago but has not reported its commit"
             return Failure(number, StatusReason.COMMIT_MISSING, words, Blame.INFRASTRUCTURE)
@@ -115,8 +122,7 @@ def _age_s(name: str, observation: Observation) -> float:
     return seconds_since(next(made, None), observation.now) or 0.0
 
 
-def _of_failed(state: RayState, number: int, observation: Observation) -> Failure:
-    report = _report_of(observation, number)
+def _of_failed(state: RayState, number: int, observation: Observation, report: FailureReport | None) -> Failure:
     killed = _killed_for_memory(observation.pods, number)
     if killed is not None and (report is None or report.exit_code in (1, 5)):
         return killed
@@ -127,9 +133,14 @@ def _of_failed(state: RayState, number: int, observation: Observation) -> Failur
     )
 
 
-def _report_of(observation: Observation, number: int) -> FailureReport | None:
+def _report_of(observation: Observation, attempt: AttemptStatus) -> FailureReport | None:
+    """What the attempt's present driver has reported; None of one whose cluster was taken away by a suspension."""
     progress = observation.reports.progress
-    if progress is None or progress.failure is None or progress.failure.attempt != number:
+    if progress is None or progress.failure is None or progress.failure.attempt != attempt.number:
+        return None
+    pod, cluster = progress.failure.pod or "", attempt.ray_cluster_name
+    is_of_ray_job = attempt.ray_job_name is not None and pod.startswith(f"{attempt.ray_job_name}-")
+    if is_of_ray_job and (cluster is None or not pod.startswith(head_pod_prefix(cluster))):
         return None
     return progress.failure
 

@@ -60,9 +60,10 @@ class ActiveAttempt:
 
 
 def has_begun(context: Context, attempt: AttemptStatus) -> bool:
-    """Whether the driver of this attempt has counted its ranges."""
+    """Whether the driver of this attempt has counted its ranges, in a cluster that no suspension took away since."""
     progress = context.observation.reports.progress
-    return progress is not None and progress.attempt == attempt.number and progress.ranges_total is not None
+    is_counted = progress is not None and progress.attempt == attempt.number and progress.ranges_total is not None
+    return is_counted and attempt.running_time is not None
 
 
 def was_changed(context: Context, attempt: AttemptStatus) -> bool:

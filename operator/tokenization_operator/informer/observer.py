@@ -25,7 +25,7 @@ from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object, is_owned
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.pod_diagnosis import diagnose
-from tokenization_operator.observe.rayjob_status import cluster_name
+from tokenization_operator.observe.rayjob_status import cluster_name, find_head
 from tokenization_operator.observe.selection import (
     find_manager,
     find_named,
@@ -133,11 +133,13 @@ class Observer:
         return with_ray_jobs(observation, owned)
 
     async def _read_head(self, observation: Observation, name: str) -> Observation:
-        """Read the head Pod where the cache lacks it."""
-        if find_named(observation.pods, name) is not None:
-            return observation
-        found = await self._kube.pod(observation.namespace, name)
-        return observation if found is None else replace(observation, pods=(*observation.pods, found))
+        """Read the head Pod where the cache lacks it; where it is lost, the RayJobs: their watch may not have said yet
+        that the attempt's was suspended, and its Pods are taken away."""
+        if find_named(observation.pods, name) is None:
+            found = await self._kube.pod(observation.namespace, name)
+            observation = observation if found is None else replace(observation, pods=(*observation.pods, found))
+        head = find_head(observation.pods)
+        return observation if head is not None else await self._list_ray_jobs(observation)
 
     async def _check_account(self, observation: Observation, child: Object | None) -> Observation:
         """Check the ServiceAccount of the child's Pods, or of those that would be created next."""

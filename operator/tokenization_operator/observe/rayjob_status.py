@@ -1,7 +1,8 @@
 """Reads the state of an attempt from its RayJob and Pods. Pure.
 
 A RayJob has two states: of its deployment (cluster, submitter) and of the job inside. `Complete` is not success: a
-stopped job is complete too. Unknown states count as starting.
+stopped job is complete too. One that is suspended waits in a queue, whatever its status still says: Kueue preempts a
+running RayJob so, and resumes it. Unknown states count as starting.
 """
 
 from __future__ import annotations
@@ -68,13 +69,9 @@ def read_ray_job(ray_job: Object) -> RayState:
             return RayState(Stage.FAILED, status.get("reason", "") or deployment, words, ended)
         case "Complete":
             return RayState(Stage.ENDED, job, words, ended)
-        case "Running":
-            return RayState(Stage.RUNNING, job)
-        case "Suspended" | "Suspending":
-            return RayState(Stage.QUEUED)
-    if (ray_job.get("spec") or {}).get("suspend"):
+    if deployment in ("Suspended", "Suspending") or (ray_job.get("spec") or {}).get("suspend"):
         return RayState(Stage.QUEUED)
-    return RayState(Stage.STARTING)
+    return RayState(Stage.RUNNING, job) if deployment == "Running" else RayState(Stage.STARTING)
 
 
 def cluster_name(ray_job: Object) -> str | None:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections import deque
@@ -226,8 +228,9 @@ class Reporter:
 
 
 def failure_report(error: BaseException, attempt: int) -> FailureReport:
-    """An error as the operator reads it; what is none of ours is a bug."""
+    """An error of this Pod as the operator reads it; what is none of ours is a bug."""
     now = time_text(datetime.now(UTC))
+    pod = os.environ.get("HOSTNAME") or socket.gethostname()
     if isinstance(error, TokenizationError):
         return FailureReport(
             attempt=attempt,
@@ -235,6 +238,7 @@ def failure_report(error: BaseException, attempt: int) -> FailureReport:
             reason=error.reason,
             message=error.message[:4096],
             next_step=error.next_step[:4096] or None,
+            pod=pod,
             time=now,
         )
     return FailureReport(
@@ -242,5 +246,6 @@ def failure_report(error: BaseException, attempt: int) -> FailureReport:
         exit_code=1,
         reason="Bug",
         message=redact(f"{type(error).__name__}: {error}")[:4096],
+        pod=pod,
         time=now,
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from importlib import metadata
 
-from tokenization_worker.api.checkpoint import CheckpointPlan, FailureReport
+from tokenization_worker.api.checkpoint import CheckpointPlan
 from tokenization_worker.api.version_skew import read_checkpoint
 from tokenization_worker.checkpoint.client import CheckpointClient
 from tokenization_worker.checkpoint.reporter import failure_report
@@ -25,7 +23,7 @@ def plan_checkpoint(name: str) -> int:
     try:
         checkpoint = read_checkpoint(client.read(), version)
     except TokenizationError as error:
-        leave_words(_failure(error))
+        leave_words(failure_report(error, 0))
         raise
     job, attempt = checkpoint.to_job(), checkpoint.spec.attempt
     slots = attempt.slots if attempt else None
@@ -35,7 +33,7 @@ def plan_checkpoint(name: str) -> int:
         planned = plan_without_workers(job, Options(processes=slots), _require_ray, display)
         changes = _describe(planned, slots or 1)
     except Exception as error:
-        failure = _failure(error)
+        failure = failure_report(error, 0)
         leave_words(failure)
         client.report_plan(report.model_copy(update={"failure": failure}))
         raise
@@ -45,7 +43,7 @@ def plan_checkpoint(name: str) -> int:
             client.commit(committed_report(checkpoint.spec.run, job, planned.finished))
             display(planned.finished)
     except TokenizationError as error:  # it cannot be reported any other way
-        leave_words(_failure(error))
+        leave_words(failure_report(error, 0))
         raise
     return 0
 
@@ -69,10 +67,6 @@ def _describe(planned: PlanOnly, slots: int) -> dict[str, object]:
         "estimated_utilization": None if rows is None else f"{rows.utilization:.1%}",
         "estimated_seconds": None if seconds is None else round(seconds / slots),
     }
-
-
-def _failure(error: Exception) -> FailureReport:
-    return failure_report(error, 0).model_copy(update={"pod": os.environ.get("HOSTNAME") or socket.gethostname()})
 
 
 def _require_ray() -> None:
