@@ -69,6 +69,10 @@ def pack_rows(scale: float) -> list[str]:
     return ["--output.sequence.length", "2048", "--output.sequence.packing", "BestFit"]
 
 
+def shuffle_rows(scale: float) -> list[str]:
+    return [*pack_rows(scale), "--output.shuffle.seed", "0"]
+
+
 def make_single_line(folder: Path, scale: float) -> None:
     """One document that is a line without end, and a good file, so that the dataset is not empty."""
     left = int(LINE_BYTES * scale)
@@ -164,6 +168,7 @@ INPUTS = (
     Input("small", "1 MB of JSONL, engine not yet probed on this host", make_small),
     Input("jsonl", "4 GB of JSONL in one file", make_jsonl),
     Input("packed", "600 MB of JSONL, rows packed by best fit", make_packed, arguments=pack_rows),
+    Input("shuffled", "600 MB of JSONL, packed rows shuffled", make_packed, arguments=shuffle_rows),
     Input("line", "a line of 3 GB (quarantined) and a good file", make_single_line, lambda scale: 1, limit_documents),
     Input("parquet", "Parquet, one row group of 1 GB", make_parquet),
     Input("tiny", "200,000 files of a document each", make_tiny_files),

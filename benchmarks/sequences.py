@@ -35,7 +35,8 @@ FLAT = Job("in the order of the source", [], count_tokens)
 SHUFFLED = Job("shuffled documents", ["output.shuffle.seed=0"], count_tokens)
 PACKED_ROWS = ["output.sequence.length=2048", "output.sequence.packing=BestFit"]
 PACKED = Job("rows packed by best fit", PACKED_ROWS, count_tokens)
-PAIRS = [Pair(FLAT, PACKED, bar=0.85), Pair(FLAT, SHUFFLED, bar=0.75)]
+SHUFFLED_ROWS = Job("packed rows, shuffled", [*PACKED_ROWS, "output.shuffle.seed=0"], count_tokens)
+PAIRS = [Pair(FLAT, PACKED, bar=0.85), Pair(FLAT, SHUFFLED, bar=0.75), Pair(FLAT, SHUFFLED_ROWS, bar=0.75)]
 
 
 if __name__ == "__main__":
