@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from support.cluster.operators import CHART, Release, render
+from support.cluster.operators import CHART, Release, helm, render
 from support.places import CHECKOUT
 from testbed.cluster import Testbed
 from testbed.programs import find_helm
@@ -153,3 +156,63 @@ def test_the_operator_itself_is_admitted_where_restrictions_hold(release: Releas
     objects = [each for each in render(release.namespace) if each["kind"] in ("Deployment", "Pod")]
     done = bed.kubectl("apply", "--dry-run=server", "--warnings-as-errors", "-f", "-", text=yaml.safe_dump_all(objects))
     assert not done.returncode, done.stderr
+
+
+EARLIER_STRATEGY = (
+    "strategy: {type: {{ if gt (int .Values.operator.replicas) 1 }}RollingUpdate{{ else }}Recreate{{ end }}}"
+)
+"""Of version 0.2."""
+
+
+def strategy_of(bed: Testbed, namespace: str, name: str) -> tuple[int, dict[str, Any]]:
+    found = json.loads(bed.do("-n", namespace, "get", "deployment", name, "-o", "json"))
+    return found["spec"]["replicas"], found["spec"]["strategy"]
+
+
+ONE_FOR_BOTH = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+
+
+def test_helm_goes_from_one_replica_to_two_and_back_and_rolls_back(
+    release: Release, bed: Testbed, tmp_path: Path
+) -> None:
+    """Server-side, as Helm 4 does without a word; over the border of a chart that had two strategies, too."""
+    name, place = "scaled", ("--namespace", release.namespace, "--kubeconfig", str(bed.kubeconfig))
+    earlier = tmp_path / "earlier"
+    shutil.copytree(CHART, earlier)
+    template = earlier / "templates" / "deployment.yaml"
+    lines = template.read_text("utf-8").splitlines()
+    [line] = [each for each in lines if each.strip().startswith("strategy:")]
+    template.write_text("\n".join(lines).replace(line.strip(), EARLIER_STRATEGY), "utf-8")
+    values = [
+        "crds.install=false",
+        "writerPolicy.enabled=false",
+        "hostCpuPriorityClass.create=false",
+        f'watchNamespaces=["{release.namespace}"]',
+    ]
+    flags = [word for value in values for word in ("--set-json", value)]
+
+    def upgrade(chart: Path, replicas: int) -> tuple[int, dict[str, Any]]:
+        helm("upgrade", "--install", name, str(chart), *place, *flags, "--set", f"operator.replicas={replicas}")
+        return strategy_of(bed, release.namespace, name)
+
+    def roll_back(revision: int) -> tuple[int, dict[str, Any]]:
+        helm("rollback", name, str(revision), *place)
+        return strategy_of(bed, release.namespace, name)
+
+    assert upgrade(earlier, 1) == (1, {"type": "Recreate"})
+    for replicas in (1, 2, 1):
+        assert upgrade(CHART, replicas) == (replicas, ONE_FOR_BOTH)
+    assert roll_back(3) == (2, ONE_FOR_BOTH)
+    assert roll_back(2) == (1, ONE_FOR_BOTH)
+    assert roll_back(1) == (1, {"type": "Recreate"})
+    helm("uninstall", name, *place)
+
+
+def test_server_side_apply_goes_from_one_replica_to_two_and_back(release: Release, bed: Testbed) -> None:
+    for replicas in (1, 2, 1):
+        objects = render(release.namespace, f"operator.replicas={replicas}")
+        [deployment] = [each for each in objects if each["kind"] == "Deployment"]
+        deployment["metadata"]["name"] = "applied"
+        bed.do("-n", release.namespace, "apply", "--server-side", "-f", "-", text=yaml.safe_dump(deployment))
+        assert strategy_of(bed, release.namespace, "applied") == (replicas, ONE_FOR_BOTH)
+    bed.do("-n", release.namespace, "delete", "deployment", "applied")

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from tokenization_operator.decide.actions import Decision, deletion
-from tokenization_operator.decide.context import Context
+from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.failure import failure_of_diagnosis
 from tokenization_operator.decide.retry_policy import Blame, Failure
 from tokenization_operator.decide.status.printer_columns import ready_words, share_of_workers
@@ -76,7 +76,8 @@ def restart_attempt(context: Context, attempt: AttemptStatus, job: Object | None
     reason, words = context.change_message(None if job is None else head_template(job), "the next attempt begins")
     actions = () if job is None or is_leaving(job) else (deletion(Kind.RAY_JOB, job),)
     ended = attempt.model_copy(update={"is_over": True})
-    return context.at(Phase.PENDING, reason, words, actions=actions, attempt=ended, workers=None)
+    at_once = {"requeue_after_s": AT_ONCE_S} if job is None else {}  # else its deletion brings the next look
+    return context.at(Phase.PENDING, reason, words, actions=actions, attempt=ended, workers=None, **at_once)
 
 
 def head_template(ray_job: Object) -> Object:

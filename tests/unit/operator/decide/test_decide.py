@@ -225,6 +225,16 @@ def test_an_operator_that_sees_what_was_makes_nothing() -> None:
     assert story.made(Kind.RAY_JOB) == ["demo-r1-a1"]
 
 
+def test_a_job_that_is_corrected_before_it_has_a_ray_job_gets_the_next_attempt_at_once() -> None:
+    story = killed_before_the_cluster()
+    story.restart()
+    story.api.edit(Kind.JOB, NAME, {"spec": {"image": "worker:2"}})
+    assert story.reconcile() == 0.0
+    assert story.where == ("Pending", "SpecChanged")
+    story.settle()
+    assert story.made(Kind.RAY_JOB) == ["demo-r1-a2"]
+
+
 def head_pod(story: Story, name: str) -> None:
     """KubeRay makes a head, and it becomes ready."""
     [ray_job] = story.names(Kind.RAY_JOB)
