@@ -24,6 +24,7 @@ from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.reading import Object
 from tokenization_operator.observe.rayjob_status import Stage, read_ray_job
 from tokenization_worker.api.checkpoint import Committed
+from tokenization_worker.api.keys import attempt_digest, pods_digest
 from tokenization_worker.api.status import AttemptStatus, JobStatus, OutputStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import seconds_since
@@ -114,6 +115,9 @@ def fail(context: Context, failure: Failure, **changes: Any) -> Decision:
         words = join(words, f"{count}; the next try begins at {retry.failures.next_attempt_time}")
         if failure.attempt == 0:
             run = run.model_copy(update={"plan_job": names.next_plan_job_name(run.plan_job)})
+    elif attempt is not None and attempt.spec_digest == pods_digest(context.observation.job):
+        # a limit that was changed before has judged this failure: only a later change resumes the run
+        run = run.model_copy(update={"spec_digest": attempt_digest(context.observation.job)})
     return context.at(
         Phase.FAILED if retry.is_over else Phase.RETRYING,
         failure.reason,

@@ -59,7 +59,7 @@ FROZEN_ATTEMPT_DEFAULTS: dict[str, object] = {
     "stallTimeoutSeconds": 1800,
 }
 _NOT_FOR_ATTEMPTS = ("rerun_token", "suspend", "ttl_seconds_after_finished")
-_NOT_FOR_PODS = (
+LIMITS = (
     "activeDeadlineSeconds",
     "backoffLimit",
     "infraRetryLimit",
@@ -96,7 +96,7 @@ def pods_digest(job: TokenizationJob) -> str:
     but the limits that only the operator looks at, which take effect at once.
     """
     fields = _fields_of_attempt(job)
-    return _digest("pods", _canonical_json({path: fields[path] for path in fields if path not in _NOT_FOR_PODS}))
+    return _digest("pods", _canonical_json({path: fields[path] for path in fields if path not in LIMITS}))
 
 
 def _fields_of_attempt(job: TokenizationJob) -> dict[str, object]:

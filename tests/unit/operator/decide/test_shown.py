@@ -223,6 +223,32 @@ def test_an_expected_time_is_rounded(seconds: int, words: str) -> None:
     assert plan_words(PlanStatus(files=2, estimated_seconds=seconds)) == f"2 files, about {words}"
 
 
+@pytest.mark.parametrize(
+    ("limit", "where"),
+    [
+        ({"activeDeadlineSeconds": 10}, ("Failed", "DeadlineExceeded")),
+        ({"stallTimeoutSeconds": 10}, ("Retrying", "Stalled")),
+        ({"startupDeadlineSeconds": 10}, ("Running", "Running")),
+        ({"backoffLimit": 0}, ("Running", "Running")),
+        ({"infraRetryLimit": 0}, ("Running", "Running")),
+    ],
+    ids=lambda each: "-".join(map(str, each)),
+)
+def test_a_limit_that_is_lowered_counts_at_once(limit: dict[str, int], where: tuple[str, str]) -> None:
+    story = running()
+    story.pass_time(900)
+    story.edit(**limit)
+    assert story.where == where
+    assert story.made("RayJob") == ["demo-r1-a1"]
+
+
+def test_a_retry_limit_that_is_lowered_judges_the_next_failure() -> None:
+    story = running()
+    story.edit(infraRetryLimit=0)
+    story.driver_fails(5, "StorageFailed")
+    assert story.where == ("Failed", "StorageFailed")
+
+
 def test_a_suspended_plan_says_what_a_run_would_take() -> None:
     story = Story({"suspend": True, "workers": {"replicas": 16}})
     story.plan(**PLAN)

@@ -99,6 +99,8 @@ def test_the_example_of_a_description_is_its_end() -> None:
 def test_a_field_says_when_a_change_of_it_counts() -> None:
     fields = schema_of(JOBS)["properties"]["spec"]["properties"]
     assert "applies at once. Example: true" in fields["suspend"]["description"]
+    for name in ("activeDeadlineSeconds", "backoffLimit", "infraRetryLimit", "startupDeadlineSeconds"):
+        assert "applies at once. Example: " in fields[name]["description"]
     assert "applies to the next attempt. Example: IfNotPresent" in fields["imagePullPolicy"]["description"]
     assert fields["output"]["description"].endswith("(or one that holds {rerunToken}).")
 

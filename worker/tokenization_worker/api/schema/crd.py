@@ -13,6 +13,7 @@ import yaml
 
 from tokenization_worker.api.checkpoint import TokenizationCheckpoint
 from tokenization_worker.api.job import DATA_FIELDS, TokenizationJob
+from tokenization_worker.api.keys import LIMITS
 from tokenization_worker.api.metadata import API_GROUP, VERSION
 from tokenization_worker.api.schema.openapi import EXAMPLE, Schema, structural_schema
 from tokenization_worker.api.types.model import Block
@@ -24,7 +25,7 @@ DATA_SENTENCE = (
 )
 RUN_SENTENCE = "How it runs: may change at any time and applies to the next attempt."
 AT_ONCE_SENTENCE = "How it runs: may change at any time and applies at once."
-_AT_ONCE = ("suspend", "ttlSecondsAfterFinished")
+_AT_ONCE = ("suspend", "ttlSecondsAfterFinished", *LIMITS)
 
 _HEADER = "# Generated from the models by `tokjob crd`. Change the models, not this file.\n"
 

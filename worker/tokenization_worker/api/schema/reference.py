@@ -42,7 +42,8 @@ spec:
 `source`, `documents`, `tokenizer` and `output` are **the data**: with the contents of the source they decide
 every output byte. Once the job is planned, you may change them only together with a new `rerunToken` and a new
 `output.uri` (or one with `{rerunToken}`). You may change all other fields, and `tokenizer.fingerprint`, at any
-time; a change applies to the next attempt.
+time; a change applies to the next attempt, of `suspend`, `ttlSecondsAfterFinished` and the
+[limits](operations.md#phases) at once.
 
 | value | meaning |
 |---|---|
