@@ -121,7 +121,7 @@ class PackedFeed:
                     if done < len(ending.lasts):
                         yield from self._pack(block)
                         number += 1
-                        block = _Block(self._rules.dtype, borders[number] - borders[number - 1])
+                        block.clear()
             before += source.span.end - source.span.start
         yield from self._pack(block)
 
@@ -156,7 +156,7 @@ class PackedFeed:
 
 
 class _Block:
-    """The documents of one block, while they are read."""
+    """The documents of one block, while they are read. All blocks of a window use the same memory."""
 
     def __init__(self, dtype: np.dtype[np.unsignedinteger], size: int) -> None:
         self._room = np.empty(size, dtype)
@@ -173,6 +173,11 @@ class _Block:
         self._room[self._size : total] = ending.tokens[skipped : skipped + size]
         self._size = total
         self._taken.append((ending.files[first:end], ending.positions[first:end], ending.lengths[first:end]))
+
+    def clear(self) -> None:
+        """Begin the next block: no view of this one's tokens is used any more."""
+        self._size = 0
+        self._taken.clear()
 
     @property
     def tokens(self) -> TokenArray:
