@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenization_operator.build.placement import Placement, affinity_of, place_head, place_workers
+from tokenization_operator.build.placement import SAFE_TO_EVICT, Placement, affinity_of, place_head, place_workers
 from tokenization_operator.build.pod import Image, complete_resources, container, pod_spec
 from tokenization_operator.objects import names
 from tokenization_operator.objects.quantities import read_quantity
@@ -44,6 +44,9 @@ _KEPT_S = 3600
 _PLAN_RESOURCES = {"cpu": "1", "memory": "2Gi"}
 _SUBMITTER_REQUESTS = {"cpu": "50m", "memory": "256Mi"}
 _SUBMITTER_LIMITS = {"memory": "1Gi"}
+_STAYS = {SAFE_TO_EVICT: "false"}
+"""Of Pods whose end costs the whole attempt, or the plan: an autoscaler does not move them to save a node."""
+
 _TEMPORARY_FOLDER = {"HOME": "/tmp"}
 _LAST_WORDS = {LAST_WORDS_VARIABLE: "/dev/termination-log"}
 
@@ -131,7 +134,10 @@ def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, 
             "backoffLimit": 0,
             "activeDeadlineSeconds": settings.plan_deadline_s,
             "ttlSecondsAfterFinished": _KEPT_S,  # so that users can read its log
-            "template": {"metadata": _pod_metadata(job, attempt), "spec": template | {"restartPolicy": "Never"}},
+            "template": {
+                "metadata": _pod_metadata(job, attempt, defaults=_STAYS),
+                "spec": template | {"restartPolicy": "Never"},
+            },
         },
     }
 
@@ -152,7 +158,7 @@ def build_ray_job(
             "backoffLimit": 0,
             "entrypoint": "tokjob drive",  # KubeRay pastes it unquoted into a shell: it contains no user input
             "submitterPodTemplate": {
-                "metadata": _pod_metadata(job, attempt),
+                "metadata": _pod_metadata(job, attempt, defaults=_STAYS),
                 "spec": _submitter(job, attempt),
             },
             "rayClusterSpec": {
@@ -191,7 +197,7 @@ def _head(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[
         has_token=True,
         shared_memory=True,
     )
-    return _template(job, attempt, placement, made, has_token=True)
+    return _template(job, attempt, placement, made, has_token=True, defaults=_STAYS)
 
 
 def _worker(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:
@@ -209,10 +215,16 @@ def _worker(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dic
 
 
 def _template(
-    job: TokenizationJob, attempt: Attempt, placement: Placement, made: dict[str, Any], *, has_token: bool = False
+    job: TokenizationJob,
+    attempt: Attempt,
+    placement: Placement,
+    made: dict[str, Any],
+    *,
+    has_token: bool = False,
+    defaults: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     spec = _pod(job, attempt, placement, made, extras=job.spec.pods, has_token=has_token, shared_memory=_SHARED_MEMORY)
-    return {"metadata": _pod_metadata(job, attempt, placement.annotations), "spec": spec}
+    return {"metadata": _pod_metadata(job, attempt, placement.annotations, defaults), "spec": spec}
 
 
 def _pod(
@@ -257,11 +269,15 @@ def _labels(job: TokenizationJob, attempt: Attempt) -> dict[str, str]:
 
 
 def _pod_metadata(
-    job: TokenizationJob, attempt: Attempt, annotations: Mapping[str, str] | None = None
+    job: TokenizationJob,
+    attempt: Attempt,
+    annotations: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The user's labels and annotations, overridden by the operator's."""
+    """The user's labels and annotations, overridden by the operator's. `defaults`: annotations that the user may
+    override."""
     pods = job.spec.pods or Pods()
-    marks = (pods.annotations or {}) | dict(annotations or {})
+    marks = dict(defaults or {}) | (pods.annotations or {}) | dict(annotations or {})
     return {
         "labels": (pods.labels or {}) | _labels(job, attempt),
         **({"annotations": marks} if marks or annotations is not None else {}),

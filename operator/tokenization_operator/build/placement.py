@@ -19,7 +19,7 @@ _TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 _SPOT = "cloud.google.com/gke-spot"
 _FLEX_START = "cloud.google.com/gke-flex-start"
 _RESERVATION = "cloud.google.com/reservation-name"
-_SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _place_workers(workers: Workers, low_priority: str) -> Placement:
     selector |= {_ACCELERATOR: str(workers.tpu.accelerator), _TOPOLOGY: workers.tpu.topology}
     tolerations.append({"key": TPU, "operator": "Equal", "value": "present", "effect": "NoSchedule"})
     if workers.tpu.share is TpuShare.HOST_CPU:
-        found = _place(workers, selector, tolerations, priority=low_priority, annotations={_SAFE_TO_EVICT: "true"})
+        found = _place(workers, selector, tolerations, priority=low_priority, annotations={SAFE_TO_EVICT: "true"})
         return replace(found, is_one_a_host=True)
     return _place(workers, selector, tolerations, chips=workers.tpu.chips_per_host, hosts=hosts_per_slice(workers.tpu))
 

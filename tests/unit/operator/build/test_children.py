@@ -15,8 +15,8 @@ SETTINGS = Settings("worker:1", "2.60.0")
 SPOT, FLEX_START = "cloud.google.com/gke-spot", "cloud.google.com/gke-flex-start"
 
 
-def pods_of(**spec: Any) -> dict[str, dict[str, Any]]:
-    """Specs of the Pods of a job, by what they are for."""
+def templates_of(**spec: Any) -> dict[str, dict[str, Any]]:
+    """The templates of the Pods of a job, by what they are for."""
     job = TokenizationJob.from_object(
         {
             "apiVersion": "tokenization.dev/v1alpha1",
@@ -33,12 +33,18 @@ def pods_of(**spec: Any) -> dict[str, dict[str, Any]]:
     attempt = Attempt(1, 1, image_of(job, SETTINGS, None), 1)
     ray_job = build_ray_job(job, "uid", attempt, None, SETTINGS)["spec"]
     cluster = ray_job["rayClusterSpec"]
+    groups = cluster["workerGroupSpecs"]
     return {
-        "plan": build_plan_job(job, "uid", attempt, "demo-r1-p1", SETTINGS)["spec"]["template"]["spec"],
-        "submitter": ray_job["submitterPodTemplate"]["spec"],
-        "head": cluster["headGroupSpec"]["template"]["spec"],
-        "worker": cluster["workerGroupSpecs"][0]["template"]["spec"],
+        "plan": build_plan_job(job, "uid", attempt, "demo-r1-p1", SETTINGS)["spec"]["template"],
+        "submitter": ray_job["submitterPodTemplate"],
+        "head": cluster["headGroupSpec"]["template"],
+        "worker": groups[0]["template"],
     }
+
+
+def pods_of(**spec: Any) -> dict[str, dict[str, Any]]:
+    """Their specs."""
+    return {name: template["spec"] for name, template in templates_of(**spec).items()}
 
 
 def resources(pod: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -100,3 +106,16 @@ def test_what_drives_is_on_no_spot_node_whether_it_has_a_taint_or_not(role: str)
 @pytest.mark.parametrize(("capacity", "nodes"), [("OnDemand", {SPOT, FLEX_START}), ("Any", set()), ("Spot", set())])
 def test_workers_on_demand_are_on_no_spot_node(capacity: str, nodes: set[str]) -> None:
     assert avoided(pods_of(workers={"capacity": capacity})["worker"]) == nodes
+
+
+def test_an_autoscaler_leaves_those_pods_where_they_are_whose_end_costs_the_attempt() -> None:
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+    def marks(**spec: Any) -> dict[str, Any]:
+        return {
+            name: (each["metadata"].get("annotations") or {}).get(key) for name, each in templates_of(**spec).items()
+        }
+
+    assert marks() == {"plan": "false", "submitter": "false", "head": "false", "worker": None}
+    told = marks(pods={"annotations": {key: "true"}})
+    assert told == dict.fromkeys(("plan", "submitter", "head", "worker"), "true"), "as the user says"
