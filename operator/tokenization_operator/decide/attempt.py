@@ -69,10 +69,7 @@ def decide_attempt(context: Context) -> Decision:
 def _begin_attempt(context: Context) -> Decision:
     """The first step of an attempt: write its number to the status."""
     if context.has_children(but_plan=True):
-        before = context.before  # keep showing why the last attempt ended
-        return context.wait_for_end(
-            before.reason or StatusReason.RETRYING, before.message or "the operator deletes its objects first"
-        )
+        return context.wait_for_end(*context.why_it_waits())
     if (pause := context.pause()) is not None:
         return pause
     if context.observation.kuberay is not KubeRay.AVAILABLE:

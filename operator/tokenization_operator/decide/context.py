@@ -22,6 +22,10 @@ from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import seconds_since, time_text
 
 AT_ONCE_S = 0.0
+SILENCE_S = 60.0
+"""KubeRay writes a RayJob's first status, and lets go of one that is deleted, within seconds; with thousands, within a
+minute."""
+
 NOT_MADE = (StatusReason.CLUSTER_REJECTED, StatusReason.NAME_TAKEN)
 """Reasons why a child could not be created."""
 
@@ -144,17 +148,37 @@ class Context:
         passed = seconds_since(failures.next_attempt_time if failures else None, self.observation.now)
         if passed is None or passed >= 0:
             return None
-        return self.at(
-            Phase.RETRYING,
-            self.before.reason or StatusReason.RETRYING,
-            self.before.message or "",
-            requeue_after_s=-passed,
-        )
+        reason, message = self.why_it_waits()
+        return self.at(Phase.RETRYING, reason, message, requeue_after_s=-passed)
+
+    def why_it_waits(self) -> tuple[str, str]:
+        """Reason and message of a job between two attempts: why the last one ended, unless KubeRay was silent since."""
+        reason, message = self.before.reason, self.before.message
+        if reason == StatusReason.KUBERAY_SILENT:
+            reason, message = None, "KubeRay has deleted the objects of the last attempt"
+        return reason or StatusReason.RETRYING, message or "the operator deletes its objects first"
 
     def wait_for_end(self, reason: str, message: str, *, phase: Phase | None = None, **changes: Any) -> Decision:
         """Delete the children of an attempt or a run and wait until they are gone."""
         phase = phase or self.before.phase or Phase.PENDING
-        return self.at(phase, reason, message, actions=self.deletions(), **changes)
+        jobs = (self.observation.ray_job, *self.observation.stray_ray_jobs)
+        leaving = [each for each in jobs if each is not None and is_leaving(each)]
+        left_s = min((SILENCE_S - self._seconds_since_deletion(each) for each in leaving), default=None)
+        if left_s is not None and left_s <= 0:
+            oldest = max(leaving, key=self._seconds_since_deletion)["metadata"]["name"]
+            reason, message = StatusReason.KUBERAY_SILENT, self.silence_message("has not let go of the deleted", oldest)
+            left_s = None
+        return self.at(phase, reason, message, actions=self.deletions(), requeue_after_s=left_s, **changes)
+
+    def _seconds_since_deletion(self, item: Object) -> float:
+        return seconds_since(item["metadata"]["deletionTimestamp"], self.observation.now) or 0.0
+
+    def silence_message(self, what: str, ray_job: str) -> str:
+        """`what`: what KubeRay has not done with the RayJob."""
+        return (
+            f"KubeRay {what} RayJob {ray_job} for {SILENCE_S:.0f} s. Check that its operator runs and watches this "
+            "namespace: kubectl get pods -A -l app.kubernetes.io/name=kuberay-operator"
+        )
 
     def ended_attempt(self) -> AttemptStatus | None:
         """The attempt marked as over: written before its RayJob is deleted, so that no later edit revives it."""

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from tokenization_operator.decide.actions import Decision, deletion
-from tokenization_operator.decide.context import AT_ONCE_S, Context
+from tokenization_operator.decide.context import AT_ONCE_S, SILENCE_S, Context
 from tokenization_operator.decide.failure import failure_of_diagnosis
 from tokenization_operator.decide.retry_policy import Blame, Failure
 from tokenization_operator.decide.status.printer_columns import ready_words, share_of_workers
@@ -26,9 +26,6 @@ from tokenization_worker.api.keys import pods_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import read_time, seconds_since, time_text
-
-SILENCE_S = 60.0
-"""KubeRay writes a RayJob's first status within a second of its creation; with thousands, within a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +113,7 @@ def _waiting_words(context: Context, active: ActiveAttempt, diagnosis: Diagnosis
     name = active.job["metadata"]["name"]
     silent_s = _seconds_to_silence(context, active)
     if silent_s is not None and silent_s <= 0:
-        return (
-            StatusReason.KUBERAY_SILENT,
-            f"KubeRay has reported no status of RayJob {name} for {SILENCE_S:.0f} s. Check that its operator runs and "
-            "watches this namespace: kubectl get pods -A -l app.kubernetes.io/name=kuberay-operator",
-        )
+        return StatusReason.KUBERAY_SILENT, context.silence_message("has reported no status of", name)
     workers, attempt = active.workers, active.attempt
     began = read_time(_waits_since(attempt)) or context.observation.now
     deadline = began + timedelta(seconds=context.job.spec.startup_deadline_seconds)

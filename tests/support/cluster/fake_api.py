@@ -84,7 +84,7 @@ class FakeApi:
         if kind != Kind.RAY_JOB:
             self.remove(kind, name)
         elif (kind, name) in self.objects:
-            self.edit(kind, name, {"metadata": {"deletionTimestamp": "2026-11-22T12:00:00Z"}})
+            self.edit(kind, name, {"metadata": {"deletionTimestamp": time_text(self.clock())}})
 
     def let_go(self) -> None:
         """What is leaving is gone, and so is what belongs to an owner that is gone."""

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from kubernetes.aio.client.exceptions import ApiException
 
-from support.cluster.story import Story, planned, running
+from support.cluster.story import Story, failure, planned, running
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.observe.observation import PodEvent
 from tokenization_operator.observe.pod_diagnosis import NODE_PATIENCE_S, POD_PATIENCE_S, diagnose
@@ -291,6 +291,33 @@ def test_kuberay_that_says_nothing_for_a_minute_is_named() -> None:
     assert "kubectl get pods" in story.status["message"]
     story.ray(jobDeploymentStatus="Initializing")
     assert story.where == ("Starting", "WaitingForWorkers")
+
+
+@pytest.mark.parametrize(
+    ("edit", "phase", "reason"),
+    [
+        ({"suspend": True}, "Suspending", "Suspending"),
+        ({"rerunToken": "2"}, "Running", "Rerun"),
+        ({"backoffLimit": 9}, "Retrying", "StorageFailed"),
+    ],
+    ids=["suspended", "run again", "failed"],
+)
+def test_kuberay_that_does_not_let_go_of_a_ray_job_is_named(edit: dict[str, object], phase: str, reason: str) -> None:
+    """Its Pods run on."""
+    story = running()
+    story.api.edit(Kind.JOB, "demo", {"spec": edit})
+    if phase == "Retrying":
+        said = {"attempt": 1, "failure": failure(1, 5, "StorageFailed")}
+        story.api.edit(Kind.CHECKPOINT, story.status["run"]["checkpoint"], {"progress": said}, is_status=True)
+    for seconds, expected in ((0, reason), (59, reason), (1, "KubeRaySilent"), (4000, "KubeRaySilent")):
+        story.now += timedelta(seconds=seconds)
+        due = [story.reconcile() for _ in range(3)][-1]
+        assert story.where == (phase, expected)
+        assert due == 1 or seconds != 59
+    assert "KubeRay has not let go of the deleted RayJob demo-r1-a1 for 60 s" in story.status["message"]
+    assert story.names(Kind.RAY_JOB) == ["demo-r1-a1"]
+    story.settle()
+    assert story.status["reason"] != "KubeRaySilent"
 
 
 def test_a_queue_is_no_silence() -> None:
