@@ -184,51 +184,49 @@ def test_a_queue_that_holds_the_job(team: Jobs, tmp_path: Path) -> None:
     team.reach("queued", "Succeeded")
 
 
-def test_a_cluster_that_does_not_take_ray_jobs(release: Release, jobs: Jobs, bed: Testbed, tmp_path: Path) -> None:
-    name = f"no-ray-{jobs.namespace}"
+def deny(bed: Testbed, jobs: Jobs, resource: tuple[str, str], message: str) -> str:
+    """A policy that denies new objects of an API group and kind in the namespace; the name of it and of its binding."""
+    group, plural = resource
+    name = f"no-{plural}-{jobs.namespace}"
+    rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [plural]}
+    spaces = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": jobs.namespace}}}
     bed.apply(
         {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicy",
             "metadata": {"name": name},
             "spec": {
-                "matchConstraints": {
-                    "resourceRules": [
-                        {
-                            "apiGroups": ["ray.io"],
-                            "apiVersions": ["v1"],
-                            "operations": ["CREATE"],
-                            "resources": ["rayjobs"],
-                        }
-                    ]
-                },
-                "validations": [
-                    {
-                        "expression": "false",
-                        "message": "no clusters before Christmas",
-                    }
-                ],
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": "false", "message": message}],
             },
         },
         {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicyBinding",
             "metadata": {"name": name},
-            "spec": {
-                "policyName": name,
-                "validationActions": ["Deny"],
-                "matchResources": {
-                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": jobs.namespace}}
-                },
-            },
+            "spec": {"policyName": name, "validationActions": ["Deny"], "matchResources": spaces},
         },
     )
+    return name
+
+
+def test_a_cluster_that_does_not_take_ray_jobs(release: Release, jobs: Jobs, bed: Testbed, tmp_path: Path) -> None:
+    name = deny(bed, jobs, ("ray.io", "rayjobs"), "no clusters before Christmas")
     with release.operator(**RARELY):
         jobs.apply("denied", local_spec(tmp_path))
         refused(jobs, "denied", "ClusterRejected", "no clusters before Christmas", phase="Starting")
         bed.kubectl("delete", "validatingadmissionpolicybinding", name)
         jobs.reach("denied", "Succeeded")
     assert [reason for _, reason, _ in jobs.events("denied")].count("ClusterRejected") == 1
+
+
+def test_a_policy_that_denies_pods_is_named(release: Release, jobs: Jobs, bed: Testbed, tmp_path: Path) -> None:
+    name = deny(bed, jobs, ("", "pods"), "no Pods before Christmas")
+    with release.operator(**RARELY):
+        jobs.apply("podless", local_spec(tmp_path))
+        words = (f"ValidatingAdmissionPolicy '{name}' with binding '{name}'", "no Pods before Christmas")
+        refused(jobs, "podless", "ClusterRejected", *words, phase="Planning")
+    bed.kubectl("delete", "validatingadmissionpolicybinding", name)
 
 
 def test_a_worker_that_takes_too_much_memory(team: Jobs, tmp_path: Path) -> None:

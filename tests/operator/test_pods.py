@@ -63,11 +63,16 @@ def temporary(template: Manifest) -> Manifest:
     return dict(volume["emptyDir"])
 
 
+STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_every_pod_has_the_labels_and_annotations_of_the_job(role: str) -> None:
     template = templates(EVERYTHING)[role]
     assert template["metadata"]["labels"] == EVERYTHING["pods"]["labels"] | OWN
-    assert template["metadata"]["annotations"] == EVERYTHING["pods"]["annotations"]
+    assert template["metadata"]["annotations"] == EVERYTHING["pods"]["annotations"] | (
+        STAYS if role != "worker" else {}
+    )
 
 
 @pytest.mark.parametrize("role", ["plan", "head", "worker"])
@@ -112,8 +117,8 @@ def test_our_annotations_outrank_those_of_the_job() -> None:
 
 
 @pytest.mark.parametrize("role", ["plan", "submitter"])
-def test_a_job_that_adds_nothing_has_pods_without_annotations(role: str) -> None:
-    assert templates({})[role]["metadata"] == {"labels": OWN}
+def test_a_job_that_adds_nothing_has_pods_with_our_annotation_alone(role: str) -> None:
+    assert templates({})[role]["metadata"] == {"labels": OWN, "annotations": STAYS}
 
 
 def test_both_labels_for_kueue_are_passed_on() -> None:

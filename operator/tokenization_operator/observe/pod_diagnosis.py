@@ -39,6 +39,9 @@ _NO_NODE = re.compile(r"preemption: 0/(\d+) nodes are available: \1 Preemption i
 _TOO_SMALL = ("Insufficient ", "affinity/selector")
 """Reasons that apply to a working node. A broken node has a taint, which the scheduler reports like any other taint."""
 
+_DENIED_BY_POLICY = "ValidatingAdmissionPolicy '"
+"""How the API server begins a denial by a policy; it names the policy and its binding."""
+
 _MAY_PASS = ("max ", "backoff", "not ready", "quota")
 """Why an autoscaler adds no node now but may add one later."""
 
@@ -157,7 +160,7 @@ def _of_warning(text: str) -> Diagnosis:
         return Diagnosis(StatusReason.CLUSTER_REJECTED, text)
     if "violates PodSecurity" in text:
         return Diagnosis(StatusReason.CLUSTER_REJECTED, text, POD_PATIENCE_S, is_final=True)
-    if "admission webhook" in text:
+    if "admission webhook" in text or _DENIED_BY_POLICY in text:
         return Diagnosis(StatusReason.CLUSTER_REJECTED, text, POD_PATIENCE_S)
     if " is invalid: " in text or (" is forbidden: " in text and "being terminated" not in text):
         return Diagnosis(StatusReason.POD_INVALID, text, POD_PATIENCE_S, is_final=True)

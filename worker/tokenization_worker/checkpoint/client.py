@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +46,10 @@ END = Retry(limit_s=600.0, first_s=0.5, most_s=30.0)
 RENEWED = Retry(limit_s=3600.0, first_s=0.5, most_s=30.0)
 """A 401 passes when the kubelet renews the token of this Pod, within 50 minutes: the ServiceAccount was deleted and
 made again, which ends all tokens that it had."""
+
+
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)' with binding '([^']+)' denied request")
+"""How the API server begins a denial by a policy."""
 
 
 class CheckpointClient:
@@ -143,6 +148,13 @@ class CheckpointClient:
         words = f"{error.status} {_message_of(error) or error.reason}"
         if error.status == 404:
             return SpecError("CheckpointMissing", f"{where} does not exist", next_step="nothing: its job was deleted")
+        if error.status == 403 and (policy := _POLICY.search(words)) is not None:
+            return TemporaryError(
+                "ReportDenied",
+                f"{where}: the API server does not let this Pod report: {words}",
+                next_step=f"ask who manages ValidatingAdmissionPolicy {policy[1]} and its binding {policy[2]}. The "
+                "operator's own policy admits the Pod that the operator has named: see that the operator runs",
+            )
         if error.status in (401, 403):
             return TemporaryError(
                 "NamespaceNotPrepared",

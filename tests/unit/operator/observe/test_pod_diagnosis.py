@@ -86,7 +86,11 @@ WARNINGS: dict[str, tuple[str, tuple[str, float | None, bool]]] = {
     "quota": ('pods "p" is forbidden: exceeded quota: q', ("Unschedulable", None, False)),
     "webhook is down": ("failed calling webhook: admission webhook x", ("ClusterRejected", None, False)),
     "webhook refuses": ('admission webhook "x" denied the request', ("ClusterRejected", POD_PATIENCE_S, False)),
-    "policy": ('pods "p" is forbidden: violates PodSecurity "x"', ("ClusterRejected", POD_PATIENCE_S, True)),
+    "policy refuses": (
+        "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'owners' with binding 'team' denied request: no owner",
+        ("ClusterRejected", POD_PATIENCE_S, False),
+    ),
+    "Pod Security": ('pods "p" is forbidden: violates PodSecurity "x"', ("ClusterRejected", POD_PATIENCE_S, True)),
     "invalid": ('Pod "p" is invalid: spec.x: Required', ("PodInvalid", POD_PATIENCE_S, True)),
     "namespace ends": ('pods "p" is forbidden: because it is being terminated', ("PodInvalid", None, False)),
     "anything else": ("the server is on fire", ("PodInvalid", None, False)),

@@ -27,6 +27,7 @@ class ApiServer:
     def __init__(self) -> None:
         self.answers: Iterator[int] = repeat(200)
         self.reports = 0
+        self.message = "not this Pod"
         self.token = ""
         """The only one that is known, if any."""
 
@@ -42,7 +43,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
             is_known = not server.token or self.headers["authorization"] == f"Bearer {server.token}"
             status = next(server.answers) if is_known else 401
             server.reports += status == 200
-            body = json.dumps({"message": "not this Pod"}).encode()
+            body = json.dumps({"message": server.message}).encode()
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
@@ -85,6 +86,18 @@ def test_a_refused_report_is_given_up_soon_and_the_last_one_is_not(server: ApiSe
     client.report_progress(PROGRESS, is_last=True)
     assert server.reports == 1
     assert clock.now > 2 * checkpoint_client.REFUSED.limit_s
+
+
+def test_a_policy_that_denies_reports_is_named(server: ApiServer, clock: Clock) -> None:
+    server.answers = repeat(403)
+    server.message = (
+        "tokenizationcheckpoints 'demo-r1' is forbidden: ValidatingAdmissionPolicy 'owners' with binding 'of-team' "
+        "denied request: only we may write"
+    )
+    with pytest.raises(TemporaryError, match="only we may write") as raised:
+        CheckpointClient("demo-r1").report_progress(PROGRESS)
+    assert raised.value.reason == "ReportDenied"
+    assert "ValidatingAdmissionPolicy owners and its binding of-team" in raised.value.next_step
 
 
 def test_patience_ends_also_where_an_error_follows_each_refusal(server: ApiServer, clock: Clock) -> None:

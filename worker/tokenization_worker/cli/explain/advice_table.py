@@ -102,6 +102,8 @@ ADVICE: Mapping[str, str] = {
     "Failed": "Read the message, the last failures and the log above, and correct what they name.",
     "Bug": _REPORT,
     "ApiServerAway": _RETRIED,
+    "ReportDenied": "Ask who manages the ValidatingAdmissionPolicy and the binding that the message names. If it is "
+    "the operator's own, see that the operator runs: it names the Pod that may report. {retried}",
     "CheckpointMissing": "The job was deleted while its Pods ran: nothing to do.",
     # the job's own fields
     "SpecInvalid": "Correct the field that the message names and {again}. `tokjob validate FILE` checks a manifest.",

@@ -65,6 +65,7 @@ _OF_REASON = {
     "SubmissionFailed": GoesOn.BY_RETRY,
     "ValidationFailed": GoesOn.BY_RETRY,
     "ApiServerAway": GoesOn.BY_RETRY,
+    "ReportDenied": GoesOn.BY_RETRY,
     "OutputFull": GoesOn.BY_RETRY,
     "OpenFilesLimit": GoesOn.BY_RETRY,
     "TemporaryFolderFull": GoesOn.BY_RETRY,
