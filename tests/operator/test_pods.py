@@ -78,10 +78,12 @@ def test_every_pod_has_the_labels_and_annotations_of_the_job(role: str) -> None:
 @pytest.mark.parametrize("role", ["plan", "head", "worker"])
 def test_volumes_are_where_text_is_read_beside_our_own(role: str) -> None:
     plain, template = templates({})[role]["spec"], templates(EVERYTHING)[role]["spec"]
-    ours = [each for each in plain["volumes"] if each["name"] != "tmp"]
-    assert template["volumes"][1:] == ours + EVERY_VOLUME
+    ours = [each["name"] for each in plain["volumes"]]
+    n = len(EVERY_VOLUME)
+    assert template["volumes"][:n] == EVERY_VOLUME, "messages of the API server number them as the job does"
+    assert [each["name"] for each in template["volumes"][n:]] == ours
     [container], [bare] = template["containers"], plain["containers"]
-    assert container["volumeMounts"] == bare["volumeMounts"] + EVERYTHING["pods"]["volumeMounts"]
+    assert container["volumeMounts"] == EVERYTHING["pods"]["volumeMounts"] + bare["volumeMounts"]
 
 
 def test_the_submitter_has_no_volume_of_the_job() -> None:
@@ -165,6 +167,35 @@ def test_pods_with_all_of_it_are_admitted_under_the_restricted_standard(
     assert made.metadata.labels["cost-center"] == "research"
     mounted = {mount.mount_path for mount in made.spec.containers[0].volume_mounts}
     assert (role == "submitter") is not (mounted >= {each["mountPath"] for each in EVERYTHING["pods"]["volumeMounts"]})
+
+
+@pytest.mark.testbed
+def test_what_a_job_passes_on_is_checked_before_its_pods_are_made(team: Jobs, tmp_path: Path) -> None:
+    def refused(*words: str) -> None:
+        status = team.wait("passed-on", lambda status: all(each in status.get("message", "") for each in words))
+        assert (status["phase"], status["reason"]) == ("Planning", "ClusterRejected")
+        assert not team.all(Kind.POD)
+
+    team.apply("passed-on", local_spec(tmp_path, workers={"tolerations": [{"key": "a", "effect": "Never"}]}))
+    refused('"passed-on-workers" is invalid: spec.template.spec.tolerations[0].effect', '"NoSchedule"')
+    team.edit("passed-on", {"workers": {"tolerations": None}, "head": {"affinity": {"nodeAfinity": {}}}})
+    refused('unknown field "spec.template.spec.affinity.nodeAfinity"')
+    team.edit("passed-on", {"head": None, "pods": {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}})
+    refused("spec.template.spec.containers[0].volumeMounts[0].name", "Not found")
+    likes = {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"tokenization.dev/job": "passed-on"}},
+    }
+    workers = {
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [likes]}},
+        "topologySpreadConstraints": [spread],
+    }
+    team.edit("passed-on", {"pods": None, "workers": workers})
+    team.reach("passed-on", "Succeeded")
+    assert [reason for _, reason, _ in team.events("passed-on")].count("ClusterRejected") >= 1
 
 
 @pytest.mark.testbed

@@ -32,7 +32,6 @@ OLD_VALUES: Manifest = {
     "workers": {
         "resources": {"requests": {"cpu": "4cores", "memory": -1, "google.com/tpu": 4}, "limits": {"memory": "8 GB"}},
         "nodeSelector": {"node pool": "a b"},
-        "tolerations": [{"key": "a", "operator": "Exists", "value": "b", "effect": "Never"}],
         "priorityClassName": "High",
     },
     "head": {"resources": {"requests": {"memory": "8Gi"}, "limits": {"memory": "1Gi"}}},

@@ -142,6 +142,25 @@ def build_plan_job(job: TokenizationJob, uid: str, attempt: Attempt, name: str, 
     }
 
 
+def build_trials(job: TokenizationJob, uid: str, attempt: Attempt, settings: Settings) -> tuple[dict[str, Any], ...]:
+    """Jobs with the head's Pod and a worker's, for dry runs: the API server checks there what the job passes on
+    unchecked. Empty if the job passes on nothing."""
+    pods = job.spec.pods or Pods()
+    head, workers = place_head(job.spec.head), place_workers(job.spec.workers, settings.low_priority_class)
+    if not (pods.volumes or pods.volume_mounts or head.is_unchecked or workers.is_unchecked):
+        return ()
+    templates = {"head": _head(job, attempt, head), "workers": _worker(job, attempt, workers)}
+    return tuple(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": _metadata(job, uid, f"{job.metadata.name}-{role}", attempt),
+            "spec": {"template": template | {"spec": template["spec"] | {"restartPolicy": "Never"}}},
+        }
+        for role, template in templates.items()
+    )
+
+
 def build_ray_job(
     job: TokenizationJob, uid: str, attempt: Attempt, ray_version: str | None, settings: Settings
 ) -> dict[str, Any]:
@@ -247,7 +266,7 @@ def _pod(
         priority_class_name=placement.priority_class_name,
         **more,
     )
-    return spec | ({"affinity": affinity} if affinity else {})
+    return spec | placement.passed_on | ({"affinity": affinity} if affinity else {})
 
 
 def _submitter(job: TokenizationJob, attempt: Attempt) -> dict[str, Any]:

@@ -26,7 +26,9 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 class Placement:
     """The fields of a Pod's spec and metadata that decide where it runs.
 
-    `hosts`: Pods per replica. `avoided`: labels of excluded nodes, since not every node pool has a taint.
+    `hosts`: Pods per replica. `avoided`: labels of excluded nodes, since not every node pool has a taint. `affinity`:
+    the user's. `passed_on`: the user's other fields of the Pod's spec, as they are. `is_unchecked`: only the API server
+    can tell whether the user's fields are right.
     """
 
     node_selector: dict[str, str] = field(default_factory=dict)
@@ -38,6 +40,9 @@ class Placement:
     limits: dict[str, Any] = field(default_factory=dict)
     is_one_a_host: bool = False
     avoided: tuple[str, ...] = ()
+    affinity: dict[str, Any] = field(default_factory=dict)
+    passed_on: dict[str, Any] = field(default_factory=dict)
+    is_unchecked: bool = False
 
 
 def place_head(head: Head) -> Placement:
@@ -64,7 +69,8 @@ def _place_workers(workers: Workers, low_priority: str) -> Placement:
 
 
 def affinity_of(placement: Placement, job_name: str) -> dict[str, Any]:
-    """The affinity of a Pod: no node of the avoided ones, and for workers that ask for it a host each; maybe empty."""
+    """The affinity of a Pod: no node of the avoided ones, and for workers that ask for it a host each; with the user's;
+    maybe empty."""
     affinity: dict[str, Any] = {}
     if placement.avoided:
         nowhere = [{"key": label, "operator": "DoesNotExist"} for label in placement.avoided]
@@ -74,7 +80,22 @@ def affinity_of(placement: Placement, job_name: str) -> dict[str, Any]:
         workers = {"matchLabels": {JOB_LABEL: job_name, NODE_TYPE_LABEL: "worker"}}
         apart = {"labelSelector": workers, "topologyKey": "kubernetes.io/hostname"}
         affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
-    return affinity
+    return dict(_both(affinity, placement.affinity))
+
+
+def _both(own: Any, asked: Any, name: str = "") -> Any:
+    """The operator's affinity and the user's: both must hold. A user's part of another shape stays as it is: the API
+    server refuses it."""
+    if asked is None:
+        return own
+    if isinstance(own, dict) and isinstance(asked, dict):
+        shared = {key: _both(own[key], asked[key], key) for key in own.keys() & asked.keys()}
+        return own | asked | shared
+    if isinstance(own, list) and isinstance(asked, list):
+        if name == "nodeSelectorTerms":  # one of them must hold
+            return [term and _both(own[0], term) for term in asked]  # an empty term matches no node
+        return asked + own
+    return asked
 
 
 def hosts_of(workers: Workers) -> int:
@@ -110,16 +131,28 @@ def _place(
     hosts: int = 1,
     annotations: dict[str, str] | None = None,
 ) -> Placement:
-    own = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in asked.tolerations or ()]
+    passed_on = _pass_on(asked)
     requests, limits = dict(asked.resources.requests or {}), dict(asked.resources.limits or {})
     if chips:
         requests[TPU] = limits[TPU] = str(chips)  # extended resources need equal requests and limits
     return Placement(
         node_selector=selector | (asked.node_selector or {}),
-        tolerations=tolerations + own,
+        tolerations=[*(asked.tolerations or ()), *tolerations],  # numbered as in the job
         priority_class_name=asked.priority_class_name or priority,
         hosts=hosts,
         annotations=annotations or {},
         requests=requests,
         limits=limits,
+        affinity=asked.affinity or {},
+        passed_on=passed_on,
+        is_unchecked=bool(asked.tolerations or asked.affinity or passed_on),
     )
+
+
+def _pass_on(asked: PodPlacement) -> dict[str, Any]:
+    fields = {
+        "topologySpreadConstraints": asked.topology_spread_constraints,
+        "schedulerName": asked.scheduler_name,
+        "runtimeClassName": asked.runtime_class_name,
+    }
+    return {name: value for name, value in fields.items() if value}

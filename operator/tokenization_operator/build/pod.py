@@ -51,12 +51,12 @@ def container(
 ) -> dict[str, Any]:
     """A container of the worker image; `environment` overrides the user's variables."""
     own = [_plain(each) for each in spec.env]
-    mounts = [{"name": "tmp", "mountPath": "/tmp"}]
+    mounts = [_plain(each) for each in (spec.pods or Pods()).volume_mounts or ()]  # numbered as in the job
+    mounts.append({"name": "tmp", "mountPath": "/tmp"})
     if has_token:
         mounts.append({"name": "token", "mountPath": _TOKEN_FOLDER})
     if shared_memory:
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
-    mounts += [_plain(each) for each in (spec.pods or Pods()).volume_mounts or ()]
     made: dict[str, Any] = {
         "name": name,
         "image": image.name,
@@ -91,14 +91,12 @@ def pod_spec(
     `extras`: the user's volumes."""
     extras = extras or Pods()
     size = (extras.temporary_volume or TemporaryVolume()).size_limit
-    volumes: list[dict[str, Any]] = [
-        {"name": "tmp", "emptyDir": {"sizeLimit": TEMPORARY_SIZE if size is None else size}}
-    ]
+    volumes = [_plain(each) for each in extras.volumes or ()]  # numbered as in the job
+    volumes.append({"name": "tmp", "emptyDir": {"sizeLimit": TEMPORARY_SIZE if size is None else size}})
     if has_token:
         volumes.append({"name": "token", "projected": {"sources": _TOKEN_SOURCES}})
     if shared_memory is not None:
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}})
-    volumes += [_plain(each) for each in extras.volumes or ()]
     made: dict[str, Any] = {
         "serviceAccountName": image.service_account,
         "automountServiceAccountToken": False,

@@ -18,10 +18,14 @@ _OF_UNKNOWN_FIELDS = ("minimumVersion",)
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a child unless it exists; an object with its name and another owner is not a child."""
+    """Create a child unless it exists; an object with its name and another owner is not a child.
+
+    `trials`: Jobs with the child's Pods, which the API server must accept in a dry run first.
+    """
 
     kind: Kind
     body: Object
+    trials: tuple[Object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

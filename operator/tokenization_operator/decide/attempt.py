@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tokenization_operator.build.children import Attempt, build_ray_job
+from tokenization_operator.build.children import Attempt, build_ray_job, build_trials
 from tokenization_operator.decide.actions import Action, Create, Decision
 from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.cost import machines_of
@@ -107,13 +107,14 @@ def _without_kuberay(context: Context) -> Decision:
 def _make_ray_job(context: Context, attempt: AttemptStatus) -> Decision:
     made = _made(context, attempt)
     body = build_ray_job(context.job, context.observation.uid, made, context.run.ray_version, context.settings)
+    trials = build_trials(context.job, context.observation.uid, made, context.settings)
     words = f"RayJob {body['metadata']['name']}"
     return context.making(
         Phase.STARTING,
         StatusReason.CLUSTER_REQUESTED,
         words,
         context.update_checkpoint(made, None),
-        Create(Kind.RAY_JOB, body),
+        Create(Kind.RAY_JOB, body, trials),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tokenization_operator.build.children import Attempt, build_plan_job
+from tokenization_operator.build.children import Attempt, build_plan_job, build_trials
 from tokenization_operator.decide.actions import Create, Decision, deletion
 from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.cost import expect
@@ -109,7 +109,9 @@ def _make_plan_job(context: Context) -> Decision:
     attempt = Attempt(context.run.number, 0, context.image, context.job.spec.workers.replicas)
     body = build_plan_job(context.job, context.observation.uid, attempt, name, context.settings)
     update = context.update_checkpoint(attempt, names.plan_pod_prefix(name))
-    return context.making(Phase.PLANNING, StatusReason.PLANNING, _words(name), update, Create(Kind.PLAN_JOB, body))
+    trials = build_trials(context.job, context.observation.uid, attempt, context.settings)
+    create = Create(Kind.PLAN_JOB, body, trials)
+    return context.making(Phase.PLANNING, StatusReason.PLANNING, _words(name), update, create)
 
 
 def _words(name: str) -> str:

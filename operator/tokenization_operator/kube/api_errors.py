@@ -24,6 +24,11 @@ def is_refusal(error: ApiException) -> bool:
     return error.status in _REFUSALS or (error.status == 500 and "webhook" in describe_error(error))
 
 
+def is_malformed(error: ApiException) -> bool:
+    """Whether the API server finds the object itself wrong, and not a policy, a quota or a webhook."""
+    return error.status == 422 or (error.status == 400 and "webhook" not in describe_error(error))
+
+
 def describe_error(error: BaseException) -> str:
     """The API server's message for a failed call, or type and text of any other exception."""
     if not isinstance(error, ApiException):

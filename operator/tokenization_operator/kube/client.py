@@ -13,7 +13,7 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from tokenization_operator.decide.actions import Create, Delete, UpdateCheckpoint
 from tokenization_operator.kube.accounts import Accounts
-from tokenization_operator.kube.api_errors import TIMEOUT_S, describe_error, is_locked, is_refusal
+from tokenization_operator.kube.api_errors import TIMEOUT_S, describe_error, is_locked, is_malformed, is_refusal
 from tokenization_operator.kube.event_recorder import EventRecorder
 from tokenization_operator.kube.fence import Fence
 from tokenization_operator.kube.paging import WHOLE, ask_of, pages
@@ -109,6 +109,8 @@ class KubeClient:
         """Create a child, or return the existing one if the job owns it. Raises `NotOwned`, `Rejected`, `Conflict`."""
         metadata = wanted.body["metadata"]
         place = self._of(wanted.kind, metadata["namespace"])
+        for trial in wanted.trials:
+            await self._try(trial)
         try:
             made = await self._custom.create_namespaced_custom_object(
                 *place, wanted.body, _request_timeout=self._write_s()
@@ -128,6 +130,24 @@ class KubeClient:
         if not is_owned(found, uid):
             raise NotOwned(f"{wanted.kind} {metadata['name']}")
         return found
+
+    async def _try(self, job: Object) -> None:
+        """Create a Job in a dry run. Raises `Rejected` if its Pod is malformed or has an unknown field.
+
+        Any other refusal says nothing about the Pods of the real child.
+        """
+        asked = self._custom.create_namespaced_custom_object(
+            *self._of(Kind.PLAN_JOB, job["metadata"]["namespace"]),
+            job,
+            dry_run="All",
+            field_validation="Strict",
+            _request_timeout=self._write_s(),
+        )
+        try:
+            await asked
+        except ApiException as error:
+            if is_malformed(error):
+                raise Rejected(describe_error(error)) from error
 
     async def _require_locked(self, ray_job: Object) -> Object:
         """Delete a RayJob whose dashboard would run code from anyone, and raise `Rejected`."""

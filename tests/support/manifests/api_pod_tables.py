@@ -19,10 +19,6 @@ def _resources(role: str, **resources: Any) -> Manifest:
     return {role: {"resources": resources}}
 
 
-def _toleration(**toleration: Any) -> Manifest:
-    return {"head": {"tolerations": [toleration]}}
-
-
 def _env(**variable: Any) -> Manifest:
     return {"env": [variable]}
 
@@ -138,36 +134,6 @@ POD_MISTAKES: dict[str, PodMistake] = {
     "selector-long": PodMistake(
         {"workers": {"nodeSelector": {"pool": "a" * 64}}}, "spec.workers.nodeSelector.pool", _VALUE
     ),
-    "toleration-operator": PodMistake(
-        _toleration(key="a", operator="Exist"), "spec.head.tolerations[0].operator", "expected one of Equal, Exists"
-    ),
-    "toleration-in": PodMistake(
-        {"workers": {"tolerations": [{"key": "a", "operator": "In", "value": "b"}]}},
-        "spec.workers.tolerations[0].operator",
-        "expected one of Equal, Exists",
-    ),
-    "toleration-effect": PodMistake(
-        _toleration(key="a", operator="Exists", effect="NoScedule"),
-        "spec.head.tolerations[0].effect",
-        "expected one of NoSchedule, PreferNoSchedule, NoExecute",
-    ),
-    "toleration-exists": PodMistake(
-        _toleration(key="a", operator="Exists", value="b"),
-        "spec.head.tolerations[0].value",
-        "operator Exists accepts every value of the taint: leave value out",
-    ),
-    "toleration-no-key": PodMistake(
-        _toleration(effect="NoSchedule"),
-        "spec.head.tolerations[0].operator",
-        "a toleration without key accepts every taint: write operator: Exists, or add the key",
-    ),
-    "toleration-seconds": PodMistake(
-        _toleration(key="a", operator="Exists", effect="NoSchedule", tolerationSeconds=300),
-        "spec.head.tolerations[0].tolerationSeconds",
-        "tolerationSeconds needs effect: NoExecute",
-    ),
-    "toleration-key": PodMistake(_toleration(key="a b", operator="Exists"), "spec.head.tolerations[0].key", _KEY),
-    "toleration-value": PodMistake(_toleration(key="a", value="b c"), "spec.head.tolerations[0].value", _VALUE),
     # --- environment
     "env-digit": PodMistake(_env(name="1A", value="x"), "spec.env[0].name", _ENV),
     "env-blank": PodMistake(_env(name="HF TOKEN", value="x"), "spec.env[0].name", _ENV),
@@ -221,10 +187,6 @@ POD_MISTAKES: dict[str, PodMistake] = {
         "spec.pods.volumes[0].hostPath",
         "a path of the node may not be mounted: the restricted Pod Security standard refuses such Pods",
     ),
-    "volume-none": PodMistake(_volume(), "spec.pods.volumes[0]", "write exactly one of configMap, secret, emptyDir"),
-    "volume-two": PodMistake(
-        _volume(emptyDir={}, configMap={"name": "a"}), "spec.pods.volumes[0]", "write exactly one of configMap, secret"
-    ),
     "volume-own": PodMistake(
         _pods(volumes=[{"name": "tmp", "emptyDir": {}}]), "spec.pods.volumes[0].name", "the names tmp, token, shm"
     ),
@@ -232,37 +194,6 @@ POD_MISTAKES: dict[str, PodMistake] = {
         _pods(volumes=[{"name": "My.Cache", "emptyDir": {}}]),
         "spec.pods.volumes[0].name",
         "write a name of lower-case letters, digits and - that begins",
-    ),
-    "volume-twice": PodMistake(
-        _pods(volumes=[{"name": "a", "emptyDir": {}}, {"name": "a", "configMap": {"name": "b"}}]),
-        "spec.pods.volumes",
-        "two volumes have the same name",
-    ),
-    "volume-size": PodMistake(
-        _volume(emptyDir={"sizeLimit": "50 GB"}), "spec.pods.volumes[0].emptyDir.sizeLimit", _QUANTITY
-    ),
-    "volume-medium": PodMistake(
-        _volume(emptyDir={"medium": "memory"}), "spec.pods.volumes[0].emptyDir.medium", "write Memory, or leave it out"
-    ),
-    "volume-claim": PodMistake(
-        _volume(persistentVolumeClaim={"claimName": "My Claim"}),
-        "spec.pods.volumes[0].persistentVolumeClaim.claimName",
-        _NAME,
-    ),
-    "volume-item": PodMistake(
-        _volume(configMap={"name": "a", "items": [{"key": "a", "path": "../a"}]}),
-        "spec.pods.volumes[0].configMap.items[0].path",
-        "write a path below the volume",
-    ),
-    "volume-field": PodMistake(
-        _volume(downwardAPI={"items": [{"path": "a", "fieldRef": {"fieldPath": "spec.nodeName"}}]}),
-        "spec.pods.volumes[0].downwardAPI.items[0].fieldRef.fieldPath",
-        "write metadata.labels, metadata.annotations",
-    ),
-    "volume-source": PodMistake(
-        _volume(projected={"sources": [{}]}),
-        "spec.pods.volumes[0].projected.sources[0]",
-        "write exactly one of configMap, secret, downwardAPI and serviceAccountToken",
     ),
     "mount-tmp": PodMistake(
         _mount("/tmp/cache"),
@@ -281,22 +212,6 @@ POD_MISTAKES: dict[str, PodMistake] = {
     "mount-relative": PodMistake(_mount("cache"), _MOUNT, _PATH),
     "mount-dots": PodMistake(_mount("/a/../tmp"), _MOUNT, _PATH),
     "mount-slash": PodMistake(_mount("/tmp/"), _MOUNT, _PATH),
-    "mount-unknown": PodMistake(
-        _pods(volumeMounts=[{"name": "v", "mountPath": "/v"}]),
-        "spec.pods.volumeMounts",
-        "a mount names a volume that is not in pods.volumes",
-    ),
-    "mount-twice": PodMistake(
-        _pods(
-            volumes=[{"name": "v", "emptyDir": {}}],
-            volumeMounts=[{"name": "v", "mountPath": "/v"}, {"name": "v", "mountPath": "/v", "subPath": "a"}],
-        ),
-        "spec.pods.volumeMounts",
-        "two volumes are mounted at the same path",
-    ),
-    "mount-sub-path": PodMistake(
-        _mount("/v", subPath="/a"), "spec.pods.volumeMounts[0].subPath", "write a path below the volume"
-    ),
     "temporary-size": PodMistake(
         _pods(temporaryVolume={"sizeLimit": "ten"}), "spec.pods.temporaryVolume.sizeLimit", _QUANTITY
     ),
@@ -375,6 +290,14 @@ PODS_ACCEPTED: dict[str, Manifest] = {
                 {"key": "a", "value": "b", "effect": "NoExecute", "tolerationSeconds": 30},
                 {"key": "example.com/a", "operator": "Equal", "effect": "PreferNoSchedule"},
             ]
+        }
+    },
+    "unchecked": {
+        "workers": {
+            "affinity": {"nodeAffinity": {"any": [{"shape": None}]}},
+            "topologySpreadConstraints": [{"maxSkew": 1}],
+            "schedulerName": "volcano",
+            "runtimeClassName": "gvisor",
         }
     },
     "names": {

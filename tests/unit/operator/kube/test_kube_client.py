@@ -78,6 +78,47 @@ def test_a_ray_job_whose_dashboard_is_open_is_taken_back() -> None:
     assert answers.deleted == ["demo-r1-a1"]
 
 
+TRIAL = {"metadata": {"name": "demo-workers", "namespace": "team"}}
+
+
+class Trials(Answers):
+    """`verdict`: on a dry run; None if it is accepted."""
+
+    def __init__(self, verdict: ApiException | None) -> None:
+        super().__init__(RAY_JOB)
+        self.verdict = verdict
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    async def create_namespaced_custom_object(self, *words: Any, **options: Any) -> dict[str, Any]:
+        options.pop("_request_timeout")
+        self.asked.append((words[3], options))
+        if options and self.verdict is not None:
+            raise self.verdict
+        return RAY_JOB
+
+
+DRY_RUN = ("jobs", {"dry_run": "All", "field_validation": "Strict"})
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [None, refusal(403, "quota"), refusal(409, "exists"), refusal(400, "webhook a does not support dry run")],
+    ids=["accepted", "quota", "exists", "webhook"],
+)
+def test_a_child_is_made_after_its_pods_were_tried(verdict: ApiException | None) -> None:
+    answers = Trials(verdict)
+    asyncio.run(client_of(answers).create(Create(Kind.RAY_JOB, RAY_JOB, (TRIAL, TRIAL)), "uid"))
+    assert answers.asked == [DRY_RUN, DRY_RUN, ("rayjobs", {})]
+
+
+@pytest.mark.parametrize("verdict", [refusal(422, "effect is invalid"), refusal(400, "unknown field is invalid")])
+def test_a_child_whose_pods_are_malformed_is_not_made(verdict: ApiException) -> None:
+    answers = Trials(verdict)
+    with pytest.raises(Rejected, match="is invalid"):
+        asyncio.run(client_of(answers).create(Create(Kind.RAY_JOB, RAY_JOB, (TRIAL,)), "uid"))
+    assert answers.asked == [DRY_RUN]
+
+
 CHECKPOINT = {
     "metadata": {"name": "demo-r1", "namespace": "team", "uid": "c", "ownerReferences": [{"uid": "uid"}]},
     "spec": {"attempt": {"number": 1}, "writerPodPrefix": "old"},

@@ -271,6 +271,7 @@ def test_what_another_version_has_written_is_kept_in_every_block() -> None:
         assert len(blocks) > 1
         assert all(each["x-kubernetes-preserve-unknown-fields"] is True for each in blocks)
     spec = schema_of(JOBS)["properties"]["spec"]
-    assert not any("x-kubernetes-preserve-unknown-fields" in each for each in blocks_in(spec)), "typing errors are told"
+    open_ones = [each for each in blocks_in(spec) if "x-kubernetes-preserve-unknown-fields" in each]
+    assert not any("properties" in each for each in open_ones), "typing errors in our own fields are told"
     status = schema_of(CHECKPOINTS)["properties"]["status"]
     assert not any("x-kubernetes-preserve-unknown-fields" in each for each in blocks_in(status)), "Pods write it"

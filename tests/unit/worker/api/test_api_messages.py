@@ -37,7 +37,6 @@ NEW_RULES = {
     "image": {"image": "Worker:1"},
     "variable": {"env": [{"name": "1A", "value": "x"}]},
     "selector": {"workers": {"nodeSelector": {"a b": "c d"}}},
-    "toleration": {"workers": {"tolerations": [{"operator": "Exist"}]}},
 }
 
 

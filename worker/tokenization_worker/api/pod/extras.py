@@ -6,7 +6,7 @@ tools find their own objects.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
@@ -20,7 +20,7 @@ from tokenization_worker.api.types.kubernetes_names import (
     keys_matching,
     keys_without,
 )
-from tokenization_worker.api.types.model import Rule, SpecBlock
+from tokenization_worker.api.types.model import SpecBlock
 
 _OWN_PREFIXES = (
     *("tokenization.dev/", "ray.io/", "kueue.x-k8s.io/", "batch.kubernetes.io/"),
@@ -38,15 +38,6 @@ _NOT_OWN = keys_without(
 )
 
 
-def _unknown_mounts(pods: Any) -> list[str]:
-    names = {volume.name for volume in pods.volumes or ()}
-    return [mount.name for mount in pods.volume_mounts or () if mount.name not in names]
-
-
-def _are_unique(values: list[str]) -> bool:
-    return len(values) == len(set(values))
-
-
 class TemporaryVolume(SpecBlock):
     """The emptyDir at /tmp."""
 
@@ -59,29 +50,6 @@ class TemporaryVolume(SpecBlock):
 
 class Pods(SpecBlock):
     """What all Pods of the job have: the one that plans, the head, the workers, and, but for volumes, the submitter."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "two volumes have the same name: rename one",
-            cel="!has(self.volumes) || self.volumes.all(v, self.volumes.exists_one(w, w.name == v.name))",
-            holds=lambda p: _are_unique([volume.name for volume in p.volumes or ()]),
-            field="volumes",
-        ),
-        Rule(
-            "two volumes are mounted at the same path: change one",
-            cel="!has(self.volumeMounts) || "
-            "self.volumeMounts.all(m, self.volumeMounts.exists_one(n, n.mountPath == m.mountPath))",
-            holds=lambda p: _are_unique([mount.mount_path for mount in p.volume_mounts or ()]),
-            field="volumeMounts",
-        ),
-        Rule(
-            "a mount names a volume that is not in pods.volumes: add it there, or correct the name",
-            cel="!has(self.volumeMounts) || self.volumeMounts.all(m, has(self.volumes) && "
-            "self.volumes.exists(v, v.name == m.name))",
-            holds=lambda p: not _unknown_mounts(p),
-            field="volumeMounts",
-        ),
-    )
 
     labels: Annotated[LabelMap, _NOT_OWN] | None = Field(
         default=None,

@@ -1,90 +1,32 @@
 """Parts of Pods that a manifest passes on: environment, tolerations, where they run.
 
-The shapes are those of Kubernetes core v1, as far as a tokenization job has a use for them. What no Pod may hold is
-refused here; whether the named objects exist is for Kubernetes to say. No defaults stand inside list items.
+The shapes are those of Kubernetes core v1, as far as a tokenization job has a use for them. What no Pod may hold of
+the environment is refused here; tolerations, affinity and spread are passed on as they are, and the API server checks
+them when it tries the Pods of a job. Whether the named objects exist is for Kubernetes to say. No defaults stand inside
+list items.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field, Strict, StringConstraints
+from pydantic import Field, StringConstraints
 
 from tokenization_worker.api.pod.resources import Resources
-from tokenization_worker.api.types.fields import Flag, ShortText
+from tokenization_worker.api.types.fields import Flag, KubernetesObject, ShortText
 from tokenization_worker.api.types.kubernetes_names import (
     DnsName,
     EnvName,
     KeyName,
-    LabelKey,
     LabelMap,
-    LabelValue,
     matching,
 )
 from tokenization_worker.api.types.model import Rule, SpecBlock
 
-_OPERATORS = ("Equal", "Exists")
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _ENV_FIELD = (
     r"^(metadata\.(name|namespace|uid|(labels|annotations)\[\x27[^\x27]+\x27\])|"
     r"spec\.(nodeName|serviceAccountName)|status\.(hostIP|hostIPs|podIP|podIPs))$"
 )
-
-
-def _one_of(choices: tuple[str, ...]) -> Rule:
-    """A choice that is no enum of the schema: one that fails there hides what other rules say."""
-    return Rule(
-        f"expected one of {', '.join(choices)}",
-        cel=f"self in {list(choices)}",
-        holds=lambda value: value in choices,
-        is_for_new=True,
-    )
-
-
-class Toleration(SpecBlock):
-    """A taint that Pods of this job accept, as in a Pod."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "operator Exists accepts every value of the taint: leave value out, or write operator: Equal",
-            cel="!(has(self.operator) && self.operator == 'Exists' && has(self.value) && self.value != '')",
-            holds=lambda t: t.operator != "Exists" or not t.value,
-            field="value",
-            is_for_new=True,
-        ),
-        Rule(
-            "a toleration without key accepts every taint: write operator: Exists, or add the key",
-            cel="has(self.key) || (has(self.operator) && self.operator == 'Exists')",
-            holds=lambda t: t.key is not None or t.operator == "Exists",
-            field="operator",
-            is_for_new=True,
-        ),
-        Rule(
-            "tolerationSeconds needs effect: NoExecute; other effects never end a Pod that runs",
-            cel="!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
-            holds=lambda t: t.toleration_seconds is None or t.effect == "NoExecute",
-            field="tolerationSeconds",
-            is_for_new=True,
-        ),
-    )
-
-    key: LabelKey | None = Field(
-        default=None, description="The taint's key; absent: every key.", examples=["dedicated"]
-    )
-    operator: Annotated[ShortText, _one_of(_OPERATORS)] | None = Field(
-        default=None, description="Equal (the default) or Exists.", examples=["Equal"]
-    )
-    value: LabelValue | None = Field(
-        default=None, description="The taint's value, with operator Equal.", examples=["tokenization"]
-    )
-    effect: Annotated[ShortText, _one_of(_EFFECTS)] | None = Field(
-        default=None,
-        description="NoSchedule, PreferNoSchedule or NoExecute; absent: all.",
-        examples=["NoSchedule"],
-    )
-    toleration_seconds: Annotated[int, Strict()] | None = Field(
-        default=None, description="How long a NoExecute taint is tolerated, in seconds.", examples=[300]
-    )
 
 
 class KeySelector(SpecBlock):
@@ -195,11 +137,44 @@ class PodPlacement(SpecBlock):
     node_selector: LabelMap | None = Field(
         default=None, description="Labels that a node must have.", examples=[{"pool": "tokenization"}]
     )
-    tolerations: Annotated[list[Toleration], Field(max_length=32)] | None = Field(
+    tolerations: Annotated[list[KubernetesObject], Field(max_length=32)] | None = Field(
         default=None,
         description="Taints that the Pods accept, beside those that tpu and capacity imply.",
         examples=[[{"key": "dedicated", "operator": "Exists"}]],
     )
+    affinity: KubernetesObject | None = Field(
+        default=None,
+        description="Which nodes and neighbours the Pods need or prefer, beside what tpu and capacity imply.",
+        examples=[
+            {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}]
+                    }
+                }
+            }
+        ],
+    )
+    topology_spread_constraints: Annotated[list[KubernetesObject], Field(max_length=8)] | None = Field(
+        default=None,
+        description="How the Pods spread over zones or hosts. Their label tokenization.dev/job is the job's name.",
+        examples=[
+            [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "topology.kubernetes.io/zone",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": {"tokenization.dev/job": "fineweb-edu"}},
+                }
+            ]
+        ],
+    )
     priority_class_name: DnsName | None = Field(
         default=None, description="The PriorityClass of the Pods.", examples=["batch-low"]
+    )
+    scheduler_name: DnsName | None = Field(
+        default=None, description="The scheduler of the Pods. Absent: the cluster's default.", examples=["volcano"]
+    )
+    runtime_class_name: DnsName | None = Field(
+        default=None, description="The RuntimeClass of the Pods.", examples=["gvisor"]
     )

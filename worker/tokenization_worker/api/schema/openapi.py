@@ -33,6 +33,7 @@ _COPIED = (
     "maxProperties",
     "required",
     "x-kubernetes-int-or-string",
+    "x-kubernetes-preserve-unknown-fields",
     "x-kubernetes-validations",
 )
 

@@ -58,6 +58,7 @@ OPERATOR_FIELDS.
 """.replace(
     "OPERATOR_FIELDS", fill(", ".join(f"`{JobSpec.model_fields[name].alias}`" for name in OPERATOR_FIELDS), 110)
 )
+_PASSED_ON = dict[str, Any]
 _PLAIN_TYPES = {str: "text", int: "whole number", bool: "true or false"}
 
 
@@ -140,9 +141,13 @@ def _type_words(annotation: Any) -> str:
         return f"list of {words}" if is_list_type(annotation) else words
     block = block_type(annotation)
     if get_origin(bare) is list:
-        return "list of blocks" if block else f"list of {_type_words(get_args(bare)[0])}"
+        item = strip_annotation(get_args(bare)[0])
+        many = "blocks" if block else "Kubernetes objects" if item == _PASSED_ON else _type_words(item)
+        return f"list of {many}"
     if block is not None:
         return "block"
+    if bare == _PASSED_ON:
+        return "Kubernetes object"
     if get_origin(bare) is dict:
         return f"map of text to {_type_words(get_args(bare)[1])}"
     return _PLAIN_TYPES.get(bare, "whole number or text")

@@ -127,6 +127,11 @@ PositiveBigCount = Annotated[
     int_or_string(QUANTITY_PATTERN, 1, COUNT_MESSAGE, 2**53),
 ]
 """Of the data: how many tokens or shards. Read as a number, whatever the form."""
+KubernetesObject = Annotated[
+    dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+]
+"""A part of a Pod that is passed on as it is: the API server checks it when it tries the Pods of a job."""
+
 BYTE_TOKENS = 256
 _MOST_TOKENS = 2**24
 VocabularySize = Annotated[
