@@ -223,8 +223,7 @@ def _foresee_packing(data: DataSpec, estimated: Estimate) -> Iterator[str]:
     if packed is None:
         return
     if rows is not None and estimated.tokens:
-        is_loose = rows.utilization < _LEAST_TEXT and rows.count > 1
-        if is_loose and estimated.tokens < _LEAST_TEXT * rows.tokens:
+        if rows.count > 1 and estimated.tokens < _LEAST_TEXT * rows.tokens:
             ways_out = "choose another length, or write packing: Concat"
             yield (
                 "output.sequence: less than half of the rows will be text, and the rest padding: "

@@ -298,7 +298,7 @@ def _check_source(
     may_fork = all(scheme_of(place) == "file" for place in (dataset.store.uri, *_uris(dataset, facts)))
     checks: dict[int, list[FileCheck]] = {}
     watch.begin("source", [sum(claim.size for claim in group) for group in groups])
-    tasks = _tasks(dataset, facts, groups, one_in, sums, is_packed=proof is not None)
+    tasks = _tasks(dataset, facts, groups, one_in, sums, keeps_documents=proof is not None)
     count = min(processes, len(groups))
     checking = run_all(check_files, facts, tasks, processes=count, may_fork=may_fork, on_advance=watch.take)
     for number, done in checking:
@@ -360,7 +360,7 @@ def _tasks(
     one_in: int,
     sums: list[FileSums | None],
     *,
-    is_packed: bool,
+    keeps_documents: bool,
 ) -> Iterator[tuple[FileTask, ...]]:
     """A task for each group, made when it is asked for: with it come its files' rows of the quarantine table."""
     refused = refused_by_file(dataset.store, dataset.files)
@@ -370,7 +370,7 @@ def _tasks(
         return tuple(None if each is None else int(each.sums[claim.number]) for each in mine)
 
     for group in groups:
-        yield tuple(FileTask(claim, next(refused), one_in, sums_of(claim), is_packed) for claim in group)
+        yield tuple(FileTask(claim, next(refused), one_in, sums_of(claim), keeps_documents) for claim in group)
 
 
 def _report(

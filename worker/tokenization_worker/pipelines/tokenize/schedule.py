@@ -343,8 +343,8 @@ def _make_planner(plan: Plan, context: RunContext) -> ShardPlanner | ShufflePlan
     output = context.data.output
     groups = _count_files(plan) if context.data.path_groups else ()
     if output.shuffle is None:
-        rows = None if output.packed_rows is not None else output.sequence  # windows of packed rows have no padding
-        return ShardPlanner(plan.cut, len(plan.files), context.streams, output.shard_tokens, rows, groups=groups)
+        rows, tokens = output.sequence, output.shard_tokens
+        return ShardPlanner(plan.cut, len(plan.files), context.streams, tokens, rows, groups=groups)
     assert plan.scattering is not None, "the plan of a shuffled run has it"
     return ShufflePlanner(plan.cut, len(plan.files), context.streams, output, plan.scattering, groups)
 

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from tokenization_worker.api.data import Scope, SequenceSpec
+from tokenization_worker.api.data import Packing, Scope, SequenceSpec
 from tokenization_worker.output.layout import ScatterKey
 from tokenization_worker.output.ledger.receipts import RangeReceipt, Span
 from tokenization_worker.output.plan_file import Cut
@@ -50,6 +50,7 @@ class ShardPlan:
 class StreamCutter(ABC, Generic[P]):
     """Cuts streams into parts of `part_tokens` tokens, each exactly once, per stream in order.
 
+    `sequence`: the rows, whose padding counts; rows of packed documents are padded later, in their blocks.
     `groups`: names and numbers of files, in order, of those that make runs of their own; () where all is one run.
     """
 
@@ -65,7 +66,8 @@ class StreamCutter(ABC, Generic[P]):
         self._cut = cut
         self._streams = streams
         self._part_tokens = part_tokens
-        self._row_length = 1 if sequence is None else sequence.length
+        pads_streams = sequence is not None and sequence.packing is Packing.CONCAT  # blocks pad packed rows
+        self._row_length = sequence.length if sequence is not None and pads_streams else 1
         self._pads_files = sequence is not None and sequence.scope is Scope.FILE
         # Files in order own runs of slices: slices [file_slice[f], file_slice[f + 1]).
         self._file_slice = np.searchsorted(cut.slice_file, np.arange(n_files + 1))

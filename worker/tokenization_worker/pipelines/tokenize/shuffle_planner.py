@@ -55,9 +55,8 @@ class ShufflePlanner:
         self._shard_tokens = output.shard_tokens
         self._row_length = 1 if output.sequence is None else output.sequence.length
         self._groups = [name for name, _ in groups] or [""]
-        # Windows of packed rows have no padding.
-        rows = None if output.packed_rows is not None else output.shuffled_rows
-        self._windows = WindowPlanner(cut, n_files, streams, scattering.window_tokens, rows, groups)
+        tokens, rows = scattering.window_tokens, output.shuffled_rows
+        self._windows = WindowPlanner(cut, n_files, streams, tokens, rows, groups)
         n_streams = streams.count * len(self._groups)
         self._tokens = [0] * n_streams  # of what is scattered, padding of rows included
         self._cells: list[NDArray[np.int64]] = [np.zeros(scattering.n_cells, np.int64) for _ in range(n_streams)]

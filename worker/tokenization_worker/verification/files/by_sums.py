@@ -66,7 +66,7 @@ def check_reordered(facts: Facts, task: FileTask, on_advance: OnAdvance = ignore
             sums[batch.stream] = (sums[batch.stream] + found) & _MASK
             begins[batch.stream] += int(lengths.sum())
             truncated[batch.stream] += sum(each.truncated for each in batch.encoded)
-            if task.is_packed:
+            if task.keeps_documents:
                 kept.append(_describe(task.claim, batch, lengths))
             findings += _text_lost(task, batch, MOST_FINDINGS - len(findings))
             compared += len(batch.positions)

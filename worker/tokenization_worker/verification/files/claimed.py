@@ -30,14 +30,14 @@ Refusals = RefusedRows | tuple[Refusal, ...]
 class FileTask:
     """A file to check. `refused`: its rows of the quarantine table. `one_in`: 1 compares every document. `sums`: of a
     shuffled dataset, the sums over the file's tokens in each stream, by the shards; None: a shard cannot be read.
-    `is_packed`: all documents are kept, so that they can be packed.
+    `keeps_documents`: all documents are kept, so that they can be packed.
     """
 
     claim: FileClaim
     refused: Refusals
     one_in: int
     sums: tuple[int | None, ...] = ()
-    is_packed: bool = False
+    keeps_documents: bool = False
 
 
 class EncodedDocuments(NamedTuple):
