@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from tokenization_worker.api.job import WORKER_ACCOUNT, PullPolicy
+from tokenization_worker.api.manifest.describe import describe_error
+from tokenization_worker.api.pod.extras import PodAnnotations, PodLabels
+from tokenization_worker.api.pod.resources import Resources
+from tokenization_worker.api.types.fields import KubernetesObject
+from tokenization_worker.api.types.model import SpecBlock
 
 VARIABLES = {
     "TOKENIZATION_WORKER_IMAGE": "the image of plan Pods, heads and workers, where a job names none (required)",
@@ -25,6 +32,7 @@ VARIABLES = {
     "TOKENIZATION_CURRENCY": "of these prices (USD)",
     "TOKENIZATION_PLAN_DEADLINE_SECONDS": "seconds that a plan may take (3600)",
     "TOKENIZATION_PLAN_RESOURCES": "requests and limits of plan Pods, as JSON",
+    "TOKENIZATION_JOB_PODS": "what Pods of jobs have by default, as JSON: the chart's jobPods",
     "TOKENIZATION_RESYNC_SECONDS": "seconds between two checks of every job, independent of watches (60)",
     "TOKENIZATION_RAY_JOB_RETENTION_SECONDS": "seconds that the RayJob of a committed run stays after its end (3600)",
     "TOKENIZATION_LEASE_NAME": "of the Lease that the working operator holds; absent: it is the only one",
@@ -41,6 +49,27 @@ class LeaseSettings:
     namespace: str
     name: str
     identity: str
+
+
+class RoleDefaults(SpecBlock):
+    """What heads, or workers, have by default. `resources`: of jobs that name none for them."""
+
+    resources: Resources = Resources()
+
+
+class JobPods(SpecBlock):
+    """What the Pods of all jobs have by default.
+
+    A job's own labels and annotations take precedence; its tolerations are added. `user_id`: None if the cluster
+    chooses it, as OpenShift does.
+    """
+
+    labels: PodLabels | None = None
+    annotations: PodAnnotations | None = None
+    tolerations: list[KubernetesObject] | None = None
+    head: RoleDefaults = RoleDefaults()
+    workers: RoleDefaults = RoleDefaults()
+    user_id: int | None = None
 
 
 class SettingsInvalid(Exception):
@@ -68,6 +97,7 @@ class Settings:
     retry_delay_max_s: float = 600.0
     commit_grace_s: float = 60.0
     pod_resources: Mapping[str, Any] = field(default_factory=dict)
+    job_pods: JobPods = field(default_factory=lambda: JobPods(user_id=1000))
     lease: LeaseSettings | None = None
 
     @classmethod
@@ -88,6 +118,7 @@ class Settings:
             "ray_job_retention_s": _number(environment, "TOKENIZATION_RAY_JOB_RETENTION_SECONDS"),
             "retry_delay_s": _number(environment, "TOKENIZATION_RETRY_DELAY_SECONDS"),
             "pod_resources": _object(environment, "TOKENIZATION_PLAN_RESOURCES"),
+            "job_pods": _job_pods(environment),
             "lease": _lease(environment),
         }
         return cls(
@@ -103,6 +134,18 @@ def _lease(environment: Mapping[str, str]) -> LeaseSettings | None:
         return None
     pod = environment.get("TOKENIZATION_POD_NAME") or socket.gethostname()
     return LeaseSettings(_required(environment, "TOKENIZATION_LEASE_NAMESPACE"), name, f"{pod}_{uuid.uuid4()}")
+
+
+def _job_pods(environment: Mapping[str, str]) -> JobPods | None:
+    name = "TOKENIZATION_JOB_PODS"
+    found = _object(environment, name)
+    if not found:
+        return None
+    try:
+        return JobPods.model_validate(found)
+    except ValidationError as error:
+        words = "; ".join(describe_error(JobPods, each) for each in error.errors())
+        raise SettingsInvalid(f"{name} (the chart's jobPods): {words}") from None
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

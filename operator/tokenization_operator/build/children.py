@@ -72,6 +72,7 @@ def image_of(job: TokenizationJob, settings: Settings, pinned: str | None) -> Im
         pull_policy=str(spec.image_pull_policy or settings.image_pull_policy),
         pull_secrets=secrets,
         service_account=spec.service_account_name or settings.service_account,
+        user_id=settings.job_pods.user_id,
     )
 
 

@@ -15,7 +15,6 @@ from tokenization_worker.api.job import JobSpec
 from tokenization_worker.api.pod.extras import Pods, TemporaryVolume
 from tokenization_worker.api.types.model import Block
 
-USER_ID = 1000
 TEMPORARY_SIZE = "10Gi"
 """The default size limit of /tmp: the most that GKE Autopilot gives a Pod. Ray's logs fill most of /tmp."""
 _TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -29,12 +28,13 @@ _LOCKED = {
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The worker image of an attempt and how to pull it."""
+    """The worker image of an attempt, how to pull it, and who runs in it. `user_id`: None if the cluster chooses it."""
 
     name: str
     pull_policy: str
     pull_secrets: tuple[str, ...]
     service_account: str
+    user_id: int | None
 
 
 def container(
@@ -102,9 +102,7 @@ def pod_spec(
         "automountServiceAccountToken": False,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
+            **({} if image.user_id is None else dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), image.user_id)),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],

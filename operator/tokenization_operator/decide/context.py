@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tokenization_operator.build.children import Attempt, build_checkpoint, checkpoint_attempt, image_of
+from tokenization_operator.build.defaults import with_defaults
 from tokenization_operator.build.placement import hosts_of
 from tokenization_operator.build.pod import Image
 from tokenization_operator.decide.actions import Action, Decision, UpdateCheckpoint, deletion
@@ -31,16 +32,17 @@ NOT_MADE = (StatusReason.CLUSTER_REJECTED, StatusReason.NAME_TAKEN)
 
 
 class Context:
-    """`before`: the job's present status. `job`: the job as its current run reads it."""
+    """`before`: the job's present status. `job`: the job as its current run reads it, with the chart's defaults."""
 
     def __init__(self, observation: Observation, settings: Settings) -> None:
         self.observation = observation
         self.settings = settings
         self.before: JobStatus = observation.status
+        # The current run keeps a token that the user has removed.
         token = observation.job.spec.rerun_token or (
             observation.status.run.rerun_token if observation.status.run else None
         )
-        self.job = _with_token(observation.job, token)  # the current run keeps a token that the user has removed
+        self.job = with_defaults(_with_token(observation.job, token), settings.job_pods)
 
     @property
     def run(self) -> RunStatus:

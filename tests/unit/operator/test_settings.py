@@ -24,11 +24,20 @@ def test_what_is_set_is_taken() -> None:
             "TOKENIZATION_PRICE_PER_CHIP_HOUR": "1.2",
             "TOKENIZATION_PRICE_PER_CPU_HOUR": "0.04",
             "TOKENIZATION_PLAN_RESOURCES": '{"limits": {"memory": "3Gi"}}',
+            "TOKENIZATION_JOB_PODS": '{"labels": {"team": "a"}, "workers": {"resources": {"limits": {"cpu": 8}}}}',
         }
     )
     assert found.namespaces == ("a", "b", "c")
     assert (found.plan_deadline_s, found.price_per_chip_hour, found.price_per_cpu_hour) == (60, 1.2, 0.04)
     assert found.pod_resources == {"limits": {"memory": "3Gi"}}
+    assert found.job_pods.labels == {"team": "a"}
+    assert found.job_pods.workers.resources.limits == {"cpu": 8}
+
+
+@pytest.mark.parametrize(("value", "user_id"), [("", 1000), ('{"userId": 2000}', 2000), ('{"userId": null}', None)])
+def test_the_user_of_jobs_pods_is_ours_or_the_charts_or_the_clusters(value: str, user_id: int | None) -> None:
+    found = Settings.from_environment(NEEDED | {"TOKENIZATION_JOB_PODS": value})
+    assert found.job_pods.user_id == user_id
 
 
 @pytest.mark.parametrize(
@@ -39,6 +48,9 @@ def test_what_is_set_is_taken() -> None:
         ("TOKENIZATION_RESYNC_SECONDS", "0", "above 0"),
         ("TOKENIZATION_PLAN_RESOURCES", "[1]", "expected a JSON object"),
         ("TOKENIZATION_PLAN_RESOURCES", "{", "is not JSON"),
+        ("TOKENIZATION_JOB_PODS", '{"label": {}}', 'label: unknown field; did you mean "labels"'),
+        ("TOKENIZATION_JOB_PODS", '{"labels": {"ray.io/x": "y"}}', "labels: .*find their objects by this key"),
+        ("TOKENIZATION_JOB_PODS", '{"head": {"resources": {"limits": {"cpu": "2x"}}}}', "cpu: .*quantity"),
     ],
 )
 def test_what_makes_no_sense_is_named(name: str, value: str, words: str) -> None:

@@ -38,6 +38,15 @@ _NOT_OWN = keys_without(
 )
 
 
+PodLabels = Annotated[LabelMap, _NOT_OWN]
+PodAnnotations = Annotated[
+    dict[ShortText, Annotated[str, StringConstraints(max_length=4096)]],
+    Field(max_length=32),
+    keys_matching(LABEL_KEY, LABEL_KEY_MESSAGE.replace("of a label", "of an annotation")),
+    _NOT_OWN,
+]
+
+
 class TemporaryVolume(SpecBlock):
     """The emptyDir at /tmp."""
 
@@ -51,20 +60,12 @@ class TemporaryVolume(SpecBlock):
 class Pods(SpecBlock):
     """What all Pods of the job have: the one that plans, the head, the workers, and, but for volumes, the submitter."""
 
-    labels: Annotated[LabelMap, _NOT_OWN] | None = Field(
+    labels: PodLabels | None = Field(
         default=None,
         description="Labels of the Pods, such as for cost accounting.",
         examples=[{"cost-center": "research"}],
     )
-    annotations: (
-        Annotated[
-            dict[ShortText, Annotated[str, StringConstraints(max_length=4096)]],
-            Field(max_length=32),
-            keys_matching(LABEL_KEY, LABEL_KEY_MESSAGE.replace("of a label", "of an annotation")),
-            _NOT_OWN,
-        ]
-        | None
-    ) = Field(
+    annotations: PodAnnotations | None = Field(
         default=None,
         description="Annotations of the Pods, such as for a service mesh or a CSI driver.",
         examples=[{"gke-gcsfuse/volumes": "true"}],
