@@ -38,12 +38,12 @@ def program() -> tuple[list[str], dict[str, Any]]:
     return [sys.executable, *container["command"][1:]], job
 
 
-def hand_over(bed: Testbed, namespace: str, name: str) -> subprocess.CompletedProcess[str]:
+def hand_over(bed: Testbed, namespace: str, name: str, *training: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {
         "KUBECONFIG": str(bed.kubeconfig),
         "PATH": f"{bed.commands}{os.pathsep}{os.environ['PATH']}",
     }
-    command = ["sh", str(EXAMPLE / "hand_over.sh"), name, namespace]
+    command = ["sh", str(EXAMPLE / "hand_over.sh"), name, namespace, *training]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -52,8 +52,13 @@ def test_a_plain_job_trains_on_the_dataset_that_was_handed_over(
     team: Jobs, bed: Testbed, api: client.ApiClient, tmp_path: Path
 ) -> None:
     team.apply(NAME, local_spec(tmp_path))
-    done = hand_over(bed, team.namespace, NAME)  # waits for it
+    waiting = manifest("train-job.yaml")
+    waiting["spec"]["suspend"] = True
+    bed.do("-n", team.namespace, "apply", "-f", "-", text=yaml.safe_dump(waiting))
+    done = hand_over(bed, team.namespace, NAME, "job/train-fineweb-edu")  # waits for the dataset
     assert not done.returncode, done.stderr
+    batch = client.BatchV1Api(api)
+    assert batch.read_namespaced_job("train-fineweb-edu", team.namespace).spec.suspend is False
     core = client.CoreV1Api(api)
     told = dict(core.read_namespaced_config_map(f"{NAME}-dataset", team.namespace).data)
     dataset = open_dataset(tmp_path / "out")
@@ -96,7 +101,8 @@ def test_a_trainjob_names_what_is_handed_over_and_nothing_else() -> None:
     """Kubeflow's kind is not installed here."""
     job = manifest("kubeflow-trainjob.yaml")
     assert (job["apiVersion"], job["kind"]) == ("trainer.kubeflow.org/v1alpha1", "TrainJob")
-    assert job["spec"].keys() == {"runtimeRef", "trainer"}
+    assert job["spec"].keys() == {"suspend", "runtimeRef", "trainer"}
+    assert job["spec"]["suspend"] is True
     assert job["spec"]["trainer"].keys() <= _TRAINER
     env = {each["name"]: each["valueFrom"]["configMapKeyRef"] for each in job["spec"]["trainer"]["env"]}
     assert env == {name: {"name": f"{NAME}-dataset", "key": name} for name in HANDED_OVER}
