@@ -15,7 +15,7 @@ import yaml
 from kubernetes import client, config
 
 from support.cluster.jobs import DEADLINE_S, Jobs, local_spec, wait_for
-from support.cluster.operators import CHART, Release, helm, operator_container, run_operator
+from support.cluster.operators import CHART, IMAGE, Release, helm, operator_container, run_operator
 from support.places import RELEASED
 from testbed.accounts import account_kubeconfig
 from testbed.cluster import Testbed
@@ -94,6 +94,27 @@ def test_kinds_of_kuberay_that_go_and_come_back_need_no_other_operator(start: St
         jobs.reach("demo", "Starting", "WaitingForDriver")
         assert process.poll() is None
     assert "Traceback" not in release.log.read_text(encoding="utf-8")
+
+
+def test_a_suspended_job_says_that_its_pods_run_on_while_kuberay_is_away(start: Start, tmp_path: Path) -> None:
+    bed = start(crds())
+    api = admin(bed)
+    release, jobs = Release(bed, api, NAMESPACE, tmp_path), Jobs(api, NAMESPACE)
+    with release.operator(image="testbed/worker:plan-run.driver-hold"):
+        jobs.apply("demo", local_spec(tmp_path))
+        jobs.wait_for_driver("demo")
+        bed.processes.stop(KUBERAY)
+        jobs.edit("demo", {"suspend": True})
+        status = jobs.wait("demo", lambda status: status["reason"] == "KubeRaySilent")
+        assert "has not let go of the deleted RayJob demo-r1-a1" in status["message"]
+        phases = [pod["status"]["phase"] for pod in jobs.all(Kind.POD) if "-head" in pod["metadata"]["name"]]
+        assert phases == ["Running"]
+        bed.processes.start_again(KUBERAY)
+        jobs.reach("demo", "Suspended")
+        assert jobs.names(Kind.RAY_JOB) == []
+        jobs.edit("demo", {"suspend": False, "image": IMAGE})
+        status = jobs.reach("demo", "Succeeded")
+        assert status.get("failures") is None
 
 
 def without_auth(path: Path, folder: Path) -> Path:

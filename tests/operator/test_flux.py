@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from support.cluster.jobs import Jobs, job_manifest, local_spec, text_files, wait_for
-from support.cluster.operators import IMAGE
+from support.cluster.operators import IMAGE, render
 from support.places import CHECKOUT
 from testbed.cluster import Testbed
 from testbed.flux import SHARD, Flux, Repository, run_flux
@@ -26,7 +27,7 @@ HOLD = "testbed/worker:plan-run.driver-hold"
 class Place:
     """A Kustomization of the example's, for a repository of its own with one job."""
 
-    def __init__(self, bed: Testbed, flux: Flux, team: Jobs, name: str) -> None:
+    def __init__(self, bed: Testbed, flux: Flux, team: Jobs, name: str, *, waits: bool = True) -> None:
         self._bed, self._team, self._name = bed, team, name
         self.repository: Repository = flux.repository(team.namespace, name)
         self._path = f"/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/{team.namespace}/kustomizations/{name}"
@@ -36,6 +37,7 @@ class Place:
             "interval": "1h",
             "retryInterval": "3s",
             "timeout": "10m",
+            "wait": waits,
             "sourceRef": {"kind": "GitRepository", "name": name},
         }
         bed.apply(example)
@@ -144,3 +146,16 @@ def test_a_failed_job_makes_its_kustomization_fail(settle: Settle, team: Jobs, t
     _, _, message = place.wait(lambda ready: ready[:2] == ("False", "HealthCheckFailed"))
     assert re.search("TokenizationJob/.*/broken", message)
     place.be_ready(place.commit("Tokenize the one that is", spec))
+
+
+def test_flux_takes_the_chart_from_one_replica_to_two_and_back(bed: Testbed, flux: Flux, team: Jobs) -> None:
+    """What `helm template` makes, applied server-side by Flux; no node here runs the operator's image."""
+    place = Place(bed, flux, team, "scaled", waits=False)
+    for replicas in (1, 2, 1):
+        objects = render(team.namespace, f"operator.replicas={replicas}")
+        [deployment] = [each for each in objects if each["kind"] == "Deployment"]
+        place.be_ready(place.repository.commit({"jobs/operator.yaml": deployment}, f"{replicas} replicas"))
+        name = deployment["metadata"]["name"]
+        found = json.loads(bed.do("-n", team.namespace, "get", "deployment", name, "-o", "json"))["spec"]
+        assert (found["replicas"], found["strategy"]["type"]) == (replicas, "RollingUpdate")
+    place.leave()
