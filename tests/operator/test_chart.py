@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.cluster.operators import CHART, Release, helm, render
+from support.cluster.operators import CHART, IMAGES, Release, helm, render
 from support.places import CHECKOUT
 from testbed.cluster import Testbed
 from testbed.programs import find_helm
@@ -25,8 +25,9 @@ CRDS = CHECKOUT / "crds"
 
 
 def refuse(*flags: str) -> str:
+    images = [word for value in IMAGES for word in ("--set-json", value)]
     done = subprocess.run(
-        [str(find_helm()), "template", "x", str(CHART), *flags], capture_output=True, text=True, check=False
+        [str(find_helm()), "template", "x", str(CHART), *images, *flags], capture_output=True, text=True, check=False
     )
     assert done.returncode
     return done.stderr
@@ -54,6 +55,14 @@ def test_helm_finds_nothing_to_complain_about() -> None:
         ("metrics.prometheusRule.maxQuarantinedShare=50", "maxQuarantinedShare"),
         ("metrics.dashboard.labels.grafana_dashboard=1", "grafana_dashboard"),
         ("metrics.port=8080", "two different ports"),
+        ("operator.image.repository=", "docs/images.md"),
+        ("worker.image.repository=null", "docs/images.md"),
+        ("commonLabels.team=1", "commonLabels"),
+        ("operator.nodeSelector.pool=true", "nodeSelector"),
+        ("operator.podAnnotations.checked=true", "podAnnotations"),
+        ("operator.podLabels.team=1", "podLabels"),
+        ("operator.serviceAccount.annotations.id=1", "annotations"),
+        ("nameOverride=Shards", "nameOverride"),
         ("nonsense=1", "nonsense"),
     ],
 )
@@ -184,6 +193,7 @@ def test_helm_goes_from_one_replica_to_two_and_back_and_rolls_back(
     [line] = [each for each in lines if each.strip().startswith("strategy:")]
     template.write_text("\n".join(lines).replace(line.strip(), EARLIER_STRATEGY), "utf-8")
     values = [
+        *IMAGES,
         "crds.install=false",
         "writerPolicy.enabled=false",
         "hostCpuPriorityClass.create=false",

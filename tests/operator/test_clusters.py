@@ -186,6 +186,7 @@ def installed(bed: Testbed, api: client.ApiClient, verb: str, chart: str, tag: s
     values = {
         "watchNamespaces": [NAMESPACE],
         "jobNamespaces": [{"name": NAMESPACE}],
+        "operator.image.repository": "testbed/operator",
         "worker.image": {"repository": "testbed/worker", "tag": tag},
     }
     flags = [word for name, value in values.items() for word in ("--set-json", f"{name}={json.dumps(value)}")]

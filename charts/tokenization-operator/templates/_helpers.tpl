@@ -1,5 +1,5 @@
 {{- define "tokenization.name" -}}
-{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
+{{- .Values.nameOverride | default .Release.Name | trunc 53 | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "tokenization.account" -}}
@@ -8,27 +8,37 @@
 
 {{- define "tokenization.selector" -}}
 app.kubernetes.io/name: tokenization-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "tokenization.labels" -}}
-{{ include "tokenization.selector" . }}
-{{ include "tokenization.release" . }}
+{{ include "tokenization.labelsAnd" (list . dict) }}
 {{- end }}
 
-{{- /* Of what nothing may select as the operator's Pods. */ -}}
-{{- define "tokenization.release" -}}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- /* (list . LABELS): the chart's own labels, then these, then commonLabels; of two with one key the first one. */ -}}
+{{- define "tokenization.labelsAnd" -}}
+{{- $root := first . }}
+{{- $own := dict
+  "app.kubernetes.io/version" $root.Chart.AppVersion
+  "app.kubernetes.io/managed-by" $root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version)
+}}
+{{- $selector := include "tokenization.selector" $root | fromYaml }}
+{{- merge dict $selector $own (last . | default dict) ($root.Values.commonLabels | default dict) | toYaml }}
 {{- end }}
 
-{{- /* (dict "image" .Values.x.image "root" .) */ -}}
+{{- /* (list . "operator"): the image of .Values.operator */ -}}
 {{- define "tokenization.image" -}}
-{{- if .image.digest -}}
-{{ .image.repository }}@{{ .image.digest }}
+{{- $root := first . }}
+{{- $of := last . }}
+{{- $image := (index $root.Values $of).image }}
+{{- if not $image.repository }}
+{{- fail (printf "%s.image.repository is not set: --set %s.image.repository=REGISTRY/tokenization-%s (docs/images.md says how to build the image)" $of $of $of) }}
+{{- end }}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
 {{- else -}}
-{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
 {{- end -}}
 {{- end }}
 

@@ -35,6 +35,9 @@ IMAGE = "testbed/worker:plan-run.driver-run"
 WORKERS = "tokenization-worker"
 """The ServiceAccount of jobs' Pods."""
 
+IMAGES = ('operator.image.repository="testbed/operator"', 'worker.image.repository="testbed/worker"')
+"""The values that the chart requires."""
+
 _NOT_APPLIED = ("Deployment", "CustomResourceDefinition", "Pod")
 
 
@@ -47,7 +50,7 @@ def helm(*words: str) -> str:
 
 def render(namespace: str, *values: str) -> list[dict[str, Any]]:
     """The objects of a release; `values` as after --set-json. Who reports in tests is no Pod, as a rule."""
-    flags = [word for value in ("writerPolicy.enabled=false", *values) for word in ("--set-json", value)]
+    flags = [word for value in (*IMAGES, "writerPolicy.enabled=false", *values) for word in ("--set-json", value)]
     text = helm("template", f"op-{namespace}"[:50], str(CHART), "--namespace", namespace, *flags)
     return [each for each in yaml.safe_load_all(text) if each]
 
