@@ -21,6 +21,8 @@ from tokenization_operator.kube.preflight import find_missing
 from tokenization_operator.metrics import Metrics
 from tokenization_operator.settings import VARIABLES, Settings, SettingsInvalid
 
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
 _PROBES = "http://{address}:{port}/healthz"
 
 
@@ -32,9 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsInvalid as error:
         print(f"tokenization-operator: {error}", file=sys.stderr)
         return 2
-    kopf.configure(verbose=options.verbose, log_format=kopf.LogFormat.FULL if options.plain else kopf.LogFormat.JSON)
-    for noisy in ("kopf", "aiohttp.access"):  # they log each event and each probe
-        logging.getLogger(noisy).setLevel(logging.DEBUG if options.verbose else logging.WARNING)
+    set_up_logs("debug" if options.verbose else options.log_level, is_plain=options.plain)
     if options.check:
         return asyncio.run(_check())
     address = options.bind_address
@@ -56,6 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     probes = _PROBES.format(address=f"[{address}]" if ":" in address else address, port=options.health_port)
     asyncio.run(_serve(operator, registry, settings, probes if options.health_port else None))
     return 1 if operator.has_failed else 0
+
+
+def set_up_logs(level: str, *, is_plain: bool = False) -> None:
+    """Log at one of `LEVELS`. What Kopf and aiohttp say of each event and each probe is logged at `debug` only."""
+    kopf.configure(log_format=kopf.LogFormat.FULL if is_plain else kopf.LogFormat.JSON)
+    least = LEVELS[level]
+    logging.getLogger().setLevel(least)
+    for noisy in ("kopf", "aiohttp.access"):
+        logging.getLogger(noisy).setLevel(least if least == logging.DEBUG else max(least, logging.WARNING))
 
 
 class PortTaken(Exception):
@@ -118,7 +127,10 @@ def _parser() -> argparse.ArgumentParser:
         "--check", action="store_true", help="only check that the cluster has all that the operator needs, and end"
     )
     parser.add_argument("--plain", action="store_true", help="readable logs instead of JSON lines")
-    parser.add_argument("--verbose", action="store_true", help="also log what Kopf does")
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="the least severe lines; debug: also what Kopf does (info)"
+    )
+    parser.add_argument("--verbose", action="store_true", help="the same as --log-level debug")
     parser.add_argument("--version", action="version", version=metadata.version("tokenization"))
     return parser
 
