@@ -112,9 +112,16 @@ def test_a_namespace_is_prepared_by_the_chart_as_by_the_command() -> None:
 
 def test_alerts_and_monitors_come_only_when_asked_for() -> None:
     kinds = {each["kind"] for each in render("team")}
-    wanted = {"ServiceMonitor": "serviceMonitor", "PrometheusRule": "prometheusRule", "ConfigMap": "dashboard"}
+    wanted = {
+        "ServiceMonitor": "serviceMonitor",
+        "PodMonitor": "podMonitor",
+        "PrometheusRule": "prometheusRule",
+        "ConfigMap": "dashboard",
+    }
     assert not kinds & wanted.keys()
-    asked = render("team", *(f"metrics.{value}.enabled=true" for value in wanted.values()))
+    asked = render(
+        "team", 'jobNamespaces=[{"name": "team"}]', *(f"metrics.{value}.enabled=true" for value in wanted.values())
+    )
     assert wanted.keys() <= {each["kind"] for each in asked}
     [board] = [each for each in asked if each["kind"] == "ConfigMap"]
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1", "by which Grafana's sidecar finds it"
