@@ -1,4 +1,7 @@
 {{- define "tokenization.name" -}}
+{{- if not (hasKey .Values "jobPods") }}
+{{- fail "values of this version of the chart are missing, as after --reuse-values: upgrade with --reset-then-reuse-values (Helm 3.14 or newer), or with -f VALUES" }}
+{{- end }}
 {{- .Values.nameOverride | default .Release.Name | trunc 53 | trimSuffix "-" -}}
 {{- end }}
 
@@ -40,6 +43,20 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- else -}}
 {{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
 {{- end -}}
+{{- end }}
+
+{{- /* One JSON object. A userId that Helm removed, as it does with null, is null again. */ -}}
+{{- define "tokenization.jobPods" -}}
+{{- with .Values.jobPods }}
+{{- dict
+  "labels" (.labels | default dict)
+  "annotations" (.annotations | default dict)
+  "tolerations" (.tolerations | default list)
+  "head" (dict "resources" ((.head).resources | default dict))
+  "workers" (dict "resources" ((.workers).resources | default dict))
+  "userId" .userId | toJson
+}}
+{{- end }}
 {{- end }}
 
 {{- define "tokenization.operatorRules" -}}
