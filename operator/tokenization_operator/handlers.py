@@ -242,11 +242,13 @@ class Operator:
     def _log_failure(self, key: Key, error: Exception) -> None:
         self.metrics.failed()
         known = isinstance(error, (TokenizationError, ApiException, aiohttp.ClientError, TimeoutError))
+        job = "/".join(key)
         log.error(
-            "reconcile failed: %s",
+            "reconcile of %s failed: %s",
+            job,
             describe_error(error),
             exc_info=None if known else error,
-            extra={"job": "/".join(key)},
+            extra={"job": job},
         )
 
 

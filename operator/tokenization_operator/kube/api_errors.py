@@ -30,9 +30,10 @@ def is_malformed(error: ApiException) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """The API server's message for a failed call, or type and text of any other exception."""
+    """The API server's message for a failed call, or type and text of any other exception. The text is never empty."""
     if not isinstance(error, ApiException):
-        return f"{type(error).__name__}: {error}"
+        silent = "no answer in time" if isinstance(error, TimeoutError) else "the error has no text"
+        return f"{type(error).__name__}: {str(error) or silent}"
     try:
         return str(json.loads(error.body or "")["message"])
     except (ValueError, KeyError, TypeError):
