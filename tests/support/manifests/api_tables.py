@@ -297,6 +297,12 @@ MISTAKES: dict[str, Mistake] = {
         "spec.output.splits[0].share: found 0.5; a share is a percentage: write 50%",
     ),
     # --- machines
+    "replicas-many": Mistake(
+        {"workers": {"replicas": 10_001}}, "spec.workers.replicas: found 10001; write at most 10000: Ray is tested"
+    ),
+    "min-replicas-many": Mistake(
+        {"workers": {"replicas": 10_001, "minReplicas": 10_001}}, "spec.workers.minReplicas: found 10001; write at most"
+    ),
     "min-replicas": Mistake(
         {"workers": {"minReplicas": 2}}, "spec.workers.minReplicas: found 2; minReplicas is at most"
     ),
@@ -363,5 +369,6 @@ ACCEPTED: dict[str, Manifest] = {
     "tpu-v5e-single": tpu("tpu-v5-lite-podslice", "1x1", 1),
     "tpu-v4": tpu("tpu-v4-podslice", "2x2x1", 4),
     "tpu-7x": tpu("tpu7x", "4x4x8", 4),
+    "replicas-most": {"workers": {"replicas": 10_000, "minReplicas": 10_000}},
     "reserved": {"workers": {"replicas": 4, "minReplicas": 4, "capacity": "Reservation", "reservationName": "r"}},
 }

@@ -75,6 +75,15 @@ _RESERVATION = matching(
     "write the name of the reservation alone, without its project: at most 63 letters, digits, - _ and . such as "
     "tpu-reservation",
 )
+_MOST_REPLICAS = 10_000
+_BOUNDED = Rule(
+    f"write at most {_MOST_REPLICAS}: Ray is tested with clusters of about 2,000 nodes, Kubernetes with 5,000",
+    cel=f"self <= {_MOST_REPLICAS}",
+    holds=lambda count: count <= _MOST_REPLICAS,
+    is_for_new=True,
+)
+Replicas = Annotated[PositiveCount, _BOUNDED]
+"""Of workers: the operator and KubeRay would make as many Pods as the job asks for."""
 _FLAT_NAMES = "['tpu-v5-lite-podslice', 'tpu-v6e-slice']"
 
 
@@ -177,12 +186,15 @@ class Workers(PodPlacement):
         ),
     )
 
-    replicas: PositiveCount = Field(
+    replicas: Replicas = Field(
         default=1,
-        description=("The number of hosts; with tpu.share Exclusive and a topology of several hosts, of slices."),
+        description=(
+            "The number of hosts; with tpu.share Exclusive and a topology of several hosts, of slices. At most 10,000: "
+            "Ray is tested with clusters of about 2,000 nodes, Kubernetes with 5,000."
+        ),
         examples=[16],
     )
-    min_replicas: PositiveCount | None = Field(
+    min_replicas: Replicas | None = Field(
         default=None,
         description=(
             "Start with fewer than replicas, but at least this many, if no more are ready at the startup "

@@ -33,6 +33,7 @@ def test_what_no_pod_may_hold_is_named_with_what_to_write(mistake: PodMistake) -
 
 
 NEW_RULES = {
+    "replicas": {"workers": {"replicas": 100_000, "minReplicas": 20_000}},
     "chips": {"head": {"resources": {"limits": {"google.com/tpu": 4}}}},
     "image": {"image": "Worker:1"},
     "variable": {"env": [{"name": "1A", "value": "x"}]},
