@@ -40,9 +40,9 @@ def ago(seconds: float) -> str:
     return time_text(NOW - timedelta(seconds=seconds))
 
 
-def job(*, name: str = "demo", **status: Any) -> dict[str, Any]:
+def job(*, name: str = "demo", seconds: float = 3600, **status: Any) -> dict[str, Any]:
     return {
-        "metadata": {"namespace": "team", "name": name, "uid": UID, "creationTimestamp": ago(3600), "generation": 1},
+        "metadata": {"namespace": "team", "name": name, "uid": UID, "creationTimestamp": ago(seconds), "generation": 1},
         "spec": {"output": {"uri": "gs://tokens/demo"}},
         "status": status,
     }
@@ -194,6 +194,57 @@ next:     Raise spec.workers.resources.limits.memory as the message says (head:
 
 def test_the_screen_says_why_and_what_to_do() -> None:
     assert screen(BROKEN) == GOLDEN
+
+
+_PULLING = (
+    "Pod wiki-r1-a1-5zlf4-workers-worker-q49vf cannot pull ghcr.io/me/worker:typo: not found. Correct spec.image, or "
+    "give the Pods imagePullSecrets: the attempt starts again at once when the job is changed. 0/1 worker is ready; "
+    f"waits until {ago(-47 * 60)}"
+)
+_WIKI = "TokenizationJob wiki"
+PULLING = Observed(
+    job(
+        name="wiki",
+        seconds=800,
+        phase="Starting",
+        reason="ImagePullFailed",
+        message=_PULLING,
+        run={"number": 1},
+        plan={
+            "files": 4,
+            "bytes": 4_500_000_000,
+            "ranges": 40,
+            "estimatedTokens": 1_100_000_000,
+            "estimatedSeconds": 900,
+            "workers": 1,
+        },
+        attempt={"number": 1, "image": "ghcr.io/me/worker:typo"},
+        workers={"desired": 1, "ready": 0},
+        output={"uri": "gs://tokens/wiki"},
+    ),
+    NOW,
+    events=(
+        event("Planning", "Job wiki-r1-p1 lists the source", 790, _WIKI),
+        event("Planned", "4 files, about 1.1B tokens, about 15 min on 1 worker", 750, _WIKI),
+        event("ClusterRequested", "RayJob wiki-r1-a1", 740, _WIKI),
+        event("ImagePullFailed", _PULLING, 700, _WIKI, type="Warning"),
+        *(event("Pulling", f"Pulling image {number}", 720, "Pod wiki-r1-a1-5zlf4-head-mhg7r") for number in range(7)),
+    ),
+    pods=(
+        pod(
+            "wiki-r1-a1-5zlf4-workers-worker-q49vf",
+            phase="Pending",
+            seconds=735,
+            containerStatuses=container(waiting={"reason": "ImagePullBackOff", "message": "not found"}),
+        ),
+        pod("wiki-r1-a1-5zlf4-head-mhg7r", "head", seconds=735),
+    ),
+    log=Log("of head Pod wiki-r1-a1-5zlf4-head-mhg7r", ("Ray runtime started.",)),
+)
+
+
+def test_the_example_of_the_documentation_is_what_is_printed() -> None:
+    assert f"\n```\n{screen(PULLING, 120)}\n```\n" in read("docs/operations.md")
 
 
 def test_a_hundred_broken_pods_and_a_thousand_events_are_one_screen() -> None:
