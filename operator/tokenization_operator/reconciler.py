@@ -1,4 +1,4 @@
-"""The reconcile loop for one job: observe, decide, write the status, apply the actions, report what changed."""
+"""The reconcile loop for one job: observe, decide, write the status, apply the actions, report what has changed."""
 
 from __future__ import annotations
 
@@ -112,25 +112,29 @@ class Reconciler:
         return await self._apply(decide(observation, self._settings), found, observation)
 
     async def _apply(self, decision: Decision, found: Object, observation: Observation) -> float | None:
-        """Write the status first, then apply the actions in order."""
+        """Write the status first, then apply the actions in order, then report what has changed.
+
+        A decision whose actions are refused is not reported: only the refusal is.
+        """
+        written = await self._write(found, decision.status)
         try:
-            found = await self._write(found, observation, decision.status)
-            if decision.actions:
-                await self._kube.require_current(found)
-            for action in decision.actions:
-                await self._do(action, observation, found)
-        except Rejected as error:
-            return await self._report_not_made(found, observation, decision, StatusReason.CLUSTER_REJECTED, str(error))
-        except NotOwned as error:
-            words = f"{error} has another owner: delete it, or give this job another name"
-            return await self._report_not_made(found, observation, decision, StatusReason.NAME_TAKEN, words)
+            await self._act(decision.actions, observation, written)
+        except (Rejected, NotOwned) as error:
+            refusal = _refusal(error, observation, decision)
+            refused = await self._write(written, refusal)
+            await self._report(found, refused, observation, refusal)
+            return SOON_S if decision.requeue_after_s is None else min(SOON_S, decision.requeue_after_s)
+        except Exception:
+            await self._report(found, written, observation, decision.status)  # the next reconcile sees no change
+            raise
+        await self._report(found, written, observation, decision.status)
         return decision.requeue_after_s
 
-    async def _report_not_made(
-        self, found: Object, observation: Observation, decision: Decision, reason: str, words: str
-    ) -> float:
-        await self._write(found, observation, not_made(observation, decision.status, reason, words))
-        return SOON_S if decision.requeue_after_s is None else min(SOON_S, decision.requeue_after_s)
+    async def _act(self, actions: tuple[Action, ...], observation: Observation, found: Object) -> None:
+        if actions:
+            await self._kube.require_current(found)
+        for action in actions:
+            await self._do(action, observation, found)
 
     async def _report_unsupported(self, found: Object, error: Exception) -> None:
         status = unsupported_status(found, error, self._now())
@@ -147,13 +151,16 @@ class Reconciler:
         self._cache.put(Kind.JOB, found)
         return found
 
-    async def _write(self, found: Object, observation: Observation, after: JobStatus) -> Object:
-        """Write the status if it has changed, and report the change in metrics, log and events."""
+    async def _write(self, found: Object, after: JobStatus) -> Object:
+        """Write the status if it has changed, and return the stored job; `found` itself if it has not."""
         stored = found.get("status") or {}
         status = keep_unknown_fields(stored, after.model_dump(mode="json", by_alias=True, exclude_none=True))
-        if status == stored:
-            return found
-        found = await self._store(found, status)
+        return found if status == stored else await self._store(found, status)
+
+    async def _report(self, before_write: Object, found: Object, observation: Observation, after: JobStatus) -> None:
+        """Report a status in metrics, log and events if it was written."""
+        if found is before_write:
+            return
         before = observation.status
         plan_job = observation.plan_job
         plan_began = plan_job["metadata"].get("creationTimestamp") if plan_job else None
@@ -165,7 +172,6 @@ class Reconciler:
             await self._kube.events.post(found, "Normal", EVENT, f"{pending}; {HOW_TO_BEGIN_IT}")
         if after.phase in (Phase.SUCCEEDED, Phase.FAILED) and before.phase is not after.phase:
             await self._report_ttl_ignored(found, observation)
-        return found
 
     async def _report_transition(self, found: Object, observation: Observation, after: JobStatus) -> None:
         """Log, count and post a change of phase or reason."""
@@ -213,3 +219,11 @@ class Reconciler:
             raise Conflict
         else:
             await self._kube.delete(wanted, namespace)
+
+
+def _refusal(error: Rejected | NotOwned, observation: Observation, decision: Decision) -> JobStatus:
+    """The status of a job whose child the API server refuses, or has for another owner."""
+    if isinstance(error, Rejected):
+        return not_made(observation, decision.status, StatusReason.CLUSTER_REJECTED, str(error))
+    words = f"{error} has another owner: delete it, or give this job another name"
+    return not_made(observation, decision.status, StatusReason.NAME_TAKEN, words)

@@ -71,11 +71,13 @@ class FakeApi:
         return self._store(kind, made)
 
     def edit(self, kind: str, name: str, patch: dict[str, Any], *, is_status: bool = False) -> Object:
-        """Merge a patch; a change of the spec counts the generation up."""
-        item = copy.deepcopy(self.objects[kind, name])
-        before = copy.deepcopy(item.get("spec"))
+        """Merge a patch; a change of the spec counts the generation up, a patch without a change makes no version."""
+        before = self.objects[kind, name]
+        item = copy.deepcopy(before)
         apply_patch(item, {"status": patch} if is_status else patch)
-        if item.get("spec") != before:
+        if item == before:
+            return item
+        if item.get("spec") != before.get("spec"):
             item["metadata"]["generation"] += 1
         return self._store(kind, item)
 
