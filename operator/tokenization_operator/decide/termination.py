@@ -159,11 +159,23 @@ def _fewer(context: Context, failure: Failure, workers: WorkersStatus | None) ->
 def suspend(context: Context) -> Decision:
     """Release all machines. Finished work is kept."""
     changes: dict[str, Any] = {"attempt": context.ended_attempt(), "workers": None}
-    if context.has_children(but_plan=True):
-        return context.wait_for_end(StatusReason.SUSPENDING, "finished work is kept", phase=Phase.SUSPENDING, **changes)
+    if context.has_children(but_plan=True) or context.observation.attempt_pods:
+        words = f"{_held_words(context)}finished work is kept"
+        return context.wait_for_end(StatusReason.SUSPENDING, words, phase=Phase.SUSPENDING, **changes)
     return context.at(
         Phase.SUSPENDED, StatusReason.SUSPENDED, f"spec.suspend is true; {_suspended_words(context)}", **changes
     )
+
+
+def _held_words(context: Context) -> str:
+    """The Pods that still hold machines, if any."""
+    held = [pod["metadata"]["name"] for pod in context.observation.attempt_pods]
+    match held:
+        case []:
+            return ""
+        case [name]:
+            return f"Pod {name} still holds a machine; "
+    return f"{len(held)} Pods still hold machines, such as {held[0]}; "
 
 
 def _suspended_words(context: Context) -> str:

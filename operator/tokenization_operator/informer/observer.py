@@ -29,6 +29,7 @@ from tokenization_operator.observe.rayjob_status import cluster_name, find_head
 from tokenization_operator.observe.selection import (
     find_manager,
     find_named,
+    select_attempt_pods,
     select_pods,
     service_account_of,
     with_ray_jobs,
@@ -103,8 +104,9 @@ class Observer:
             reports=CheckpointStatus.model_validate((checkpoint or {}).get("status") or {}),
         )
         observation = with_ray_jobs(observation, self._owned(key, uid, Kind.RAY_JOB))
-        pods = select_pods(self._cache.children(key, Kind.POD), plan_job, observation.ray_job)
-        return replace(observation, pods=pods)
+        cached = self._cache.children(key, Kind.POD)
+        pods = select_pods(cached, plan_job, observation.ray_job)
+        return replace(observation, pods=pods, attempt_pods=select_attempt_pods(cached, metadata["creationTimestamp"]))
 
     def _owned(self, key: Key, uid: str, kind: Kind) -> list[Object]:
         return [child for child in self._cache.children(key, kind) if is_owned(child, uid)]

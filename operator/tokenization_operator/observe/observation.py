@@ -38,7 +38,7 @@ class Observation:
     `stray_ray_jobs`: RayJobs other than the current attempt's; one requested long ago may arrive late. `warnings`:
     event messages about Pods that could not be created, newest first. `warnings_known`: False if events could not be
     read, so that `warnings` may be incomplete. `pod_events`: events of a Pod that finds no node, oldest first; None if
-    they were not read.
+    they were not read. `attempt_pods`: of all attempts of the job, those that have not ended.
     """
 
     job: TokenizationJob
@@ -51,6 +51,7 @@ class Observation:
     ray_job: Object | None = None
     stray_ray_jobs: tuple[Object, ...] = ()
     pods: tuple[Object, ...] = ()
+    attempt_pods: tuple[Object, ...] = ()
     warnings: tuple[str, ...] = ()
     pod_events: tuple[PodEvent, ...] | None = None
     warnings_known: bool = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tokenization_operator.objects.names import ray_job_name
+from tokenization_operator.objects.names import ATTEMPT_LABEL, ray_job_name
 from tokenization_operator.objects.reading import Object
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.rayjob_status import cluster_name
@@ -44,6 +44,24 @@ def select_pods(pods: Iterable[Object], plan_job: Object | None, ray_job: Object
         if wanted & ({labels.get("ray.io/cluster"), labels.get("batch.kubernetes.io/job-name")} | owners):
             found.append(pod)
     return tuple(found)
+
+
+def select_attempt_pods(pods: Iterable[Object], job_created: str) -> tuple[Object, ...]:
+    """The Pods of all attempts of a job that have not ended. Pods of a deleted namesake are older than the job."""
+    return tuple(pod for pod in pods if _is_of_attempt(pod) and not _is_of_namesake(pod, job_created) and _runs(pod))
+
+
+def _is_of_attempt(pod: Object) -> bool:
+    """Whether it is no Pod of a plan."""
+    return (pod["metadata"].get("labels") or {}).get(ATTEMPT_LABEL, "0") != "0"
+
+
+def _is_of_namesake(pod: Object, job_created: str) -> bool:
+    return str(pod["metadata"].get("creationTimestamp") or "") < job_created
+
+
+def _runs(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
 
 
 def service_account_of(child: Object) -> str:
