@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tokenization_operator.decide.actions import Action, Create, Decision, Delete, UpdateCheckpoint, deletion
 from tokenization_operator.decide.context import NOT_MADE
-from tokenization_operator.decide.next_step import SOON_S, decide, not_made
+from tokenization_operator.decide.next_step import SOON_S, decide, not_made, released
 from tokenization_operator.decide.pending import EVENT, HOW_TO_BEGIN_IT
 from tokenization_operator.decide.status.unknown_fields import keep_unknown_fields
 from tokenization_operator.decide.unsupported import REASON, unsupported_status
@@ -78,7 +78,7 @@ class Reconciler:
                 self._observer.forget(key)  # it may exist for months and is rarely reconciled
 
     async def _stop(self, found: Object) -> None:
-        """Delete the RayJob and the plan Job of a deleted job that still exists.
+        """Delete the RayJob and the plan Job of a deleted job that still exists, and say so in its status.
 
         Kubernetes deletes them together with the job, but another tool's finalizer may keep the job for hours. A job
         deleted with `--cascade=orphan` keeps its children.
@@ -97,11 +97,17 @@ class Reconciler:
             await self._kube.require_current(found)
         for each in left:
             await self._delete(each, namespace)
-        if left and (holders := metadata.get("finalizers")):
-            words = "the job was deleted: the operator releases its machines. The object stays until "
-            words += f"{', '.join(holders)} remove their finalizers"
-            log.info("%s", words, extra={"job": "/".join(key)})
-            await self._kube.events.post(found, "Normal", StatusReason.MACHINES_RETURNED, words)
+        if metadata.get("finalizers"):
+            await self._report_released(found)
+
+    async def _report_released(self, found: Object) -> None:
+        try:
+            observation = self._observer.observe_cached(found)
+        except (SpecError, ValidationError):
+            return  # `NotUnderstood` stays true
+        status = released(observation, self._settings, found["metadata"]["finalizers"])
+        if status is not None:
+            await self._report(found, await self._write(found, status), observation, status)
 
     async def _take_step(self, found: Object) -> float | None:
         try:

@@ -110,9 +110,11 @@ def test_machines_stop_at_once_though_a_finalizer_keeps_the_job(team: Jobs, tmp_
     team.delete("kept")
     wait_for(lambda: machines(team, "kept"), lambda left: not left)
     assert team.get("kept")["metadata"]["deletionTimestamp"]
-    told = [words for _, reason, words in team.events("kept") if reason == "MachinesReturned"]
-    assert told
-    assert "example.com/archive" in told[0]
+    status = team.reach("kept", "Suspended", "MachinesReturned")
+    assert "workers" not in status
+    assert "example.com/archive" in status["message"]
+    told = wait_for(lambda: [each for each in team.events("kept") if each[1] == "MachinesReturned"], bool)
+    assert [words for _, _, words in told] == [status["message"]]
     team.patch(Kind.JOB, "kept", {"metadata": {"finalizers": None}})
 
 

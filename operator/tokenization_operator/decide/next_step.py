@@ -7,6 +7,7 @@ creates the child. So an attempt has one RayJob, however many operators reconcil
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tokenization_operator.decide.actions import Decision, Delete, deletion
@@ -25,7 +26,15 @@ from tokenization_operator.decide.run import (
 from tokenization_operator.decide.status.conditions import make_conditions
 from tokenization_operator.decide.status.derived import ENDED, derive
 from tokenization_operator.decide.status.truncate import shorten
-from tokenization_operator.decide.termination import committed_of, fail_late, seconds_to_expiry, succeed, suspend, tidy
+from tokenization_operator.decide.termination import (
+    committed_of,
+    fail_late,
+    release,
+    seconds_to_expiry,
+    succeed,
+    suspend,
+    tidy,
+)
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.names import QUEUE_LABEL
 from tokenization_operator.objects.reading import is_leaving
@@ -73,6 +82,14 @@ def _with_wait(observation: Observation, decision: Decision) -> Decision:
 def not_made(observation: Observation, status: JobStatus, reason: str, words: str) -> JobStatus:
     """The status of a job whose child could not be created; `reason` is one of `NOT_MADE`."""
     return _complete(observation, status.model_copy(update={"reason": reason, "message": shorten(words)}))
+
+
+def released(observation: Observation, settings: Settings, finalizers: Sequence[str]) -> JobStatus | None:
+    """The status of a deleted job that finalizers keep; None for a finished one, whose status stays true."""
+    if observation.status.phase in ENDED:
+        return None
+    context = Context(observation, settings)
+    return _complete(observation, settle(context, release(context, finalizers).status))
 
 
 def _complete(observation: Observation, status: JobStatus) -> JobStatus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tokenization_operator.decide.actions import Decision, Delete
@@ -21,7 +22,7 @@ from tokenization_operator.decide.status.printer_columns import duration_words, 
 from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
-from tokenization_operator.objects.reading import Object
+from tokenization_operator.objects.reading import Object, has_ended
 from tokenization_operator.observe.rayjob_status import Stage, read_ray_job
 from tokenization_worker.api.checkpoint import Committed
 from tokenization_worker.api.keys import attempt_digest, pods_digest
@@ -187,6 +188,23 @@ def _suspended_words(context: Context) -> str:
         return f"{words}; set it to false to continue"
     found = "" if plan is None else f"planned: {plan_words(plan)}; "
     return f"{found}set it to false to begin"
+
+
+def release(context: Context, finalizers: Sequence[str]) -> Decision:
+    """The status of a deleted job that exists until its finalizers are removed; its children are deleted already."""
+    until = f"The job was deleted, and exists until its finalizers are removed: {', '.join(finalizers)}"
+    changes: dict[str, Any] = {"attempt": context.ended_attempt(), "workers": None}
+    if _holds_machines(context):
+        words = join(f"{_held_words(context)}the operator releases all machines", until)
+        return context.at(Phase.SUSPENDING, StatusReason.SUSPENDING, words, **changes)
+    words = join("the operator has released all machines", until)
+    return context.at(Phase.SUSPENDED, StatusReason.MACHINES_RETURNED, words, **changes)
+
+
+def _holds_machines(context: Context) -> bool:
+    observation = context.observation
+    children = (observation.plan_job, observation.ray_job, *observation.stray_ray_jobs)
+    return bool(observation.attempt_pods) or any(each is not None and not has_ended(each) for each in children)
 
 
 def tidy(context: Context) -> Decision:

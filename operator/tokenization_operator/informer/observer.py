@@ -64,7 +64,7 @@ class Observer:
 
     async def observe(self, found: Object) -> Observation:
         """Observe a job as the cache has it. Raises `SpecError` or `ValidationError` for one it cannot read."""
-        observation = self._read_cache(found)
+        observation = self.observe_cached(found)
         status = observation.status
         if status.phase in (Phase.SUCCEEDED, Phase.FAILED):
             return observation
@@ -83,8 +83,8 @@ class Observer:
             return replace(observation, kuberay=await self._kube.kuberay(observation.namespace))
         return observation if status.phase is Phase.RUNNING else await self._read_events(observation, child)
 
-    def _read_cache(self, found: Object) -> Observation:
-        """Observe what the watches delivered."""
+    def observe_cached(self, found: Object) -> Observation:
+        """Observe what the watches delivered. Raises as `observe`."""
         metadata = found["metadata"]
         key, uid = (metadata["namespace"], metadata["name"]), metadata["uid"]
         job = self._parse(found)

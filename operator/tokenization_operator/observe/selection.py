@@ -53,7 +53,7 @@ def select_attempt_pods(pods: Iterable[Object], job_created: str) -> tuple[Objec
 
 def _is_of_attempt(pod: Object) -> bool:
     """Whether it is no Pod of a plan."""
-    return (pod["metadata"].get("labels") or {}).get(ATTEMPT_LABEL, "0") != "0"
+    return str((pod["metadata"].get("labels") or {}).get(ATTEMPT_LABEL, "0")) != "0"
 
 
 def _is_of_namesake(pod: Object, job_created: str) -> bool:

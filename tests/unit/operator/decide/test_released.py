@@ -73,3 +73,68 @@ def test_a_pod_that_holds_no_machine_of_an_attempt_does_not_count(change: dict[s
     story.settle()
     story.edit(suspend=True)
     assert story.where == ("Suspended", "Suspended")
+
+
+# Deleted, and held by another tool's finalizer
+
+
+def delete_held(story: Story, *finalizers: str) -> None:
+    leaving = {"deletionTimestamp": "2026-11-22T12:00:00Z", "finalizers": list(finalizers)}
+    story.api.edit(Kind.JOB, "demo", {"metadata": leaving})
+
+
+def test_a_deleted_job_that_is_held_runs_no_more() -> None:
+    story = running()
+    make_pod(story, "worker")
+    assert story.status["display"]["workers"] == "0/1"
+    delete_held(story, "example.com/archive", "example.com/audit")
+    story.reconcile()
+    until = "The job was deleted, and exists until its finalizers are removed: example.com/archive, example.com/audit"
+    assert story.where == ("Suspending", "Suspending")
+    assert story.status["message"] == f"Pod worker still holds a machine; the operator releases all machines. {until}"
+    story.settle()
+    assert story.names(Kind.RAY_JOB) == []
+    end_pod(story, "worker")
+    assert story.where == ("Suspended", "MachinesReturned")
+    assert story.status["message"] == f"the operator has released all machines. {until}"
+    assert "workers" not in story.status
+    assert not {"workers", "rate", "eta"} & story.status["display"].keys()
+    assert story.status["attempt"]["isOver"]
+    assert (story.conditions["Suspended"], story.conditions["Ready"]) == ("True", "False")
+    assert [reason for reason, _ in story.api.events].count("MachinesReturned") == 1
+
+
+@pytest.mark.parametrize("begin", [Story, planned], ids=["planning", "starting"])
+def test_a_deleted_job_that_has_not_begun_says_so_too(begin: Any) -> None:
+    story = begin()
+    delete_held(story, "example.com/archive")
+    story.settle()
+    assert story.where == ("Suspended", "MachinesReturned")
+    before = story.api.calls
+    story.reconcile()
+    assert story.api.calls == before, "nothing is left to do"
+
+
+def test_the_machines_of_a_deleted_job_cost_until_they_are_released() -> None:
+    story = running()
+    story.pass_time(3600)
+    delete_held(story, "example.com/archive")
+    story.settle()
+    assert story.status["cost"]["hostHours"] == "1"
+
+
+def test_a_finished_job_that_is_deleted_and_held_keeps_its_status() -> None:
+    story = running()
+    story.commit()
+    before = story.status
+    delete_held(story, "example.com/archive")
+    story.settle()
+    assert story.status == before
+
+
+def test_a_deleted_job_that_no_operator_can_read_still_loses_its_children() -> None:
+    story = running()
+    story.api.edit(Kind.JOB, "demo", {"spec": {"ofALaterVersion": 1}})
+    delete_held(story, "example.com/archive")
+    story.settle()
+    assert story.names(Kind.RAY_JOB) == []

@@ -59,7 +59,7 @@ ADVICE: Mapping[str, str] = {
     '`kubectl -n {namespace} patch tkj {job} --type merge -p \'{{"spec":{{"suspend":false}}}}\'`',
     "Queued": "{queued}",
     "TtlIgnored": _NOTHING,
-    "MachinesReturned": "Nothing to do: the event names the finalizer that keeps the job.",
+    "MachinesReturned": "Nothing to do: the message names the finalizers that keep the deleted job.",
     # what the cluster lacks or refuses
     "NamespaceNotPrepared": "Prepare the namespace: `tokjob namespace-manifest {namespace} | kubectl apply -f -` (with "
     "--service-account where spec.serviceAccountName names another one). The job then continues by itself.",
