@@ -13,6 +13,9 @@ from tokenization_worker.api.status import JobStatus, Phase, RunStatus
 from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import seconds_since, time_text
 
+_CLOCK_S = 1.0
+"""How far the operator's estimate of the API server's time may be off."""
+
 
 def number_of_new_run(context: Context) -> int | None:
     """The number of the run that must begin; None if the current run continues."""
@@ -56,7 +59,7 @@ def begin_run(context: Context, number: int) -> Decision:
         image=context.settings.image,
         checkpoint=names.checkpoint_name(job.metadata.name, number),
         plan_job=names.plan_job_name(job.metadata.name, number, 1),
-        start_time=time_text(context.observation.now),
+        start_time=_start_of_run(context),
         spec_digest=attempt_digest(job),
     )
     status = JobStatus(
@@ -68,6 +71,13 @@ def begin_run(context: Context, number: int) -> Decision:
         output=output_of(job, run.rerun_token),
     )
     return Decision(status, requeue_after_s=AT_ONCE_S)
+
+
+def _start_of_run(context: Context) -> str:
+    """Now, but not before the job: the operator's estimate of the API server's time may be a second behind."""
+    since_creation_s = seconds_since(context.observation.created, context.observation.now)
+    is_early = since_creation_s is not None and -_CLOCK_S <= since_creation_s < 0
+    return context.observation.created if is_early else time_text(context.observation.now)
 
 
 def resume_failed(context: Context) -> Decision:

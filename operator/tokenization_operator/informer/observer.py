@@ -98,6 +98,7 @@ class Observer:
             generation=metadata["generation"],
             status=status,
             now=self._now(),
+            created=metadata["creationTimestamp"],
             checkpoint=checkpoint,
             plan_job=plan_job,
             managed_by=find_manager(found),
@@ -106,7 +107,7 @@ class Observer:
         observation = with_ray_jobs(observation, self._owned(key, uid, Kind.RAY_JOB))
         cached = self._cache.children(key, Kind.POD)
         pods = select_pods(cached, plan_job, observation.ray_job)
-        return replace(observation, pods=pods, attempt_pods=select_attempt_pods(cached, metadata["creationTimestamp"]))
+        return replace(observation, pods=pods, attempt_pods=select_attempt_pods(cached, observation.created))
 
     def _owned(self, key: Key, uid: str, kind: Kind) -> list[Object]:
         return [child for child in self._cache.children(key, kind) if is_owned(child, uid)]

@@ -33,7 +33,7 @@ class PodEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One job and the objects that belong to it.
+    """One job and the objects that belong to it. `created`: of the job, as Kubernetes writes it.
 
     `stray_ray_jobs`: RayJobs other than the current attempt's; one requested long ago may arrive late. `warnings`:
     event messages about Pods that could not be created, newest first. `warnings_known`: False if events could not be
@@ -46,6 +46,7 @@ class Observation:
     generation: int
     status: JobStatus
     now: datetime
+    created: str = ""
     checkpoint: Object | None = None
     plan_job: Object | None = None
     ray_job: Object | None = None

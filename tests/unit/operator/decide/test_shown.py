@@ -64,6 +64,19 @@ def test_the_start_of_a_run_stays_when_it_waits_and_the_end_goes_when_it_goes_on
     assert story.status["startTime"] == "2026-11-22T12:00:00Z"
 
 
+def test_a_run_starts_no_earlier_than_its_job_though_the_operator_is_a_second_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its duration would be above its age."""
+    settle = Story.settle
+    monkeypatch.setattr(Story, "settle", lambda story: None)
+    story = Story()
+    monkeypatch.setattr(Story, "settle", settle)
+    story.now -= timedelta(seconds=1)
+    story.settle()
+    assert story.status["startTime"] == story.job["metadata"]["creationTimestamp"] == "2026-11-22T12:00:00Z"
+
+
 def test_a_new_run_has_a_start_of_its_own() -> None:
     story = running()
     story.commit()
