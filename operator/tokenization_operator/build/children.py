@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from tokenization_worker.api.checkpoint import (
     make_run_spec,
 )
 from tokenization_worker.api.job import TokenizationJob
+from tokenization_worker.api.keys import field_digests
 from tokenization_worker.api.metadata import API_VERSION
 from tokenization_worker.api.pod.extras import Pods
 from tokenization_worker.api.version_skew import write_part
@@ -171,7 +173,7 @@ def build_ray_job(
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
-        "metadata": _metadata(job, uid, name, attempt),
+        "metadata": _metadata(job, uid, name, attempt) | {"annotations": _fields(job)},
         "spec": {
             "submissionMode": "K8sJobMode",
             "shutdownAfterJobFinishes": True,
@@ -202,6 +204,11 @@ def build_ray_job(
             },
         },
     }
+
+
+def _fields(job: TokenizationJob) -> dict[str, str]:
+    """An annotation that lets the operator name the fields that are changed later."""
+    return {names.FIELDS_ANNOTATION: json.dumps(field_digests(job), separators=(",", ":"))}
 
 
 def _head(job: TokenizationJob, attempt: Attempt, placement: Placement) -> dict[str, Any]:

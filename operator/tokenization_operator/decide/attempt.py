@@ -137,7 +137,7 @@ def _follow(context: Context, attempt: AttemptStatus, job: Object) -> Decision:
         changes["head_pod"] = head["metadata"]["name"]
     if context.is_account_back:
         changes["account_time"] = time_text(context.observation.now)
-    changes["pending_changes"] = pending_changes(context, attempt)
+    changes["pending_changes"] = pending_changes(context, attempt, job)
     progress = progress_of(context, attempt)
     clocks = _clocks(context, attempt, state.stage, progress)
     attempt = with_log(context, attempt.model_copy(update=changes | clocks))
@@ -151,7 +151,7 @@ def _follow(context: Context, attempt: AttemptStatus, job: Object) -> Decision:
     if not has_begun(context, attempt) and was_changed(context, attempt):
         return restart_attempt(context, attempt, job)
     if state.stage is Stage.QUEUED:
-        return context.queued(**active.changes)
+        return context.queued(job, **active.changes)
     if state.stage is Stage.ENDED:
         words = "the driver has ended; the operator waits for its last report"
         return context.at(

@@ -13,7 +13,7 @@ from tokenization_operator.decide.actions import Action, Decision, UpdateCheckpo
 from tokenization_operator.decide.status.truncate import shorten
 from tokenization_operator.objects import names
 from tokenization_operator.objects.kinds import Kind
-from tokenization_operator.objects.reading import Object, condition, is_leaving
+from tokenization_operator.objects.reading import Object, condition, is_leaving, label
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import WORKER_ACCOUNT, TokenizationJob
@@ -85,9 +85,9 @@ class Context:
             reason, message = self.before.reason, self.before.message or ""
         return self.at(phase, reason, message, actions=actions)
 
-    def queued(self, **changes: Any) -> Decision:
+    def queued(self, child: Object, **changes: Any) -> Decision:
         """Kueue holds a child."""
-        queue = self.job.metadata.labels.get(names.QUEUE_LABEL, "")
+        queue = label(child, names.QUEUE_LABEL)
         words = f"waits in LocalQueue {queue!r}" if queue else "suspended"
         return self.at(Phase.QUEUED, StatusReason.QUEUED, words, **changes)
 

@@ -37,7 +37,7 @@ from tokenization_operator.decide.termination import (
 )
 from tokenization_operator.objects.kinds import Kind
 from tokenization_operator.objects.names import QUEUE_LABEL
-from tokenization_operator.objects.reading import is_leaving
+from tokenization_operator.objects.reading import is_leaving, label
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.status import JobStatus, Phase
@@ -104,9 +104,16 @@ def _complete(observation: Observation, status: JobStatus) -> JobStatus:
         observation.generation,
         observation.now,
         obstacle=obstacle,
-        in_queue=QUEUE_LABEL in observation.job.metadata.labels,
+        in_queue=_is_queued_by_kueue(observation),
     )
     return shown.model_copy(update={"conditions": conditions})
+
+
+def _is_queued_by_kueue(observation: Observation) -> bool:
+    """Whether Kueue admits the attempt: a label that the job gets later is the next attempt's."""
+    if observation.ray_job is not None:
+        return bool(label(observation.ray_job, QUEUE_LABEL))
+    return QUEUE_LABEL in observation.job.metadata.labels
 
 
 def _next_step(context: Context) -> Decision:

@@ -2,30 +2,68 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tokenization_operator.decide.context import Context
-from tokenization_worker.api.keys import attempt_digest, pods_digest
+from tokenization_operator.objects.names import FIELDS_ANNOTATION, QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from tokenization_operator.objects.reading import Object, label
+from tokenization_worker.api.keys import attempt_digest, field_digests, pods_digest
 from tokenization_worker.api.status import AttemptStatus
 from tokenization_worker.api.types.reasons import StatusReason
 
 EVENT = StatusReason.CHANGED_FOR_NEXT_ATTEMPT
 HOW_TO_BEGIN_IT = "to begin it now, set spec.suspend to true, then to false"
 _LIMITS = ("maxQuarantined", "maxCorruptFiles")
+_WITH_VALUES = ("workers.replicas", "image", *_LIMITS)
+_QUEUE = (("queue", QUEUE_LABEL), ("queue priority", QUEUE_PRIORITY_LABEL))
 _MOST_LETTERS = 120
+_MOST_FIELDS = 8
 
 
-def pending_changes(context: Context, attempt: AttemptStatus) -> str | None:
-    """`workers 2 → 3: from the next attempt`; None if the attempt runs as the job is now."""
+def pending_changes(context: Context, attempt: AttemptStatus, ray_job: Object) -> str | None:
+    """`workers 2 → 3, env: from the next attempt`; None if the attempt runs as the job is now."""
+    changed = [*_changes_of_queue(context, ray_job), *_changes_of_spec(context, attempt, ray_job)]
+    return f"{', '.join(changed)}: from the next attempt" if changed else None
+
+
+def _changes_of_queue(context: Context, ray_job: Object) -> list[str]:
+    """Labels that the RayJob has from its creation."""
+    now = context.observation.job.metadata.labels
+    both = [(name, label(ray_job, key), now.get(key, "")) for name, key in _QUEUE]
+    return [f"{name} {old or '(none)'} → {new or '(none)'}" for name, old, new in both if old != new]
+
+
+def _changes_of_spec(context: Context, attempt: AttemptStatus, ray_job: Object) -> list[str]:
     known = attempt.spec_digest
     if (
         known is not None and pods_digest(context.observation.job) == known
     ):  # fields that only the operator reads take effect at once
-        return None
+        return []
     if attempt_digest(context.observation.job) == context.run.spec_digest:
-        return None
-    changed = [f"{name} {old} → {new}" for name, old, new in _values(context, attempt) if old != new]
-    return f"{', '.join(changed) or 'the job has changed'}: from the next attempt"
+        return []
+    values = [f"{name} {old} → {new}" for name, old, new in _values(context, attempt) if old != new]
+    return [*values, *_changed_fields(context, ray_job)] or ["the job has changed"]
+
+
+def _changed_fields(context: Context, ray_job: Object) -> list[str]:
+    """Names of changed fields whose earlier value is not known; none for the RayJob of an older operator."""
+    before, now = _fields_of(ray_job), field_digests(context.observation.job)
+    if not before:
+        return []
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    named = [name for name in changed if name not in _WITH_VALUES]
+    left_out = len(named) - _MOST_FIELDS
+    return named if left_out <= 0 else [*named[:_MOST_FIELDS], f"{left_out} more"]
+
+
+def _fields_of(ray_job: Object) -> dict[str, Any]:
+    text = (ray_job["metadata"].get("annotations") or {}).get(FIELDS_ANNOTATION, "{}")
+    try:
+        found = json.loads(text)
+    except ValueError:  # another client has written it
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _values(context: Context, attempt: AttemptStatus) -> list[tuple[str, Any, Any]]:

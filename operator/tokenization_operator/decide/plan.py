@@ -41,7 +41,7 @@ def decide_plan(context: Context) -> Decision:
             Phase.PLANNING, StatusReason.PLANNING, words, **context.patience(StatusReason.FINISHING, grace_s)
         )
     if job["spec"].get("suspend"):
-        return context.queued()
+        return context.queued(job)
     diagnosis = diagnose(context.observation.pods, () if context.observation.pods else context.observation.warnings)
     is_prepared = context.observation.has_service_account
     if (diagnosis is not None or not is_prepared) and _would_differ(context, job, diagnosis) and not is_leaving(job):

@@ -11,6 +11,8 @@ from tokenization_worker.api.metadata import API_GROUP
 JOB_LABEL = f"{API_GROUP}/job"
 RUN_LABEL = f"{API_GROUP}/run"
 ATTEMPT_LABEL = f"{API_GROUP}/attempt"
+FIELDS_ANNOTATION = f"{API_GROUP}/fields"
+"""Of a RayJob: the digest of each field of the job that it is made of, as JSON."""
 NODE_TYPE_LABEL = "ray.io/node-type"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"

@@ -22,9 +22,14 @@ def is_leaving(child: Object) -> bool:
     return bool(child["metadata"].get("deletionTimestamp"))
 
 
+def label(child: Object, name: str) -> str:
+    """The value of a label; empty if the object does not have the label."""
+    return str((child["metadata"].get("labels") or {}).get(name, ""))
+
+
 def node_type(pod: Object) -> str:
     """The role of a RayCluster's Pod: `head` or `worker`; empty for other Pods."""
-    return str((pod["metadata"].get("labels") or {}).get(NODE_TYPE_LABEL, ""))
+    return label(pod, NODE_TYPE_LABEL)
 
 
 def has_ended(job: Object) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tokenization_operator.objects.names import ATTEMPT_LABEL, ray_job_name
-from tokenization_operator.objects.reading import Object
+from tokenization_operator.objects.reading import Object, label
 from tokenization_operator.observe.observation import Observation
 from tokenization_operator.observe.rayjob_status import cluster_name
 
@@ -53,7 +53,7 @@ def select_attempt_pods(pods: Iterable[Object], job_created: str) -> tuple[Objec
 
 def _is_of_attempt(pod: Object) -> bool:
     """Whether it is no Pod of a plan."""
-    return str((pod["metadata"].get("labels") or {}).get(ATTEMPT_LABEL, "0")) != "0"
+    return label(pod, ATTEMPT_LABEL) not in ("", "0")
 
 
 def _is_of_namesake(pod: Object, job_created: str) -> bool:

@@ -95,8 +95,21 @@ def pods_digest(job: TokenizationJob) -> str:
     """Return the digest of the fields that an attempt's Pods are made of, or read: of those of `attempt_digest`, all
     but the limits that only the operator looks at, which take effect at once.
     """
-    fields = _fields_of_attempt(job)
-    return _digest("pods", _canonical_json({path: fields[path] for path in fields if path not in LIMITS}))
+    return _digest("pods", _canonical_json(_fields_of_pods(job)))
+
+
+def field_digests(job: TokenizationJob) -> dict[str, str]:
+    """Return a short digest of each field of `pods_digest` that has not its default, by its name: `env`,
+    `workers.resources`.
+    """
+    fields: dict[str, dict[str, object]] = {}
+    for path, value in _fields_of_pods(job).items():
+        fields.setdefault(".".join(path.split(".")[:2]), {})[path] = value
+    return {name: _digest("field", _canonical_json(value))[:8] for name, value in fields.items()}
+
+
+def _fields_of_pods(job: TokenizationJob) -> dict[str, object]:
+    return {path: value for path, value in _fields_of_attempt(job).items() if path not in LIMITS}
 
 
 def _fields_of_attempt(job: TokenizationJob) -> dict[str, object]:

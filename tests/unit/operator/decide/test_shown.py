@@ -329,14 +329,85 @@ def test_the_next_attempt_has_what_was_changed() -> None:
             {"workers": {"replicas": 2}, "maxCorruptFiles": 1},
             "workers 1 → 2, maxCorruptFiles 0 → 1: from the next attempt",
         ),
-        ({"head": {"resources": {"requests": {"cpu": "2"}}}}, "the job has changed: from the next attempt"),
+        ({"head": {"resources": {"requests": {"cpu": "2"}}}}, "head.resources: from the next attempt"),
+        (
+            {"env": [{"name": "A", "value": "b"}], "workers": {"nodeSelector": {"a": "b"}}, "backoffLimit": 9},
+            "env, workers.nodeSelector: from the next attempt",
+        ),
+        (
+            {"image": "worker:2", "pods": {"labels": {"example.com/team": "a"}}},
+            "image worker:1 → worker:2, pods.labels: from the next attempt",
+        ),
     ],
-    ids=["image", "limit", "two", "another"],
+    ids=["image", "limit", "two", "block", "fields", "field and value"],
 )
 def test_an_edit_is_reported_by_its_fields(edit: dict[str, object], words: str) -> None:
     story = running()
     story.edit(**edit)
     assert story.status["attempt"]["pendingChanges"] == words
+
+
+def test_an_edit_of_many_fields_names_the_first_ones() -> None:
+    story = running()
+    placement = {"nodeSelector": {"a": "b"}, "priorityClassName": "p", "resources": {"requests": {"cpu": "2"}}}
+    tolerations = [{"key": "a", "operator": "Exists"}]
+    block = placement | {"tolerations": tolerations}
+    pods = {"labels": {"a": "b"}, "annotations": {"a": "b"}}
+    story.edit(workers=block, head=block, pods=pods, env=[{"name": "A", "value": "b"}])
+    words = story.status["attempt"]["pendingChanges"]
+    assert words.startswith("env, head.nodeSelector, head.priorityClassName, ")
+    assert words.endswith(", workers.nodeSelector, 3 more: from the next attempt")
+
+
+@pytest.mark.parametrize("fields", [None, "no JSON", "[]"], ids=["an older operator", "no JSON", "a list"])
+def test_an_edit_of_a_job_whose_fields_are_not_known_is_reported_without_them(fields: str | None) -> None:
+    story = running()
+    story.api.edit("RayJob", "demo-r1-a1", {"metadata": {"annotations": {"tokenization.dev/fields": fields}}})
+    story.edit(env=[{"name": "A", "value": "b"}])
+    assert story.status["attempt"]["pendingChanges"] == "the job has changed: from the next attempt"
+
+
+QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ({}, {QUEUE: "team-a"}, "queue (none) → team-a"),
+        ({QUEUE: "team-a"}, {QUEUE: "team-b"}, "queue team-a → team-b"),
+        ({QUEUE: "team-a"}, {QUEUE: None}, "queue team-a → (none)"),
+        ({QUEUE: "team-a"}, {PRIORITY: "high"}, "queue priority (none) → high"),
+    ],
+    ids=["added", "changed", "removed", "priority"],
+)
+def test_a_label_of_kueue_that_is_changed_says_when_it_counts(
+    before: dict[str, str], after: dict[str, str | None], words: str
+) -> None:
+    story = Story(labels=before)
+    story.plan()
+    story.run()
+    story.api.edit("TokenizationJob", "demo", {"metadata": {"labels": after}})
+    story.settle()
+    assert story.status["message"] == f"1 of 4 ranges; {words}: from the next attempt"
+    assert ("QuotaReserved" in story.conditions) == (QUEUE in before)
+    told = [message for reason, message in story.api.events if reason == "ChangedForNextAttempt"]
+    assert told == [f"{words}: from the next attempt; to begin it now, set spec.suspend to true, then to false"]
+    story.edit(suspend=True)
+    story.edit(suspend=False)
+    story.run()
+    assert story.status["message"] == "1 of 4 ranges"
+    assert ("QuotaReserved" in story.conditions) == (after.get(QUEUE, before.get(QUEUE)) is not None)
+
+
+def test_a_job_that_waits_in_a_queue_names_that_queue_and_not_a_later_one() -> None:
+    story = Story(labels={QUEUE: "team-a"})
+    story.plan()
+    story.api.edit("RayJob", "demo-r1-a1", {"spec": {"suspend": True}})
+    story.settle()
+    story.api.edit("TokenizationJob", "demo", {"metadata": {"labels": {QUEUE: "team-b"}}})
+    story.settle()
+    assert (story.where, story.status["message"]) == (("Queued", "Queued"), "waits in LocalQueue 'team-a'")
+    assert story.status["attempt"]["pendingChanges"] == "queue team-a → team-b: from the next attempt"
 
 
 @pytest.mark.parametrize("edit", [{"ttlSecondsAfterFinished": 60}, {"suspend": False}], ids=["ttl", "suspend"])

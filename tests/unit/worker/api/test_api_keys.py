@@ -21,6 +21,7 @@ from tokenization_worker.api.keys import (
     attempt_digest,
     canonical_data,
     data_key,
+    field_digests,
     normalise_data,
     plan_id,
     run_key,
@@ -452,6 +453,16 @@ def test_every_file_is_part_of_the_data_key(files: list[tuple[str, int, str]]) -
 
 def test_cut_is_part_of_the_plan_id() -> None:
     assert len({plan_id("a", b"1"), plan_id("a", b"2"), plan_id("b", b"1")}) == 3
+
+
+def test_the_digest_of_a_field_stays_and_is_named_by_at_most_two_words() -> None:
+    """An operator of another version compares it."""
+    asked = {"workers": {"replicas": 2, "resources": {"requests": {"cpu": "8", "memory": "16Gi"}}}, "suspend": True}
+    known = field_digests(load(MINIMAL))
+    found = field_digests(load(with_spec(asked | {"env": [{"name": "A", "value": "b"}], "backoffLimit": 9})))
+    changed = {name: digest for name, digest in found.items() if known.get(name) != digest}
+    assert changed == {"env": "23b52992", "workers.replicas": "23acd258", "workers.resources": "730e6c5f"}
+    assert known.keys() <= found.keys()
 
 
 def test_removing_the_token_is_another_key_than_any_token() -> None:
