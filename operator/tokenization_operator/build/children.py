@@ -105,9 +105,15 @@ def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix
 
 def slots_of_worker(job: TokenizationJob) -> int:
     """The number of concurrent tasks of a worker Pod: one per requested CPU, limited by memory."""
-    asked, _ = _resources_of_worker(place_workers(job.spec.workers, ""))
+    asked = requests_of_worker(job)
     cpus, memory = (read_quantity(str(asked[name])) for name in ("cpu", "memory"))
     return max(1, min(int(cpus), (int(memory) - _OBJECT_STORE_BYTES) // WORKER_BYTES))
+
+
+def requests_of_worker(job: TokenizationJob) -> dict[str, Any]:
+    """What the scheduler reserves for a worker Pod."""
+    requests, _ = _resources_of_worker(place_workers(job.spec.workers, ""))
+    return requests
 
 
 def _resources_of_worker(placement: Placement) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tokenization_operator.build.children import Attempt, build_ray_job, build_trials
+from tokenization_operator.build.children import Attempt, build_ray_job, build_trials, requests_of_worker
 from tokenization_operator.decide.actions import Action, Create, Decision
 from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.cost import machines_of
@@ -35,10 +35,12 @@ from tokenization_operator.observe.rayjob_status import (
     read_ray_job,
 )
 from tokenization_worker.api.checkpoint import report_interval_s
+from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import attempt_digest, pods_digest
 from tokenization_worker.api.status import AttemptStatus, Phase, ProgressStatus, WorkersStatus
 from tokenization_worker.api.types.reasons import StatusReason
 from tokenization_worker.api.types.times import seconds_since, time_text
+from tokenization_worker.api.workers import TpuShare
 
 _ITS_CLUSTER = dict.fromkeys(("head_pod", "admitted_time", "running_time", "progress_time"))
 """What an attempt knows of the cluster that it has, and forgets when that is taken away."""
@@ -108,7 +110,7 @@ def _make_ray_job(context: Context, attempt: AttemptStatus) -> Decision:
     made = _made(context, attempt)
     body = build_ray_job(context.job, context.observation.uid, made, context.run.ray_version, context.settings)
     trials = build_trials(context.job, context.observation.uid, made, context.settings)
-    words = f"RayJob {body['metadata']['name']}"
+    words = join(f"RayJob {body['metadata']['name']}", *_idle_host_words(context.job))
     return context.making(
         Phase.STARTING,
         StatusReason.CLUSTER_REQUESTED,
@@ -116,6 +118,18 @@ def _make_ray_job(context: Context, attempt: AttemptStatus) -> Decision:
         context.update_checkpoint(made, None),
         Create(Kind.RAY_JOB, body, trials),
     )
+
+
+def _idle_host_words(job: TokenizationJob) -> tuple[str, ...]:
+    """What the workers leave unused of TPU hosts that they have to themselves, if the job does not say how much they
+    use."""
+    workers = job.spec.workers
+    is_exclusive = workers.tpu is not None and workers.tpu.share is TpuShare.EXCLUSIVE
+    if not is_exclusive or "cpu" in (workers.resources.requests or {}):
+        return ()
+    requests = requests_of_worker(job)
+    words = f"Each worker reserves a whole TPU host, and uses {requests['cpu']} CPUs and {requests['memory']} of it"
+    return (f"{words}: to use more, set workers.resources.requests",)
 
 
 def _made(context: Context, attempt: AttemptStatus) -> Attempt:

@@ -160,8 +160,9 @@ class Tpu(SpecBlock):
         default=TpuShare.EXCLUSIVE,
         description=(
             "Exclusive: the Pods request all chips of their hosts, which provisions and scales node pools; "
-            "with more than one host in a slice, replicas counts slices. HostCpu: the Pods use idle CPUs of "
-            "TPU hosts that another job reserved, at a negative priority, and provision nothing (Standard "
+            "with more than one host in a slice, replicas counts slices. Of the CPUs and the memory of these hosts the "
+            "Pods use what workers.resources.requests says, by default 4 CPUs and 8Gi. HostCpu: the Pods use idle "
+            "CPUs of TPU hosts that another job reserved, at a negative priority, and provision nothing (Standard "
             "clusters only)."
         ),
         examples=["HostCpu"],

@@ -285,6 +285,35 @@ def test_a_job_that_is_suspended_while_it_runs_says_how_far_it_is() -> None:
     assert "; 3 of 4 ranges are done and kept; " in story.status["message"]
 
 
+# A TPU host that a worker has to itself
+
+TPU = {"accelerator": "tpu-v5-lite-podslice", "topology": "2x4", "chipsPerHost": 8}
+IDLE = (
+    "RayJob demo-r1-a1. Each worker reserves a whole TPU host, and uses 4 CPUs and {memory} of it: to use more, set "
+    "workers.resources.requests"
+)
+
+
+@pytest.mark.parametrize(
+    ("workers", "words"),
+    [
+        ({"tpu": TPU}, IDLE.format(memory="8Gi")),
+        ({"tpu": TPU, "resources": {"requests": {"memory": "64Gi"}}}, IDLE.format(memory="64Gi")),
+        ({"tpu": TPU, "resources": {"limits": {"cpu": "100"}}}, IDLE.format(memory="8Gi")),
+        ({"tpu": TPU, "resources": {"requests": {"cpu": "100"}}}, "RayJob demo-r1-a1"),
+        ({"tpu": TPU | {"share": "HostCpu"}}, "RayJob demo-r1-a1"),
+        ({}, "RayJob demo-r1-a1"),
+    ],
+    ids=["default", "memory alone", "a limit alone", "asked for", "shared host", "no TPU"],
+)
+def test_what_a_worker_leaves_idle_of_its_tpu_host_is_said_once_an_attempt(
+    workers: dict[str, object], words: str
+) -> None:
+    story = planned(workers=workers)
+    story.pass_time(60)
+    assert [message for reason, message in story.api.events if reason == "ClusterRequested"] == [words]
+
+
 # Edits of a running job
 
 
