@@ -48,7 +48,7 @@ def _changes_of_spec(context: Context, attempt: AttemptStatus, ray_job: Object) 
 
 def _changed_fields(context: Context, ray_job: Object) -> list[str]:
     """Names of changed fields whose earlier value is not known; none for the RayJob of an older operator."""
-    before, now = _fields_of(ray_job), field_digests(context.observation.job)
+    before, now = _fields_of(ray_job), field_digests(context.job)
     if not before:
         return []
     changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
