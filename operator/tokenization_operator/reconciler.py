@@ -205,8 +205,10 @@ class Reconciler:
 
     async def _do(self, action: Action, observation: Observation, found: Object) -> None:
         match action:
+            case Create(is_optional=True):
+                await self._try_to_create(action, observation)
             case Create():
-                self._cache.put(action.kind, await self._kube.create(action, observation.uid))
+                self._cache.put(action.kind, await self._kube.create(action, action.owner_uid))
             case UpdateCheckpoint():
                 updated = await self._kube.update_checkpoint(action, observation.uid, observation.checkpoint)
                 self._cache.put(Kind.CHECKPOINT, updated)
@@ -214,6 +216,14 @@ class Reconciler:
                 await self._kube.delete(deletion(Kind.JOB, found), observation.namespace)
             case Delete():
                 await self._delete(action, observation.namespace)
+
+    async def _try_to_create(self, action: Create, observation: Observation) -> None:
+        name = action.body["metadata"]["name"]
+        try:
+            await self._kube.create(action, action.owner_uid)
+        except (Rejected, NotOwned) as error:
+            key = f"{observation.namespace}/{observation.job.metadata.name}"
+            log.warning("the job goes on without %s %s: %s", action.kind, name, error, extra={"job": key})
 
     async def _delete(self, wanted: Delete, namespace: str) -> None:
         """Re-read a child and delete it. Raises `Conflict` if it has changed since the decision."""

@@ -16,7 +16,7 @@ from tokenization_worker.api.job import WORKER_ACCOUNT, PullPolicy
 from tokenization_worker.api.manifest.describe import describe_error
 from tokenization_worker.api.pod.extras import PodAnnotations, PodLabels
 from tokenization_worker.api.pod.resources import Resources
-from tokenization_worker.api.types.fields import KubernetesObject
+from tokenization_worker.api.types.fields import Flag, KubernetesObject
 from tokenization_worker.api.types.model import SpecBlock
 
 VARIABLES = {
@@ -57,6 +57,12 @@ class RoleDefaults(SpecBlock):
     resources: Resources = Resources()
 
 
+class HeadDefaults(RoleDefaults):
+    """`disruption_budget`: whether drains wait for heads."""
+
+    disruption_budget: Flag = True
+
+
 class JobPods(SpecBlock):
     """What the Pods of all jobs have by default.
 
@@ -67,7 +73,7 @@ class JobPods(SpecBlock):
     labels: PodLabels | None = None
     annotations: PodAnnotations | None = None
     tolerations: list[KubernetesObject] | None = None
-    head: RoleDefaults = RoleDefaults()
+    head: HeadDefaults = HeadDefaults()
     workers: RoleDefaults = RoleDefaults()
     user_id: int | None = None
 

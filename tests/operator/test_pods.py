@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from support.cluster.jobs import Jobs, local_spec
+from support.cluster.jobs import Jobs, local_spec, wait_for
 from support.cluster.operators import WORKERS
 from support.cluster.story import Story
 from support.manifests.api_manifests import Manifest, with_spec
 from support.manifests.api_pod_tables import EVERY_VOLUME, EVERYTHING
 from tokenization_operator.build.children import Attempt, build_checkpoint, build_plan_job, build_ray_job, image_of
 from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.names import JOB_LABEL, NODE_TYPE_LABEL
 from tokenization_operator.settings import Settings
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.api.keys import attempt_digest
@@ -196,6 +197,30 @@ def test_what_a_job_passes_on_is_checked_before_its_pods_are_made(team: Jobs, tm
     team.edit("passed-on", {"pods": None, "workers": workers})
     team.reach("passed-on", "Succeeded")
     assert [reason for _, reason, _ in team.events("passed-on")].count("ClusterRejected") >= 1
+
+
+@pytest.mark.testbed
+def test_a_drain_takes_workers_and_no_head(team: Jobs, api: client.ApiClient, tmp_path: Path) -> None:
+    core = client.CoreV1Api(api)
+
+    def evict(node_type: str) -> str:
+        """The API server's objection; empty if it lets the Pod go."""
+        labels = f"{JOB_LABEL}=drained,{NODE_TYPE_LABEL}={node_type}"
+        [pod, *_] = core.list_namespaced_pod(team.namespace, label_selector=labels).items
+        eviction = client.V1Eviction(metadata={"name": pod.metadata.name, "namespace": team.namespace})
+        try:
+            core.create_namespaced_pod_eviction(pod.metadata.name, team.namespace, eviction)
+        except client.ApiException as error:
+            return str(error.body)
+        return ""
+
+    team.apply("drained", local_spec(tmp_path, image="testbed/worker:plan-run.driver-hold"))
+    team.wait_for_driver("drained")
+    wait_for(lambda: evict("head"), lambda said: "drained-r1-a1 needs 1 healthy pods and has 1 currently" in said)
+    assert not evict("worker")
+    team.edit("drained", {"suspend": True})
+    policy = client.PolicyV1Api(api)
+    wait_for(lambda: policy.list_namespaced_pod_disruption_budget(team.namespace).items, lambda left: not left)
 
 
 @pytest.mark.testbed

@@ -75,6 +75,9 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, create]                         # of heads; RayJobs own them
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]

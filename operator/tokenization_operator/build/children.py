@@ -212,6 +212,27 @@ def build_ray_job(
     }
 
 
+def build_head_budget(job: TokenizationJob, attempt: Attempt, ray_job: Mapping[str, Any]) -> dict[str, Any]:
+    """The PodDisruptionBudget of an attempt's head: its eviction would cost the attempt. It goes with the RayJob."""
+    metadata = ray_job["metadata"]
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": metadata["name"], "uid": metadata["uid"]}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": job.metadata.namespace,
+            "labels": _labels(job, attempt),
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "minAvailable": 1,  # maxUnavailable needs an owner with a scale subresource: a RayCluster has none
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": _labels(job, attempt) | {names.NODE_TYPE_LABEL: "head"}},
+        },
+    }
+
+
 def _fields(job: TokenizationJob) -> dict[str, str]:
     """An annotation that lets the operator name the fields that are changed later."""
     return {names.FIELDS_ANNOTATION: json.dumps(field_digests(job), separators=(",", ":"))}

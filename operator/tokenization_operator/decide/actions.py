@@ -20,12 +20,19 @@ _OF_UNKNOWN_FIELDS = ("minimumVersion",)
 class Create:
     """Create a child unless it exists; an object with its name and another owner is not a child.
 
-    `trials`: Jobs with the child's Pods, which the API server must accept in a dry run first.
+    `trials`: Jobs with the child's Pods, which the API server must accept in a dry run first. `is_optional`: the job
+    goes on without the child if the API server refuses it.
     """
 
     kind: Kind
     body: Object
     trials: tuple[Object, ...] = ()
+    is_optional: bool = False
+
+    @property
+    def owner_uid(self) -> str:
+        """The child's owner: the job, or a RayJob of it."""
+        return str(self.body["metadata"]["ownerReferences"][0]["uid"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tokenization_operator.build.children import Attempt, build_ray_job, build_trials, requests_of_worker
+from tokenization_operator.build.children import (
+    Attempt,
+    build_head_budget,
+    build_ray_job,
+    build_trials,
+    requests_of_worker,
+)
 from tokenization_operator.decide.actions import Action, Create, Decision
 from tokenization_operator.decide.context import AT_ONCE_S, Context
 from tokenization_operator.decide.cost import machines_of
@@ -187,7 +193,7 @@ def _attend(context: Context, active: ActiveAttempt) -> Decision:
     if decision.status.attempt is None or decision.status.attempt.is_over:
         return decision
     due = [each for each in (decision.requeue_after_s, left_s) if each is not None]
-    return replace(decision, actions=_name_writer(context, active), requeue_after_s=min(due, default=None))
+    return replace(decision, actions=_meet_cluster(context, active), requeue_after_s=min(due, default=None))
 
 
 def _running(context: Context, active: ActiveAttempt) -> Decision:
@@ -235,8 +241,11 @@ def _gets_on(context: Context, progress: ProgressStatus | None) -> bool:
     return counts[0] != counts[1] or progress.last_range_time not in (None, before.last_range_time)
 
 
-def _name_writer(context: Context, active: ActiveAttempt) -> tuple[Action, ...]:
-    """Name the head Pod as the checkpoint's writer, unless that is done."""
+def _meet_cluster(context: Context, active: ActiveAttempt) -> tuple[Action, ...]:
+    """Protect the head of a new RayCluster from drains, and name it as the checkpoint's writer.
+
+    The checkpoint is last: it says that both are done.
+    """
     cluster = active.attempt.ray_cluster_name
     if cluster is None:
         return ()
@@ -245,9 +254,12 @@ def _name_writer(context: Context, active: ActiveAttempt) -> tuple[Action, ...]:
     if spec.get("writerPodPrefix") == prefix:
         return ()
     made = _made(context, active.attempt)
-    return (
-        context.update_checkpoint(replace(made, image=replace(made.image, service_account=active.account)), prefix),
-    )
+    writer = replace(made, image=replace(made.image, service_account=active.account))
+    update = context.update_checkpoint(writer, prefix)
+    if not context.settings.job_pods.head.disruption_budget:
+        return (update,)
+    budget = build_head_budget(context.job, made, active.job)
+    return Create(Kind.DISRUPTION_BUDGET, budget, is_optional=True), update
 
 
 def seconds_to_stall(context: Context, active: ActiveAttempt) -> float | None:

@@ -16,6 +16,7 @@ class Kind(StrEnum):
     PLAN_JOB = "Job"
     RAY_JOB = "RayJob"
     POD = "Pod"
+    DISRUPTION_BUDGET = "PodDisruptionBudget"
 
 
 class Place(NamedTuple):
@@ -32,6 +33,7 @@ PLACES: Final = {
     Kind.PLAN_JOB: Place("batch", "v1", "jobs"),
     Kind.RAY_JOB: Place("ray.io", "v1", "rayjobs"),
     Kind.POD: Place("", "v1", "pods"),
+    Kind.DISRUPTION_BUDGET: Place("policy", "v1", "poddisruptionbudgets"),
 }
 
 

@@ -10,13 +10,6 @@ import yaml
 
 from tokenization_worker.api.job import WORKER_ACCOUNT
 from tokenization_worker.api.metadata import API_GROUP
-from tokenization_worker.cli.explain.pods import JOB_LABEL, NODE_TYPE_LABEL
-
-_BUDGET = "tokenization-heads"
-"""Whatever the account's name: two budgets for a Pod break its eviction."""
-
-_MORE_THAN_HEADS = 1_000_000
-"""A percentage or `maxUnavailable` needs an owner with a scale subresource; a RayCluster has none."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -26,7 +19,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="tokjob namespace-manifest",
         description="Print what a namespace needs before TokenizationJobs can run in it: the ServiceAccount of their "
-        "Pods, its right to report, and a PodDisruptionBudget for their heads. For kubectl apply -f -",
+        "Pods, and its right to report. For kubectl apply -f -",
     )
     parser.add_argument("namespace", type=_name, help="it must exist")
     parser.add_argument(
@@ -60,7 +53,7 @@ def _annotation(text: str) -> tuple[str, str]:
 
 
 def namespace_objects(namespace: str, account: str, annotations: dict[str, str]) -> list[dict[str, Any]]:
-    """ServiceAccount, Role and RoleBinding of the Pods of jobs, and the PodDisruptionBudget of their heads."""
+    """ServiceAccount, Role and RoleBinding of the Pods of jobs."""
     metadata = {"name": account, "namespace": namespace}
     group = "rbac.authorization.k8s.io"
     return [
@@ -85,18 +78,5 @@ def namespace_objects(namespace: str, account: str, annotations: dict[str, str])
             "metadata": metadata,
             "roleRef": {"apiGroup": group, "kind": "Role", "name": account},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-        },
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": _BUDGET, "namespace": namespace},
-            "spec": {
-                "minAvailable": _MORE_THAN_HEADS,
-                "unhealthyPodEvictionPolicy": "AlwaysAllow",
-                "selector": {
-                    "matchLabels": {NODE_TYPE_LABEL: "head"},
-                    "matchExpressions": [{"key": JOB_LABEL, "operator": "Exists"}],
-                },
-            },
         },
     ]

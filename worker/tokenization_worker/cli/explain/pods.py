@@ -15,8 +15,8 @@ from tokenization_worker.messages.redact import redact
 Object = dict[str, Any]
 
 JOB_LABEL = f"{API_GROUP}/job"
-NODE_TYPE_LABEL = "ray.io/node-type"
 _ATTEMPT_LABEL = f"{API_GROUP}/attempt"
+_NODE_TYPE_LABEL = "ray.io/node-type"
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _BEGINNING = frozenset({"ContainerCreating", "PodInitializing"})
 _PENDING = "Pending"
@@ -59,7 +59,7 @@ class PodSummary:
 def role_of(pod: Object) -> str:
     """`plan`, `head`, `worker`, or `submitter`, which shows what the driver prints."""
     labels = (pod.get("metadata") or {}).get("labels") or {}
-    kind = labels.get(NODE_TYPE_LABEL)
+    kind = labels.get(_NODE_TYPE_LABEL)
     if kind in ("head", "worker"):
         return str(kind)
     return "plan" if labels.get(_ATTEMPT_LABEL) == "0" else "submitter"
