@@ -31,7 +31,7 @@ from tokenization_operator.kube.fence import Fence, NotLeading
 from tokenization_operator.kube.preflight import KUBERAY, OWN_KINDS, find_missing
 from tokenization_operator.kube.server_clock import ServerClock, TimedClient
 from tokenization_operator.metrics import Metrics
-from tokenization_operator.objects.kinds import PLACES, Kind
+from tokenization_operator.objects.kinds import PLACES, WATCHED, Kind
 from tokenization_operator.reconciler import Reconciler
 from tokenization_operator.settings import LeaseSettings, Settings
 from tokenization_worker.errors import TokenizationError
@@ -78,8 +78,8 @@ class Operator:
         kopf.on.startup(registry=registry)(self._start)
         kopf.on.cleanup(registry=registry)(self._stop)
         kopf.on.probe(registry=registry, id="lastReconcileAgeSeconds")(self._age_s)
-        for kind, place in PLACES.items():
-            kopf.on.event(*place, id=f"see-{kind}", registry=registry)(self._handler(kind))
+        for kind in WATCHED:
+            kopf.on.event(*PLACES[kind], id=f"see-{kind}", registry=registry)(self._handler(kind))
 
     def _handler(self, kind: Kind) -> Any:
         async def on_event(event: Any, **_: Any) -> None:
@@ -111,7 +111,7 @@ class Operator:
             if missing:  # Kopf would only warn and idle
                 raise self._failed("; ".join(missing))
             self._needs_kuberay = bool(await find_missing(self._api, KUBERAY))
-            self._kinds = tuple(kind for kind in Kind if not (kind is Kind.RAY_JOB and self._needs_kuberay))
+            self._kinds = tuple(kind for kind in WATCHED if not (kind is Kind.RAY_JOB and self._needs_kuberay))
             await fill(self.cache, kube, self._kinds, self.settings.namespaces, self._listed)
         except Forbidden as error:
             raise self._failed(str(error)) from error

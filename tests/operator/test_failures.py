@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.cluster.jobs import BEHIND_THE_SAMPLE, Jobs, bad_lines, local_spec, text_files, wait_for
-from support.cluster.operators import NEVER_AGAIN, RARELY, Release
+from support.cluster.operators import NEVER_AGAIN, RARELY, Release, operator_pod
 from support.stores.gcs_emulator import make_bucket, serve_emulator
 from support.stores.gcs_fake import Fault, serve_fake_gcs
 from testbed.cluster import Testbed
@@ -222,6 +223,9 @@ def test_a_cluster_that_does_not_take_ray_jobs(release: Release, jobs: Jobs, bed
 
 def test_a_policy_that_denies_pods_is_named(release: Release, jobs: Jobs, bed: Testbed, tmp_path: Path) -> None:
     name = deny(bed, jobs, ("", "pods"), "no Pods before Christmas")
+    pod = yaml.safe_dump(operator_pod(jobs.namespace))
+    create = ("create", "--dry-run=server", "-f", "-")
+    wait_for(lambda: bed.kubectl(*create, text=pod).stderr, lambda said: "no Pods before Christmas" in said)
     with release.operator(**RARELY):
         jobs.apply("podless", local_spec(tmp_path))
         words = (f"ValidatingAdmissionPolicy '{name}' with binding '{name}'", "no Pods before Christmas")

@@ -253,7 +253,8 @@ def test_a_job_runs_in_pods_with_labels_and_volumes_of_its_own(
     mounted = [name for name, pod in mine.items() if any(each["name"] == "ca" for each in pod["spec"]["volumes"])]
     assert len(mounted) == len(mine) - 1 >= 3, mine.keys()
     [head] = [pod for name, pod in mine.items() if "-head" in name]
-    of_head = {name: each for name, each in selectors.items() if each.get("ray.io/node-type") == "head"}
+    of_job = {name: each for name, each in selectors.items() if name.startswith("labelled-r1-")}
+    of_head = {name: each for name, each in of_job.items() if each.get("ray.io/node-type") == "head"}
     assert of_head
     for name, selector in of_head.items():
         assert head["metadata"]["labels"].items() >= selector.items(), name

@@ -67,6 +67,8 @@ def test_the_operator_asks_for_all_that_its_roles_allow_and_for_nothing_else(
     jobs.create(Kind.PLAN_JOB, foreign("taken-r1-p1", "Job", "batch/v1", {"suspend": True, "template": template}))
     ray_job = RAY_JOB | {"rayClusterSpec": {"headGroupSpec": {"rayStartParams": {}, "template": template}}}
     jobs.create(Kind.RAY_JOB, foreign("foreign-r1-a1", "RayJob", "ray.io/v1", ray_job))
+    budget = foreign("headless-r1-a1", "PodDisruptionBudget", "policy/v1", {"minAvailable": 0})
+    jobs.create(Kind.DISRUPTION_BUDGET, budget)
     with ApiProxy.of(api) as proxy:
         with release.operator(server=proxy.url):
             jobs.apply("taken", local_spec(tmp_path / "x", image="testbed/worker:hold"))

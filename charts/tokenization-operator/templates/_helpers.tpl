@@ -46,19 +46,6 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- /* One JSON object. A userId that Helm removed, as it does with null, is null again. */ -}}
-{{- define "tokenization.jobPods" -}}
-{{- with .Values.jobPods }}
-{{- dict
-  "labels" (.labels | default dict)
-  "annotations" (.annotations | default dict)
-  "tolerations" (.tolerations | default list)
-  "head" (dict "resources" ((.head).resources | default dict))
-  "workers" (dict "resources" ((.workers).resources | default dict))
-  "userId" .userId | toJson
-}}
-{{- end }}
-{{- end }}
-
 {{- define "tokenization.operatorRules" -}}
 - apiGroups: [tokenization.dev]
   resources: [tokenizationjobs]

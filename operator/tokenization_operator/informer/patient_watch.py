@@ -16,12 +16,12 @@ import logging
 import aiohttp
 import kopf
 
-from tokenization_operator.objects.kinds import PLACES
+from tokenization_operator.objects.kinds import PLACES, WATCHED
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-_LISTS = tuple(f"/{place.plural}" for place in PLACES.values())
+_LISTS = tuple(f"/{PLACES[kind].plural}" for kind in WATCHED)
 
 
 async def wait_for_kind(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

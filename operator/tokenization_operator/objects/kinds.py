@@ -19,6 +19,9 @@ class Kind(StrEnum):
     DISRUPTION_BUDGET = "PodDisruptionBudget"
 
 
+WATCHED: Final = (Kind.JOB, Kind.CHECKPOINT, Kind.PLAN_JOB, Kind.RAY_JOB, Kind.POD)
+
+
 class Place(NamedTuple):
     """Group, version and plural of a kind on the API server."""
 

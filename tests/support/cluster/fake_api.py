@@ -18,7 +18,7 @@ from typing import Any
 from tokenization_operator.decide.actions import Create, Delete, UpdateCheckpoint
 from tokenization_operator.informer.cache import Cache, Key, job_of
 from tokenization_operator.kube.client import Conflict, JobGone, NotOwned
-from tokenization_operator.objects.kinds import Kind
+from tokenization_operator.objects.kinds import WATCHED, Kind
 from tokenization_operator.objects.merge import merge_patch
 from tokenization_operator.objects.reading import Object, is_leaving
 from tokenization_operator.observe.observation import KubeRay, PodEvent
@@ -265,6 +265,8 @@ def deliver(api: FakeApi, cache: Cache, most: int | None = None) -> set[Key]:
     keys: set[Key] = set()
     for _ in range(len(api.news) if most is None else min(most, len(api.news))):
         what, kind, item = api.news.popleft()
+        if kind not in WATCHED:
+            continue
         (cache.drop if what == "DELETED" else cache.put)(kind, item)
         key = (NAMESPACE, item["metadata"]["name"]) if kind == Kind.JOB else job_of(item)
         if key is not None:

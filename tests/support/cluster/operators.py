@@ -62,6 +62,15 @@ def operator_container(objects: list[dict[str, Any]]) -> dict[str, Any]:
     return dict(container)
 
 
+def operator_pod(namespace: str, *values: str) -> dict[str, Any]:
+    """The Pod of a release's Deployment."""
+    [deployment] = [each for each in render(namespace, *values) if each["kind"] == "Deployment"]
+    template = deployment["spec"]["template"]
+    metadata = {"name": "operator", "namespace": namespace, "labels": template["metadata"]["labels"]}
+    spec = template["spec"] | {"serviceAccountName": "default"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
 Process = subprocess.Popen[bytes] | Forked
 
 
