@@ -45,7 +45,6 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 {{- end }}
 
-{{- /* One JSON object. A userId that Helm removed, as it does with null, is null again. */ -}}
 {{- define "tokenization.operatorRules" -}}
 - apiGroups: [tokenization.dev]
   resources: [tokenizationjobs]
