@@ -116,6 +116,7 @@ chaos: install  ## kill KILLS local runs and RAY_RUNS on Ray, put FAULTS scripts
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/chaos.py --kills $(KILLS) --layout shuffled-packed-rows
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/ray_chaos.py --runs $(RAY_RUNS)
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/fault_chaos.py --faults $(FAULTS)
+	PYTHONPATH=tests $(BIN)/python tests/support/faults/fault_chaos.py --faults $(FAULTS) --layout shuffle
 
 motion: install  ## change the file that a run reads, in every way and at every moment (MOTION_ARGS='--only gz,cut')
 	PYTHONPATH=tests $(BIN)/python tests/support/faults/sources_in_motion.py $(MOTION_ARGS)
@@ -169,10 +170,13 @@ windows: install  ## time windows of tokens, and rows, at random places of a dat
 scale: install  ## 500,000 files and 200,000 ranges on a store of 50 ms a call (SCALE_ARGS='--ranges 2000 --files 500')
 	$(BIN)/python benchmarks/scale.py $(SCALE_ARGS)
 
+scale-shuffle: install  ## a shuffle of 1 and 4.25 TB of tokens on that store (SCALE_ARGS='--terabytes 0.05')
+	$(BIN)/python benchmarks/scale_shuffle.py $(SCALE_ARGS)
+
 memory: install  ## peak memory of a worker on hostile inputs (writes up to 20 GB below TMPDIR)
 	$(BIN)/python benchmarks/memory.py
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-.PHONY: help install run test test-unit test-fast test-all test-testbed test-core test-peers prove e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-formats bench-sequences bench-train bench-ray bench-gcs straggler startup windows scale memory clean
+.PHONY: help install run test test-unit test-fast test-all test-testbed test-core test-peers prove e2e e2e-soak cluster cluster-down broken-jobs load dashboard-picture compile lint format generate chaos motion flips chaos-operator chaos-replicas mutants mutants-all bench bench-versions bench-formats bench-sequences bench-train bench-ray bench-gcs straggler startup windows scale scale-shuffle memory clean

@@ -18,7 +18,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
@@ -90,24 +91,34 @@ class Figure(NamedTuple):
 def main() -> int:
     options = parse_arguments()
     is_full = (options.planned_files, options.files, options.ranges) == (PLANNED_FILES, FILES, RANGES)
+    with serving(options.latency_ms / 1000) as address:
+        figures = measure(address, options)
+    print(heading("Scale" + ("" if is_full else ": only a check of the script")))
+    print(f"- {options.latency_ms:g} ms a call, {CONNECTIONS} calls at once, {options.slots:,} tasks in flight\n")
+    print(table(["phase", "figure", "bar"], list(map(to_row, figures))))
+    return 1 if is_full and not all(figure.is_kept for figure in figures) else 0
+
+
+@contextmanager
+def serving(latency_s: float) -> Iterator[str]:
+    """The address of a new store with its cluster, in a process of their own."""
     with tempfile.TemporaryDirectory(prefix="tokenization-scale-") as folder:
         address = str(Path(folder, "service"))
         context = multiprocessing.get_context("spawn")
         mine, theirs = context.Pipe()
-        arguments = (address, options.latency_ms / 1000, theirs)
-        service = context.Process(target=start_service, args=arguments, daemon=True)
+        service = context.Process(target=start_service, args=(address, latency_s, theirs), daemon=True)
         service.start()
         mine.recv()
         try:
-            figures = measure(address, options)
+            yield address
         finally:
             service.kill()
             service.join()
-    print(heading("Scale" + ("" if is_full else ": only a check of the script")))
-    print(f"- {options.latency_ms:g} ms a call, {CONNECTIONS} calls at once, {options.slots:,} tasks in flight\n")
-    rows = [[f.phase, f.figure, f.bar and f.bar + (": kept" if f.is_kept else ": **missed**")] for f in figures]
-    print(table(["phase", "figure", "bar"], rows))
-    return 1 if is_full and not all(figure.is_kept for figure in figures) else 0
+
+
+def to_row(figure: Figure) -> list[str]:
+    bar = figure.bar and figure.bar + (": kept" if figure.is_kept else ": **missed**")
+    return [figure.phase, figure.figure, bar]
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -10,23 +10,38 @@ import heapq
 import pickle
 import threading
 import time
+from base64 import b64encode
+from collections import Counter
 from hashlib import sha256
-from multiprocessing.connection import Connection, Listener
-from typing import Any
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
-from scale_objects import Objects, ObjectStore
+from scale_objects import CONNECTIONS, Objects, ObjectStore
 
 from tokenization_worker.output import layout
 from tokenization_worker.output.create_only import create_receipt
-from tokenization_worker.output.ledger.receipts import RangeReceipt, ShardReceipt, SliceResult, segment_digest
+from tokenization_worker.output.ledger.receipts import (
+    RangeReceipt,
+    ScatterReceipt,
+    ShardReceipt,
+    SliceResult,
+    segment_digest,
+)
 from tokenization_worker.output.naming import name_files
 from tokenization_worker.output.object_metadata import digest_metadata
 from tokenization_worker.output.scratch import discard_scratch
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
+from tokenization_worker.pipelines.tokenize.scatter_task import ScatterTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
+from tokenization_worker.pipelines.tokenize.shuffle_planner import ShuffledShard
 from tokenization_worker.readers.decompress import zstd
 from tokenization_worker.storage.base import PreconditionFailed
+
+TOKEN_BYTES = 4
+HELD_BYTES = 32 << 20
+"""Of cells that a worker reads together."""
 
 DOCUMENT_TOKENS = 1_000
 TOKENS_PER_BYTE = 0.3
@@ -37,6 +52,14 @@ TOKENIZE_CALLS = 5
 BUILD_CALLS = 8
 """Segment's end and blocks, sidecar, shard, two looks at the epoch, receipt."""
 
+SCATTER_CALLS = 4
+"""A look for the receipt, the scattered object, receipt; besides, `SPAN_CALLS` for each span."""
+SPAN_CALLS = 2
+"""A segment's end, and its blocks."""
+
+SHUFFLED_TOKENS_PER_BYTE = 0.98
+"""Of plain text, where the plan's estimate counts: it decides how many windows a shuffle has."""
+
 LISTS_ONE_IN = 10
 """Ranges that have a list of unusable documents."""
 
@@ -44,23 +67,54 @@ NODE = "ray-worker-group-{:04d}/" + "0123456789abcdef" * 3 + "01234567"
 NODES = 200
 
 
-class Cluster:
-    """Ends tasks one after the other when their time has come, and sends what they return."""
+AnyTask = TokenizeTask | ScatterTask | BuildTask
 
-    def __init__(self, answers: Connection, uri: str, objects: Objects, latency_s: float) -> None:
+
+class Requests(NamedTuple):
+    """Of one task. `writes`: uploads and listings (class A of Cloud Storage); `reads`: the others (class B); `rounds`:
+    one after the other, since up to `CONNECTIONS` reads of scattered objects are made at once."""
+
+    writes: int
+    reads: int
+    rounds: int
+
+
+def requests_of(task: AnyTask) -> Requests:
+    """What the product asks of the store for such a task."""
+    if isinstance(task, TokenizeTask):
+        return Requests(2, 3, TOKENIZE_CALLS)
+    if isinstance(task, ScatterTask):
+        reads = SPAN_CALLS * len(task.window.spans)
+        return Requests(2, 1 + reads, SCATTER_CALLS + reads)
+    if isinstance(task.shard, ShuffledShard):
+        cells = task.shard.end_cell - task.shard.first_cell
+        held = task.shard.tokens * TOKEN_BYTES
+        reads = len(task.scattered) * (1 + min(cells, -(-held // HELD_BYTES)))
+        return Requests(3, 3 + reads, BUILD_CALLS + -(-reads // CONNECTIONS))
+    return Requests(3, 5, BUILD_CALLS)
+
+
+class Cluster:
+    """Ends tasks one after the other when their time has come, and sends what they return. `requests`: of all tasks,
+    by stage and class."""
+
+    def __init__(
+        self, answers: Connection, uri: str, objects: Objects, latency_s: float, requests: Counter[str]
+    ) -> None:
         self._answers = answers
         self._store = ObjectStore(uri, objects, connections=1)
         self._latency_s = latency_s
-        self._due: list[tuple[float, int, TokenizeTask | BuildTask]] = []
+        self._requests = requests
+        self._due: list[tuple[float, int, AnyTask]] = []
         self._changed = threading.Condition()
         self._is_open = True
         self._worker = threading.Thread(target=self._work, daemon=True)
         self._worker.start()
 
-    def submit(self, number: int, task: TokenizeTask | BuildTask) -> None:
-        calls = (TOKENIZE_CALLS if isinstance(task, TokenizeTask) else BUILD_CALLS) + bool(task.releasable)
+    def submit(self, number: int, task: AnyTask) -> None:
+        rounds = requests_of(task).rounds + bool(task.releasable)
         with self._changed:
-            heapq.heappush(self._due, (time.monotonic() + calls * self._latency_s, number, task))
+            heapq.heappush(self._due, (time.monotonic() + rounds * self._latency_s, number, task))
             self._changed.notify()
 
     def close(self) -> None:
@@ -73,13 +127,19 @@ class Cluster:
     def _work(self) -> None:
         while (ended := self._take()) is not None:
             number, task = ended
+            self._count(task)
             try:
                 result: object = run_task(self._store, task)
             except Exception as error:  # noqa: BLE001  what a pool does: the error is the task's result
                 result = error
             self._answers.send_bytes(pickle.dumps((number, result), pickle.HIGHEST_PROTOCOL))
 
-    def _take(self) -> tuple[int, TokenizeTask | BuildTask] | None:
+    def _count(self, task: AnyTask) -> None:
+        needed, stage = requests_of(task), _STAGES[type(task)]
+        self._requests[f"{stage}, class A"] += needed.writes
+        self._requests[f"{stage}, class B"] += needed.reads
+
+    def _take(self) -> tuple[int, AnyTask] | None:
         """The next task whose time has come; None after `close`."""
         with self._changed:
             while self._is_open:
@@ -91,18 +151,28 @@ class Cluster:
         return None
 
 
-def run_task(store: ObjectStore, task: TokenizeTask | BuildTask) -> RangeReceipt | ShardReceipt:
+_STAGES: dict[type, str] = {TokenizeTask: "tokenize", ScatterTask: "scatter", BuildTask: "build"}
+
+
+def run_task(store: ObjectStore, task: AnyTask) -> RangeReceipt | ScatterReceipt | ShardReceipt:
     discard_scratch(store, task.context.epoch, task.releasable)
-    return tokenize_range(store, task) if isinstance(task, TokenizeTask) else build_shard(store, task)
+    match task:
+        case TokenizeTask():
+            return tokenize_range(store, task)
+        case ScatterTask():
+            return scatter_window(store, task)
+    return build_shard(store, task)
 
 
 def tokenize_range(store: ObjectStore, task: TokenizeTask) -> RangeReceipt:
     """A segment of no bytes, and the receipt of a range whose documents all have `DOCUMENT_TOKENS` tokens."""
     context, range_id = task.context, task.range_id
     slices = []
+    is_shuffled = context.data.output.shuffle is not None
+    tokens_per_byte = SHUFFLED_TOKENS_PER_BYTE if is_shuffled else TOKENS_PER_BYTE
     for number, part in enumerate(task.slices):
         stored = (part.end if part.end >= 0 else part.size) - part.start
-        docs = int(stored * TOKENS_PER_BYTE) // DOCUMENT_TOKENS
+        docs = int(stored * tokens_per_byte) // DOCUMENT_TOKENS
         digest = sha256(f"{range_id}-{number}".encode()).hexdigest()[:32]
         slices.append(SliceResult(part.file, "Read", "", (docs * DOCUMENT_TOKENS,), (docs,), docs, {}, digest))
     list_digest = ""
@@ -147,6 +217,32 @@ def put_list(store: ObjectStore, task: TokenizeTask) -> str:
     return digest
 
 
+def scatter_window(store: ObjectStore, task: ScatterTask) -> ScatterReceipt:
+    """A scattered object of no bytes, whose documents are in all cells alike, and its receipt."""
+    context, key = task.context, task.window.key
+    units = sum(documents_in(span.start, span.end) for span in task.window.spans)
+    cells = np.full(context.n_cells, units // context.n_cells, np.int64)
+    cells[(np.arange(units % context.n_cells) + key.number * 7919) % context.n_cells] += 1
+    tokens = units * DOCUMENT_TOKENS
+    size = TOKEN_BYTES * tokens + 128 * units + 28 * context.n_cells
+    put_sized(store, layout.scattered_path(context.epoch, key), size)
+    receipt = ScatterReceipt(
+        plan_id=context.plan_id,
+        epoch=context.epoch,
+        stream=key.stream,
+        number=key.number,
+        units=units,
+        tokens=tokens,
+        cell_tokens=b64encode((cells * DOCUMENT_TOKENS).astype("<u4").tobytes()).decode(),
+        object_digest=sha256(f"{key.number}".encode()).hexdigest()[:32],
+        size=size,
+        node=NODE.format(key.number % NODES),
+        pid=1000 + key.number % 7919,
+        seconds=round(1 + key.number % 1000 / 1000, 3),
+    )
+    return create_receipt(store, layout.scatter_receipt_path(context.epoch, key), receipt)
+
+
 def build_shard(store: ObjectStore, task: BuildTask) -> ShardReceipt:
     """A shard and a sidecar of a few bytes, and their receipt."""
     context, name = task.context, task.shard.name
@@ -165,7 +261,7 @@ def build_shard(store: ObjectStore, task: BuildTask) -> ShardReceipt:
         shard=name.shard,
         path=path,
         tokens=task.shard.tokens,
-        documents=sum(documents_in(span.start, span.end) for span in task.shard.spans),
+        documents=_documents_of(task),
         bytes=entry.size,
         crc32c=entry.crc32c or 0,
         sha256=sha256(path.encode()).hexdigest(),
@@ -177,6 +273,14 @@ def build_shard(store: ObjectStore, task: BuildTask) -> ShardReceipt:
         seconds=round(1 + name.index % 1000 / 1000, 3),
     )
     return create_receipt(store, layout.shard_receipt_path(context.epoch, name.split, name.index), receipt)
+
+
+def _documents_of(task: BuildTask) -> int:
+    """Documents that begin in a shard. Of a shuffled stream all shards before have the size that the job asks for."""
+    if isinstance(task.shard, ShuffledShard):
+        start = task.shard.name.index * task.context.data.output.shard_tokens
+        return documents_in(start, start + task.shard.tokens)
+    return sum(documents_in(span.start, span.end) for span in task.shard.spans)
 
 
 def documents_in(start: int, end: int) -> int:
@@ -202,6 +306,7 @@ def put_sized(store: ObjectStore, path: str, size: int) -> None:
 def serve(listener: Listener, latency_s: float) -> None:
     """Answer connections until one asks for the end. The first message of each says what it is for."""
     outputs: dict[str, Objects] = {}
+    requests: Counter[str] = Counter()
     lock = threading.Lock()
 
     def objects_of(uri: str) -> Objects:
@@ -214,13 +319,25 @@ def serve(listener: Listener, latency_s: float) -> None:
         kind, uri = wanted
         if kind == "end":
             return
+        if kind == "requests":
+            connection.send(dict(requests))
+            continue
         answer = answer_calls if kind == "calls" else run_cluster
-        threading.Thread(target=answer, args=(connection, uri, objects_of(uri), latency_s), daemon=True).start()
+        arguments = (connection, uri, objects_of(uri), latency_s, requests)
+        threading.Thread(target=answer, args=arguments, daemon=True).start()
 
 
-def answer_calls(connection: Connection, uri: str, objects: Objects, latency_s: float) -> None:
+def read_requests(address: str) -> dict[str, int]:
+    """The requests of all tasks so far, by stage and class."""
+    with Client(address) as connection:
+        connection.send(("requests", ""))
+        counts: dict[str, int] = connection.recv()
+        return counts
+
+
+def answer_calls(connection: Connection, uri: str, objects: Objects, latency_s: float, requests: Counter[str]) -> None:
     """One call after the other; the latency is the caller's business."""
-    del uri, latency_s
+    del uri, latency_s, requests
     while True:
         try:
             name, arguments = connection.recv()
@@ -232,9 +349,9 @@ def answer_calls(connection: Connection, uri: str, objects: Objects, latency_s: 
         )
 
 
-def run_cluster(connection: Connection, uri: str, objects: Objects, latency_s: float) -> None:
+def run_cluster(connection: Connection, uri: str, objects: Objects, latency_s: float, requests: Counter[str]) -> None:
     """Take tasks until an empty message says that the rest are not wanted."""
-    cluster = Cluster(connection, uri, objects, latency_s)
+    cluster = Cluster(connection, uri, objects, latency_s, requests)
     while message := connection.recv_bytes():
         cluster.submit(*pickle.loads(message))
     cluster.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.faults.fault_chaos import run_fault_chaos
+from support.faults.fault_chaos import LAYOUTS, run_fault_chaos
 from support.stores.gcs_emulator import gcs_host
 
 __all__ = ["gcs_host"]
@@ -18,9 +18,12 @@ SCRIPTS = 20
 
 
 @pytest.mark.exhaustive
-def test_runs_through_random_faults_end_with_the_bytes_of_one_without(gcs_host: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_runs_through_random_faults_end_with_the_bytes_of_one_without(
+    gcs_host: str, layout: str, tmp_path: Path
+) -> None:
     lines: list[str] = []
-    summary = run_fault_chaos(gcs_host, tmp_path, faults=SCRIPTS, seed=20261121, say=lines.append)
+    summary = run_fault_chaos(gcs_host, tmp_path, faults=SCRIPTS, seed=20261121, layout=layout, say=lines.append)
     print("\n".join([*lines, *summary.lines()]))
     assert summary.scripts == SCRIPTS
     assert summary.met.total() > SCRIPTS, "most faults must hurt a call"

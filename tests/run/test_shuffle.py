@@ -23,10 +23,12 @@ from support.shuffle_oracle import Document, Shard, shuffle
 from tokenization_worker import open_dataset, run_job, verify
 from tokenization_worker.api.job import TokenizationJob
 from tokenization_worker.dataset.split import Split
+from tokenization_worker.engine.task import ProductLost, WorkerState
 from tokenization_worker.formats.sidecar import ScatteredDocuments, ShardDocuments
 from tokenization_worker.inspect.clean import clean_output
 from tokenization_worker.inspect.show import show_documents
 from tokenization_worker.output import layout
+from tokenization_worker.pipelines.tokenize.scatter_task import ScatterTask
 from tokenization_worker.pipelines.tokenize.shard_builder import BuildTask
 from tokenization_worker.planning import scattering
 from tokenization_worker.verification.report import Fault
@@ -196,6 +198,22 @@ def test_stops_change_nothing(source: Source, whole: Path, tmp_path: Path) -> No
     run_with_stops(job, step=3, before_stop=lambda task: kinds.add(type(task).__name__))
     assert kinds == {"TokenizeTask", "ScatterTask", "BuildTask"}
     assert difference(stopped, whole) is None
+
+
+def test_a_window_that_another_run_has_scattered_needs_no_segment(source: Source, tmp_path: Path) -> None:
+    """The other run deletes them."""
+    found: list[ScatterTask] = []
+
+    def note(task: object) -> None:
+        if isinstance(task, ScatterTask):
+            found.append(task)
+
+    run_job(job_of(source, tmp_path / "out", output=LAYOUT, rangeBytes=500), executor=inline(note))
+    assert len(found) > 3
+    for task in found:
+        assert task.run(WorkerState("here")).key == task.window.key
+        with pytest.raises(ProductLost):
+            replace(task, again=True).run(WorkerState("here"))
 
 
 @pytest.mark.sampled(2)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from support.corpus import BAD_LINES, CorpusWriter, take_documents
 from support.engine.inline import inline
@@ -26,6 +27,7 @@ from tokenization_worker.errors import TokenizationError
 from tokenization_worker.events import Finished
 from tokenization_worker.output import layout
 from tokenization_worker.pipelines.tokenize.ranges.range_task import TokenizeTask
+from tokenization_worker.planning import scattering
 from tokenization_worker.run.run import Options, run_job
 
 RANGE_BYTES = "64Ki"
@@ -33,6 +35,10 @@ RANGE_BYTES = "64Ki"
 
 SHARD_TOKENS = 160_000
 """Two bytes each: more than a chunk, so that shards are written in many requests."""
+
+SHUFFLE = {"shuffle": {"seed": 7}}
+WINDOW_BYTES = 400_000
+"""Of a shuffle, in this process: the corpus has several windows, each larger than a chunk."""
 
 Outcome = Finished | TokenizationError
 
@@ -46,25 +52,33 @@ def make_corpus(folder: Path) -> Path:
     return corpus.finish().folder
 
 
+_NUMBERS = count()
+
+
 @dataclass
 class Lab:
-    """A bucket with a corpus, behind the proxy. `expected`: what `dataset` says of a run without faults."""
+    """A bucket with a corpus, behind the proxy. `layout`: more fields of `output`; `expected`: what `dataset` says of a
+    run without faults."""
 
     proxy: FaultProxy
     bucket: str
     source: str = "corpus"
+    layout: dict[str, Any] = field(default_factory=dict)
     expected: dict[str, str] = field(default_factory=dict)
     ranges: int = 0
-    _numbers: Iterator[int] = field(default_factory=count)
 
     def new_output(self) -> str:
         """A prefix where nothing is."""
-        return f"out-{next(self._numbers)}"
+        return f"out-{next(_NUMBERS)}"
 
     def fill(self, folder: Path) -> None:
         """Upload a corpus, and note the dataset that a run makes of it."""
         for path in sorted(folder.iterdir()):
             self.proxy.service.put(self.bucket, f"{self.source}/{path.name}", path.read_bytes())
+        self.learn()
+
+    def learn(self) -> None:
+        """Note the dataset that a run makes of the corpus, which another lab has uploaded."""
         output, ran = self.new_output(), Counter[int]()
         self.proxy.plan()
         finished = self.run(output, ran)
@@ -99,7 +113,7 @@ class Lab:
             Path("nowhere"),
             source={"uris": [f"gs://{self.bucket}/{self.source}"]},
             tokenizer={"name": "bytes"},
-            output={"uri": f"gs://{self.bucket}/{output}", "shards": {"tokens": SHARD_TOKENS}},
+            output={"uri": f"gs://{self.bucket}/{output}", "shards": {"tokens": SHARD_TOKENS}, **self.layout},
             rangeBytes=RANGE_BYTES,
             maxQuarantined="100%",
             maxCorruptFiles=max_corrupt_files,
@@ -156,6 +170,17 @@ class Lab:
 def _is_dataset(path: str) -> bool:
     """Shards, sidecars and tables; the ledger tells of the run, too."""
     return path.endswith((".npy", ".zst")) or path.startswith("_tokenization/documents/")
+
+
+@contextmanager
+def small_windows() -> Iterator[None]:
+    """Until the end of the block, windows of a shuffle have `WINDOW_BYTES` in this process."""
+    before = scattering.LEAST_WINDOW_BYTES
+    scattering.LEAST_WINDOW_BYTES = WINDOW_BYTES
+    try:
+        yield
+    finally:
+        scattering.LEAST_WINDOW_BYTES = before
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from tokenization_worker.formats.base import TokenArray
 from tokenization_worker.formats.cells import write_cells
 from tokenization_worker.formats.segment import Block, SegmentLost
 from tokenization_worker.output import layout
-from tokenization_worker.output.create_only import create_receipt
+from tokenization_worker.output.create_only import create_receipt, find_receipt
 from tokenization_worker.output.layout import ScatterKey
 from tokenization_worker.output.ledger.receipts import ScatterReceipt
 from tokenization_worker.output.scratch import discard_scratch
@@ -41,14 +41,15 @@ from tokenization_worker.storage.open import open_store
 
 @dataclass(frozen=True, slots=True)
 class ScatterTask:
-    """Scatter one window. `segment_digests`, `slice_files`: as for `BuildTask`, of the window's spans; `releasable`: as
-    for `TokenizeTask`."""
+    """Scatter one window. `segment_digests`, `slice_files`: as for `BuildTask`, of the window's spans; `releasable`,
+    `again`: as for `TokenizeTask`."""
 
     context: RunContext
     window: WindowPlan
     segment_digests: tuple[str, ...]
     slice_files: tuple[tuple[int, ...], ...]
     releasable: tuple[int | ScatterKey, ...] = ()
+    again: bool = False
 
     @property
     def product(self) -> str:
@@ -70,6 +71,11 @@ class ScatterTask:
 def _scatter(task: ScatterTask, store: Store, node: str) -> ScatterReceipt:
     started = time.monotonic()
     context, key = task.context, task.window.key
+    path = layout.scatter_receipt_path(context.epoch, key)
+    if not task.again:
+        found = find_receipt(store, path, ScatterReceipt, context.plan_id)
+        if found is not None:  # a concurrent run has done it, and may have deleted the segments of the window
+            return found
     shuffle = context.data.output.shuffle
     assert shuffle is not None, "only then are there such tasks"
     units = _read_rows(task, store) if context.unit_length else _read_documents(task, store)
@@ -94,7 +100,7 @@ def _scatter(task: ScatterTask, store: Store, node: str) -> ScatterReceipt:
         pid=os.getpid(),
         seconds=round(time.monotonic() - started, 3),
     )
-    return create_receipt(store, layout.scatter_receipt_path(context.epoch, key), receipt)
+    return create_receipt(store, path, receipt)
 
 
 def _read_rows(task: ScatterTask, store: Store) -> Units:

@@ -312,7 +312,8 @@ class TokenizeSchedule:
     def _scatter_task(self, key: ScatterKey) -> ScatterTask:
         window = self._windows[key]
         digests, files = self._describe_segments(window.spans)
-        return ScatterTask(self._context, window, digests, files, self.take_releasable(RELEASED_A_TASK))
+        releasable, again = self.take_releasable(RELEASED_A_TASK), key in self._ledger.scatters
+        return ScatterTask(self._context, window, digests, files, releasable, again)
 
     def _build_task(self, key: ShardKey) -> BuildTask:
         shard = self._shards[key]
