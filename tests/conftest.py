@@ -14,6 +14,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from support import runs
 from support.command_line import sample_texts
@@ -31,6 +32,8 @@ from tokenization_worker.verification import workers
 
 pytest_plugins = ["support.failed_tests"]
 
+settings.register_profile("patient", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("patient")
 parse_ranks_once()
 skip_syncs()
 ask_without_proxies()

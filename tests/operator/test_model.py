@@ -430,7 +430,7 @@ class Jobs(RuleBasedStateMachine):
 
 TestJobs = Jobs.TestCase
 TestJobs.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=100, stateful_step_count=50, suppress_health_check=list(HealthCheck), print_blob=True
 )
 
 LONG = settings(TestJobs.settings, max_examples=3, stateful_step_count=MOVES, database=None, phases=[Phase.generate])

@@ -81,7 +81,7 @@ LINES = [b"", b"", b"", b"\r", b" ", b"\t \r", b" " * 29, b" " * 30, b" " * 31, 
     newline=st.booleans(),
     block=st.integers(1, 40),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_blank_lines_count_and_are_nothing_else_wherever_a_file_is_cut(
     lines: list[bytes], newline: bool, block: int
 ) -> None:
@@ -108,7 +108,7 @@ def test_blank_lines_count_and_are_nothing_else_wherever_a_file_is_cut(
 
 
 @given(st.lists(st.sampled_from(LINES), max_size=12), st.integers(0, 5), st.integers(1, 40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_only_whole_blank_lines_are_passed(lines: list[bytes], begin: int, longest: int) -> None:
     data = b"\n".join(lines)
     end, expected = min(begin, len(data)), 0

@@ -115,7 +115,7 @@ def parts_of(content: bytes, separator: bytes) -> list[tuple[int, str]]:
     kept=st.sampled_from([10, 60, 1 << 20]),
     data=st.data(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_cut_read_by_any_workers_in_any_order_gives_the_whole_file(
     pack: str, texts: list[str], bom: bool, block: int, kept: int, data: st.DataObject
 ) -> None:
@@ -148,7 +148,7 @@ LINES = [b'{"text": "one"}', b'{"text": null}', b"", b" \t\r", b"not json", b'{"
     block=st.integers(1, 64),
     is_set_aside=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_jsonl_slices_keep_positions_and_line_numbers(
     pack: str, lines: list[bytes], step: int, block: int, is_set_aside: bool
 ) -> None:

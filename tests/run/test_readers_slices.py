@@ -76,7 +76,7 @@ block_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=5)
 
 @pytest.mark.parametrize("separator", SEPARATORS, ids=repr)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_slices_of_any_cut_hold_the_records_of_the_whole_file(separator: bytes, data: st.DataObject) -> None:
     content = data.draw(contents(separator))
     inner = data.draw(st.lists(st.integers(0, len(content) + 3), max_size=6))
@@ -96,7 +96,7 @@ def test_slices_of_any_cut_hold_the_records_of_the_whole_file(separator: bytes, 
 
 @pytest.mark.parametrize("separator", OVERLAPPING, ids=repr)
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_separators_that_overlap_themselves_are_found_from_the_left(separator: bytes, data: st.DataObject) -> None:
     content = data.draw(contents(separator))
     blocks = blocks_of(content, data.draw(block_sizes))
@@ -155,7 +155,7 @@ LINES = [
     block=st.integers(1, 64),
     data=st.data(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_jsonl_slices_give_the_same_documents_positions_and_line_numbers(
     lines: list[bytes], bom: bool, newline: bool, block: int, data: st.DataObject
 ) -> None:
@@ -180,7 +180,7 @@ def test_jsonl_slices_give_the_same_documents_positions_and_line_numbers(
     block=st.integers(1, 40),
     data=st.data(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_text_slices_give_the_same_documents_and_positions(pieces: list[str], block: int, data: st.DataObject) -> None:
     content = "§→".join(pieces).encode()
     options = ReadOptions(SourceFormat.TEXT, "text", "§→".encode(), 30)

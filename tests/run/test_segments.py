@@ -86,7 +86,7 @@ BLOCKS = st.lists(
 
 
 @given(BLOCKS, st.sampled_from([U16, U32]), st.integers(0, 30), st.integers(0, 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_segment_gives_back_the_tokens_of_each_stream(
     tmp_path_factory: pytest.TempPathFactory, blocks: Written, dtype: np.dtype[np.unsignedinteger], a: int, b: int
 ) -> None:

@@ -47,7 +47,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_special_ids_never_come_from_text(kind: str, tokenizers: dict[str, Tokenizer], data: st.DataObject) -> None:
     tokenizer = tokenizers[kind]

@@ -48,7 +48,7 @@ def stored(folder: Path, parts: PartArray, *, far: bool) -> StoredFile:
     return StoredFile(Far(folder) if far else LocalStore(folder), "a.npy", len(content.getvalue()))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     counts=st.lists(st.sampled_from([1, 1, 2, 3, 40, 3000]), min_size=1, max_size=60), far=st.booleans(), data=st.data()
 )

@@ -389,7 +389,7 @@ def pipelines(draw: st.DrawFn) -> Needs:
     return needs
 
 
-@settings(max_examples=400, deadline=None, phases=(Phase.explicit, Phase.generate))  # no run gets simpler by its lots
+@settings(max_examples=400, phases=(Phase.explicit, Phase.generate))  # no run gets simpler by its lots
 @given(pipelines(), st.integers(0, 2**32), st.integers(0, 120))
 def test_products_are_kept_deleted_and_made_again_as_naive_sets_say(needs: Needs, seed: int, steps: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -117,7 +117,7 @@ def skipped_bytes(plan: Plan, held: int | None, range_id: int) -> float:
     seed=st.integers(0, 2**32),
     data=st.data(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_each_missing_range_is_handed_out_once_whatever_is_done(
     sizes: list[int], range_bytes: int, workers: int, seed: int, data: st.DataObject
 ) -> None:

@@ -155,7 +155,7 @@ def stream_of(world: World, plan: ShardPlan) -> int:
 
 
 @given(worlds())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_all_shards_together_are_the_live_tokens_in_order_each_once(world: World) -> None:
     planner, plans = assemble(world, world.order)
     segments = world.segments()
@@ -176,7 +176,7 @@ def test_all_shards_together_are_the_live_tokens_in_order_each_once(world: World
 
 
 @given(worlds())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_order_of_receipts_changes_nothing(world: World) -> None:
     _, in_order = assemble(world, sorted(world.order))
     _, as_drawn = assemble(world, world.order)
@@ -184,7 +184,7 @@ def test_the_order_of_receipts_changes_nothing(world: World) -> None:
 
 
 @given(worlds())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_another_cut_of_the_same_files_gives_shards_of_the_same_tokens(world: World) -> None:
     """One range for everything, or one for each slice: what a shard holds is the same."""
     n_slices = len(world.slice_file)
@@ -205,7 +205,7 @@ def test_another_cut_of_the_same_files_gives_shards_of_the_same_tokens(world: Wo
 
 
 @given(worlds())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_names_count_up_within_their_split_and_over_leading_splits(world: World) -> None:
     _, plans = assemble(world, world.order)
     for split in world.streams.splits:
@@ -220,7 +220,7 @@ def test_names_count_up_within_their_split_and_over_leading_splits(world: World)
 
 
 @given(worlds(), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_groups_are_runs_of_their_own_that_share_no_shard(world: World, data: st.DataObject) -> None:
     borders = data.draw(st.sets(st.integers(1, world.n_files - 1))) if world.n_files > 1 else set()
     ends = [*sorted(borders), world.n_files]
@@ -251,7 +251,7 @@ def test_groups_are_runs_of_their_own_that_share_no_shard(world: World, data: st
 
 
 @given(worlds())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_shard_is_planned_as_soon_as_complete_files_fill_it_and_never_before(world: World) -> None:
     """Before every range of a file has its receipt, nothing of it may be in a shard: it may turn out damaged."""
     planner = ShardPlanner(world.cut(), world.n_files, world.streams, world.shard_tokens)
@@ -275,7 +275,7 @@ def test_a_shard_is_planned_as_soon_as_complete_files_fill_it_and_never_before(w
 
 
 @given(worlds(), st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_range_is_given_up_while_a_shard_to_come_needs_it(world: World, seed: int) -> None:
     """What `first_needed_range` says at any time holds for every shard that is planned later."""
     order = list(world.order)

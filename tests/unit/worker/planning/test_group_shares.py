@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from hashlib import blake2b
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenization_worker.api.data import hash_end
@@ -16,7 +16,6 @@ SHARES = st.fractions(min_value=Fraction(1, 2**40), max_value=1).filter(lambda s
 
 
 @given(SHARES)
-@settings(deadline=None)
 def test_a_share_is_rounded_down_to_twelve_significant_bits(share: Fraction) -> None:
     rounded = round_down(share)
     assert rounded <= share < rounded * (1 + Fraction(1, 2**11))
@@ -26,7 +25,6 @@ def test_a_share_is_rounded_down_to_twelve_significant_bits(share: Fraction) -> 
 
 
 @given(st.text(), SHARES, SHARES)
-@settings(deadline=None)
 def test_a_document_is_in_if_its_hash_is_below_the_share_of_all(text: str, share: Fraction, other: Fraction) -> None:
     data = text.encode("utf-8", "surrogatepass")
     number = int.from_bytes(blake2b(data, digest_size=8, person=b"tokjob/group/1").digest(), "big")

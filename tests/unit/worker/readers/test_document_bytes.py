@@ -126,7 +126,7 @@ def files(draw: st.DrawFn, records: list[bytes], separator: bytes) -> tuple[byte
 
 @pytest.mark.usefixtures("small_parts")
 @given(file=files(LINES, b"\n"))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_lines_count_with_their_line_feed_whatever_the_cut(file: tuple[bytes, list[int]]) -> None:
     content, cuts = file
     assert sums_of_slices(SourceFormat.JSONL, None, content, cuts, {}) == sums_of_lines(content)
@@ -135,7 +135,7 @@ def test_lines_count_with_their_line_feed_whatever_the_cut(file: tuple[bytes, li
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("separator", [SEPARATOR, b"\n"])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_pieces_of_text_count_without_their_separator_whatever_the_cut(separator: bytes, data: st.DataObject) -> None:
     content, cuts = data.draw(files([piece for piece in PIECES if separator not in piece], separator))
     assert sums_of_slices(SourceFormat.TEXT, separator, content, cuts, {}) == sums_of_pieces(content, separator)

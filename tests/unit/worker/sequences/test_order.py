@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -19,7 +19,6 @@ PLACES = st.lists(
 
 
 @given(SEEDS, PLACES)
-@settings(deadline=None)
 def test_keys_are_those_of_the_definition_for_writers_and_for_verify(
     seed: int, places: list[tuple[int, int, int]]
 ) -> None:
