@@ -47,6 +47,12 @@ def test_as_many_processes_as_machine_and_container_have_room_for(
     assert default_processes(tmp_path) == expected
 
 
+@pytest.mark.usefixtures("machine")
+def test_tasks_that_need_more_memory_get_fewer_processes(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text(f"{8 * WORKER_BYTES}\n")
+    assert default_processes(tmp_path, task_bytes=2 * WORKER_BYTES) == 3
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked elsewhere")
 def test_only_a_process_without_threads_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fork has the locks of threads, and not the threads."""

@@ -33,8 +33,9 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Come from people and systems, never from a document."""
 
 
-def default_processes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """As many as cores and memory allow: the machine's, or the container's where it has less."""
+def default_processes(cgroup: Path = Path("/sys/fs/cgroup"), task_bytes: int = WORKER_BYTES) -> int:
+    """As many as cores and memory allow: the machine's, or the container's where it has less. `task_bytes`: memory of a
+    task."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota, period = _read_limits(cgroup / "cpu.max", 2)
     if quota is not None and period:
@@ -42,7 +43,7 @@ def default_processes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     memory = [limit for limit in _read_limits(cgroup / "memory.max", 1) if limit is not None]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return max(1, min([cores, *(limit * 3 // 4 // WORKER_BYTES for limit in memory)]))
+    return max(1, min([cores, *(limit * 3 // 4 // task_bytes for limit in memory)]))
 
 
 def free_memory(cgroup: Path = Path("/sys/fs/cgroup"), meminfo: Path = Path("/proc/meminfo")) -> int:

@@ -36,9 +36,9 @@ WORKER_CPU = "4"
 WORKER_MEMORY = "8Gi"
 """The default for a worker: 700 MiB per CPU, the object store and Ray itself."""
 
-_OBJECT_STORE_BYTES = 200 << 20
+OBJECT_STORE_BYTES = 200 << 20
 _START_PARAMS = {
-    "object-store-memory": str(_OBJECT_STORE_BYTES),
+    "object-store-memory": str(OBJECT_STORE_BYTES),
     "include-log-monitor": "0",  # drivers do not use it. KubeRay would omit "false"
 }
 _SHARED_MEMORY = "512Mi"
@@ -55,12 +55,16 @@ _LAST_WORDS = {LAST_WORDS_VARIABLE: "/dev/termination-log"}
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The inputs of an attempt; `number` 0 is the plan. `replicas`: of the workers in this attempt."""
+    """The inputs of an attempt; `number` 0 is the plan. `replicas`: of the workers in this attempt.
+
+    `task_bytes`: memory of a task; None for an ordinary task.
+    """
 
     run: int
     number: int
     image: Image
     replicas: int
+    task_bytes: int | None = None
 
 
 def image_of(job: TokenizationJob, settings: Settings, pinned: str | None) -> Image:
@@ -94,7 +98,7 @@ def build_checkpoint(job: TokenizationJob, uid: str, attempt: Attempt, writer_po
 
 def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix: str | None) -> dict[str, Any]:
     """The part of a checkpoint's spec that changes with each attempt."""
-    slots = attempt.replicas * place_workers(job.spec.workers, "").hosts * slots_of_worker(job)
+    slots = attempt.replicas * place_workers(job.spec.workers, "").hosts * slots_of_worker(job, attempt.task_bytes)
     made = make_attempt_spec(job, number=attempt.number, image=attempt.image.name, slots=slots)
     return {
         "attempt": write_part("attempt", made),
@@ -103,11 +107,15 @@ def checkpoint_attempt(job: TokenizationJob, attempt: Attempt, writer_pod_prefix
     }
 
 
-def slots_of_worker(job: TokenizationJob) -> int:
+def slots_of_worker(job: TokenizationJob, task_bytes: int | None = None) -> int:
     """The number of concurrent tasks of a worker Pod: one per requested CPU, limited by memory."""
-    asked = requests_of_worker(job)
-    cpus, memory = (read_quantity(str(asked[name])) for name in ("cpu", "memory"))
-    return max(1, min(int(cpus), (int(memory) - _OBJECT_STORE_BYTES) // WORKER_BYTES))
+    cpus = int(read_quantity(str(requests_of_worker(job)["cpu"])))
+    return max(1, min(cpus, memory_for_tasks(job) // (task_bytes or WORKER_BYTES)))
+
+
+def memory_for_tasks(job: TokenizationJob) -> int:
+    """Bytes that a worker Pod requests, without Ray's object store."""
+    return int(read_quantity(str(requests_of_worker(job)["memory"]))) - OBJECT_STORE_BYTES
 
 
 def requests_of_worker(job: TokenizationJob) -> dict[str, Any]:
@@ -203,7 +211,7 @@ def build_ray_job(
                         "minReplicas": attempt.replicas,
                         "maxReplicas": attempt.replicas,
                         "numOfHosts": workers.hosts,
-                        "rayStartParams": {"num-cpus": str(slots_of_worker(job)), **_START_PARAMS},
+                        "rayStartParams": {"num-cpus": str(slots_of_worker(job, attempt.task_bytes)), **_START_PARAMS},
                         "template": _worker(job, attempt, workers),
                     }
                 ],

@@ -22,11 +22,13 @@ from tokenization_operator.decide.starting import (
     ActiveAttempt,
     decide_start,
     has_begun,
+    memory_words,
     restart_attempt,
     startup_failure,
+    task_bytes_of,
     was_changed,
 )
-from tokenization_operator.decide.status.printer_columns import part_of
+from tokenization_operator.decide.status.printer_columns import stage_words
 from tokenization_operator.decide.status.truncate import join
 from tokenization_operator.decide.termination import fail, progress_of, with_log
 from tokenization_operator.objects import names
@@ -84,6 +86,8 @@ def _begin_attempt(context: Context) -> Decision:
         return _without_kuberay(context)
     if not context.observation.has_service_account:
         return context.not_prepared(Phase.STARTING)
+    if (words := memory_words(context)) is not None:
+        return context.at(Phase.PENDING, StatusReason.WORKER_MEMORY, words)
     last = context.before.attempt
     new = AttemptStatus(
         number=(last.number if last else 0) + 1,
@@ -139,7 +143,8 @@ def _idle_host_words(job: TokenizationJob) -> tuple[str, ...]:
 
 
 def _made(context: Context, attempt: AttemptStatus) -> Attempt:
-    return Attempt(context.run.number, attempt.number, context.image, attempt.replicas or 1)
+    replicas, needed = attempt.replicas or 1, task_bytes_of(context)
+    return Attempt(context.run.number, attempt.number, context.image, replicas, needed)
 
 
 def _follow(context: Context, attempt: AttemptStatus, job: Object) -> Decision:
@@ -198,9 +203,7 @@ def _attend(context: Context, active: ActiveAttempt) -> Decision:
 
 def _running(context: Context, active: ActiveAttempt) -> Decision:
     """The status of an attempt whose driver works."""
-    progress = active.progress
-    done, total = (progress.ranges_completed, progress.ranges_total) if progress else (None, None)
-    reason, words = StatusReason.RUNNING, part_of(done or 0, total or 0, "range")
+    reason, words = StatusReason.RUNNING, stage_words(active.progress)
     diagnosis = active.diagnosis(context.observation)
     if not context.observation.has_service_account:
         reason = StatusReason.NAMESPACE_NOT_PREPARED
@@ -237,7 +240,9 @@ def _gets_on(context: Context, progress: ProgressStatus | None) -> bool:
     before = context.before.progress or ProgressStatus()
     if progress is None or progress is context.before.progress:
         return False
-    counts = [(each.ranges_completed or 0, each.shards_built or 0) for each in (before, progress)]
+    counts = [
+        (each.ranges_completed or 0, each.windows_scattered or 0, each.shards_built or 0) for each in (before, progress)
+    ]
     return counts[0] != counts[1] or progress.last_range_time not in (None, before.last_range_time)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from tokenization_operator.build.children import OBJECT_STORE_BYTES, memory_for_tasks
 from tokenization_operator.decide.actions import Decision, deletion
 from tokenization_operator.decide.context import AT_ONCE_S, SILENCE_S, Context
 from tokenization_operator.decide.failure import failure_of_diagnosis
@@ -80,6 +81,23 @@ def restart_attempt(context: Context, attempt: AttemptStatus, job: Object | None
 def head_template(ray_job: Object) -> Object:
     template: Object = ray_job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]
     return template
+
+
+def memory_words(context: Context) -> str | None:
+    """What to do where not even one task of the plan fits a worker."""
+    needed, there = task_bytes_of(context), memory_for_tasks(context.job)
+    if needed is None or needed <= there:
+        return None
+    least = -(-(needed + OBJECT_STORE_BYTES) // 2**20)
+    return (
+        f"a task of this shuffle needs {needed >> 20} MiB of memory, and a worker has {max(0, there) >> 20} MiB for "
+        f"tasks: raise the memory in workers.resources to at least {least}Mi. The attempt then begins"
+    )
+
+
+def task_bytes_of(context: Context) -> int | None:
+    """What the plan says of a task's memory; None for an ordinary task."""
+    return None if context.before.plan is None else context.before.plan.task_bytes
 
 
 def decide_start(context: Context, active: ActiveAttempt) -> Decision:

@@ -80,6 +80,9 @@ class PlanStatus(StatusBlock):
     estimated_seconds: BigCount | None = Field(
         default=None, description="Duration with all workers, in seconds; absent likewise."
     )
+    task_bytes: BigCount | None = Field(
+        default=None, description="Memory that a task needs, in bytes; absent where the default of 700 MiB will do."
+    )
     workers: Count | None = Field(default=None, description="The worker Pods that time and cost are estimated for.")
     chip_hours: Word | None = Field(default=None, description="TPU chip hours, a decimal number.")
     cpu_hours: Word | None = Field(
@@ -162,7 +165,7 @@ class RangeRun(StatusBlock):
 class ProgressStatus(StatusBlock):
     """How far the run is. The durable truth is the ledger at the output."""
 
-    stage: Word | None = Field(default=None, description="Tokenize, Build or Finish.")
+    stage: Word | None = Field(default=None, description="Tokenize, Scatter (of a shuffle), Build or Finish.")
     ranges_total: BigCount | None = Field(default=None, description="Ranges of the plan.")
     ranges_completed: BigCount | None = Field(default=None, description="Ranges with a receipt.")
     completed_through: BigCount | None = Field(default=None, description="All ranges below this one are done.")
@@ -170,6 +173,10 @@ class ProgressStatus(StatusBlock):
         default=None, description="The lowest 64 runs of completed ranges."
     )
     ranges_truncated: bool | None = Field(default=None, description="Whether completedRanges leaves some out.")
+    windows_scattered: BigCount | None = Field(
+        default=None, description="Windows of a shuffle with a receipt; absent without a shuffle."
+    )
+    windows_total: BigCount | None = Field(default=None, description="Windows of a shuffle, once known.")
     shards_built: BigCount | None = Field(default=None, description="Shards with a receipt.")
     shards_total: BigCount | None = Field(default=None, description="Shards of the dataset, once known.")
     documents: BigCount | None = Field(default=None, description="Documents written.")
@@ -177,11 +184,13 @@ class ProgressStatus(StatusBlock):
     tokens: BigCount | None = Field(default=None, description="Tokens written.")
     bytes_read: BigCount | None = Field(default=None, description="Stored bytes of the source that were read.")
     percent: Annotated[int, Field(ge=0, le=100)] | None = Field(
-        default=None, description="Of the bytes of both stages; 100 only after the index."
+        default=None, description="Of the work of all stages; 100 only after the index."
     )
     eta_seconds: BigCount | None = Field(default=None, description="Expected time left, in seconds.")
     tokens_per_second: BigCount | None = Field(default=None, description="Current rate.")
-    last_range_time: Time | None = Field(default=None, description="When the last range or shard was completed.")
+    last_range_time: Time | None = Field(
+        default=None, description="When the last range, window or shard was completed."
+    )
     last_checkpoint_time: Time | None = Field(default=None, description="When the driver last reported.")
 
 

@@ -24,6 +24,15 @@ WORKER_BYTES = 700 << 20
 
 A document of one piece takes tiktoken 50 bytes for each of its bytes on top of that (2026-11-24; docs/sizing.md)."""
 
+_PLAIN_BYTES = 450 << 20
+"""What a process takes beside the window or the cells of a shuffle that it holds."""
+
+
+def task_bytes(held: int) -> int:
+    """Memory of a task that holds so many bytes of a shuffle: a quarter more, for copies, but at least
+    `WORKER_BYTES`."""
+    return max(WORKER_BYTES, _PLAIN_BYTES + held * 5 // 4)
+
 
 class Accelerator(StrEnum):
     """The values of the node label cloud.google.com/gke-tpu-accelerator."""

@@ -37,7 +37,7 @@ MOST_RUNS = 64
 
 _RATE_WINDOW_S = 60.0
 _BUILD_SHARE = 0.1
-"""Of a run's time that goes into building shards, for the percentage."""
+"""Of a run's time that goes into building shards, for the percentage; as much of a shuffle's goes into scattering."""
 
 
 class ProgressReport:
@@ -51,6 +51,8 @@ class ProgressReport:
         self._last_range_at: datetime | None = None
         self._last: Progress | None = None
         self._samples: deque[tuple[float, int, int]] = deque()
+        self._steps: deque[tuple[float, int]] = deque()
+        """Windows and shards that were done, by time: the samples of a stage that reads no source."""
 
     def take(self, event: Event) -> None:
         match event:
@@ -64,6 +66,7 @@ class ProgressReport:
                     self._last_range_at = self._now()
                 self._last = event
                 self._sample(event)
+                self._sample_steps(event)
             case Advanced():  # what is under way makes the rates smooth; only what is done is counted
                 self._sample(event)
 
@@ -76,6 +79,12 @@ class ProgressReport:
         while len(self._samples) > 2 and self._samples[1][0] < now - _RATE_WINDOW_S:
             self._samples.popleft()
 
+    def _sample_steps(self, event: Progress) -> None:
+        now = self._clock()
+        self._steps.append((now, event.windows_done + event.shards_done))
+        while len(self._steps) > 2 and self._steps[1][0] < now - _RATE_WINDOW_S:
+            self._steps.popleft()
+
     def status(self) -> CheckpointProgress:
         """How far the run is now."""
         last = self._last
@@ -83,24 +92,27 @@ class ProgressReport:
         if last is None:
             return CheckpointProgress(attempt=self._attempt, last_checkpoint_time=now)
         done = stretches(sorted(self._done))
-        read = last.bytes_done / last.bytes_total if last.bytes_total else 1.0
-        built = last.shards_done / last.shards if last.shards else 0.0
+        stage = _stage_of(last)
         tokens_per_second, eta_seconds = self._rates(last)
+        if last.windows != 0 and stage != "Tokenize":
+            tokens_per_second, eta_seconds = None, self._eta_of_steps(last)
         return CheckpointProgress(
             attempt=self._attempt,
-            stage="Tokenize" if read < 1 else "Build" if built < 1 else "Finish",
+            stage=stage,
             ranges_total=last.ranges,
             ranges_completed=last.ranges_done,
             completed_through=done[0][1] if done and not done[0][0] else 0,
             completed_ranges=[RangeRun(start=start, end=end) for start, end in done[:MOST_RUNS]],
             ranges_truncated=len(done) > MOST_RUNS,
+            windows_scattered=None if last.windows == 0 else last.windows_done,
+            windows_total=last.windows or None,
             shards_built=last.shards_done,
             shards_total=last.shards,
             documents=last.documents,
             quarantined=last.quarantined,
             tokens=last.tokens,
             bytes_read=last.bytes_done,
-            percent=int(99 * ((1 - _BUILD_SHARE) * read + _BUILD_SHARE * built)),
+            percent=int(99 * _share_done(last)),
             tokens_per_second=tokens_per_second,
             eta_seconds=eta_seconds,
             last_range_time=None if self._last_range_at is None else time_text(self._last_range_at),
@@ -115,6 +127,39 @@ class ProgressReport:
             return None, None
         left = int((last.bytes_total - bytes_now) * seconds / n_bytes)
         return max(0, int((tokens_now - tokens_before) / seconds)), left
+
+    def _eta_of_steps(self, last: Progress) -> int | None:
+        """Seconds until the windows and shards that are left are done. Before shards are known they count as windows:
+        a token is written as often by one stage as by the other."""
+        (began, steps_before), (_, steps_now) = self._steps[0], self._steps[-1]
+        seconds = self._clock() - began
+        if last.windows is None or seconds <= 0 or steps_now <= steps_before:
+            return None
+        shards = last.windows if last.shards is None else last.shards
+        return int((last.windows + shards - steps_now) * seconds / (steps_now - steps_before))
+
+
+def _shares(last: Progress) -> tuple[float, float, float]:
+    """How much is read, scattered and built, from 0 to 1; without a shuffle nothing is left to scatter."""
+    read = last.bytes_done / last.bytes_total if last.bytes_total else 1.0
+    scattered = 1.0 if last.windows == 0 else last.windows_done / last.windows if last.windows else 0.0
+    built = last.shards_done / last.shards if last.shards else 0.0
+    return read, scattered, built
+
+
+def _stage_of(last: Progress) -> str:
+    read, scattered, built = _shares(last)
+    if read < 1:
+        return "Tokenize"
+    if scattered < 1:
+        return "Scatter"
+    return "Build" if built < 1 else "Finish"
+
+
+def _share_done(last: Progress) -> float:
+    read, scattered, built = _shares(last)
+    of_scatter = 0.0 if last.windows == 0 else _BUILD_SHARE
+    return (1 - _BUILD_SHARE - of_scatter) * read + of_scatter * scattered + _BUILD_SHARE * built
 
 
 class Recipient(Protocol):

@@ -12,6 +12,7 @@ from tokenization_worker.cli.checkpoint_words import committed_report, leave_wor
 from tokenization_worker.cli.progress import PlainDisplay
 from tokenization_worker.errors import SpecError, TokenizationError
 from tokenization_worker.messages.extras import install_command
+from tokenization_worker.planning.scattering import needed_bytes
 from tokenization_worker.run.run import Options, PlanOnly, plan_without_workers
 from tokenization_worker.run.run_plan import CompleteRun
 
@@ -65,6 +66,7 @@ def _describe(planned: PlanOnly, slots: int) -> dict[str, object]:
         "estimated_tokens": found.prepared.estimate.tokens,
         "estimated_rows": None if rows is None else rows.count,
         "estimated_utilization": None if rows is None else f"{rows.utilization:.1%}",
+        "task_bytes": needed_bytes(found.prepared, found.plan.scattering),
         "estimated_seconds": None if seconds is None else round(seconds / slots),
     }
 

@@ -22,14 +22,13 @@ from tokenization_worker.planning.groups.counts import plan_groups
 from tokenization_worker.planning.make_plan import make_plan_of
 from tokenization_worker.planning.prepare import Prepared, prepare
 from tokenization_worker.planning.row_estimate import RowEstimate, count_shards
-from tokenization_worker.planning.scattering import bytes_a_token, stream_share
+from tokenization_worker.planning.scattering import held_bytes, window_tokens
 from tokenization_worker.planning.source_check import count_formats
 from tokenization_worker.processes import default_processes
 from tokenization_worker.run.observe import observe_output
 from tokenization_worker.run.output_state import OutputState, Standing, Wanted, dataset_difference, describe_touched
 from tokenization_worker.run.planned_source import prepare_as_planned
 from tokenization_worker.run.run_plan import CompleteRun, RunPlan, plan_run
-from tokenization_worker.sequences.best_fit import largest_block
 from tokenization_worker.storage.base import Store
 from tokenization_worker.storage.open import open_store
 from tokenization_worker.storage.source_file import SourceFile
@@ -190,19 +189,13 @@ def _preview_shuffle(prepared: Prepared, plan: Plan, tokens: int | None) -> Shuf
     shuffle, scattering = prepared.data.output.shuffle, plan.scattering
     if shuffle is None or scattering is None or not tokens:
         return None
-    share, a_token = stream_share(prepared), bytes_a_token(prepared)
-    itemsize = NUMPY_DTYPES[prepared.dtype].itemsize
-    window = min(round(scattering.window_tokens / share), tokens)
-    cells = min(2 * -(-tokens // scattering.n_cells), tokens)
-    packed = prepared.data.output.packed_rows
-    block = 0 if packed is None else min(largest_block(packed.length), round(tokens * share))
-    block_bytes = block * (itemsize + (a_token - itemsize) / share)  # while its rows go to the window
+    window = window_tokens(prepared, scattering)
     return ShufflePreview(
         words=shuffle.words,
-        windows=max(planned_streams(plan.data), -(-tokens // round(scattering.window_tokens / share))),
-        window_bytes=window * itemsize,
+        windows=max(planned_streams(plan.data), -(-tokens // window)),
+        window_bytes=min(window, tokens) * NUMPY_DTYPES[prepared.dtype].itemsize,
         cells=scattering.n_cells,
-        slot_bytes=round(max(window * a_token + block_bytes, cells * a_token)),
+        slot_bytes=held_bytes(prepared, scattering, tokens),
     )
 
 

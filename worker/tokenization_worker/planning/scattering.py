@@ -7,6 +7,7 @@ or reads, and never changes a byte of the dataset.
 from __future__ import annotations
 
 from tokenization_worker.api.data import OutputSpec
+from tokenization_worker.api.workers import WORKER_BYTES, task_bytes
 from tokenization_worker.errors import SpecError
 from tokenization_worker.formats.dtypes import NUMPY_DTYPES
 from tokenization_worker.output.plan_file import Scattering
@@ -94,6 +95,31 @@ def _largest_stream(prepared: Prepared) -> float:
     known = [count for count in counts if count]
     group = max(known) / sum(known) if prepared.data.path_groups and known and len(known) == len(counts) else 1.0
     return max([*shares, 1.0 - sum(shares)]) * group
+
+
+def window_tokens(prepared: Prepared, scattering: Scattering) -> int:
+    """Tokens of a window, with the padding of rows."""
+    return round(scattering.window_tokens / stream_share(prepared))
+
+
+def held_bytes(prepared: Prepared, scattering: Scattering, tokens: int) -> int:
+    """What a worker holds at most: a window, or two cells of mean size. `tokens`: of all units, with padding."""
+    share, a_token = stream_share(prepared), bytes_a_token(prepared)
+    itemsize = NUMPY_DTYPES[prepared.dtype].itemsize
+    window = min(window_tokens(prepared, scattering), tokens)
+    cells = min(2 * -(-tokens // scattering.n_cells), tokens)
+    packed = prepared.data.output.packed_rows
+    block = 0 if packed is None else min(largest_block(packed.length), round(tokens * share))
+    block_bytes = block * (itemsize + (a_token - itemsize) / share)  # while its rows go to the window
+    return round(max(window * a_token + block_bytes, cells * a_token))
+
+
+def needed_bytes(prepared: Prepared, scattering: Scattering | None) -> int | None:
+    """Memory of a task of the run; None where that of any task will do."""
+    if scattering is None:
+        return None
+    needed = task_bytes(held_bytes(prepared, scattering, max(1, _stored_tokens(prepared))))
+    return needed if needed > WORKER_BYTES else None
 
 
 def digest_of(scattering: Scattering | None) -> bytes:

@@ -35,6 +35,7 @@ from tokenization_worker.pipelines.tokenize.context import RunContext
 from tokenization_worker.pipelines.tokenize.pipeline import Work, do_missing_work, is_done_without_workers
 from tokenization_worker.planning.limits import QuarantineExceeded
 from tokenization_worker.planning.prepare import Prepared
+from tokenization_worker.planning.scattering import choose_scattering, needed_bytes
 from tokenization_worker.processes import default_processes
 from tokenization_worker.run.begin import Begun, begin_run
 from tokenization_worker.run.finish import describe_complete, finish_run
@@ -179,6 +180,14 @@ def _explaining(begun: Begun) -> Iterator[None]:
         raise changed from error
 
 
+def _count_local(options: Options, prepared: Prepared) -> int:
+    """As many processes as the options say; where they say no number, no more than hold a window of a shuffle each."""
+    needed = needed_bytes(prepared, choose_scattering(prepared))
+    if options.processes is not None or needed is None:
+        return options.count()
+    return min(options.count(), default_processes(task_bytes=needed))
+
+
 def _local(options: Options) -> ExecutorFactory:
     """Processes on this machine, forked where that is safe: with nothing but local files."""
 
@@ -187,6 +196,6 @@ def _local(options: Options) -> ExecutorFactory:
         is_local = all(scheme_of(uri) == "file" for uri in uris)
         if is_local:
             engine_by_name(prepared.tokenizer, context.engine)  # loaded here once, shared by forked workers
-        return LocalExecutor(options.count(), fork=is_local)
+        return LocalExecutor(_count_local(options, prepared), fork=is_local)
 
     return make

@@ -47,6 +47,17 @@ def part_of(done: int, total: int, noun: str) -> str:
     return f"{done:,} of {counted(total, noun)}"
 
 
+def stage_words(progress: ProgressStatus | None) -> str:
+    """How far the present stage is: `3 of 4 ranges`, `12 of 40 windows scattered`, `3 of 7 shards built`."""
+    if progress is None:
+        return part_of(0, 0, "range")
+    if progress.stage == "Scatter" and progress.windows_total:
+        return f"{part_of(progress.windows_scattered or 0, progress.windows_total, 'window')} scattered"
+    if progress.stage in ("Build", "Finish") and progress.shards_total:
+        return f"{part_of(progress.shards_built or 0, progress.shards_total, 'shard')} built"
+    return part_of(progress.ranges_completed or 0, progress.ranges_total or 0, "range")
+
+
 def ready_words(workers: WorkersStatus | None) -> str:
     """`58/64 workers are ready`; empty if the number wanted is unknown."""
     if workers is None or workers.desired is None:

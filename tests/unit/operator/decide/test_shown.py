@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -204,6 +205,30 @@ def test_a_worker_that_reports_no_digest_is_understood() -> None:
 
 
 # Words
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        ({"rangesTotal": 4, "rangesCompleted": 3}, "3 of 4 ranges"),
+        ({"stage": "Tokenize", "rangesTotal": 4, "rangesCompleted": 3, "windowsScattered": 1}, "3 of 4 ranges"),
+        ({"stage": "Scatter", "windowsTotal": 40, "windowsScattered": 12}, "12 of 40 windows scattered"),
+        ({"stage": "Build", "shardsTotal": 7, "shardsBuilt": 3}, "3 of 7 shards built"),
+    ],
+    ids=["older worker", "tokenize", "scatter", "build"],
+)
+def test_a_running_job_says_how_far_its_stage_is(progress: dict[str, Any], words: str) -> None:
+    story = running()
+    story.report(progress={"attempt": 1, **progress})
+    assert story.status["message"] == words
+
+
+def test_a_shuffle_that_scatters_goes_on() -> None:
+    story = running(stallTimeoutSeconds=600)
+    for done in range(1, 6):
+        story.pass_time(500)
+        story.report(progress={"attempt": 1, "stage": "Scatter", "windowsTotal": 9, "windowsScattered": done})
+    assert story.where == ("Running", "Running")
 
 
 def test_one_is_singular() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -88,6 +89,58 @@ def test_all_is_not_done_before_the_index() -> None:
     report.take(progress(10, ranges=10, shards=4))
     assert report.status().stage == "Build"
     assert (report.status().percent or 0) < 100
+
+
+def shuffled(read: int, *, windows_done: int = 0, windows: int | None = None, **shards: int | None) -> Progress:
+    """Of ten ranges, with windows."""
+    made = progress(read, last=read, ranges=10)
+    return replace(made, windows_done=windows_done, windows=windows, **shards)  # type: ignore[arg-type]
+
+
+def test_a_shuffle_has_a_stage_between_two_others_and_each_counts() -> None:
+    report = Clock().report()
+    seen = []
+    for event in (
+        shuffled(5),
+        shuffled(10, windows=8),
+        shuffled(10, windows_done=4, windows=8),
+        shuffled(10, windows_done=8, windows=8, shards=5),
+        shuffled(10, windows_done=8, windows=8, shards=5, shards_done=5),
+    ):
+        report.take(event)
+        status = report.status()
+        seen.append((status.stage, status.percent, status.windows_scattered, status.windows_total))
+    assert seen == [
+        ("Tokenize", 39, 0, None),
+        ("Scatter", 79, 0, 8),
+        ("Scatter", 84, 4, 8),
+        ("Build", 89, 8, 8),
+        ("Finish", 99, 8, 8),
+    ]
+
+
+def test_a_run_without_a_shuffle_has_no_windows() -> None:
+    report = Clock().report()
+    report.take(progress(10, ranges=10, shards=4))
+    status = report.status()
+    assert (status.windows_scattered, status.windows_total) == (None, None)
+
+
+def test_what_is_left_to_scatter_and_to_build_follows_from_the_last_minute() -> None:
+    clock = Clock()
+    report = clock.report()
+    report.take(shuffled(10, windows=20))
+    assert report.status().eta_seconds is None, "nothing is scattered yet"
+    for done in range(1, 11):
+        clock.seconds += 10
+        report.take(shuffled(10, windows_done=done, windows=20))
+    status = report.status()
+    assert status.eta_seconds == 10 * 10 + 20 * 10, "as many shards as windows, until they are known"
+    assert status.tokens_per_second is None, "it reads no source"
+    for done in range(8):
+        clock.seconds += 20
+        report.take(shuffled(10, windows_done=20, windows=20, shards=10, shards_done=done))
+    assert report.status().eta_seconds == 3 * 20
 
 
 class Recipient:
