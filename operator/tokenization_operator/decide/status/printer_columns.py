@@ -107,7 +107,8 @@ def make_display(status: JobStatus, now: datetime) -> DisplayStatus | None:
     if progress is not None and progress.percent is not None:
         words = _progress_words(status.plan, progress)
         if status.phase is Phase.RUNNING and _is_moving(status, progress, now):
-            rate = f"{short_count(progress.tokens_per_second or 0)}/s"
+            if progress.tokens_per_second:
+                rate = f"{short_count(progress.tokens_per_second)}/s"
             eta = short_time(progress.eta_seconds) if progress.eta_seconds is not None else None
     ready = None
     if workers is not None and workers.desired is not None:
@@ -122,8 +123,9 @@ def _progress_words(plan: PlanStatus | None, progress: ProgressStatus) -> str:
 
 
 def _is_moving(status: JobStatus, progress: ProgressStatus, now: datetime) -> bool:
-    """Whether the rate is current. A driver that does not report times, or has no range yet, is trusted."""
-    if not progress.tokens_per_second or progress.percent == 100:
+    """Whether the rates are current. A driver that does not report times, or has no range yet, is trusted."""
+    is_reading = bool(progress.tokens_per_second)
+    if progress.percent == 100 or not (is_reading or progress.windows_total):  # a shuffle reads no source at its end
         return False
     seen = status.attempt.progress_time if status.attempt else None
     reported = last_report_seen(seen, progress.last_range_time, progress.last_checkpoint_time)

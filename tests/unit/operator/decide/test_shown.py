@@ -223,6 +223,14 @@ def test_a_running_job_says_how_far_its_stage_is(progress: dict[str, Any], words
     assert story.status["message"] == words
 
 
+def test_a_shuffle_that_scatters_shows_the_time_that_is_left_and_no_rate() -> None:
+    story = running()
+    windows = {"stage": "Scatter", "windowsTotal": 9, "windowsScattered": 3, "percent": 82, "etaSeconds": 600}
+    story.report(progress={"attempt": 1, **windows})
+    shown = story.status["display"]
+    assert (shown["progress"], shown.get("rate"), shown["eta"]) == ("82% 1.0k tok", None, "10m")
+
+
 def test_a_shuffle_that_scatters_goes_on() -> None:
     story = running(stallTimeoutSeconds=600)
     for done in range(1, 6):

@@ -541,6 +541,12 @@ def test_what_stands_still_has_no_rate() -> None:
     assert "tokens/s" not in screen(Observed(job(phase="Failed", reason="Bug", progress=progress), NOW))
 
 
+def test_a_shuffle_tells_its_windows_and_the_time_that_is_left() -> None:
+    progress = {"percent": 84, "rangesTotal": 4, "rangesCompleted": 4, "windowsTotal": 40, "windowsScattered": 12}
+    shown = screen(Observed(job(phase="Running", reason="Running", progress=progress | {"etaSeconds": 600}), NOW))
+    assert "84%, 4 of 4 ranges, 0 tokens, 12 of 40 windows scattered, 10 min left" in shown
+
+
 def test_the_newest_failures_are_told_and_that_of_the_message_once() -> None:
     failures = [
         {"attempt": number, "time": ago(600 - number), "reason": "Stalled", "message": f"no new range at {number}"}

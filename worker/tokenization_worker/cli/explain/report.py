@@ -187,12 +187,15 @@ def _progress(progress: Object, now: datetime, *, is_moving: bool) -> str:
         f"{progress.get('rangesCompleted') or 0:,} of {counted(progress['rangesTotal'], 'range')}",
         f"{short_count(progress.get('tokens') or 0)} tokens",
     ]
+    if progress.get("windowsTotal"):
+        windows = counted(progress["windowsTotal"], "window")
+        words.append(f"{progress.get('windowsScattered') or 0:,} of {windows} scattered")
     if progress.get("quarantined"):
         words.append(f"{progress['quarantined']:,} quarantined")
     if is_moving and progress.get("tokensPerSecond") is not None:
         words.append(f"{short_count(progress['tokensPerSecond'])} tokens/s")
-        if progress.get("etaSeconds") is not None:
-            words.append(f"{span(timedelta(seconds=progress['etaSeconds']))} left")
+    if is_moving and progress.get("etaSeconds") is not None:
+        words.append(f"{span(timedelta(seconds=progress['etaSeconds']))} left")
     reported = read_time(progress.get("lastCheckpointTime"))
     if reported is not None:
         words.append(f"reported {age(reported, now)} ago")
